@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# Defines the imported target LibTorch::LibTorch (torch_cpu and c10, no Python, no CUDA), and
+# LibTorch_VERSION, LibTorch_LIBRARY_DIR.
+#
+# Not find_package(Torch): against a CUDA build of torch that one fails on a machine without the
+# CUDA toolkit, none of which modcache needs.
+#
+# Where torch is looked for, first that applies:
+#   -DTorch_DIR=<root>/share/cmake/Torch, as for find_package(Torch)
+#   the torch of -DPython_EXECUTABLE, of $VIRTUAL_ENV, of .venv in the source tree, of python3
+#   CMAKE_PREFIX_PATH
+include(FindPackageHandleStandardArgs)
+
+function(modcache_torch_root_of_python python out)
+  # Not `import torch`, which takes seconds.
+  execute_process(
+    COMMAND
+      ${python} -c
+      "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    OUTPUT_VARIABLE root
+    OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(${out} "${root}" PARENT_SCOPE)
+endfunction()
+
+if(Torch_DIR)
+  get_filename_component(modcache_torch_root ${Torch_DIR}/../../.. ABSOLUTE)
+else()
+  find_program(MODCACHE_PYTHON3 python3)
+  mark_as_advanced(MODCACHE_PYTHON3)
+  foreach(python IN ITEMS "${Python_EXECUTABLE}" "$ENV{VIRTUAL_ENV}/bin/python3"
+                          "${PROJECT_SOURCE_DIR}/.venv/bin/python3" "${MODCACHE_PYTHON3}")
+    if(NOT modcache_torch_root AND EXISTS "${python}")
+      modcache_torch_root_of_python(${python} modcache_torch_root)
+    endif()
+  endforeach()
+endif()
+
+# The environment may hold another torch than when this build folder was made.
+if(NOT "${modcache_torch_root}" STREQUAL "${LibTorch_ROOT_DIR}")
+  foreach(part IN ITEMS INCLUDE_DIR API_INCLUDE_DIR TORCH_CPU_LIBRARY C10_LIBRARY)
+    unset(LibTorch_${part} CACHE)
+  endforeach()
+endif()
+set(LibTorch_ROOT_DIR "${modcache_torch_root}" CACHE INTERNAL "Folder of torch's include and lib")
+
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h HINTS ${LibTorch_ROOT_DIR}/include)
+find_path(LibTorch_API_INCLUDE_DIR torch/all.h
+          HINTS ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include
+          PATH_SUFFIXES torch/csrc/api/include)
+find_library(LibTorch_TORCH_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT_DIR}/lib)
+find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT_DIR}/lib)
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_API_INCLUDE_DIR LibTorch_TORCH_CPU_LIBRARY
+                 LibTorch_C10_LIBRARY)
+
+# "2.13.0+cpu" from torch/version.py, "2.13.0" from the header where there is no Python.
+foreach(file IN ITEMS ${LibTorch_ROOT_DIR}/version.py
+             ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h)
+  if(NOT LibTorch_VERSION AND EXISTS ${file})
+    file(STRINGS ${file} modcache_torch_version REGEX "[0-9]+\\.[0-9]+\\.[0-9]" LIMIT_COUNT 1)
+    string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9A-Za-z.+]+" LibTorch_VERSION
+                 "${modcache_torch_version}")
+  endif()
+endforeach()
+
+find_package_handle_standard_args(
+  LibTorch
+  REQUIRED_VARS LibTorch_TORCH_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+                LibTorch_API_INCLUDE_DIR
+  VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE
+    "Give -DPython_EXECUTABLE=<a python that has torch>, or -DTorch_DIR=<torch>/share/cmake/Torch.")
+
+if(LibTorch_FOUND)
+  if(NOT LibTorch_VERSION MATCHES "^2\\.13\\.")
+    message(WARNING "torch ${LibTorch_VERSION} found; modcache ${PROJECT_VERSION} is made for 2.13.")
+  endif()
+  get_filename_component(LibTorch_LIBRARY_DIR ${LibTorch_TORCH_CPU_LIBRARY} DIRECTORY)
+  if(NOT TARGET LibTorch::LibTorch)
+    foreach(part IN ITEMS C10 TORCH_CPU)
+      add_library(LibTorch::${part} SHARED IMPORTED)
+      set_target_properties(LibTorch::${part} PROPERTIES IMPORTED_LOCATION
+                                                         ${LibTorch_${part}_LIBRARY})
+    endforeach()
+    add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+    set_target_properties(
+      LibTorch::LibTorch
+      PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_API_INCLUDE_DIR}"
+                 INTERFACE_LINK_LIBRARIES "LibTorch::TORCH_CPU;LibTorch::C10")
+  endif()
+endif()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# How all code of this project is compiled. Included once, before any target exists, so that no
+# target can forget it.
+
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON) # the rooms end up in one shared library
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+endif()
+
+add_compile_options(
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wformat=2 -Wundef
+  -Wcast-align -Wextra-semi)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Locks are annotated (csrc/base/mutex.h); only clang can check them.
+  add_compile_options(-Wthread-safety)
+endif()
+if(MODCACHE_WARNINGS_AS_ERRORS)
+  add_compile_options(-Werror)
+endif()
+
+if(MODCACHE_SANITIZE)
+  if(MODCACHE_WITH_TORCH)
+    message(FATAL_ERROR "MODCACHE_SANITIZE needs -DMODCACHE_WITH_TORCH=OFF: LibTorch is not "
+                        "instrumented, so what a sanitizer would report of it means nothing.")
+  endif()
+  if(MODCACHE_SANITIZE STREQUAL "address")
+    set(modcache_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+  elseif(MODCACHE_SANITIZE STREQUAL "thread")
+    set(modcache_sanitizers -fsanitize=thread)
+  else()
+    message(FATAL_ERROR "MODCACHE_SANITIZE=${MODCACHE_SANITIZE}: valid are address, thread, and empty.")
+  endif()
+  add_compile_options(${modcache_sanitizers} -fno-omit-frame-pointer)
+  add_link_options(${modcache_sanitizers})
+endif()

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/hash.h"
+
+#include <sodium.h>
+
+#include <cassert>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace modcache {
+namespace {
+
+Digest128 from_xxh(XXH128_hash_t hash) { return {hash.high64, hash.low64}; }
+
+}  // namespace
+
+std::string Digest128::bytes() const {
+  std::string out(16, '\0');
+  for (int i = 0; i < 8; ++i) {
+    out[i] = static_cast<char>((high >> (56 - 8 * i)) & 0xff);
+    out[8 + i] = static_cast<char>((low >> (56 - 8 * i)) & 0xff);
+  }
+  return out;
+}
+
+std::string Digest128::hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(32);
+  for (const char c : bytes()) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.push_back(kDigits[byte >> 4]);
+    out.push_back(kDigits[byte & 15]);
+  }
+  return out;
+}
+
+Digest128 Digest128::from_bytes(std::string_view bytes) {
+  assert(bytes.size() == 16);
+  Digest128 digest;
+  for (int i = 0; i < 8; ++i) {
+    digest.high = (digest.high << 8) | static_cast<unsigned char>(bytes[i]);
+    digest.low = (digest.low << 8) | static_cast<unsigned char>(bytes[8 + i]);
+  }
+  return digest;
+}
+
+std::uint64_t xxh3_64(const void* data, std::size_t size_bytes, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(data, size_bytes, seed);
+}
+
+Digest128 xxh3_128(const void* data, std::size_t size_bytes) {
+  return from_xxh(XXH3_128bits(data, size_bytes));
+}
+
+struct Xxh3Hasher::State {
+  // XXH3 states must be 64-byte aligned; a plain member keeps operator new's promise for it.
+  XXH3_state_t xxh;
+};
+
+Xxh3Hasher::Xxh3Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
+Xxh3Hasher::~Xxh3Hasher() = default;
+
+void Xxh3Hasher::update(const void* data, std::size_t size_bytes) {
+  XXH3_128bits_update(&state_->xxh, data, size_bytes);
+}
+
+void Xxh3Hasher::add(std::string_view piece) {
+  add(static_cast<std::uint64_t>(piece.size()));
+  update(piece.data(), piece.size());
+}
+
+void Xxh3Hasher::add(std::uint64_t number) {
+  unsigned char bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<unsigned char>(number >> (8 * i));
+  update(bytes, sizeof bytes);
+}
+
+Digest128 Xxh3Hasher::digest() const { return from_xxh(XXH3_128bits_digest(&state_->xxh)); }
+
+Digest128 blake2b_128(std::string_view bytes) {
+  unsigned char out[16];
+  crypto_generichash_blake2b(out, sizeof out, reinterpret_cast<const unsigned char*>(bytes.data()),
+                             bytes.size(), nullptr, 0);
+  return Digest128::from_bytes({reinterpret_cast<const char*>(out), sizeof out});
+}
+
+}  // namespace modcache

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two hashes of the house.
+//  - XXH3: checksums, addresses and the weights of a module. Fast, safe against accidents.
+//  - BLAKE2b: whatever a stranger can choose (contexts, and later content keys).
+// Both give the same digest on every machine. All functions may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace modcache {
+
+struct Digest128 {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend bool operator==(const Digest128& a, const Digest128& b) {
+    return a.high == b.high && a.low == b.low;
+  }
+  friend bool operator!=(const Digest128& a, const Digest128& b) { return !(a == b); }
+
+  // 16 bytes, big-endian, as stored on disk.
+  std::string bytes() const;
+  // 32 lower-case hexadecimal digits.
+  std::string hex() const;
+  // REQUIRES: bytes.size() == 16.
+  static Digest128 from_bytes(std::string_view bytes);
+};
+
+// For unordered containers: a Digest128 is already uniformly distributed.
+struct Digest128Hash {
+  std::size_t operator()(const Digest128& digest) const noexcept {
+    return static_cast<std::size_t>(digest.low);
+  }
+};
+
+std::uint64_t xxh3_64(const void* data, std::size_t size_bytes, std::uint64_t seed = 0);
+Digest128 xxh3_128(const void* data, std::size_t size_bytes);
+inline Digest128 xxh3_128(std::string_view bytes) { return xxh3_128(bytes.data(), bytes.size()); }
+
+// XXH3-128 over a sequence of pieces. update() does not mark boundaries; add() writes the
+// piece's length before it, so that ("ab", "c") and ("a", "bc") differ.
+class Xxh3Hasher {
+ public:
+  Xxh3Hasher();
+  ~Xxh3Hasher();
+  Xxh3Hasher(const Xxh3Hasher&) = delete;
+  Xxh3Hasher& operator=(const Xxh3Hasher&) = delete;
+
+  void update(const void* data, std::size_t size_bytes);
+  void add(std::string_view piece);
+  void add(std::uint64_t number);
+  Digest128 digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// 128 bits of BLAKE2b: nobody finds two inputs with one digest.
+Digest128 blake2b_128(std::string_view bytes);
+
+}  // namespace modcache

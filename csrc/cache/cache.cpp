@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/cache.h"
+
+#include <cassert>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/log.h"
+
+namespace modcache::cache {
+namespace {
+
+const ValueFormat* process_format = nullptr;
+
+}  // namespace
+
+void Cache::set_value_format(const ValueFormat& format) { process_format = &format; }
+
+// Never destroyed: threads of the host may still call while the process exits. What is queued is
+// committed by close(), which runs at exit.
+Cache& Cache::instance() {
+  static Cache* const cache = [] {
+    assert(process_format != nullptr);
+    auto* created = new Cache(*process_format);
+    std::atexit([] { Cache::instance().close(); });
+    return created;
+  }();
+  return *cache;
+}
+
+Cache::Cache(const ValueFormat& format) : format_(format), fork_ticket_(hold_across_fork(mutex_)) {}
+
+Cache::~Cache() { stop_holding_across_fork(fork_ticket_); }
+
+SessionPtr Cache::session() {
+  MutexLock lock(mutex_);
+  return session_locked();
+}
+
+SessionPtr Cache::session_locked() {
+  if (session_ != nullptr) return session_;
+  std::vector<std::string> warnings;
+  Settings settings = settings_from_environment(warnings);
+  set_log_level(settings.log);
+  for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
+  int unknown = kModeUnknown;
+  mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
+  auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
+  auto disk = std::make_shared<DiskTier>(settings, format_, stats_);
+  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
+                                       flights_, stats_);
+  return session_;
+}
+
+Status Cache::configure(const Options& options) {
+  SessionPtr replaced;  // let go of after the lock: closing a directory takes time
+  MutexLock lock(mutex_);
+  const SessionPtr current = session_locked();
+  Settings settings = current->settings_;
+  MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
+  const Settings& before = current->settings_;
+
+  const bool same_place = settings.dir == before.dir;
+  const bool same_store = same_place && settings.disk_bytes == before.disk_bytes &&
+                          settings.durability == before.durability && settings.io == before.io;
+  auto disk = same_store ? current->disk_ : std::make_shared<DiskTier>(settings, format_, stats_);
+  // A memory tier mirrors its directory, so another directory starts with an empty one.
+  auto memory =
+      same_place ? current->memory_ : std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
+  memory->set_budget(settings.memory_bytes);
+  set_log_level(settings.log);
+  if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
+  replaced = current;
+  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
+                                       flights_, stats_);
+  return Status::ok();
+}
+
+Options Cache::settings() {
+  Settings settings = session()->settings_;
+  settings.mode = mode();
+  return to_options(settings);
+}
+
+Mode Cache::mode_from_settings() {
+  session();
+  return static_cast<Mode>(mode_.load(std::memory_order_relaxed));
+}
+
+void Cache::set_mode(Mode mode) { mode_.store(static_cast<int>(mode), std::memory_order_relaxed); }
+
+std::map<std::string, std::int64_t> Cache::stats() {
+  std::map<std::string, std::int64_t> all;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(Counter::kCount); ++i) {
+    const auto counter = static_cast<Counter>(i);
+    all.emplace(counter_name(counter), stats_.get(counter));
+  }
+  const SessionPtr session = this->session();
+  all["entries_memory"] = session->memory_->entries();
+  all["bytes_memory"] = session->memory_->size_bytes();
+  // While the mode is off the directory is not even opened to be counted.
+  const store::Totals totals = session->disk_->totals(may_read(mode()));
+  all["entries_disk"] = totals.entries;
+  all["bytes_disk"] = totals.size_bytes;
+  return all;
+}
+
+void Cache::flush() { session()->disk_->flush(); }
+
+std::int64_t Cache::clear(const store::ClearFilter& filter, Tier tier) {
+  const SessionPtr session = this->session();
+  const MemoryTier::Cleared in_memory =
+      tier != Tier::kDisk ? session->memory_->clear(filter) : MemoryTier::Cleared{};
+  if (tier == Tier::kMemory) return in_memory.entries;
+  if (!may_write(mode())) {
+    log(LogLevel::kWarning, "clear-not-allowed",
+        "clear: the directory '" + session->settings_.dir +
+            "' was left as it is, since the mode is '" + std::string(mode_name(mode())) +
+            "'; clearing it needs the mode 'on'");
+    return in_memory.entries;
+  }
+  return in_memory.only_here + session->disk_->clear(filter);
+}
+
+void Cache::close() {
+  SessionPtr session;
+  {
+    MutexLock lock(mutex_);
+    session = session_;
+  }
+  if (session != nullptr) session->disk_->close();
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cache: what a call goes through, without knowing modules or tensors.
+//
+//     session = cache.session();                  one directory and one set of settings per call
+//     session->lookup(request, lead)              memory, then disk; else the right to run
+//     session->store(request, entry, lead)        hands a result to every tier
+//
+// No function here fails or throws for a cache's reason: at worst a lookup misses and a store is
+// dropped, counted in `errors`. Everything may be called from any thread and in forked children.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/mutex.h"
+#include "cache/context.h"
+#include "cache/disk_tier.h"
+#include "cache/memory_tier.h"
+#include "cache/mode.h"
+#include "cache/settings.h"
+#include "cache/single_flight.h"
+#include "cache/stats.h"
+#include "cache/value.h"
+
+namespace modcache::cache {
+
+struct Request {
+  ContextPtr context;
+  std::string_view key;
+  std::string_view signature;  // of this call's input; empty: matches any entry
+
+  store::EntryId id() const { return {*context, key}; }
+};
+
+// The settings and tiers that one call uses from its start to its end, however often `configure`
+// changes them meanwhile.
+class Session {
+ public:
+  Session(Settings settings, std::shared_ptr<MemoryTier> memory, std::shared_ptr<DiskTier> disk,
+          SingleFlight& flights, Stats& stats);
+
+  const Settings& settings() const { return settings_; }
+
+  // The entry, counted as a hit. Null: a miss, which the caller counts once it knows that no rule
+  // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
+  // `lead` is then what keeps other threads waiting for that result; it is empty where nobody
+  // should wait. Waits while another thread runs this key.
+  EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead);
+
+  // Keeps the entry, replacing what the key led to.
+  void store(const Request& request, EntryPtr entry);
+
+  // Neither counts nor waits, and reads no value.
+  bool contains(const Request& request);
+
+ private:
+  friend class Cache;
+
+  struct Found {
+    EntryPtr entry;
+    Counter counter = Counter::kHitsMemory;
+  };
+  Found find(const Digest128& address, const Request& request, bool may_write);
+  EntryPtr find_and_count(const Digest128& address, const Request& request, bool may_write);
+  EntryPtr find_in_memory(const Digest128& address, const Request& request);
+  bool accepts(const Request& request, const Entry& entry);
+
+  Settings settings_;
+  std::shared_ptr<MemoryTier> memory_;
+  std::shared_ptr<DiskTier> disk_;
+  SingleFlight& flights_;
+  Stats& stats_;
+};
+
+using SessionPtr = std::shared_ptr<Session>;
+
+class Cache {
+ public:
+  // The one of this process. `format` reads values back; given once, by the first caller.
+  static Cache& instance();
+  static void set_value_format(const ValueFormat& format);
+
+  explicit Cache(const ValueFormat& format);
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  // Settings come from the environment at the first use. Touches no file.
+  SessionPtr session();
+
+  // kInvalidArgument names what was given and what is valid; nothing has changed then.
+  Status configure(const Options& options);
+  Options settings();
+
+  Mode mode() {
+    const int known = mode_.load(std::memory_order_relaxed);
+    return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
+  }
+  void set_mode(Mode mode);
+
+  Stats& counters() { return stats_; }
+  // All counters, and the entries and bytes of each tier, by name.
+  std::map<std::string, std::int64_t> stats();
+  void reset_stats() { stats_.reset(); }
+
+  // What was stored before is safe when this returns, or an error was counted and logged.
+  void flush();
+  enum class Tier { kAll, kMemory, kDisk };
+  std::int64_t clear(const store::ClearFilter& filter, Tier tier);
+
+  // For the end of the process: commits what is queued.
+  void close();
+
+ private:
+  static constexpr int kModeUnknown = -1;
+
+  SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
+  Mode mode_from_settings();
+
+  const ValueFormat& format_;
+  Stats stats_;
+  SingleFlight flights_;
+  Mutex mutex_;
+  SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
+  std::atomic<int> mode_{kModeUnknown};
+  std::uint64_t fork_ticket_;
+};
+
+}  // namespace modcache::cache

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/disk_tier.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::cache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A failure that took this long is a directory that stalls; two of them make the second that a
+// process may lose to it.
+constexpr auto kStall = std::chrono::milliseconds(200);
+constexpr std::int64_t kPatienceMs = 400;
+// Another process may make the directory that a reader found missing.
+constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
+
+// An entry's header in the store: the signature's length (4 bytes, little-endian), the
+// signature, the value's header.
+std::string pack_header(const std::string& signature, const std::string& value_header) {
+  std::string out(4, '\0');
+  for (int i = 0; i < 4; ++i) out[i] = static_cast<char>((signature.size() >> (8 * i)) & 0xff);
+  return out + signature + value_header;
+}
+
+bool unpack_header(std::string_view header, std::string_view& signature,
+                   std::string_view& value_header) {
+  if (header.size() < 4) return false;
+  std::size_t size = 0;
+  for (int i = 3; i >= 0; --i) size = (size << 8) | static_cast<unsigned char>(header[i]);
+  if (size > header.size() - 4) return false;
+  signature = header.substr(4, size);
+  value_header = header.substr(4 + size);
+  return true;
+}
+
+}  // namespace
+
+DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats)
+    : settings_(settings),
+      format_(format),
+      stats_(stats),
+      fork_generation_(fork_generation()),
+      fork_ticket_(hold_across_fork(mutex_)) {}
+
+DiskTier::~DiskTier() {
+  stop_holding_across_fork(fork_ticket_);
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+}
+
+// The parent's connection and locks must not be closed from here, so its Store is leaked on
+// purpose: an owner that is never destroyed keeps it.
+void DiskTier::abandon_after_fork() {
+  if (fork_generation_ == fork_generation()) return;
+  fork_generation_ = fork_generation();
+  if (store_ != nullptr) new StorePtr(std::move(store_));  // NOLINT: leaked, see above
+  store_ = nullptr;
+}
+
+DiskTier::StorePtr DiskTier::open_or_null() {
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  return store_;
+}
+
+DiskTier::StorePtr DiskTier::store(Access access) {
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  if (Clock::now() < alone_until_) return nullptr;
+  if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
+  if (store_ == nullptr) store_ = open_store(access);
+  return store_;
+}
+
+DiskTier::StorePtr DiskTier::open_store(Access access) {
+  const auto now = Clock::now();
+  if (now < alone_until_ || (access == Access::kRead && now < missing_until_)) return nullptr;
+  // A directory that is there is opened alike for all calls: SQLite cannot have one connection of
+  // a process that may write and another that may not.
+  auto& file_system = fs::posix_file_system();
+  if (access == Access::kRead && file_system.info(settings_.dir).is_not_found()) {
+    missing_until_ = now + kLookAgainAfter;
+    return nullptr;
+  }
+  store::StoreOptions options;
+  options.directory = settings_.dir;
+  options.disk_budget_bytes = settings_.disk_bytes;
+  options.durability = settings_.durability;
+  options.read_via = settings_.io;
+  options.patience_ms = kPatienceMs;
+  // The store may outlive this tier for a moment, but not the counters.
+  options.on_write_error = [&stats = stats_, dir = settings_.dir](const Status& status,
+                                                                  std::int64_t entries) {
+    stats.add(Counter::kErrors, entries);
+    log(LogLevel::kWarning, "write:" + dir,
+        "writing to '" + dir + "' failed: " + status.message() +
+            "; the models run on, these results are not kept");
+  };
+  auto opened = store::Store::open(file_system, std::move(options));
+  if (opened.is_ok()) return StorePtr(std::move(opened).value());
+  alone_until_ = Clock::now() + kBackoff;
+  stats_.add(Counter::kErrors);
+  log(LogLevel::kWarning, "open:" + settings_.dir,
+      "the cache directory '" + settings_.dir + "' cannot be used: " + opened.status().message() +
+          "; models run without it, it is tried again in 30 s");
+  return nullptr;
+}
+
+void DiskTier::leave_alone() {
+  MutexLock lock(mutex_);
+  alone_until_ = Clock::now() + kBackoff;
+}
+
+void DiskTier::report(const Status& status, const char* during) {
+  if (status.is_ok() || status.is_not_found()) return;
+  stats_.add(Counter::kErrors);
+  log(LogLevel::kWarning, std::string(during) + ":" + settings_.dir,
+      "the cache directory '" + settings_.dir + "', while " + during + ": " + status.message());
+}
+
+DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
+  const StorePtr store = this->store(access);
+  if (store == nullptr) return {};
+  Found result;
+  result.removals = store->removals();
+  const auto started = Clock::now();
+  auto found = store->find(id);
+  if (found.is_not_found()) return {};
+
+  Status broken = found.status();
+  if (broken.is_ok()) {
+    const store::FoundEntry& stored = *found.value();
+    result.sequence = stored.sequence();
+    std::string_view signature;
+    std::string_view value_header;
+    if (unpack_header(stored.header(), signature, value_header)) {
+      auto value = format_.read(value_header, stored);
+      if (value.is_ok()) {
+        result.entry = std::make_shared<const Entry>(
+            Entry{std::move(value).value(), std::string(signature), stored.run_us()});
+        return result;
+      }
+      broken = value.status();
+    } else {
+      broken = Status::corruption("an entry's header is too short");
+    }
+  }
+  if (broken.code() == StatusCode::kCorruption) {
+    stats_.add(Counter::kCorrupt);
+    log(LogLevel::kWarning, "corrupt:" + settings_.dir,
+        "a damaged entry in '" + settings_.dir +
+            "' was dropped and is computed anew: " + broken.message());
+    if (access == Access::kWrite) {
+      report(store->drop(id, result.sequence), "dropping a damaged entry");
+    }
+  } else {
+    report(broken, "reading");
+    if (Clock::now() - started > kStall) leave_alone();
+  }
+  return {};
+}
+
+bool DiskTier::contains(const store::EntryId& id) {
+  const StorePtr store = this->store(Access::kRead);
+  return store != nullptr && store->find(id).is_ok();
+}
+
+store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
+  const StorePtr store = this->store(Access::kWrite);
+  if (store == nullptr) return 0;
+  const auto started = Clock::now();
+  auto sequence = store->put(store::Put{id, pack_header(entry.signature, entry.value->header()),
+                                        entry.value->payload(), entry.run_us});
+  if (sequence.is_ok()) return sequence.value();
+  report(sequence.status(), "storing");
+  if (Clock::now() - started > kStall) leave_alone();
+  return 0;
+}
+
+std::uint64_t DiskTier::removals() {
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  if (store_ == nullptr) store_ = open_store(Access::kRead);
+  if (store_ != nullptr) last_removals_ = store_->removals();
+  return last_removals_;
+}
+
+bool DiskTier::is_current(const store::EntryId& id, store::Sequence sequence) {
+  const StorePtr store = this->store(Access::kRead);
+  return store != nullptr && store->is_current(id, sequence);
+}
+
+std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
+  // No directory is made in order to be cleared.
+  if (this->store(Access::kRead) == nullptr) return 0;
+  const StorePtr store = this->store(Access::kWrite);
+  if (store == nullptr) return 0;
+  auto removed = store->clear(filter);
+  report(removed.status(), "clearing");
+  return removed.is_ok() ? removed.value() : 0;
+}
+
+bool DiskTier::flush() {
+  const StorePtr store = open_or_null();
+  if (store == nullptr) return true;
+  const Status status = store->flush();
+  report(status, "flushing");
+  return status.is_ok();
+}
+
+store::Totals DiskTier::totals(bool may_open) {
+  const StorePtr store = may_open ? this->store(Access::kRead) : open_or_null();
+  if (store == nullptr) return {};
+  auto totals = store->totals();
+  report(totals.status(), "counting");
+  return totals.is_ok() ? totals.value() : store::Totals{};
+}
+
+void DiskTier::close() {
+  StorePtr closing;
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  closing = std::move(store_);
+  store_ = nullptr;
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/memory_tier.h"
+
+#include <utility>
+
+namespace modcache::cache {
+namespace {
+
+// List node, hash node and the two string and entry objects of one slot, measured with glibc.
+constexpr std::size_t kSlotOverheadBytes = 320;
+
+bool matches(const store::Context& context, const std::string& key,
+             const store::ClearFilter& filter) {
+  if (!filter.scope.empty() && context.scope != filter.scope) return false;
+  return key.compare(0, filter.key_prefix.size(), filter.key_prefix) == 0;
+}
+
+}  // namespace
+
+MemoryTier::MemoryTier(std::uint64_t budget_bytes, Stats& stats)
+    : stats_(stats), budget_bytes_(budget_bytes), fork_ticket_(hold_across_fork(mutex_)) {}
+
+MemoryTier::~MemoryTier() { stop_holding_across_fork(fork_ticket_); }
+
+MemoryTier::Slots::iterator MemoryTier::find(const Digest128& address, const store::EntryId& id) {
+  const auto found = by_address_.find(address);
+  if (found == by_address_.end()) return slots_.end();
+  const Slot& slot = *found->second;
+  // Compared in full: an address is a hash, and a stranger may have chosen the key.
+  if (slot.key != id.key || slot.context->digest != id.context.digest) return slots_.end();
+  return found->second;
+}
+
+MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId& id) {
+  MutexLock lock(mutex_);
+  const auto slot = find(address, id);
+  if (slot == slots_.end()) return {};
+  slots_.splice(slots_.begin(), slots_, slot);
+  return slot->held;
+}
+
+void MemoryTier::put(const Digest128& address, const ContextPtr& context, std::string_view key,
+                     Held held) {
+  const std::size_t size_bytes = held.entry->value->size_bytes() + held.entry->signature.size() +
+                                 key.size() + kSlotOverheadBytes;
+  Slots fresh;
+  fresh.push_back(Slot{address, context, std::string(key), std::move(held), size_bytes});
+  Slots evicted;
+  {
+    MutexLock lock(mutex_);
+    if (const auto old = by_address_.find(address); old != by_address_.end()) {
+      size_bytes_ -= old->second->size_bytes;
+      evicted.splice(evicted.end(), slots_, old->second);
+      by_address_.erase(old);
+    }
+    if (size_bytes > budget_bytes_) return;
+    slots_.splice(slots_.begin(), fresh);
+    by_address_.emplace(address, slots_.begin());
+    size_bytes_ += size_bytes;
+    shrink(evicted);
+  }
+}
+
+void MemoryTier::shrink(Slots& evicted) {
+  while (size_bytes_ > budget_bytes_) {
+    const auto last = std::prev(slots_.end());
+    size_bytes_ -= last->size_bytes;
+    by_address_.erase(last->address);
+    evicted.splice(evicted.end(), slots_, last);
+    stats_.add(Counter::kEvicted);
+  }
+}
+
+void MemoryTier::confirm(const Digest128& address, const store::EntryId& id,
+                         store::Sequence sequence, std::uint64_t removals) {
+  MutexLock lock(mutex_);
+  const auto slot = find(address, id);
+  if (slot != slots_.end() && slot->held.sequence == sequence) slot->held.removals = removals;
+}
+
+void MemoryTier::remove(Slots::iterator slot) {
+  size_bytes_ -= slot->size_bytes;
+  by_address_.erase(slot->address);
+  slots_.erase(slot);
+}
+
+void MemoryTier::erase(const Digest128& address, const store::EntryId& id) {
+  MutexLock lock(mutex_);
+  const auto slot = find(address, id);
+  if (slot != slots_.end()) remove(slot);
+}
+
+MemoryTier::Cleared MemoryTier::clear(const store::ClearFilter& filter) {
+  MutexLock lock(mutex_);
+  Cleared cleared;
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    const auto next = std::next(slot);
+    if (matches(*slot->context, slot->key, filter)) {
+      ++cleared.entries;
+      if (slot->held.sequence == 0) ++cleared.only_here;
+      remove(slot);
+    }
+    slot = next;
+  }
+  return cleared;
+}
+
+void MemoryTier::set_budget(std::uint64_t budget_bytes) {
+  Slots evicted;
+  MutexLock lock(mutex_);
+  budget_bytes_ = budget_bytes;
+  shrink(evicted);
+}
+
+std::int64_t MemoryTier::entries() const {
+  MutexLock lock(mutex_);
+  return static_cast<std::int64_t>(slots_.size());
+}
+
+std::int64_t MemoryTier::size_bytes() const {
+  MutexLock lock(mutex_);
+  return static_cast<std::int64_t>(size_bytes_);
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MemoryTier: the entries used last, in this process, within a budget of bytes. Entries beyond
+// the budget leave in the order of their last use.
+//
+// Thread-safe; usable in a forked child, which keeps what its parent had.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string>
+#include <unordered_map>
+
+#include "base/fork.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "cache/context.h"
+#include "cache/stats.h"
+#include "cache/value.h"
+#include "store/store.h"
+
+namespace modcache::cache {
+
+class MemoryTier {
+ public:
+  // What get() gives: the entry, its place in the directory (0: it is not there), and the
+  // directory's count of removals up to which it is known to be current.
+  struct Held {
+    EntryPtr entry;
+    store::Sequence sequence = 0;
+    std::uint64_t removals = 0;
+  };
+
+  MemoryTier(std::uint64_t budget_bytes, Stats& stats);
+  ~MemoryTier();
+  MemoryTier(const MemoryTier&) = delete;
+  MemoryTier& operator=(const MemoryTier&) = delete;
+
+  // A null entry is a miss.
+  Held get(const Digest128& address, const store::EntryId& id);
+
+  // Replaces what was held for the key. An entry larger than the whole budget is not taken.
+  void put(const Digest128& address, const ContextPtr& context, std::string_view key, Held held);
+
+  // The entry is still current at `removals`: spares the next get() the question.
+  void confirm(const Digest128& address, const store::EntryId& id, store::Sequence sequence,
+               std::uint64_t removals);
+
+  void erase(const Digest128& address, const store::EntryId& id);
+
+  struct Cleared {
+    std::int64_t entries = 0;
+    std::int64_t only_here = 0;  // of these, the ones that no directory holds (sequence 0)
+  };
+  Cleared clear(const store::ClearFilter& filter);
+
+  void set_budget(std::uint64_t budget_bytes);
+
+  std::int64_t entries() const;
+  std::int64_t size_bytes() const;
+
+ private:
+  struct Slot {
+    Digest128 address;
+    ContextPtr context;
+    std::string key;
+    Held held;
+    std::size_t size_bytes = 0;
+  };
+  using Slots = std::list<Slot>;  // front: used last
+
+  Slots::iterator find(const Digest128& address, const store::EntryId& id)
+      MODCACHE_REQUIRES(mutex_);
+  void remove(Slots::iterator slot) MODCACHE_REQUIRES(mutex_);
+  // Moves what exceeds the budget to `evicted`, to be freed when the lock is no longer held.
+  void shrink(Slots& evicted) MODCACHE_REQUIRES(mutex_);
+
+  Stats& stats_;
+  mutable Mutex mutex_;
+  Slots slots_ MODCACHE_GUARDED_BY(mutex_);
+  std::unordered_map<Digest128, Slots::iterator, Digest128Hash> by_address_
+      MODCACHE_GUARDED_BY(mutex_);
+  std::uint64_t budget_bytes_ MODCACHE_GUARDED_BY(mutex_);
+  std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t fork_ticket_;
+};
+
+}  // namespace modcache::cache

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "base/log.h"
+#include "cache/cache.h"
+
+namespace modcache::cache {
+namespace {
+
+// "float32[2,3],int64[2]" -> "float32,int64"
+std::string dtypes_of(std::string_view signature) {
+  std::string out;
+  bool inside = false;
+  for (const char c : signature) {
+    if (c == '[') inside = true;
+    if (!inside) out.push_back(c);
+    if (c == ']') inside = false;
+  }
+  return out;
+}
+
+bool signatures_match(Match match, std::string_view given, std::string_view stored) {
+  if (given.empty() || stored.empty() || given == stored) return true;
+  switch (match) {
+    case Match::kShape: return false;
+    case Match::kDtype: return dtypes_of(given) == dtypes_of(stored);
+    case Match::kNone: return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
+                 std::shared_ptr<DiskTier> disk, SingleFlight& flights, Stats& stats)
+    : settings_(std::move(settings)),
+      memory_(std::move(memory)),
+      disk_(std::move(disk)),
+      flights_(flights),
+      stats_(stats) {}
+
+// What is held in memory is what the directory would answer, unless some process has removed or
+// replaced entries since it was last compared; then it is compared again, entry by entry.
+EntryPtr Session::find_in_memory(const Digest128& address, const Request& request) {
+  MemoryTier::Held held = memory_->get(address, request.id());
+  if (held.entry == nullptr) return nullptr;
+  const std::uint64_t removals = disk_->removals();
+  if (held.removals == removals) return std::move(held.entry);
+  if (held.sequence != 0 && disk_->is_current(request.id(), held.sequence)) {
+    memory_->confirm(address, request.id(), held.sequence, removals);
+    return std::move(held.entry);
+  }
+  memory_->erase(address, request.id());
+  return nullptr;
+}
+
+Session::Found Session::find(const Digest128& address, const Request& request, bool may_write) {
+  if (EntryPtr entry = find_in_memory(address, request))
+    return {std::move(entry), Counter::kHitsMemory};
+  DiskTier::Found found =
+      disk_->get(request.id(), may_write ? DiskTier::Access::kWrite : DiskTier::Access::kRead);
+  if (found.entry == nullptr) return {};
+  memory_->put(address, request.context, request.key,
+               MemoryTier::Held{found.entry, found.sequence, found.removals});
+  return {std::move(found.entry), Counter::kHitsDisk};
+}
+
+bool Session::accepts(const Request& request, const Entry& entry) {
+  if (signatures_match(settings_.match, request.signature, entry.signature)) return true;
+  stats_.add(Counter::kKeyConflicts);
+  log_once(LogLevel::kWarning, "key-conflict:" + request.context->scope,
+           "key '" + std::string(request.key.substr(0, 200)) + "' was stored for an input " +
+               entry.signature + " and is now asked for with " + std::string(request.signature) +
+               ": the entry is replaced. One key must always mean the same input; inputs padded "
+               "to different lengths are a likely cause (pad to a fixed length, put the length "
+               "into the key, or set match=dtype or match=none)");
+  return false;
+}
+
+EntryPtr Session::find_and_count(const Digest128& address, const Request& request, bool may_write) {
+  Found found = find(address, request, may_write);
+  if (found.entry == nullptr || !accepts(request, *found.entry)) return nullptr;
+  stats_.add(found.counter);
+  stats_.add(Counter::kSavedUs, found.entry->run_us);
+  return std::move(found.entry);
+}
+
+EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::Lead& lead) {
+  const Digest128 address = address_of(request.id());
+  while (true) {
+    const std::uint64_t landings = flights_.landings();
+    if (EntryPtr entry = find_and_count(address, request, may_write)) return entry;
+    if (!may_write) return nullptr;
+    SingleFlight::Entered entered = flights_.enter(address);
+    lead = std::move(entered.lead);
+    if (entered.look_again) continue;
+    // A run that landed between the look and the lead may have been this key's.
+    if (!lead.is_held() || flights_.landings() == landings) return nullptr;
+    EntryPtr entry = find_and_count(address, request, may_write);
+    if (entry != nullptr) {
+      lead.stored();
+      lead.give_up();
+    }
+    return entry;
+  }
+}
+
+void Session::store(const Request& request, EntryPtr entry) {
+  const Digest128 address = address_of(request.id());
+  const std::uint64_t removals = disk_->removals();
+  const store::Sequence sequence = disk_->put(request.id(), *entry);
+  // Replacing an entry counts as a removal, so `removals` from before the put only makes the
+  // next lookup compare once more.
+  memory_->put(address, request.context, request.key,
+               MemoryTier::Held{std::move(entry), sequence, removals});
+  stats_.add(Counter::kStored);
+}
+
+bool Session::contains(const Request& request) {
+  const Digest128 address = address_of(request.id());
+  return find_in_memory(address, request) != nullptr || disk_->contains(request.id());
+}
+
+}  // namespace modcache::cache

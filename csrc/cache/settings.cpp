@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/settings.h"
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+namespace modcache::cache {
+namespace {
+
+template <typename T>
+struct Choice {
+  std::string_view name;
+  T value;
+};
+
+constexpr std::array<Choice<store::Durability>, 2> kDurabilities{
+    {{"relaxed", store::Durability::kRelaxed}, {"strict", store::Durability::kStrict}}};
+constexpr std::array<Choice<Match>, 3> kMatches{
+    {{"shape", Match::kShape}, {"dtype", Match::kDtype}, {"none", Match::kNone}}};
+constexpr std::array<Choice<store::ReadVia>, 2> kReadVias{
+    {{"mmap", store::ReadVia::kMmap}, {"pread", store::ReadVia::kPread}}};
+constexpr std::array<Choice<LogLevel>, 4> kLogLevels{{{"off", LogLevel::kOff},
+                                                      {"error", LogLevel::kError},
+                                                      {"warning", LogLevel::kWarning},
+                                                      {"info", LogLevel::kInfo}}};
+constexpr std::array<Choice<bool>, 6> kBooleans{{{"false", false},
+                                                 {"true", true},
+                                                 {"0", false},
+                                                 {"1", true},
+                                                 {"False", false},
+                                                 {"True", true}}};
+
+std::string bad_value(std::string_view option, std::string_view given, std::string_view valid) {
+  return "option '" + std::string(option) + "' is '" + std::string(given) + "', but must be " +
+         std::string(valid);
+}
+
+template <typename Choices, typename T>
+Status choose(std::string_view option, std::string_view given, const Choices& choices, T& target) {
+  std::string valid = "one of: ";
+  for (const auto& choice : choices) {
+    if (choice.name == given) {
+      target = choice.value;
+      return Status::ok();
+    }
+    if (&choice != &choices.front()) valid += ", ";
+    valid += choice.name;
+  }
+  return Status::invalid_argument(bad_value(option, given, valid));
+}
+
+template <typename Choices, typename T>
+std::string name_of(const Choices& choices, T value) {
+  for (const auto& choice : choices) {
+    if (choice.value == value) return std::string(choice.name);
+  }
+  return {};
+}
+
+Status set_size(std::string_view option, std::string_view given, std::uint64_t& target) {
+  auto size_bytes = parse_size_bytes(given);
+  if (!size_bytes.is_ok()) {
+    return Status::invalid_argument(bad_value(
+        option, given, "a number of bytes such as 1073741824, 512MiB or 2GB, not negative"));
+  }
+  target = size_bytes.value();
+  return Status::ok();
+}
+
+Status set_dir(std::string_view given, std::string& target) {
+  if (given.empty() || given.find('\0') != std::string_view::npos) {
+    return Status::invalid_argument(bad_value("dir", given, "the path of a directory"));
+  }
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(std::filesystem::path(given), error);
+  target = error ? std::string(given) : absolute.lexically_normal().string();
+  if (target.size() > 1 && target.back() == '/') target.pop_back();
+  return Status::ok();
+}
+
+// One row per option: the only place to touch when an option is added.
+struct Option {
+  std::string_view name;
+  Status (*set)(std::string_view given, Settings& settings);
+  std::string (*get)(const Settings& settings);
+};
+
+constexpr std::array<Option, 10> kOptions{{
+    {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
+     [](const Settings& s) { return s.dir; }},
+    {"mode",
+     [](std::string_view v, Settings& s) {
+       auto mode = parse_mode(v);
+       if (mode.is_ok()) s.mode = mode.value();
+       return mode.status();
+     },
+     [](const Settings& s) { return std::string(mode_name(s.mode)); }},
+    {"memory",
+     [](std::string_view v, Settings& s) { return set_size("memory", v, s.memory_bytes); },
+     [](const Settings& s) { return std::to_string(s.memory_bytes); }},
+    {"disk", [](std::string_view v, Settings& s) { return set_size("disk", v, s.disk_bytes); },
+     [](const Settings& s) { return std::to_string(s.disk_bytes); }},
+    {"durability",
+     [](std::string_view v, Settings& s) {
+       return choose("durability", v, kDurabilities, s.durability);
+     },
+     [](const Settings& s) { return name_of(kDurabilities, s.durability); }},
+    {"match", [](std::string_view v, Settings& s) { return choose("match", v, kMatches, s.match); },
+     [](const Settings& s) { return name_of(kMatches, s.match); }},
+    {"strict",
+     [](std::string_view v, Settings& s) { return choose("strict", v, kBooleans, s.strict); },
+     [](const Settings& s) { return name_of(kBooleans, s.strict); }},
+    {"namespace",
+     [](std::string_view v, Settings& s) {
+       s.name_space = v;
+       return Status::ok();
+     },
+     [](const Settings& s) { return s.name_space; }},
+    {"io", [](std::string_view v, Settings& s) { return choose("io", v, kReadVias, s.io); },
+     [](const Settings& s) { return name_of(kReadVias, s.io); }},
+    {"log", [](std::string_view v, Settings& s) { return choose("log", v, kLogLevels, s.log); },
+     [](const Settings& s) { return name_of(kLogLevels, s.log); }},
+}};
+
+const Option* find_option(std::string_view name) {
+  for (const auto& option : kOptions) {
+    if (option.name == name) return &option;
+  }
+  return nullptr;
+}
+
+std::string default_dir() {
+  const char* cache_home = std::getenv("XDG_CACHE_HOME");
+  if (cache_home != nullptr && cache_home[0] == '/') return std::string(cache_home) + "/modcache";
+  const char* home = std::getenv("HOME");
+  return (home != nullptr && home[0] != '\0' ? std::string(home) : std::string("/tmp")) +
+         "/.cache/modcache";
+}
+
+std::string environment_name(std::string_view option) {
+  std::string name = "MODCACHE_";
+  for (const char c : option) {
+    name.push_back(static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
+  }
+  return name;
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_size_bytes(std::string_view text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const auto invalid = Status::invalid_argument("'" + std::string(text) + "' is not a size");
+  if (error != std::errc() || !std::isfinite(number) || std::signbit(number)) return invalid;
+
+  std::string unit;
+  for (const char* c = rest; c != end; ++c) {
+    if (*c != ' ') unit.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(*c))));
+  }
+  static constexpr std::array<Choice<double>, 14> kUnits{{{"", 1.0},
+                                                          {"b", 1.0},
+                                                          {"k", 1e3},
+                                                          {"kb", 1e3},
+                                                          {"kib", 1024.0},
+                                                          {"m", 1e6},
+                                                          {"mb", 1e6},
+                                                          {"mib", 1048576.0},
+                                                          {"g", 1e9},
+                                                          {"gb", 1e9},
+                                                          {"gib", 1073741824.0},
+                                                          {"t", 1e12},
+                                                          {"tb", 1e12},
+                                                          {"tib", 1099511627776.0}}};
+  for (const auto& choice : kUnits) {
+    if (choice.name != unit) continue;
+    const double size_bytes = number * choice.value;
+    // 2^62 leaves room for sums of sizes in 64 bits.
+    if (size_bytes > 4.6e18) return invalid;
+    return static_cast<std::uint64_t>(size_bytes);
+  }
+  return invalid;
+}
+
+Status apply_options(const Options& options, Settings& settings) {
+  Settings changed = settings;
+  for (const auto& [name, value] : options) {
+    const Option* option = find_option(name);
+    if (option == nullptr) {
+      std::string valid;
+      for (const auto& known : kOptions) {
+        if (!valid.empty()) valid += ", ";
+        valid += known.name;
+      }
+      return Status::invalid_argument("unknown option '" + name + "'; valid options are: " + valid);
+    }
+    MODCACHE_RETURN_IF_ERROR(option->set(value, changed));
+  }
+  settings = std::move(changed);
+  return Status::ok();
+}
+
+Options to_options(const Settings& settings) {
+  Options options;
+  for (const auto& option : kOptions) options.emplace(option.name, option.get(settings));
+  return options;
+}
+
+Settings settings_from_environment(std::vector<std::string>& warnings) {
+  Settings settings;
+  settings.dir = default_dir();
+  for (const auto& option : kOptions) {
+    const std::string variable = environment_name(option.name);
+    const char* value = std::getenv(variable.c_str());
+    if (value == nullptr) continue;
+    const Status status = option.set(value, settings);
+    if (!status.is_ok()) {
+      warnings.push_back("environment variable " + variable + ": " + status.message() +
+                         "; the default '" + option.get(settings) + "' is used");
+    }
+  }
+  return settings;
+}
+
+}  // namespace modcache::cache

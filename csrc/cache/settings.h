@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Settings: every option of `configure`, its default, its environment variable
+// (MODCACHE_<NAME>) and its text form. Values only: nothing here touches a file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "cache/mode.h"
+#include "store/store.h"
+
+namespace modcache::cache {
+
+// How much of the input's signature a hit must match.
+enum class Match { kShape, kDtype, kNone };  // kShape: dtype and shape
+
+struct Settings {
+  std::string dir;  // absolute
+  Mode mode = Mode::kOn;
+  std::uint64_t memory_bytes = 1'000'000'000;
+  std::uint64_t disk_bytes = 100'000'000'000;
+  store::Durability durability = store::Durability::kRelaxed;
+  Match match = Match::kShape;
+  bool strict = false;
+  std::string name_space;  // option `namespace`
+  store::ReadVia io = store::ReadVia::kMmap;
+  LogLevel log = LogLevel::kWarning;
+};
+
+using Options = std::map<std::string, std::string>;
+
+// Applies all of `options`, or none: an unknown name or a bad value is kInvalidArgument and says
+// what was given and what is valid.
+Status apply_options(const Options& options, Settings& settings);
+
+// All options in the text form that apply_options takes.
+Options to_options(const Settings& settings);
+
+// Defaults, then the environment. A bad environment value is reported in `warnings`, and the
+// default stands.
+Settings settings_from_environment(std::vector<std::string>& warnings);
+
+// "1073741824", "2GB", "512 MiB", "1.5g" -> bytes.
+Result<std::uint64_t> parse_size_bytes(std::string_view text);
+
+}  // namespace modcache::cache

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SingleFlight: several threads that miss one key at once run the module once. The first leads;
+// the others wait for it and then look the key up again.
+//
+// Never a deadlock: a thread that leads already (a cached module inside a cached module) does
+// not wait, no wait is longer than kLongestWait, and a child of fork starts without flights.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "base/fork.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "store/store.h"
+
+namespace modcache::cache {
+
+class SingleFlight {
+ public:
+  // After this long a waiter runs the module itself: twice the work is better than none.
+  static constexpr std::chrono::seconds kLongestWait{30};
+
+  // The right to run a key's module. Giving it up (destruction, in any thread) wakes the waiters.
+  class Lead {
+   public:
+    Lead() = default;
+    ~Lead() { give_up(); }
+    Lead(Lead&& other) noexcept;
+    Lead& operator=(Lead&& other) noexcept;
+
+    // The run gave something that waiters will find. Without this word they run for themselves,
+    // side by side.
+    void stored();
+    void give_up();
+    bool is_held() const { return owner_ != nullptr; }
+
+   private:
+    friend class SingleFlight;
+    struct Flight;
+    SingleFlight* owner_ = nullptr;
+    Digest128 address_;
+    std::shared_ptr<Flight> flight_;
+  };
+
+  SingleFlight();
+  ~SingleFlight();
+  SingleFlight(const SingleFlight&) = delete;
+  SingleFlight& operator=(const SingleFlight&) = delete;
+
+  struct Entered {
+    Lead lead;
+    bool look_again = false;  // another thread's run has ended; the key may be there now
+  };
+
+  // Waits while another thread leads `address`. Addresses are hashes: two keys that share one
+  // merely take turns.
+  Entered enter(const Digest128& address);
+
+  // How many runs have stored something so far.
+  std::uint64_t landings() const { return landings_.load(std::memory_order_acquire); }
+
+ private:
+  // Flights, and the condition their waiters wait for. A forked child starts with another one: in
+  // the old, threads that do not exist there wait for ever, and it cannot even be destroyed.
+  struct Board {
+    std::uint64_t fork_generation = modcache::fork_generation();
+    CondVar landed;
+    std::unordered_map<Digest128, std::shared_ptr<Lead::Flight>, Digest128Hash> flights;
+  };
+  Board& board() MODCACHE_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::unique_ptr<Board> board_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Board>();
+  std::atomic<std::uint64_t> landings_{0};
+  std::uint64_t fork_ticket_;
+};
+
+}  // namespace modcache::cache

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tiers hold. The cache does not know what a value is: `tensor` gives it as a Value,
+// and reads it back from bytes through a ValueFormat. Values and entries never change, so any
+// thread may share them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "store/store.h"
+
+namespace modcache::cache {
+
+class Value {
+ public:
+  virtual ~Value() = default;
+  // Memory held while this value lives.
+  virtual std::size_t size_bytes() const = 0;
+  // What is written down: a self-describing header, and the raw bytes it describes.
+  virtual std::string header() const = 0;
+  virtual SharedBytes payload() const = 0;
+};
+
+class ValueFormat {
+ public:
+  virtual ~ValueFormat() = default;
+  // `header` as Value::header() gave it; the payload is read from `found`.
+  // kCorruption when the two do not fit, or the payload fails its checksum.
+  virtual Result<std::shared_ptr<const Value>> read(std::string_view header,
+                                                    const store::FoundEntry& found) const = 0;
+};
+
+struct Entry {
+  std::shared_ptr<const Value> value;
+  std::string signature;  // of the input that it was computed from; empty: matches any input
+  std::int64_t run_us = 0;
+};
+using EntryPtr = std::shared_ptr<const Entry>;
+
+}  // namespace modcache::cache

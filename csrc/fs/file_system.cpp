@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fs/file_system.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace modcache::fs {
+
+// flock has no timed form, so this asks again and again, at growing intervals.
+Status lock_within(File& file, std::int64_t patience_ms) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
+  auto pause = std::chrono::microseconds(50);
+  while (true) {
+    auto is_locked = file.try_lock();
+    if (!is_locked.is_ok()) return is_locked.status();
+    if (is_locked.value()) return Status::ok();
+    if (Clock::now() >= deadline) {
+      return Status::busy("another process held '" + file.path() + "' for more than " +
+                          std::to_string(patience_ms) + " ms");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(2000));
+  }
+}
+
+}  // namespace modcache::fs

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FileSystem: everything that modcache does to files of its own (SQLite reads and writes its
+// database itself). A seam: tests put a file system that fails on demand in its place.
+//
+// All calls may be made from any thread. Interrupted and short reads and writes are continued;
+// descriptors are never inherited by exec. Failures name the path: a missing file is kNotFound, a
+// full disk or quota kNoSpace, anything else kIoError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace modcache::fs {
+
+// Borrowed bytes to write.
+struct Slice {
+  const void* data = nullptr;
+  std::size_t size_bytes = 0;
+};
+
+struct FileInfo {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t link_count = 0;  // 0: the file was unlinked, and lives as long as it is open
+  bool is_directory = false;
+
+  bool is_same_file(const FileInfo& other) const {
+    return device == other.device && inode == other.inode;
+  }
+};
+
+enum class OpenMode {
+  kRead,
+  kReadWrite,        // must exist
+  kReadWriteCreate,  // made empty when missing
+  kCreateExclusive,  // for reading and writing; must not exist
+};
+
+// Bytes of a file in memory, shared with everyone who maps or writes it. Touching bytes beyond the
+// file's end kills the process: check File::info() first.
+class Mapping {
+ public:
+  virtual ~Mapping() = default;
+  std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+
+ protected:
+  Mapping(std::byte* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+
+ private:
+  std::byte* data_;
+  std::size_t size_bytes_;
+};
+
+// An open file; closed when destroyed.
+class File {
+ public:
+  virtual ~File() = default;
+
+  // Reads up to `size_bytes`; fewer only at the file's end.
+  virtual Result<std::size_t> read_at(std::uint64_t offset, void* target,
+                                      std::size_t size_bytes) const = 0;
+  // Writes the pieces one after another. After a failure any prefix may have been written.
+  virtual Status write_at(std::uint64_t offset, const std::vector<Slice>& pieces) = 0;
+  // Returns when the contents (not the name) survive power loss.
+  virtual Status sync_data() = 0;
+  virtual Result<FileInfo> info() const = 0;
+  // The mapping may reach beyond the end of a file that grows, and outlives this object.
+  virtual Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const = 0;
+
+  // The exclusive lock that goes with this opening of the file (two openings exclude each other,
+  // also within a process). It ends with unlock(), this object or the process; a forked child
+  // does not keep it: its copy of the file is closed. False: somebody else has it.
+  virtual Result<bool> try_lock() = 0;
+  virtual void unlock() = 0;
+
+  virtual const std::string& path() const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) = 0;
+  virtual Result<FileInfo> info(const std::string& path) = 0;
+  // Names in a directory, without "." and "..", in no order.
+  virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
+  // Makes the directory and its parents where they are missing, for this user alone (0700).
+  virtual Status make_directories(const std::string& path) = 0;
+  virtual Status rename(const std::string& from, const std::string& to) = 0;
+  // A file that is not there counts as removed.
+  virtual Status remove(const std::string& path) = 0;
+  // Returns when the directory's names survive power loss.
+  virtual Status sync_directory(const std::string& path) = 0;
+  // Whether this process may write the file, or make files in the directory.
+  virtual bool is_writable(const std::string& path) = 0;
+};
+
+// Waits for the lock of `file`: kBusy after `patience_ms`.
+Status lock_within(File& file, std::int64_t patience_ms);
+
+}  // namespace modcache::fs

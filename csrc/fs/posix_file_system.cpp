@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fs/posix_file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+
+namespace modcache::fs {
+namespace {
+
+Status failure(const char* doing, const std::string& path, int error) {
+  const std::string message =
+      std::string("cannot ") + doing + " '" + path + "': " + std::generic_category().message(error);
+  if (error == ENOENT) return Status::not_found(message);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return Status::no_space(message);
+  return Status::io_error(message);
+}
+
+FileInfo to_info(const struct stat& facts) {
+  FileInfo info;
+  info.size_bytes = static_cast<std::uint64_t>(facts.st_size);
+  info.device = static_cast<std::uint64_t>(facts.st_dev);
+  info.inode = static_cast<std::uint64_t>(facts.st_ino);
+  info.link_count = static_cast<std::uint64_t>(facts.st_nlink);
+  info.is_directory = S_ISDIR(facts.st_mode);
+  return info;
+}
+
+template <typename Call>
+auto retry_interrupted(Call call) {
+  auto outcome = call();
+  while (outcome == -1 && errno == EINTR) outcome = call();
+  return outcome;
+}
+
+class PosixMapping final : public Mapping {
+ public:
+  PosixMapping(std::byte* data, std::size_t size_bytes) : Mapping(data, size_bytes) {}
+  ~PosixMapping() override { ::munmap(data(), size_bytes()); }
+  PosixMapping(const PosixMapping&) = delete;
+  PosixMapping& operator=(const PosixMapping&) = delete;
+};
+
+class PosixFile;
+
+// Files with a lock. flock belongs to what was opened, which fork shares: a child that kept its
+// copy would keep the lock beyond the death of the parent.
+struct LockedFiles {
+  Mutex mutex;
+  std::set<PosixFile*> files MODCACHE_GUARDED_BY(mutex);
+};
+LockedFiles& locked_files();
+
+class PosixFile final : public File {
+ public:
+  PosixFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  ~PosixFile() override {
+    LockedFiles& locked = locked_files();
+    MutexLock lock(locked.mutex);
+    locked.files.erase(this);
+    close_descriptor();
+  }
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+
+  Result<std::size_t> read_at(std::uint64_t offset, void* target,
+                              std::size_t size_bytes) const override;
+  Status write_at(std::uint64_t offset, const std::vector<Slice>& pieces) override;
+  Status sync_data() override;
+  Result<FileInfo> info() const override;
+  Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const override;
+  Result<bool> try_lock() override;
+  void unlock() override;
+  const std::string& path() const override { return path_; }
+
+  void close_descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  const std::string path_;
+  int descriptor_;
+};
+
+// Runs in a forked child, which has one thread and a quiet registry.
+void close_locked_files() MODCACHE_LOCKS_UNCHECKED {
+  for (PosixFile* file : locked_files().files) file->close_descriptor();
+  locked_files().files.clear();
+}
+
+LockedFiles& locked_files() {
+  static LockedFiles* const instance = [] {
+    auto* created = new LockedFiles;
+    hold_across_fork(created->mutex);
+    run_in_forked_child(close_locked_files);
+    return created;
+  }();
+  return *instance;
+}
+
+Result<std::size_t> PosixFile::read_at(std::uint64_t offset, void* target,
+                                       std::size_t size_bytes) const {
+  std::size_t done = 0;
+  while (done < size_bytes) {
+    const ssize_t count = retry_interrupted([&] {
+      return ::pread(descriptor_, static_cast<char*>(target) + done, size_bytes - done,
+                     static_cast<off_t>(offset + done));
+    });
+    if (count < 0) return failure("read", path_, errno);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  return done;
+}
+
+Status PosixFile::write_at(std::uint64_t offset, const std::vector<Slice>& pieces) {
+  std::vector<iovec> vectors;
+  vectors.reserve(pieces.size());
+  for (const Slice& piece : pieces) {
+    if (piece.size_bytes > 0) vectors.push_back({const_cast<void*>(piece.data), piece.size_bytes});
+  }
+  std::size_t first = 0;
+  while (first < vectors.size()) {
+    const std::size_t count = std::min<std::size_t>(vectors.size() - first, IOV_MAX);
+    const ssize_t written = retry_interrupted([&] {
+      return ::pwritev(descriptor_, &vectors[first], static_cast<int>(count),
+                       static_cast<off_t>(offset));
+    });
+    if (written < 0) return failure("write", path_, errno);
+    if (written == 0) return failure("write", path_, ENOSPC);
+    offset += static_cast<std::uint64_t>(written);
+    auto left = static_cast<std::size_t>(written);
+    while (left > 0 && left >= vectors[first].iov_len) left -= vectors[first++].iov_len;
+    if (left > 0) {
+      vectors[first].iov_base = static_cast<char*>(vectors[first].iov_base) + left;
+      vectors[first].iov_len -= left;
+    }
+  }
+  return Status::ok();
+}
+
+Status PosixFile::sync_data() {
+  if (retry_interrupted([&] { return ::fdatasync(descriptor_); }) != 0) {
+    return failure("sync", path_, errno);
+  }
+  return Status::ok();
+}
+
+Result<FileInfo> PosixFile::info() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) return failure("inspect", path_, errno);
+  return to_info(facts);
+}
+
+Result<std::shared_ptr<Mapping>> PosixFile::map(std::size_t size_bytes, bool is_writable) const {
+  const int protection = is_writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* data = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, descriptor_, 0);
+  if (data == MAP_FAILED) return failure("map", path_, errno);
+  return std::shared_ptr<Mapping>(
+      std::make_shared<PosixMapping>(static_cast<std::byte*>(data), size_bytes));
+}
+
+Result<bool> PosixFile::try_lock() {
+  LockedFiles& locked = locked_files();
+  MutexLock lock(locked.mutex);
+  if (retry_interrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    return failure("lock", path_, errno);
+  }
+  locked.files.insert(this);
+  return true;
+}
+
+// The file stays registered: its next lock may come any time, and closing an unlocked file in a
+// child harms nobody.
+void PosixFile::unlock() { ::flock(descriptor_, LOCK_UN); }
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
+    int flags = O_CLOEXEC;
+    switch (mode) {
+      case OpenMode::kRead: flags |= O_RDONLY; break;
+      case OpenMode::kReadWrite: flags |= O_RDWR; break;
+      case OpenMode::kReadWriteCreate: flags |= O_RDWR | O_CREAT; break;
+      case OpenMode::kCreateExclusive: flags |= O_RDWR | O_CREAT | O_EXCL; break;
+    }
+    const int descriptor = retry_interrupted([&] { return ::open(path.c_str(), flags, 0666); });
+    if (descriptor < 0) return failure("open", path, errno);
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, descriptor));
+  }
+
+  Result<FileInfo> info(const std::string& path) override {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) return failure("inspect", path, errno);
+    return to_info(facts);
+  }
+
+  Result<std::vector<std::string>> list(const std::string& path) override {
+    DIR* directory = ::opendir(path.c_str());
+    if (directory == nullptr) return failure("list", path, errno);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(directory)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int error = errno;
+    ::closedir(directory);
+    if (error != 0) return failure("list", path, error);
+    return names;
+  }
+
+  Status make_directories(const std::string& path) override {
+    for (std::size_t end = path.find('/', 1); end != std::string::npos;
+         end = path.find('/', end + 1)) {
+      MODCACHE_RETURN_IF_ERROR(make_directory(path.substr(0, end)));
+    }
+    return make_directory(path);
+  }
+
+  Status rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return failure("rename", from, errno);
+    return Status::ok();
+  }
+
+  Status remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failure("remove", path, errno);
+    return Status::ok();
+  }
+
+  Status sync_directory(const std::string& path) override {
+    const int descriptor =
+        retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+    if (descriptor < 0) return failure("open", path, errno);
+    const int outcome = retry_interrupted([&] { return ::fsync(descriptor); });
+    const int error = errno;
+    ::close(descriptor);
+    if (outcome != 0) return failure("sync", path, error);
+    return Status::ok();
+  }
+
+  bool is_writable(const std::string& path) override {
+    return ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+  }
+
+ private:
+  static Status make_directory(const std::string& path) {
+    if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return Status::ok();
+    const int error = errno;
+    // Some file systems refuse to make what is there with another error than EEXIST.
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return Status::ok();
+    return failure("make directory", path, error);
+  }
+};
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+  static FileSystem* const instance = new PosixFileSystem;
+  return *instance;
+}
+
+}  // namespace modcache::fs

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real file system. One object serves the whole process; see file_system.h.
+#pragma once
+
+#include "fs/file_system.h"
+
+namespace modcache::fs {
+
+// Never destroyed.
+FileSystem& posix_file_system();
+
+}  // namespace modcache::fs

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/identity.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+
+namespace modcache::module {
+
+// What was true at one moment, never changed afterwards: calls compare without a lock.
+struct Identity::State {
+  State(const ObjectPtr& module, std::shared_ptr<const Source> its_source,
+        TensorWatch::Hashing hashing, std::uint64_t refreshes_before, const State* before)
+      : source(std::move(its_source)),
+        refreshes(refreshes_before),
+        inventory(module, *source, hashing, before != nullptr ? &before->inventory : nullptr) {
+    if (!inventory.is_hashed()) return;
+    Xxh3Hasher hasher;
+    hasher.add("modcache fingerprint 1");
+    hasher.add(source->digest.bytes());
+    hasher.add(inventory.digest().bytes());
+    fingerprint = hasher.digest().hex();
+  }
+
+  bool is_complete() const {
+    return inventory.is_hashed() || !inventory.why_not_hashable().empty();
+  }
+
+  std::shared_ptr<const Source> source;
+  std::uint64_t refreshes;  // that were asked for before anything was read
+  Inventory inventory;
+  std::string fingerprint;
+};
+
+Identity::Identity(const ObjectPtr& module, std::string method)
+    : method_(std::move(method)), type_(module->type()), fork_ticket_(hold_across_fork(mutex_)) {}
+
+Identity::~Identity() { stop_holding_across_fork(fork_ticket_); }
+
+Identity::StatePtr Identity::state() const {
+  MutexLock lock(mutex_);
+  return state_;
+}
+
+std::shared_ptr<const Source> Identity::source_of(const ObjectPtr& module,
+                                                  const State* before) const {
+  if (before != nullptr && !before->source->has_interfaces) return before->source;
+  return std::make_shared<const Source>(read_source(module, method_));
+}
+
+Identity::StatePtr Identity::renew(const ObjectPtr& module, TensorWatch::Hashing hashing) {
+  const StatePtr before = state();
+  const std::uint64_t refreshes = refreshes_.load(std::memory_order_acquire);
+  const bool may_lend = before != nullptr && before->refreshes == refreshes;
+  auto fresh = std::make_shared<const State>(module, source_of(module, before.get()), hashing,
+                                             refreshes, may_lend ? before.get() : nullptr);
+  MutexLock lock(mutex_);
+  state_ = fresh;
+  return fresh;
+}
+
+Identity::StatePtr Identity::current(const ObjectPtr& module, Inventory::Depth depth) const {
+  StatePtr known = state();
+  if (known == nullptr || known->refreshes != refreshes_.load(std::memory_order_acquire) ||
+      known->inventory.compare(*module, depth).has_value()) {
+    return nullptr;
+  }
+  return known;
+}
+
+Identity::Fingerprint Identity::fingerprint(const ObjectPtr& module) {
+  StatePtr state = current(module, Inventory::Depth::kSamples);
+  if (state == nullptr || !state->is_complete()) {
+    state = renew(module, TensorWatch::Hashing::kContents);
+  }
+  return {state->fingerprint, state->inventory.why_not_hashable()};
+}
+
+std::shared_ptr<const Inventory> Identity::observe(const ObjectPtr& module) {
+  StatePtr known = current(module, Inventory::Depth::kIdentity);
+  if (known != nullptr) return {known, &known->inventory};
+  const StatePtr before = state();
+  if (before == nullptr) {
+    known = renew(module, TensorWatch::Hashing::kNone);
+  } else {
+    // Not kept: it has no digests, and the next fingerprint wants to borrow those that are known.
+    known = std::make_shared<const State>(module, source_of(module, before.get()),
+                                          TensorWatch::Hashing::kNone, before->refreshes, nullptr);
+  }
+  return {known, &known->inventory};
+}
+
+Inventory::RequiringGrad Identity::requiring_grad(const ObjectPtr& module) {
+  StatePtr known = state();
+  if (known == nullptr) known = renew(module, TensorWatch::Hashing::kNone);
+  auto found = known->inventory.requiring_grad(*module);
+  if (!found.has_value()) found = observe(module)->requiring_grad(*module);
+  return found.value_or(Inventory::RequiringGrad{});
+}
+
+std::optional<std::string> Identity::changed_since(const Inventory& before,
+                                                   const ObjectPtr& module) {
+  auto difference = before.compare(*module, Inventory::Depth::kSamples);
+  if (!difference.has_value()) return std::nullopt;
+  return std::move(difference->what);
+}
+
+bool Identity::gave_grad(std::uint64_t pattern) const {
+  return pattern != 0 && grad_pattern_.load(std::memory_order_relaxed) == pattern;
+}
+
+void Identity::note_gave_grad(std::uint64_t pattern, bool gave) {
+  if (gave) {
+    grad_pattern_.store(pattern, std::memory_order_relaxed);
+    // Gradients reach an optimizer, and optimizers may write without counting versions.
+    refresh();
+  } else if (gave_grad(pattern)) {
+    grad_pattern_.store(0, std::memory_order_relaxed);
+  }
+}
+
+namespace {
+
+// Modules come and go; an Identity keeps none alive, and this many at most are remembered.
+constexpr std::size_t kMostIdentities = 512;
+
+struct Registry {
+  Mutex mutex;
+  std::unordered_map<const c10::ivalue::Object*,
+                     std::unordered_map<std::string, std::shared_ptr<Identity>>>
+      by_module MODCACHE_GUARDED_BY(mutex);
+};
+
+// Never destroyed: threads of the host may call while the process exits.
+Registry& registry() {
+  static Registry* const instance = [] {
+    auto* created = new Registry;
+    hold_across_fork(created->mutex);
+    return created;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+std::shared_ptr<Identity> identity_of(const ObjectPtr& module, const std::string& method) {
+  Registry& known = registry();
+  {
+    MutexLock lock(known.mutex);
+    const auto methods = known.by_module.find(module.get());
+    if (methods != known.by_module.end()) {
+      const auto found = methods->second.find(method);
+      // Another module may have come to lie where an earlier one was.
+      if (found != methods->second.end() && found->second->type_ == module->type()) {
+        return found->second;
+      }
+    }
+  }
+  auto fresh = std::make_shared<Identity>(module, method);
+  MutexLock lock(known.mutex);
+  if (known.by_module.size() >= kMostIdentities) known.by_module.clear();
+  auto& place = known.by_module[module.get()][method];
+  if (place == nullptr || place->type_ != module->type()) place = fresh;
+  return place;
+}
+
+void refresh_identities(const ObjectPtr& module) {
+  Registry& known = registry();
+  MutexLock lock(known.mutex);
+  const auto methods = known.by_module.find(module.get());
+  if (methods == known.by_module.end()) return;
+  for (const auto& [method, identity] : methods->second) identity->refresh();
+}
+
+}  // namespace modcache::module

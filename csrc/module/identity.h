@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Identity: who a TorchScript module is, for one of its methods. It answers "what is your
+// fingerprint?" on every call, and answers the same as long as nothing that the method reads has
+// changed.
+//
+// There is one Identity per module object and method in a process, found by identity_of().
+// Thread-safe; usable in a forked child.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mutex.h"
+#include "module/inventory.h"
+#include "module/source.h"
+
+namespace modcache::module {
+
+class Identity {
+ public:
+  Identity(const ObjectPtr& module, std::string method);
+  ~Identity();
+  Identity(const Identity&) = delete;
+  Identity& operator=(const Identity&) = delete;
+
+  struct Fingerprint {
+    std::string text;              // 32 hexadecimal digits; empty when there is none
+    std::string why_not_hashable;  // then: the attribute, and what about it
+  };
+  Fingerprint fingerprint(const ObjectPtr& module);
+
+  // The next fingerprint hashes everything anew.
+  void refresh() { refreshes_.fetch_add(1, std::memory_order_acq_rel); }
+
+  // What the module is right now, for changed_since() after a run. Hashes nothing.
+  std::shared_ptr<const Inventory> observe(const ObjectPtr& module);
+  static std::optional<std::string> changed_since(const Inventory& before, const ObjectPtr& module);
+
+  // Over the tensors that the method reads or writes.
+  Inventory::RequiringGrad requiring_grad(const ObjectPtr& module);
+
+  // Whether the last run under this pattern gave a result that requires grad: then the module is
+  // run without being fingerprinted first, as training would hash all weights at each step.
+  bool gave_grad(std::uint64_t pattern) const;
+  void note_gave_grad(std::uint64_t pattern, bool gave);
+
+ private:
+  struct State;
+  using StatePtr = std::shared_ptr<const State>;
+  StatePtr state() const;
+  std::shared_ptr<const Source> source_of(const ObjectPtr& module, const State* before) const;
+  StatePtr renew(const ObjectPtr& module, TensorWatch::Hashing hashing);
+  // What is known and still true of the module; null when something changed.
+  StatePtr current(const ObjectPtr& module, Inventory::Depth depth) const;
+
+  const std::string method_;
+  const c10::ClassTypePtr type_;
+  mutable Mutex mutex_;
+  StatePtr state_ MODCACHE_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> refreshes_{0};
+  std::atomic<std::uint64_t> grad_pattern_{0};  // the last that gave grad; 0: none
+  std::uint64_t fork_ticket_;
+
+  friend std::shared_ptr<Identity> identity_of(const ObjectPtr& module, const std::string& method);
+};
+
+// REQUIRES: the module has `method`.
+std::shared_ptr<Identity> identity_of(const ObjectPtr& module, const std::string& method);
+
+// Of all methods of `module` that were asked for.
+void refresh_identities(const ObjectPtr& module);
+
+}  // namespace modcache::module

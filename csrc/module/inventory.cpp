@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/inventory.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "module/plain_value.h"
+
+namespace modcache::module {
+namespace {
+
+bool same_scalar(const at::IValue& a, const at::IValue& b) {
+  if (a.isInt()) return b.isInt() && a.toInt() == b.toInt();
+  if (a.isBool()) return b.isBool() && a.toBool() == b.toBool();
+  if (a.isNone()) return b.isNone();
+  if (a.isString()) return b.isString() && a.toStringRef() == b.toStringRef();
+  PlainValue first;
+  PlainValue second;
+  append_plain_value(a, first);
+  append_plain_value(b, second);
+  return first.bytes == second.bytes;
+}
+
+bool is_container(const at::IValue& value) {
+  return value.isList() || value.isGenericDict() || value.isTuple();
+}
+
+}  // namespace
+
+// Lists what the method reaches, objects in the order in which they are found.
+struct Inventory::Walk {
+  Inventory& inventory;
+  const Source& source;
+  std::vector<at::Tensor> tensors;
+  std::unordered_map<const c10::ivalue::Object*, std::size_t> seen;
+
+  std::size_t visit(const ObjectPtr& object, const std::string& path) {
+    const auto [known, is_new] = seen.try_emplace(object.get(), inventory.objects_.size());
+    const std::size_t owner = known->second;
+    if (!is_new) return owner;
+    const c10::ClassTypePtr type = object->type();
+    inventory.objects_.push_back(object.get());
+    inventory.types_.push_back(type.get());
+    const auto reached = source.attributes.find(type);
+    if (reached == source.attributes.end()) return owner;
+    std::set<std::string> names = reached->second.read;
+    names.insert(reached->second.written.begin(), reached->second.written.end());
+    for (const std::string& name : names) {
+      const auto index = type->findAttributeSlot(name);
+      if (!index.has_value()) continue;  // a constant of the class: part of the code
+      Slot slot;
+      slot.owner = owner;
+      slot.index = *index;
+      slot.is_interface = type->getAttribute(*index)->kind() == c10::TypeKind::InterfaceType;
+      slot.is_read = reached->second.read.count(name) != 0;
+      slot.path = path.empty() ? name : path + '.' + name;
+      add(std::move(slot), object->getSlot(*index));
+    }
+    return owner;
+  }
+
+  void add(Slot slot, const at::IValue& value) {
+    const std::size_t place = inventory.slots_.size();
+    inventory.slots_.push_back(slot);  // before what it leads to: the order of compare()
+    PlainValue plain;
+    if (value.isTensor()) {
+      slot.kind = Kind::kTensor;
+    } else if (value.isObject() && value.toObjectRef().type()->is_module()) {
+      slot.kind = Kind::kObject;
+      slot.target = visit(value.toObject(), slot.path);
+      inventory.slots_[place] = std::move(slot);
+      return;
+    } else {
+      slot.kind = is_container(value) || value.isObject() ? Kind::kContainer : Kind::kScalar;
+      if (slot.kind == Kind::kScalar) slot.scalar = value;
+    }
+    append_plain_value(value, plain);
+    if (slot.kind != Kind::kTensor) slot.bytes = plain.bytes;
+    slot.target = tensors.size();
+    slot.tensor_count = plain.tensors.size();
+    for (at::Tensor& tensor : plain.tensors) {
+      tensors.push_back(std::move(tensor));
+      inventory.slot_of_tensor_.push_back(place);
+    }
+    if (slot.is_read && !plain.why_not_hashable.empty() && inventory.why_not_hashable_.empty()) {
+      inventory.why_not_hashable_ = "attribute '" + slot.path + "' is " + plain.why_not_hashable;
+    }
+    if (!plain.objects.empty() && slot.is_read && inventory.why_not_hashable_.empty()) {
+      visit_objects(plain, slot);
+    }
+    inventory.slots_[place] = std::move(slot);
+  }
+
+  // Plain TorchScript objects are written attribute by attribute into their holder's bytes; one
+  // that holds tensors or itself is beyond what a slot can be compared by.
+  void visit_objects(PlainValue& plain, Slot& slot) {
+    for (std::size_t i = 0; i < plain.objects.size() && i < 1000; ++i) {
+      PlainValue inner;
+      const ObjectPtr object = plain.objects[i];
+      for (const at::IValue& field : object->slots()) append_plain_value(field, inner);
+      if (!inner.tensors.empty() || !inner.why_not_hashable.empty() || i == 999) {
+        inventory.why_not_hashable_ = "attribute '" + slot.path + "' holds an object of class " +
+                                      object->type()->name()->qualifiedName() +
+                                      " that cannot be hashed";
+        return;
+      }
+      slot.bytes += inner.bytes;
+      for (ObjectPtr& next : inner.objects) plain.objects.push_back(std::move(next));
+    }
+  }
+};
+
+Inventory::Inventory(const ObjectPtr& module, const Source& source, TensorWatch::Hashing hashing,
+                     const Inventory* before)
+    : is_hashed_(hashing == TensorWatch::Hashing::kContents) {
+  Walk walk{*this, source, {}, {}};
+  walk.visit(module, "");
+  if (!source.why_not_hashable.empty()) why_not_hashable_ = source.why_not_hashable;
+  if (!why_not_hashable_.empty()) {
+    hashing = TensorWatch::Hashing::kNone;
+    is_hashed_ = false;
+  }
+  // Digests are lent by position, which only means the same tensor in the same structure;
+  // TensorWatch compares identities before it takes one.
+  const bool may_lend = before != nullptr && before->is_hashed_;
+  tensors_ = std::make_unique<const TensorWatch>(walk.tensors, hashing,
+                                                 may_lend ? before->tensors_.get() : nullptr);
+}
+
+bool Inventory::slot_is_same(const Slot& slot, const at::IValue& now) const {
+  switch (slot.kind) {
+    case Kind::kTensor:
+      return now.isTensor() && tensors_->same_identity(slot.target, now.toTensor());
+    case Kind::kObject:
+      return now.isObject() && &now.toObjectRef() == objects_[slot.target] &&
+             (!slot.is_interface || now.toObjectRef().type().get() == types_[slot.target]);
+    case Kind::kScalar: return same_scalar(slot.scalar, now);
+    case Kind::kContainer: break;
+  }
+  Inventory::Slot fresh;
+  PlainValue plain;
+  append_plain_value(now, plain);
+  fresh.bytes = plain.bytes;
+  for (std::size_t i = 0; i < plain.objects.size() && i < 1000; ++i) {
+    PlainValue inner;
+    for (const at::IValue& field : plain.objects[i]->slots()) append_plain_value(field, inner);
+    fresh.bytes += inner.bytes;
+    for (ObjectPtr& next : inner.objects) plain.objects.push_back(std::move(next));
+  }
+  if (fresh.bytes != slot.bytes || plain.tensors.size() != slot.tensor_count) return false;
+  for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
+    if (!tensors_->same_identity(slot.target + i, plain.tensors[i])) return false;
+  }
+  return true;
+}
+
+std::string Inventory::describe(const Slot& slot) const {
+  const char* kind = slot.kind == Kind::kTensor   ? "tensor '"
+                     : slot.kind == Kind::kObject ? "submodule '"
+                                                  : "attribute '";
+  return kind + slot.path + "'";
+}
+
+std::optional<Inventory::Difference> Inventory::compare(const c10::ivalue::Object& module,
+                                                        Depth depth) const {
+  if (&module != objects_.front() || module.type().get() != types_.front()) {
+    return Difference{"the module itself"};
+  }
+  for (const Slot& slot : slots_) {
+    if (!slot_is_same(slot, objects_[slot.owner]->getSlot(slot.index))) {
+      return Difference{describe(slot)};
+    }
+  }
+  std::size_t culprit = 0;
+  if (depth == Depth::kSamples && !tensors_->samples_match(&culprit)) {
+    return Difference{describe(slots_[slot_of_tensor_[culprit]]), true};
+  }
+  return std::nullopt;
+}
+
+template <typename Visit>
+bool Inventory::for_each_tensor(Visit&& visit) const {
+  for (const Slot& slot : slots_) {
+    const at::IValue& now = objects_[slot.owner]->getSlot(slot.index);
+    if (slot.kind == Kind::kObject) {
+      if (!slot_is_same(slot, now)) return false;
+    } else if (slot.kind == Kind::kTensor) {
+      if (!now.isTensor()) return false;
+      visit(now.toTensor());
+    } else if (slot.kind == Kind::kScalar) {
+      if (now.isTensor()) return false;
+    } else if (slot.tensor_count != 0 || is_container(now)) {
+      PlainValue plain;
+      append_plain_value(now, plain);
+      if (plain.tensors.size() != slot.tensor_count) return false;
+      for (const at::Tensor& tensor : plain.tensors) visit(tensor);
+    }
+  }
+  return true;
+}
+
+std::optional<Inventory::RequiringGrad> Inventory::requiring_grad(
+    const c10::ivalue::Object& module) const {
+  if (&module != objects_.front() || module.type().get() != types_.front()) return std::nullopt;
+  RequiringGrad found;
+  std::uint64_t pattern = 1;
+  const bool is_known = for_each_tensor([&](const at::Tensor& tensor) {
+    const bool requires_grad = tensor.defined() && tensor.requires_grad();
+    found.count += requires_grad ? 1 : 0;
+    pattern = pattern * 0x9e3779b97f4a7c15ULL + (requires_grad ? 2 : 1);
+  });
+  if (!is_known) return std::nullopt;
+  if (found.count != 0) found.pattern = pattern == 0 ? 1 : pattern;
+  return found;
+}
+
+Digest128 Inventory::digest() const {
+  Xxh3Hasher hasher;
+  for (const Slot& slot : slots_) {
+    if (!slot.is_read) continue;
+    hasher.add(slot.path);
+    hasher.add(static_cast<std::uint64_t>(slot.kind));
+    if (slot.kind == Kind::kObject) {
+      hasher.add(static_cast<std::uint64_t>(slot.target));
+      continue;
+    }
+    hasher.add(slot.bytes);
+    for (std::size_t i = 0; i < slot.tensor_count; ++i) {
+      hasher.add(tensors_->digest(slot.target + i).bytes());
+    }
+  }
+  return hasher.digest();
+}
+
+}  // namespace modcache::module

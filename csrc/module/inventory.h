@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inventory: what a method can read or write of a TorchScript module, as it was at one moment:
+// which objects its slots led to, which tensors, which plain values. Comparing it with the
+// module again costs nanoseconds per slot and allocates nothing in the common case.
+//
+// Immutable, but for the sample cursor of its TensorWatch. Keeps no part of the module alive.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "module/source.h"
+#include "module/tensor_watch.h"
+
+namespace modcache::module {
+
+using ObjectPtr = c10::intrusive_ptr<c10::ivalue::Object>;
+
+class Inventory {
+ public:
+  // `before` (may be null) lends the digests of tensors that are still the same; pass null when
+  // versions cannot be trusted.
+  Inventory(const ObjectPtr& module, const Source& source, TensorWatch::Hashing hashing,
+            const Inventory* before);
+
+  // Nothing, or what differs: "parameter 'layer.weight'", "attribute 'n' of Counter", ...
+  // kIdentity compares identities, versions and plain values; kSamples this turn's bytes too.
+  enum class Depth { kIdentity, kSamples };
+  struct Difference {
+    std::string what;
+    bool versions_lie = false;  // only the bytes showed it
+  };
+  std::optional<Difference> compare(const c10::ivalue::Object& module, Depth depth) const;
+
+  // Over which tensors require grad now. Nothing when the module holds other submodules, or
+  // tensors at other places, than it did.
+  struct RequiringGrad {
+    std::uint64_t pattern = 0;  // 0 when none does
+    std::int64_t count = 0;
+  };
+  std::optional<RequiringGrad> requiring_grad(const c10::ivalue::Object& module) const;
+
+  // Digest over all that is read. REQUIRES: hashed, and why_not_hashable() is empty.
+  Digest128 digest() const;
+  bool is_hashed() const { return is_hashed_; }
+  const std::string& why_not_hashable() const { return why_not_hashable_; }
+
+ private:
+  enum class Kind { kTensor, kObject, kScalar, kContainer };
+
+  struct Slot {
+    std::size_t owner = 0;  // index into objects_
+    std::size_t index = 0;  // of the slot in its owner
+    Kind kind = Kind::kScalar;
+    bool is_read = false;
+    bool is_interface = false;     // kObject: another class may come to lie here
+    std::size_t target = 0;        // kTensor: first tensor; kObject: index into objects_
+    std::size_t tensor_count = 0;  // kContainer
+    at::IValue scalar;             // kScalar
+    std::string bytes;             // kScalar, kContainer: canonical form
+    std::string path;
+  };
+
+  struct Walk;
+
+  bool slot_is_same(const Slot& slot, const at::IValue& now) const;
+  std::string describe(const Slot& slot) const;
+  // Visits the tensors that the module holds now; false when its structure is another.
+  template <typename Visit>
+  bool for_each_tensor(Visit&& visit) const;
+
+  // Never dereferenced before the slot that leads there was found unchanged. The first is the
+  // module itself.
+  std::vector<const c10::ivalue::Object*> objects_;
+  std::vector<const c10::ClassType*> types_;
+  std::vector<Slot> slots_;
+  std::unique_ptr<const TensorWatch> tensors_;
+  std::vector<std::size_t> slot_of_tensor_;
+  bool is_hashed_ = false;
+  std::string why_not_hashable_;
+};
+
+}  // namespace modcache::module

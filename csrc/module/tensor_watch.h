@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TensorWatch: a digest over the contents of a list of tensors that is cheap to ask for again.
+//
+// The contents are hashed once. After that each question compares identities (tensor, storage,
+// data pointer, version counter, geometry; the storage by a weak reference, so that its address
+// cannot come back under another) and a rotating sample of bytes on the CPU, which is what notices
+// writes that leave no other trace (`.data`, fused optimizers). What it cannot see: a write to a
+// few elements through a raw pointer or a NumPy view, and writes without a version on an
+// accelerator.
+//
+// A TensorWatch is immutable but for its sample cursor; any thread may ask it. It keeps no
+// tensor alive.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+
+namespace modcache::module {
+
+// Why a tensor's contents cannot be hashed ("sparse", ...); null when they can.
+const char* why_not_hashable(const at::Tensor& tensor);
+
+// dtype, shape and bytes; the same whatever the strides and the device.
+// REQUIRES: why_not_hashable(tensor) == nullptr.
+Digest128 hash_tensor(const at::Tensor& tensor);
+
+class TensorWatch {
+ public:
+  enum class Change { kNone, kIdentity, kSample };
+
+  TensorWatch() = default;
+  // Notes the identities and samples of `tensors`; with Hashing::kContents also hashes them,
+  // reusing from `before` (may be null) the digests of tensors whose identity did not change,
+  // unless bytes of any of those changed without a trace: then nothing is reused.
+  enum class Hashing { kNone, kContents };
+  TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing, const TensorWatch* before);
+
+  // Whether tensor `index` of the list is what it was, by identity and version alone.
+  bool same_identity(std::size_t index, const at::Tensor& tensor) const;
+
+  // Whether the list is unchanged: the identities of all and this turn's samples.
+  // `culprit`, if given, gets the index of the first that is not.
+  Change compare(const std::vector<at::Tensor>& tensors, std::size_t* culprit = nullptr) const;
+
+  // Compares every sample of those tensors whose identity is unchanged.
+  bool all_samples_match(const std::vector<at::Tensor>& tensors) const;
+
+  // Compares this turn's samples only. REQUIRES: the identities were found unchanged.
+  bool samples_match(std::size_t* culprit = nullptr) const;
+
+  std::size_t size() const { return records_.size(); }
+  // REQUIRES: made with Hashing::kContents.
+  const Digest128& digest(std::size_t index) const { return records_[index].digest; }
+
+ private:
+  static constexpr std::size_t kSampleBytes = 16;
+  static constexpr std::size_t kSamplesPerTensor = 4;
+  static constexpr std::size_t kTensorsPerTurn = 8;
+
+  struct Sample {
+    const std::byte* place = nullptr;
+    std::array<std::byte, kSampleBytes> bytes{};
+    std::size_t size_bytes = 0;
+  };
+  struct Record {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+    const at::TensorImpl* tensor_address = nullptr;
+    const c10::StorageImpl* storage_address = nullptr;
+    const void* data = nullptr;
+    std::uint32_t version = 0;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    std::int64_t storage_offset = 0;
+    c10::SmallVector<std::int64_t, 8> sizes_and_strides;
+    bool is_conjugate = false;
+    bool is_negative = false;
+    Digest128 digest;
+    std::size_t samples = 0;
+    std::array<Sample, kSamplesPerTensor> sample;
+
+    explicit Record(const at::Tensor& watched);
+    void take_samples(const at::Tensor& watched);
+    bool has_geometry_of(const c10::TensorImpl& tensor_now) const;
+  };
+
+  // Whether no optimizer has stepped a tensor of the list since it was last found unchanged.
+  bool no_step_since() const;
+  bool sample_matches(const Record& record, std::uint64_t turn) const;
+
+  std::vector<Record> records_;
+  std::vector<std::size_t> trainable_;  // sampled at every turn: optimizers write to these
+  std::size_t largest_ = 0;             // likewise: it is never all zeros in a real model
+  mutable std::atomic<std::uint64_t> turn_{0};
+  mutable std::atomic<std::uint64_t> steps_seen_{0};
+};
+
+}  // namespace modcache::module

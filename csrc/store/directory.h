@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Directory: where the files of a store lie, and how much they take. Holds no file open; may be
+// used from any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fs/file_system.h"
+
+namespace modcache::store {
+
+class Directory {
+ public:
+  // `file_system` must outlive it.
+  Directory(fs::FileSystem& file_system, std::string path);
+
+  fs::FileSystem& file_system() const { return file_system_; }
+  const std::string& path() const { return path_; }
+  std::string database_path() const { return path_ + "/index.sqlite"; }
+  std::string wal_path() const { return path_ + "/index.sqlite-wal"; }
+  std::string shared_memory_path() const { return path_ + "/index.sqlite-shm"; }
+  // A database in the making; renamed to database_path() when it is complete.
+  std::string new_database_path() const { return path_ + "/index.sqlite.new"; }
+  std::string control_path() const { return path_ + "/control"; }
+  std::string lock_path() const { return path_ + "/lock"; }
+  std::string segments_path() const { return path_ + "/segments"; }
+  std::string segment_path(std::uint64_t id) const;
+
+  // Ids of all segment files, ascending; other names are passed over. Empty while there is no
+  // folder of segments.
+  Result<std::vector<std::uint64_t>> segments() const;
+
+  // Bytes of all files on disk.
+  Result<std::uint64_t> size_bytes() const;
+
+ private:
+  fs::FileSystem& file_system_;
+  const std::string path_;
+};
+
+// "00c0ffee00c0ffee" (16 lower-case hexadecimal digits), and back.
+std::string segment_name(std::uint64_t id);
+std::optional<std::uint64_t> parse_segment_name(const std::string& name);
+
+}  // namespace modcache::store

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reading half of DirectoryStore, and its beginning and end.
+#include "store/directory_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/found_entry.h"
+#include "store/recovery.h"
+
+namespace modcache::store {
+namespace {
+
+constexpr std::uint64_t kQueueLimitBytes = 64 << 20;
+constexpr std::uint64_t kSegmentLimitBytes = 256 << 20;
+constexpr std::uint64_t kSegmentsPerBudget = 16;
+// How often calls look whether the directory is still the one that was opened.
+constexpr std::int64_t kAttachedCheckMs = 100;
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(fs::FileSystem& file_system, StoreOptions options) {
+  if (options.directory.empty()) return Status::invalid_argument("the directory's name is empty");
+  auto store = std::make_unique<DirectoryStore>(file_system, std::move(options));
+  MODCACHE_RETURN_IF_ERROR(store->start());
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+DirectoryStore::DirectoryStore(fs::FileSystem& file_system, StoreOptions options)
+    : options_(std::move(options)),
+      directory_(file_system, options_.directory),
+      readers_(directory_, options_.read_via),
+      queue_(kQueueLimitBytes),
+      segments_(directory_,
+                std::min(kSegmentLimitBytes, options_.disk_budget_bytes / kSegmentsPerBudget)) {}
+
+Status DirectoryStore::start() {
+  auto opened = open_directory(directory_, options_);
+  if (!opened.is_ok()) return opened.status();
+  opened_ = std::move(opened).value();
+  if (is_read_only()) return Status::ok();
+  refresh_disk_bytes();
+  writer_ = std::thread([this] { write_until_stopped(); });
+  return Status::ok();
+}
+
+DirectoryStore::~DirectoryStore() {
+  queue_.stop();
+  if (writer_.joinable()) writer_.join();
+  if (is_read_only() || !is_attached()) return;
+  MutexLock lock(write_mutex_);
+  auto directory_lock = DirectoryLock::take(*opened_.lock_file, 0);
+  // If nobody else is at it, the database is left complete in itself.
+  if (directory_lock.is_ok()) checkpoint_if_larger(0);
+}
+
+std::uint64_t DirectoryStore::removals() const {
+  return opened_.control == nullptr ? 0 : opened_.control->removals();
+}
+
+// What was put here before another process cleared it is gone, although it still waits here.
+QueuedPutPtr DirectoryStore::find_queued(const EntryId& id) {
+  QueuedPutPtr put = queue_.find(id.context.digest, id.key);
+  if (put == nullptr || put->clears == opened_.control->clears()) return put;
+  auto is_cleared = opened_.reader->is_cleared(*put->context, put->key, put->sequence);
+  return is_cleared.is_ok() && !is_cleared.value() ? put : nullptr;
+}
+
+Result<std::unique_ptr<FoundEntry>> DirectoryStore::read_entry(const Location& location,
+                                                               const EntryId& id) {
+  auto reader = readers_.get(location.segment);
+  if (reader.is_not_found()) return Status::corruption("a segment is gone");
+  if (!reader.is_ok()) return reader.status();
+  return stored_entry(std::move(reader).value(), location, id);
+}
+
+Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
+  if (QueuedPutPtr put = find_queued(id)) return queued_entry(std::move(put));
+  const std::uint64_t removals = this->removals();
+  const Digest128 address = address_of(id.context.digest, id.key);
+  const auto location = locations_.find(address, removals);
+  if (location) {
+    auto entry = read_entry(*location, id);
+    if (entry.is_ok()) return entry;
+    // The place may be another's with the same address, or outdated; the index knows.
+    locations_.remove(address);
+  }
+  return find_stored(id, address, removals);
+}
+
+Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_stored(const EntryId& id,
+                                                                const Digest128& address,
+                                                                std::uint64_t removals) {
+  check_attached();
+  Status failure;
+  Sequence failed_sequence = 0;
+  while (true) {
+    auto location = opened_.reader->find(id.context.digest, id.key);
+    if (!location.is_ok()) return as_index_failure(location.status());
+    // Asked twice and still broken: it did not go away between the two looks.
+    if (location.value().sequence == failed_sequence) return failure;
+    auto entry = read_entry(location.value(), id);
+    if (entry.is_ok()) {
+      locations_.add(address, location.value(), removals);
+      return entry;
+    }
+    if (entry.status().code() != StatusCode::kCorruption) return entry;
+    failure = entry.status();
+    failed_sequence = location.value().sequence;
+  }
+}
+
+// A broken database is not a broken entry.
+Status DirectoryStore::as_index_failure(const Status& status) {
+  if (status.code() != StatusCode::kCorruption) return status;
+  detach_broken_database();
+  return Status::io_error("'" + directory_.database_path() + "' is damaged (" + status.message() +
+                          "); it is made anew from the segments when the directory is opened next");
+}
+
+bool DirectoryStore::is_current(const EntryId& id, Sequence sequence) {
+  if (const QueuedPutPtr put = find_queued(id)) return put->sequence == sequence;
+  const std::uint64_t removals = this->removals();
+  const Digest128 address = address_of(id.context.digest, id.key);
+  const auto known = locations_.find(address, removals);
+  if (known && known->sequence == sequence) return true;
+  auto location = opened_.reader->find(id.context.digest, id.key);
+  return location.is_ok() && location.value().sequence == sequence;
+}
+
+Result<Totals> DirectoryStore::totals() {
+  check_attached();
+  auto entries = opened_.reader->count_entries();
+  if (!entries.is_ok()) return as_index_failure(entries.status());
+  auto size_bytes = directory_.size_bytes();
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  return Totals{entries.value(), static_cast<std::int64_t>(size_bytes.value())};
+}
+
+bool DirectoryStore::is_attached() const {
+  if (!is_attached_.load(std::memory_order_relaxed)) return false;
+  return opened_.control == nullptr || opened_.control->epoch() == opened_.epoch;
+}
+
+bool DirectoryStore::check_attached() {
+  if (!is_attached()) return false;
+  const std::int64_t now = now_ms();
+  if (now - attached_checked_ms_.load(std::memory_order_relaxed) < kAttachedCheckMs) return true;
+  attached_checked_ms_.store(now, std::memory_order_relaxed);
+  fs::FileSystem& file_system = directory_.file_system();
+  const auto is_file = [&](const std::string& path, const fs::FileInfo& expected) {
+    auto info = file_system.info(path);
+    return info.is_ok() ? info.value().is_same_file(expected) : expected.inode == 0;
+  };
+  bool is_same = is_file(directory_.database_path(), opened_.database);
+  if (opened_.control != nullptr) {
+    is_same = is_same && is_file(directory_.control_path(), opened_.control->identity());
+  }
+  if (opened_.is_snapshot) {
+    // Somebody writes again.
+    auto wal = file_system.info(directory_.wal_path());
+    const std::uint64_t size_bytes = wal.is_ok() ? wal.value().size_bytes : 0;
+    is_same = is_same && size_bytes == opened_.log_size_bytes;
+  }
+  if (!is_same) is_attached_.store(false, std::memory_order_relaxed);
+  return is_same;
+}
+
+// The next to open the directory finds no database and makes it anew.
+void DirectoryStore::detach_broken_database() {
+  if (!is_attached() || is_read_only()) {
+    is_attached_.store(false, std::memory_order_relaxed);
+    return;
+  }
+  MutexLock lock(write_mutex_);
+  auto directory_lock = DirectoryLock::take(*opened_.lock_file, options_.patience_ms);
+  attached_checked_ms_.store(0, std::memory_order_relaxed);
+  // Another process may have replaced it already; a whole one must not be removed.
+  const bool is_ours = directory_lock.is_ok() && check_attached();
+  is_attached_.store(false, std::memory_order_relaxed);
+  if (!is_ours) return;
+  opened_.control->renew_epoch();
+  (void)remove_database(directory_);  // failing, it is found broken again
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DirectoryStore::clear.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "store/directory_store.h"
+
+namespace modcache::store {
+namespace {
+
+bool covers_everything(const Clear& clear) {
+  return clear.filter.scope.empty() && clear.filter.key_prefix.empty();
+}
+
+NewRecord tombstone_of(const Clear& clear) {
+  NewRecord record;
+  record.head.kind = RecordKind::kClear;
+  record.head.sequence = clear.sequence;
+  record.context = nullptr;
+  record.key = clear.filter.key_prefix;
+  record.header = clear.filter.scope;
+  return record;
+}
+
+}  // namespace
+
+// Segments that hold nothing any more, locked so that no process adopts one meanwhile.
+struct DirectoryStore::Doomed {
+  std::vector<std::unique_ptr<fs::File>> files;
+  std::vector<std::uint64_t> ids;
+
+  void try_add(const Directory& directory, std::uint64_t id) {
+    auto file = directory.file_system().open(directory.segment_path(id), fs::OpenMode::kReadWrite);
+    if (!file.is_ok()) return;
+    auto is_locked = file.value()->try_lock();
+    // Another process appends to it.
+    if (!is_locked.is_ok() || !is_locked.value()) return;
+    files.push_back(std::move(file).value());
+    ids.push_back(id);
+  }
+
+  // Those that are gone already are left out.
+  void unlink(const Directory& directory) const {
+    for (const std::uint64_t id : ids) {
+      const Status status = directory.file_system().remove(directory.segment_path(id));
+      if (status.is_ok() || status.is_not_found()) continue;
+      log(LogLevel::kWarning, "unlink:" + directory.path(), status.message());
+    }
+  }
+};
+
+Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
+                                               const std::vector<SegmentFacts>& facts,
+                                               Doomed& doomed) {
+  auto ids = directory_.segments();
+  if (!ids.is_ok()) return ids.status();
+  std::map<std::uint64_t, SegmentFacts> known;
+  for (const SegmentFacts& segment : facts) known[segment.id] = segment;
+  SegmentPlan plan;
+  for (const std::uint64_t id : ids.value()) {
+    const SegmentFacts& segment = known[id];
+    // Earlier clears must still be found in a rebuild, unless this one covers them.
+    const bool is_needed =
+        segment.live_entries > 0 || (segment.tombstones > 0 && !covers_everything(clear));
+    if (is_needed) continue;
+    if (id == segments_.segment()) segments_.leave_segment();
+    doomed.try_add(directory_, id);
+  }
+  plan.forgotten = doomed.ids;
+  for (const SegmentFacts& segment : facts) {
+    const bool is_gone = !std::binary_search(ids.value().begin(), ids.value().end(), segment.id);
+    if (is_gone && segment.live_entries == 0) plan.forgotten.push_back(segment.id);
+  }
+  // Written before anything is removed: if this process dies in between, a rebuild must not
+  // bring back what the index no longer names.
+  if (!ids.value().empty()) {
+    auto places = segments_.append({tombstone_of(clear)});
+    if (places.status().code() == StatusCode::kNoSpace && covers_everything(clear)) {
+      // A full disk is what people clear for, so room comes first. Should this process die now,
+      // rows lead to segments that are gone, which is a miss.
+      doomed.unlink(directory_);
+      places = segments_.append({tombstone_of(clear)});
+    }
+    if (!places.is_ok()) return places.status();
+    plan.with_tombstone = places.value().front().segment;
+  }
+  return plan;
+}
+
+// Entries that were never committed: the index will not count them.
+std::int64_t DirectoryStore::count_unknown(const std::vector<QueuedPutPtr>& puts) {
+  return std::count_if(puts.begin(), puts.end(), [this](const QueuedPutPtr& put) {
+    return opened_.writer->find(put->context->digest, put->key).is_not_found();
+  });
+}
+
+Result<std::int64_t> DirectoryStore::clear(const ClearFilter& filter) {
+  if (is_read_only()) return Status::io_error("'" + directory_.path() + "' can only be read");
+  auto removed = clear_index(filter);
+  if (!removed.is_ok()) return as_index_failure(removed.status());
+  return removed;
+}
+
+Result<std::int64_t> DirectoryStore::clear_index(const ClearFilter& filter) {
+  MutexLock lock(write_mutex_);
+  auto directory_lock = lock_directory();
+  if (!directory_lock.is_ok()) return directory_lock.status();
+  auto sequence = opened_.control->next_sequence();
+  if (!sequence.is_ok()) return sequence.status();
+  const Clear clear{filter, sequence.value()};
+  const std::int64_t queued = count_unknown(queue_.remove(clear));
+  Doomed doomed;
+  auto removed = opened_.writer->clear(
+      clear, [&](const std::vector<SegmentFacts>& facts)
+                 MODCACHE_LOCKS_UNCHECKED { return plan_clear(clear, facts, doomed); });
+  if (!removed.is_ok()) return removed;
+  opened_.control->add_clear();
+  opened_.control->add_removal();
+  doomed.unlink(directory_);
+  readers_.forget_unlinked();
+  refresh_disk_bytes();
+  return removed.value() + queued;
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading a segment from its beginning to its end, without an index.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "store/record.h"
+#include "store/segment_reader.h"
+
+namespace modcache::store {
+
+// Told of each record whose head is intact, in the order of the file. A failure ends the scan.
+class SegmentVisitor {
+ public:
+  virtual ~SegmentVisitor() = default;
+  virtual Status on_context(const RecordHead& head, std::string_view scope,
+                            std::string description) = 0;
+  virtual Status on_entry(const RecordHead& head, std::uint64_t offset, std::string_view key) = 0;
+  virtual Status on_clear(const RecordHead& head, std::string_view scope,
+                          std::string_view key_prefix) = 0;
+};
+
+// Passes over what is no record: where one should begin and none does, the next is looked for at
+// each multiple of 64 bytes, also within the one before, which a dying process may have left
+// half-written. Payloads of entries are not read. kIoError: the file cannot be read.
+Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor);
+
+}  // namespace modcache::store

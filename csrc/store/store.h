@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store: bytes by (context, key) in one directory, shared by any number of processes.
+// A SQLite database is the index and the source of truth; payloads lie in append-only segment
+// files that are never changed in place (FORMAT.md has every byte).
+//
+// Who may call it: the disk tier, from any thread. A Store must not be used in a forked child:
+// the child leaves the object alone (neither using nor destroying it) and opens its own.
+//
+// Promises
+//  - find() returns the bytes that put() was given, or kNotFound, or kCorruption; never others.
+//    Every header and payload is bounded and checksummed before it is believed.
+//  - put() returns at once (Durability::kRelaxed): one background thread appends what is queued
+//    and commits it at most 100 ms later, after which it survives SIGKILL. This process finds it
+//    immediately, other processes once it is committed.
+//  - flush() returns when everything put before it survives power loss.
+//  - No call waits longer than options.patience_ms for another process.
+//  - A missing, foreign or broken database is rebuilt from the segments when the store opens;
+//    one of a newer version is refused (kUnsupportedVersion) and no byte changes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "fs/file_system.h"
+
+namespace modcache::store {
+
+// What besides the key identifies an entry. `description` is what the digest was made from;
+// the store keeps it once per context, and `scope` for clearing, and does not interpret them.
+struct Context {
+  Digest128 digest;
+  std::string scope;
+  std::string description;
+};
+
+// Borrowed: valid as long as its referents. `key` may hold any bytes, and is never empty.
+struct EntryId {
+  const Context& context;
+  std::string_view key;
+};
+
+// The place of an entry among all that a directory ever stored: later ones are larger, and an
+// entry that replaces another has another number. 0 is never used.
+using Sequence = std::uint64_t;
+
+struct Put {
+  EntryId id;
+  std::string header;   // opaque to the store; at most kMaxHeaderSizeBytes
+  SharedBytes payload;  // kept until written
+  std::int64_t run_us = 0;
+};
+inline constexpr std::size_t kMaxHeaderSizeBytes = 1 << 20;
+inline constexpr std::size_t kMaxKeySizeBytes = 1 << 24;
+
+// An entry that was found. It stays readable however long it is kept, also when the entry is
+// cleared or replaced meanwhile.
+class FoundEntry {
+ public:
+  virtual ~FoundEntry() = default;
+  virtual const std::string& header() const = 0;
+  virtual std::size_t payload_size_bytes() const = 0;
+  virtual Sequence sequence() const = 0;
+  virtual std::int64_t run_us() const = 0;
+  // Fills payload_size_bytes() bytes at `target` and checks their checksum. kCorruption or
+  // kIoError: what lies at `target` must not be used.
+  virtual Status read_payload(void* target) const = 0;
+};
+
+struct Totals {
+  std::int64_t entries = 0;
+  std::int64_t size_bytes = 0;  // segments, database, WAL and control page on disk
+};
+
+// Which entries clear() removes: all, narrowed by what is not empty.
+struct ClearFilter {
+  std::string scope;
+  std::string key_prefix;
+};
+
+enum class Durability { kRelaxed, kStrict };  // kStrict: put() returns after power-loss safety
+enum class ReadVia { kMmap, kPread };
+
+struct StoreOptions {
+  std::string directory;
+  std::uint64_t disk_budget_bytes = 100ULL * 1000 * 1000 * 1000;
+  Durability durability = Durability::kRelaxed;
+  ReadVia read_via = ReadVia::kMmap;
+  bool writable = true;  // false: nothing in the directory is created or changed
+  std::int64_t patience_ms = 500;
+  // Called from the background thread for each write that failed after put() had returned.
+  std::function<void(const Status&, std::int64_t entries)> on_write_error;
+};
+
+class Store {
+ public:
+  // Creates the directory (mode 0700 where it makes it) when `writable`. A directory that cannot
+  // be written falls back to reading; is_read_only() tells.
+  static Result<std::unique_ptr<Store>> open(fs::FileSystem& file_system, StoreOptions options);
+
+  // Commits what is queued (without syncing), then closes.
+  virtual ~Store() = default;
+
+  virtual Result<std::unique_ptr<FoundEntry>> find(const EntryId& id) = 0;
+
+  // True when `sequence` is still what (context, key) leads to.
+  virtual bool is_current(const EntryId& id, Sequence sequence) = 0;
+
+  // Grows whenever any process clears or replaces an entry: what a caller holds in memory must
+  // then be asked after with is_current(). One atomic load (io=pread: one read).
+  virtual std::uint64_t removals() const = 0;
+
+  // Replaces what (context, key) led to before. Returns the entry's sequence.
+  // kNoSpace: the budget is used up; nothing is stored. kBusy: the queue stayed full.
+  virtual Result<Sequence> put(Put put) = 0;
+
+  // Forgets an entry that proved broken, if it still is `sequence`.
+  virtual Status drop(const EntryId& id, Sequence sequence) = 0;
+
+  // Returns the number of entries removed. Nothing that any process put before is found after.
+  virtual Result<std::int64_t> clear(const ClearFilter& filter) = 0;
+
+  virtual Status flush() = 0;
+
+  virtual Result<Totals> totals() = 0;
+
+  virtual bool is_read_only() const = 0;
+
+  // False once the directory was removed or its database replaced underneath: the owner opens a
+  // new Store. Checked by the background thread and by calls that touch the database.
+  virtual bool is_attached() const = 0;
+};
+
+}  // namespace modcache::store

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fs/file_system.h"
+
+namespace modcache::store {
+
+// The greatest user_version that the first page has in SQLite's write-ahead log at `path`; none
+// when the log is not there, is no log or holds no first page. SQLite itself would recover the
+// log, and thereby write, before it can tell.
+std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,
+                                                     const std::string& path);
+
+}  // namespace modcache::store

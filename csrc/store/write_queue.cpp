@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/write_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace modcache::store {
+
+Digest128 address_of(const Digest128& context, std::string_view key) {
+  const Digest128 digest = xxh3_128(key);
+  const std::uint64_t words[] = {context.high, context.low, digest.high, digest.low};
+  return xxh3_128(words, sizeof words);
+}
+
+WriteQueue::WriteQueue(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+Result<WriteQueue::Position> WriteQueue::push(QueuedPutPtr put, Clock::time_point deadline) {
+  const std::uint64_t size_bytes = put->size_bytes;
+  MutexLock lock(mutex_);
+  while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
+    if (!changed_.wait_until(mutex_, deadline) && size_bytes_ > 0 &&
+        size_bytes_ + size_bytes > limit_bytes_) {
+      return Status::busy("the queue of entries to write stayed full");
+    }
+  }
+  QueuedPutPtr& latest = latest_[address_of(put->context->digest, put->key)];
+  // Whoever took a later number may have come here first.
+  if (latest == nullptr || latest->sequence < put->sequence) latest = put;
+  const bool must_wake = waiting_.empty() || size_bytes_ + size_bytes >= kEnoughBytes;
+  waiting_.push_back(std::move(put));
+  size_bytes_ += size_bytes;
+  if (must_wake) changed_.notify_all();
+  return ++pushed_;
+}
+
+QueuedPutPtr WriteQueue::find(const Digest128& context, std::string_view key) {
+  const Digest128 address = address_of(context, key);
+  MutexLock lock(mutex_);
+  const auto entry = latest_.find(address);
+  if (entry == latest_.end()) return nullptr;
+  const QueuedPutPtr& put = entry->second;
+  return put->context->digest == context && put->key == key ? put : nullptr;
+}
+
+void WriteQueue::forget(const QueuedPutPtr& put) {
+  const auto entry = latest_.find(address_of(put->context->digest, put->key));
+  if (entry != latest_.end() && entry->second == put) latest_.erase(entry);
+  size_bytes_ -= put->size_bytes;
+}
+
+std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
+  const auto is_covered = [&clear](const QueuedPut& put) {
+    return is_cleared_by(clear, *put.context, put.key, put.sequence);
+  };
+  std::vector<QueuedPutPtr> removed;
+  MutexLock lock(mutex_);
+  for (auto entry = latest_.begin(); entry != latest_.end();) {
+    if (is_covered(*entry->second)) {
+      removed.push_back(std::move(entry->second));
+      entry = latest_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  std::deque<QueuedPutPtr> kept;
+  for (QueuedPutPtr& put : waiting_) {
+    if (is_covered(*put)) {
+      size_bytes_ -= put->size_bytes;
+      ++finished_;
+    } else {
+      kept.push_back(std::move(put));
+    }
+  }
+  waiting_ = std::move(kept);
+  changed_.notify_all();
+  return removed;
+}
+
+std::uint64_t WriteQueue::size_bytes() {
+  MutexLock lock(mutex_);
+  return size_bytes_;
+}
+
+WriteQueue::Position WriteQueue::last_position() {
+  MutexLock lock(mutex_);
+  return pushed_;
+}
+
+bool WriteQueue::is_waited_for() {
+  MutexLock lock(mutex_);
+  return wanted_ > finished_;
+}
+
+Status WriteQueue::wait_for(Position position, Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  wanted_ = std::max(wanted_, position);
+  changed_.notify_all();
+  while (finished_ < position) {
+    if (!changed_.wait_until(mutex_, deadline) && finished_ < position) {
+      return Status::busy("entries are still being written");
+    }
+  }
+  return std::exchange(unreported_, Status::ok());
+}
+
+bool WriteQueue::must_write_now() const {
+  return is_stopping_ || wanted_ > finished_ || size_bytes_ >= kEnoughBytes;
+}
+
+std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_point idle_until) {
+  std::vector<QueuedPutPtr> batch;
+  MutexLock lock(mutex_);
+  while (waiting_.empty() && !is_stopping_) {
+    if (!changed_.wait_until(mutex_, idle_until)) break;
+  }
+  if (waiting_.empty()) return batch;
+  const auto gather_until = Clock::now() + gather;
+  while (!must_write_now() && changed_.wait_until(mutex_, gather_until)) {
+  }
+  std::uint64_t batch_bytes = 0;
+  while (!waiting_.empty() && batch_bytes < kBatchBytes) {
+    batch_bytes += waiting_.front()->size_bytes;
+    batch.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return batch;
+}
+
+void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& status) {
+  MutexLock lock(mutex_);
+  for (const QueuedPutPtr& put : batch) forget(put);
+  finished_ += batch.size();
+  if (!status.is_ok() && unreported_.is_ok()) unreported_ = status;
+  changed_.notify_all();
+}
+
+void WriteQueue::put_back(std::vector<QueuedPutPtr> batch) {
+  MutexLock lock(mutex_);
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
+                  std::make_move_iterator(batch.end()));
+}
+
+void WriteQueue::stop() {
+  MutexLock lock(mutex_);
+  is_stopping_ = true;
+  changed_.notify_all();
+}
+
+bool WriteQueue::is_stopping() {
+  MutexLock lock(mutex_);
+  return is_stopping_;
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WriteQueue: what was put and is not committed yet. Bounded by its payload bytes; put() fills
+// it, one background thread empties it, find() looks through it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "store/index.h"
+#include "store/store.h"
+
+namespace modcache::store {
+
+struct QueuedPut {
+  std::shared_ptr<const Context> context;
+  std::string key;
+  std::string header;
+  SharedBytes payload;
+  std::int64_t run_us = 0;
+  std::int64_t stored_at_us = 0;
+  Sequence sequence = 0;
+  std::uint64_t clears = 0;      // of the control page, before the sequence was taken
+  std::uint64_t size_bytes = 0;  // what it will take on disk
+};
+using QueuedPutPtr = std::shared_ptr<const QueuedPut>;
+
+// Of a context and a key: what maps in memory are searched by. Two ids may share one.
+Digest128 address_of(const Digest128& context, std::string_view key);
+
+class WriteQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Counts what was ever pushed: the place of a put in the order of writing.
+  using Position = std::uint64_t;
+
+  explicit WriteQueue(std::uint64_t limit_bytes);
+
+  // Waits until there is room, kBusy at `deadline`. What is larger than the limit goes alone.
+  Result<Position> push(QueuedPutPtr put, Clock::time_point deadline);
+  // The latest put of this id that waits, or null.
+  QueuedPutPtr find(const Digest128& context, std::string_view key);
+  // Takes out what `clear` covers; what is being written of it is no longer found. Returns the
+  // latest put of each id.
+  std::vector<QueuedPutPtr> remove(const Clear& clear);
+  std::uint64_t size_bytes();
+
+  // Returns when all up to `position` was written or failed; kBusy at `deadline`; else the first
+  // failure since the last call.
+  Status wait_for(Position position, Clock::time_point deadline);
+  Position last_position();
+  bool is_waited_for();
+
+  // For the writer. Waits until something is queued and then for more of it, at most
+  // `gather`; gives up at `idle_until` with an empty batch.
+  std::vector<QueuedPutPtr> take(Clock::duration gather, Clock::time_point idle_until);
+  // The batch is dealt with: what was taken is no longer found here.
+  void finish(const std::vector<QueuedPutPtr>& batch, const Status& status);
+  // Puts the batch back to the front, to be taken again.
+  void put_back(std::vector<QueuedPutPtr> batch);
+  // From now on take() does not wait, and gives an empty batch when nothing is queued.
+  void stop();
+  bool is_stopping();
+
+ private:
+  // Beyond this much, waiting for more makes the writes no larger.
+  static constexpr std::uint64_t kEnoughBytes = 8 << 20;
+  static constexpr std::uint64_t kBatchBytes = 32 << 20;
+
+  void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
+  bool must_write_now() const MODCACHE_REQUIRES(mutex_);
+
+  const std::uint64_t limit_bytes_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<QueuedPutPtr> waiting_ MODCACHE_GUARDED_BY(mutex_);
+  // What waits or is being written; the latest of each address.
+  std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
+  std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  Position pushed_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  Position wanted_ MODCACHE_GUARDED_BY(mutex_) = 0;  // somebody waits for it
+  bool is_stopping_ MODCACHE_GUARDED_BY(mutex_) = false;
+  Status unreported_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+}  // namespace modcache::store

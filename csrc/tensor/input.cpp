@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/input.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <array>
+#include <cstring>
+
+#include "tensor/tensor_value.h"
+
+namespace modcache::tensor {
+namespace {
+
+void append_number(std::string& out, std::int64_t number) { out += std::to_string(number); }
+
+class Summarizer {
+ public:
+  explicit Summarizer(InputSummary& summary) : summary_(summary) {}
+
+  // An outermost tuple holds the arguments of the method, so x and (x,) are one call.
+  void summarize(const at::IValue& input) {
+    const bool is_one_argument = input.isTuple() && input.toTupleRef().elements().size() == 1;
+    visit(is_one_argument ? input.toTupleRef().elements()[0] : input);
+    // Lists of numbers that differ only in how they are nested are other arguments.
+    if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
+  }
+
+ private:
+  void visit(const at::IValue& value) {
+    if (value.isTensor()) {
+      visit_tensor(value.toTensor());
+    } else if (value.isTuple()) {
+      visit_sequence('(', value.toTupleRef().elements(), ')');
+    } else if (value.isList()) {
+      visit_sequence('<', value.toListRef(), '>');
+    } else if (value.isGenericDict()) {
+      visit_dict(value);
+    } else {
+      visit_plain(value);
+    }
+  }
+
+  void visit_tensor(const at::Tensor& tensor) {
+    ++leaves_;
+    structure_ += 't';
+    if (const char* why = why_not_storable(tensor)) {
+      summary_.why_not_cacheable = why;
+      summary_.signature += '?';
+      return;
+    }
+    if (tensor._fw_grad(/*level=*/0).defined()) {
+      summary_.why_not_cacheable = "a dual tensor of forward-mode differentiation";
+      return;
+    }
+    std::string& out = summary_.signature;
+    out += dtype_name(tensor.scalar_type());
+    out += '[';
+    bool first = true;
+    for (const std::int64_t size : tensor.sizes()) {
+      if (!first) out += ',';
+      first = false;
+      append_number(out, size);
+    }
+    out += ']';
+    if (!summary_.device.has_value()) summary_.device = tensor.device();
+    const bool requires_grad = tensor.requires_grad();
+    summary_.any_requires_grad |= requires_grad;
+    summary_.requires_grad_pattern =
+        summary_.requires_grad_pattern * 0x9e3779b97f4a7c15ULL + (requires_grad ? 2 : 1);
+  }
+
+  template <typename Elements>
+  void visit_sequence(char open, const Elements& elements, char close) {
+    summary_.signature += open;
+    structure_ += open;
+    bool first = true;
+    for (const at::IValue& element : elements) {
+      if (!first) summary_.signature += ',';
+      first = false;
+      visit(element);
+    }
+    summary_.signature += close;
+    structure_ += close;
+  }
+
+  // Dicts keep their order: a module may iterate over them.
+  void visit_dict(const at::IValue& value) {
+    summary_.signature += '{';
+    structure_ += '{';
+    bool first = true;
+    for (const auto& item : value.toGenericDict()) {
+      if (!first) summary_.signature += ',';
+      first = false;
+      visit_plain(item.key());
+      summary_.signature += ':';
+      visit(item.value());
+    }
+    summary_.signature += '}';
+    structure_ += '}';
+  }
+
+  // Written with its place among the leaves, so that (x, 1) and (1, x) differ.
+  void visit_plain(const at::IValue& value) {
+    std::string& out = summary_.arguments;
+    out += '@';
+    append_number(out, leaves_++);
+    summary_.signature += '_';
+    structure_ += '_';
+    if (value.isNone()) {
+      out += 'n';
+    } else if (value.isBool()) {
+      out += value.toBool() ? "b1" : "b0";
+    } else if (value.isInt()) {
+      out += 'i';
+      append_number(out, value.toInt());
+    } else if (value.isDouble()) {
+      append_bits('d', value.toDouble());
+    } else if (value.isComplexDouble()) {
+      append_bits('c', value.toComplexDouble().real());
+      append_bits(',', value.toComplexDouble().imag());
+    } else if (value.isString()) {
+      const std::string& text = value.toStringRef();
+      out += 's';
+      append_number(out, static_cast<std::int64_t>(text.size()));
+      out += ':';
+      out += text;
+    } else if (value.isDevice()) {
+      out += 'v' + value.toDevice().str();
+    } else {
+      summary_.why_not_cacheable = "a value of type " + value.tagKind();
+    }
+  }
+
+  void append_bits(char tag, double number) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &number, sizeof bits);
+    summary_.arguments += tag;
+    summary_.arguments += std::to_string(bits);
+  }
+
+  InputSummary& summary_;
+  std::int64_t leaves_ = 0;
+  std::string structure_;  // one character per leaf and bracket
+};
+
+}  // namespace
+
+InputSummary summarize_input(const at::IValue& input) {
+  InputSummary summary;
+  summary.signature.reserve(64);
+  Summarizer(summary).summarize(input);
+  return summary;
+}
+
+std::string_view dtype_name(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return "uint8";
+    case at::kChar: return "int8";
+    case at::kShort: return "int16";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    case at::kHalf: return "float16";
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    case at::kBFloat16: return "bfloat16";
+    case at::kBool: return "bool";
+    case at::kComplexHalf: return "complex32";
+    case at::kComplexFloat: return "complex64";
+    case at::kComplexDouble: return "complex128";
+    default: return c10::toString(type);
+  }
+}
+
+std::string arithmetic_state() {
+  static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};
+  std::string state;
+  for (const at::DeviceType device : kDevices) {
+    if (!at::autocast::is_autocast_enabled(device)) continue;
+    state += c10::DeviceTypeName(device, /*lower_case=*/true);
+    state += '=';
+    state += dtype_name(at::autocast::get_autocast_dtype(device));
+    state += ';';
+  }
+  const auto default_dtype = c10::get_default_dtype_as_scalartype();
+  if (default_dtype != at::kFloat) {
+    state += "default=";
+    state += dtype_name(default_dtype);
+    state += ';';
+  }
+  return state;
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the cache needs to know about a call's input: the signature that is kept with the entry,
+// the non-tensor arguments that are part of the address, and what forbids caching.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+
+namespace modcache::tensor {
+
+struct InputSummary {
+  // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])".
+  std::string signature;
+  // Non-tensor values, their places and what they are nested in, unambiguous; empty when there
+  // are none.
+  std::string arguments;
+  // Of the first tensor.
+  std::optional<at::Device> device;
+  bool any_requires_grad = false;
+  // One bit per tensor, in order, hashed together.
+  std::uint64_t requires_grad_pattern = 0;
+  // Set when the input holds something that no address can stand for: "a tensor subclass", ...
+  std::string why_not_cacheable;
+};
+
+InputSummary summarize_input(const at::IValue& input);
+
+// "float32", as Python shows a dtype without its "torch.".
+std::string_view dtype_name(at::ScalarType type);
+
+// Autocast state and default dtype of this thread, as far as they are not the defaults; part of
+// an entry's address since they change what a module computes.
+std::string arithmetic_state();
+
+}  // namespace modcache::tensor

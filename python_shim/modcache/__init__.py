@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""modcache: ccache for PyTorch modules.
+
+The frozen part of a model runs once per sample; after that its output comes from memory or disk::
+
+    features = modcache.lookup_or_run(encoder, images, key=sample_id)
+
+Importing this package loads the native library, which does the work; this package only finds it,
+identifies eager modules and explains mistakes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from modcache._library import load as _load
+
+_LIBRARY_PATH, __version__ = _load()
+
+from modcache._lookup import fingerprint, lookup_or_run, refresh_fingerprint  # noqa: E402
+from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
+from modcache._settings import (  # noqa: E402
+    clear,
+    configure,
+    contains,
+    flush,
+    mode,
+    reset_stats,
+    set_mode,
+    settings,
+    stats,
+)
+from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noqa: E402
+
+# One source line serves eager and scripted models: torch.jit.script compiles a call of the Python
+# function into the operator.
+torch.jit._builtins._register_builtin(lookup_or_run, "cache::lookup_or_run")
+_flush_at_worker_end()
+_watch_optimizers()
+
+
+def library_path() -> str:
+    """The absolute path of the native library that was loaded."""
+    return _LIBRARY_PATH
+
+
+__all__ = [
+    "__version__",
+    "clear",
+    "configure",
+    "contains",
+    "fingerprint",
+    "flush",
+    "library_path",
+    "lookup_or_run",
+    "mode",
+    "refresh_fingerprint",
+    "reset_stats",
+    "set_mode",
+    "settings",
+    "stats",
+]

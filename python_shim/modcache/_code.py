@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Python class or function does: a digest of its compiled code and of what that reaches.
+
+Compiled code, not source text: it is what runs (a file edited after its import is not), it
+exists where source does not (exec, notebooks), and comments and formatting do not matter to it.
+Another minor version of Python compiles differently, which costs a miss.
+
+The user's own code is followed strictly. Functions that it names are followed in turn; what torch,
+NumPy and the standard library hold counts by its name; everything else (globals, attributes read
+through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which
+every check looks at. What can be none of these is ``unknown``: such code identifies nothing.
+
+The code of installed packages is followed within its package, functions only; what else it holds
+is taken to be as the package has it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from modcache._names import (
+    bases_that_count,
+    is_installed,
+    is_installed_file,
+    is_installed_import,
+    is_installed_module,
+    is_trusted,
+    names_in,
+    plain_name,
+    top_package,
+    trusted_name,
+)
+from modcache._tokens import ATOMS, tokens_of_atom
+
+_MOST_FUNCTIONS = 4096
+_UNFOLLOWED = frozenset({"torch", "numpy"})
+_UNFORESEEABLE = frozenset({"globals", "eval", "exec", "__import__"})
+_CLASS_NOISE = frozenset(
+    {
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__",
+        "__annotate__", "__annotations_cache__", "__annotate_func__", "__conditional_annotations__",
+        "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__",
+        "__abstractmethods__", "_abc_impl", "__match_args__", "__dataclass_fields__",
+        "__dataclass_params__", "__slotnames__", "_value2member_map_", "_autograd_function_id",
+        "_backward_cls",
+    }
+)  # fmt: skip
+_CO_NOISE = 0x01000000 | 0x02000000  # flags that only tell compilers apart
+MISSING = "modcache: no such global"
+
+
+class Read:
+    """A value that code reads from outside itself.
+
+    ``place`` is a mapping to look the name up in; or a function (held weakly), whose attribute or,
+    with ``cell``, whose closure is read.
+    """
+
+    def __init__(self, place: Any, name: str, cell: int | None = None) -> None:
+        is_function = isinstance(place, types.FunctionType)
+        self._place: Any = weakref.ref(place) if is_function else place
+        self._is_function = is_function
+        self._cell = cell
+        self.name = name
+
+    def value(self) -> object:
+        if not self._is_function:
+            return self._place.get(self.name, MISSING)
+        function = self._place()
+        if self._cell is None or function is None:
+            return getattr(function, self.name, MISSING)
+        try:
+            return function.__closure__[self._cell].cell_contents
+        except ValueError:  # not filled yet
+            return MISSING
+
+
+@dataclass
+class Code:
+    """What was found. ``digest`` is stable across processes; the rest serves later checks."""
+
+    digest: bytes = b""
+    mentions_training: bool = False
+    unknown: str = ""  # why this code identifies nothing
+    reads: list[Read] = field(default_factory=list)
+    held: list[tuple[Mapping[str, Any], str, object]] = field(default_factory=list)
+    functions: list[tuple[weakref.ref[types.FunctionType], tuple[object, ...]]] = field(
+        default_factory=list
+    )
+
+    def is_current(self) -> bool:
+        """False once something that was followed has been replaced by another."""
+        return all(place.get(name, MISSING) is value for place, name, value in self.held) and all(
+            _parts_of(function()) == parts for function, parts in self.functions
+        )
+
+
+def _parts_of(function: types.FunctionType | None) -> tuple[object, ...]:
+    """What may be replaced in a function without making it another object."""
+    if function is None:
+        return ()
+    return (
+        function.__code__, id(function.__defaults__), id(function.__kwdefaults__),
+        bool(function.__dict__),
+    )  # fmt: skip
+
+
+def code_of_class(cls: type) -> Code:
+    """The code of ``cls`` and its bases, up to torch.nn.Module and the standard library."""
+    walk = _Walk()
+    for base in bases_that_count(cls):
+        walk.visit_class(base)
+    return walk.finish()
+
+
+def code_of_function(function: types.FunctionType) -> Code:
+    walk = _Walk()
+    walk.visit_function(function, is_strict=True)
+    return walk.finish()
+
+
+class _Walk:
+    """One traversal from classes and functions to all that they reach."""
+
+    def __init__(self) -> None:
+        self._hasher = hashlib.blake2b(digest_size=16)
+        self._found = Code()
+        self._seen: dict[int, object] = {}  # by id; holds what it names
+        self._visited: set[tuple[int, bool]] = set()
+        self._waiting: list[tuple[types.FunctionType, bool]] = []
+        self._count = 0
+
+    def finish(self) -> Code:
+        while self._waiting and self._count < _MOST_FUNCTIONS:
+            self._count += 1
+            self._function(*self._waiting.pop())
+        if any(not is_installed(function) for function, _ in self._waiting):
+            self._found.unknown = f"its code is made of more than {_MOST_FUNCTIONS} functions"
+        self._found.digest = self._hasher.digest()
+        return self._found
+
+    def _feed(self, *tokens: str | bytes) -> None:
+        for token in tokens:
+            data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
+            self._hasher.update(len(data).to_bytes(8, "little"))
+            self._hasher.update(data)
+
+    def _is_new(self, value: object) -> bool:
+        if id(value) in self._seen:
+            return False
+        self._seen[id(value)] = value
+        return True
+
+    def visit_class(self, cls: type) -> None:
+        if not self._is_new(cls):
+            return
+        self._feed("class", cls.__qualname__)
+        is_strict = not is_installed(cls)
+        for name in sorted(vars(cls)):
+            if name in _CLASS_NOISE:
+                continue
+            self._feed(name)
+            if is_strict:
+                self._member(name, vars(cls)[name])
+            else:
+                self._lenient(vars(cls)[name])
+
+    def visit_function(self, function: types.FunctionType, *, is_strict: bool) -> None:
+        self._feed("function", function.__qualname__)
+        key = (id(function), is_strict)
+        if key not in self._visited:
+            self._visited.add(key)
+            self._seen[id(function)] = function
+            self._waiting.append((function, is_strict))
+
+    def _member(self, name: str, value: Any) -> None:
+        """An attribute of an own class. Its identity is checked with the class."""
+        if isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=True)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._feed(type(value).__name__)
+            self._member(name, value.__func__)
+        elif isinstance(value, property):
+            for part in (value.fget, value.fset, value.fdel):
+                self._member(name, part)
+        elif isinstance(value, functools.cached_property):
+            self._member(name, value.func)
+        elif type(value) in ATOMS:
+            self._feed(*tokens_of_atom(value))
+        else:
+            self._read(Read({name: value}, name))
+
+    def _read(self, read: Read) -> None:
+        self._feed("read")
+        self._found.reads.append(read)
+
+    def _lenient(self, value: Any, depth: int = 0) -> None:
+        """Something that an installed package's code holds."""
+        if isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=False)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._lenient(value.__func__, depth)
+        elif isinstance(value, property):
+            for part in (value.fget, value.fset, value.fdel):
+                self._lenient(part, depth)
+        elif isinstance(value, functools.partial):
+            parts: tuple[Any, ...] = (value.func, value.args, value.keywords)
+            for part in parts:
+                self._lenient(part, depth + 1)
+        elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+            self._lenient(value.__wrapped__, depth)
+        elif isinstance(getattr(value, "func", None), types.FunctionType):  # cached_property
+            self._lenient(value.func, depth)
+        elif isinstance(value, type):
+            self._feed("class", plain_name(value))
+        else:
+            self._lenient_value(value, depth)
+
+    def _lenient_value(self, value: Any, depth: int) -> None:
+        if type(value) in ATOMS:
+            self._feed(*tokens_of_atom(value))
+        elif isinstance(value, (tuple, list)) and depth < 8:
+            self._feed(type(value).__name__, str(len(value)))
+            for item in value:
+                self._lenient(item, depth + 1)
+        elif isinstance(value, dict) and depth < 8:
+            self._feed("dict", str(len(value)))
+            for key, item in value.items():
+                self._lenient(key, depth + 1)
+                self._lenient(item, depth + 1)
+        else:
+            name = plain_name(value) if callable(value) else plain_name(type(value))
+            self._feed("other", name)
+
+    def _function(self, function: types.FunctionType, is_strict: bool) -> None:
+        code = function.__code__
+        self._code(code)
+        own = not is_installed(function)
+        if own or is_strict:
+            self._held_strictly(function)
+        else:
+            self._held_leniently(function)
+        if top_package(function.__globals__.get("__name__")) in _UNFOLLOWED:
+            return
+        if own:
+            self._globals(function.__globals__, code)
+        else:
+            self._lenient_globals(function, code)
+
+    def _held_strictly(self, function: types.FunctionType) -> None:
+        self._found.functions.append((weakref.ref(function), _parts_of(function)))
+        for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+            if getattr(function, name):
+                self._feed(name)
+                self._read(Read(function, name))
+        for index, name in enumerate(function.__code__.co_freevars):
+            if name != "__class__":  # what super() needs
+                self._feed("cell", name)
+                self._read(Read(function, name, index))
+
+    def _held_leniently(self, function: types.FunctionType) -> None:
+        for name, default in sorted((function.__kwdefaults__ or {}).items()):
+            self._feed(name)
+            self._lenient(default)
+        self._lenient(function.__defaults__)
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            if name == "__class__":
+                continue
+            self._feed("cell", name)
+            try:
+                self._lenient(cell.cell_contents)
+            except ValueError:  # not filled yet
+                self._feed(MISSING)
+        wrapped = getattr(function, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType):
+            self.visit_function(wrapped, is_strict=False)
+
+    def _code(self, code: types.CodeType) -> None:
+        self._feed("code", code.co_code, getattr(code, "co_exceptiontable", b""))
+        self._feed(
+            *code.co_names, "|", *code.co_varnames, "|", *code.co_freevars, "|", *code.co_cellvars
+        )
+        self._feed(str((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)))
+        self._feed(str(code.co_flags & ~_CO_NOISE))
+        if "training" in code.co_names:
+            self._found.mentions_training = True
+        for constant in code.co_consts:
+            self._constant(constant)
+
+    def _constant(self, constant: object) -> None:
+        if isinstance(constant, types.CodeType):
+            self._code(constant)
+        elif isinstance(constant, tuple):
+            self._feed("tuple", str(len(constant)))
+            for item in constant:
+                self._constant(item)
+        elif isinstance(constant, frozenset):
+            self._feed("set", *sorted(b"".join(_as_bytes(item)) for item in constant))
+        else:
+            if constant == "training":  # getattr(self, "training")
+                self._found.mentions_training = True
+            self._feed(*tokens_of_atom(constant))
+
+    def _globals(self, place: Mapping[str, Any], code: types.CodeType) -> None:
+        """What the names that own ``code`` (and the code inside it) loads lead to."""
+        names = names_in(code)
+        for name in names.imports:
+            if not is_installed_import(name):
+                self._unknown(f"its code imports {name or 'a sibling module'} when it runs")
+        for name, *attributes in names.globals:
+            self._global(place, name, attributes)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._globals(place, constant)
+
+    def _unknown(self, reason: str) -> None:
+        self._found.unknown = self._found.unknown or reason
+
+    def _global(self, place: Mapping[str, Any], name: str, attributes: list[str]) -> None:
+        value = place.get(name, MISSING)
+        self._feed("global", name)
+        if value is MISSING:
+            if name in _UNFORESEEABLE and hasattr(builtins, name):
+                self._unknown(f"its code calls {name}()")
+        elif isinstance(value, types.ModuleType):
+            self._feed(value.__name__)
+            self._module(value, attributes)
+        elif known := trusted_name(value):
+            self._feed(known)
+        elif isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=True)
+        else:
+            self._read(Read(place, name))
+            return
+        self._found.held.append((place, name, value))
+
+    def _module(self, module: types.ModuleType, attributes: list[str]) -> None:
+        if is_trusted(module):
+            return
+        if attributes and attributes[0] in vars(module):
+            self._global(vars(module), attributes[0], attributes[1:])
+        elif not is_installed_module(module):
+            what = f"reads {attributes[0]} from" if attributes else "uses as a value"
+            self._unknown(f"its code {what} the module {module.__name__}")
+
+    def _lenient_globals(self, function: types.FunctionType, code: types.CodeType) -> None:
+        names = names_in(code)
+        for name in dict.fromkeys(chain[0] for chain in names.globals):
+            if name in function.__globals__:
+                self._lenient_global(function, function.__globals__, name, names.attributes)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._lenient_globals(function, constant)
+
+    def _lenient_global(
+        self,
+        function: types.FunctionType,
+        place: Mapping[str, Any],
+        name: str,
+        attributes: Mapping[str, None],
+    ) -> None:
+        value = place[name]
+        if isinstance(value, types.ModuleType):
+            if self._is_followed(function, value.__name__, getattr(value, "__file__", None)):
+                for attribute in attributes:
+                    if isinstance(vars(value).get(attribute), (types.FunctionType, type)):
+                        self._lenient_global(function, vars(value), attribute, {})
+            return
+        self._feed("global", name)
+        if isinstance(value, types.FunctionType):
+            file = value.__code__.co_filename
+            if self._is_followed(function, value.__module__, file):
+                self._found.held.append((place, name, value))
+                self.visit_function(value, is_strict=False)
+            else:
+                self._feed(plain_name(value))
+            return
+        self._lenient(value)
+
+    def _is_followed(self, function: types.FunctionType, module: object, file: str | None) -> bool:
+        package = top_package(module)
+        if package in _UNFOLLOWED:
+            return False
+        if package == top_package(function.__globals__.get("__name__")):
+            return True
+        return file is not None and not is_installed_file(file)
+
+
+def _as_bytes(atom: object) -> Iterator[bytes]:
+    for token in tokens_of_atom(atom):
+        yield token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token

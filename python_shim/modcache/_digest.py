@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the leaves of a walk to text: their digest, and what changed between two walks.
+
+Not part of a digest: where tensors and modules are placed (``torch.device``), and the flag
+``training`` of a module where it cannot matter. It can matter where the code of the module's own
+class mentions the word, and everywhere once code from outside torch mentions it, since that may
+ask a child for its flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from modcache._code import Code
+from modcache._kinds import Mark
+from modcache._names import plain_name
+from modcache._records import ClassRecord, ModuleRecord
+from modcache._tokens import ATOMS, tokens_of_atom
+from modcache._walk import Walk
+
+
+def digest_of(leaves: list[object]) -> str:
+    """32 hexadecimal digits: equal for leaves that mean the same, in every process."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for token in _tokens(leaves):
+        data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+def _tokens(leaves: list[object]) -> list[str | bytes]:
+    classes = {leaf.cls: leaf for leaf in leaves if isinstance(leaf, ClassRecord)}
+    asks_anywhere = any(
+        (isinstance(leaf, Code) and leaf.mentions_training)
+        or (isinstance(leaf, ClassRecord) and leaf.code.mentions_training and not leaf.is_torch)
+        for leaf in leaves
+    )
+    tokens: list[str | bytes] = []
+    for leaf in leaves:
+        if isinstance(leaf, ModuleRecord):
+            asks = asks_anywhere or classes[leaf.cls].code.mentions_training
+            tokens += _tokens_of_module(leaf, asks)
+        elif isinstance(leaf, (ClassRecord, Code)):
+            tokens += ("code", leaf.code.digest if isinstance(leaf, ClassRecord) else leaf.digest)
+        elif isinstance(leaf, Mark):
+            tokens += ("mark", leaf.name)
+        elif isinstance(leaf, type):
+            tokens += (
+                "type",
+                plain_name(leaf) if leaf.__module__ != "__main__" else leaf.__qualname__,
+            )
+        else:
+            tokens += _tokens_of_value(leaf)
+    return tokens
+
+
+def _tokens_of_module(record: ModuleRecord, training_matters: bool) -> list[str | bytes]:
+    tokens: list[str | bytes] = ["module", record.cls.__qualname__]
+    for name, value in record.values().items():
+        if name != "training" or training_matters:
+            tokens += (name, *_tokens_of_value(value))
+    for item in record.structure():
+        tokens += ("has", item) if isinstance(item, str) else ("next",)
+    return tokens
+
+
+def _tokens_of_value(value: object) -> list[str | bytes]:
+    if isinstance(value, tuple):
+        return [
+            "tuple",
+            str(len(value)),
+            *(token for item in value for token in _tokens_of_value(item)),
+        ]
+    assert type(value) in ATOMS, type(value)
+    return list(tokens_of_atom(value))
+
+
+def difference(before: Walk, after: Walk) -> str:
+    """A clause that names the first attribute in which two walks differ; empty when none does."""
+    for index, (was, now) in enumerate(zip(before.leaves, after.leaves, strict=False)):
+        if was is now or (type(was) in ATOMS and _tokens_or_none(was) == _tokens_or_none(now)):
+            continue
+        if isinstance(was, ModuleRecord) and isinstance(now, ModuleRecord):
+            name = _changed_name(was, now)
+            if name:
+                return f"attribute '{name}' of {was.cls.__qualname__} changed"
+            continue
+        owner = after.owner_at(index) or before.owner_at(index)
+        return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"
+    if len(before.leaves) != len(after.leaves):
+        return "its attributes changed"
+    return ""
+
+
+def _changed_name(was: ModuleRecord, now: ModuleRecord) -> str:
+    if was.cls is not now.cls:
+        return "__class__"
+    old, new = was.values(), now.values()
+    for name in sorted({*old, *new, *was.others, *now.others}):
+        absent = object()
+        before, after = old.get(name, absent), new.get(name, absent)
+        if type(before) is not type(after) or _tokens_or_none(before) != _tokens_or_none(after):
+            return name
+        if (name in was.others) != (name in now.others):
+            return name
+    if was.structure() != now.structure():
+        return str(
+            next(iter(set(map(str, was.structure())) ^ set(map(str, now.structure()))), "_modules")
+        )
+    return ""
+
+
+def _tokens_or_none(value: object) -> list[str | bytes] | None:
+    return _tokens_of_value(value) if isinstance(value, tuple) or type(value) in ATOMS else None
+
+
+def name_of_tensor(module: torch.nn.Module, walk: Walk, index: int) -> str:
+    """Where tensor ``index`` of the walk over ``module`` is held, as a clause."""
+    if index in walk.tensor_owners:
+        cls, name = walk.tensor_owners[index]
+        return f"attribute '{name}' of {cls}"
+    tensor = walk.tensors[index]
+    for kind, named in (
+        ("buffer", module.named_buffers()),
+        ("parameter", module.named_parameters()),
+    ):
+        for name, candidate in named:
+            if candidate is tensor:
+                return f"{kind} '{name}' of {type(module).__qualname__}"
+    return f"a tensor of {type(module).__qualname__}"

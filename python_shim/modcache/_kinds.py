@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a walk looks at values of the types that Python, NumPy and torch bring along.
+
+What no function here knows is an object with attributes to the walk, or cannot be hashed.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import logging
+import operator
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from modcache._names import is_installed_module, plain_name, trusted_name
+
+if TYPE_CHECKING:
+    from modcache._walk import Walk
+
+
+class UnidentifiedError(Exception):
+    """Something cannot be hashed. The text is a clause that names it and says why."""
+
+
+class Mark:
+    """A leaf of structure; its name is all there is to it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+_CALLABLE = Mark("callable")
+_CONTAINER = Mark("container")
+_NAMED = Mark("named")
+_BYTES = Mark("bytes")
+# Constants that the printed graph of a scripted function shows in full.
+_SHOWN = re.compile(r" : (int|float|bool|str|Device|Function|NoneType|(int|float|bool)\[\]) = ")
+
+
+def _sequence(walk: Walk, value: Any) -> None:
+    base = list if isinstance(value, list) else tuple
+    _container(walk, value, base.__iter__(value))
+
+
+def _deque(walk: Walk, value: deque[Any]) -> None:
+    walk.value(value.maxlen)
+    _container(walk, value, deque.__iter__(value))
+
+
+def _mapping(walk: Walk, value: Any) -> None:
+    base = OrderedDict if isinstance(value, OrderedDict) else dict
+    _container(walk, value, [part for item in base.items(value) for part in item])
+    walk.value(getattr(value, "default_factory", None))
+
+
+def _set(walk: Walk, value: Any) -> None:
+    """In an order that is the same in every process, for what sets of settings hold."""
+    _container(walk, value, sorted(value, key=lambda item: (type(item).__qualname__, repr(item))))
+
+
+def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:
+    items = list(content)
+    walk.leaves += (_CONTAINER, type(value), len(items))
+    for item in items:
+        walk.value(item)
+    if type(value).__module__ not in ("builtins", "collections") or hasattr(value, "__dict__"):
+        walk.attributes(value)
+
+
+def _enum(walk: Walk, value: enum.Enum) -> None:
+    walk.leaves += (_NAMED, type(value), value.name)
+    walk.value(value.value)
+    walk.named_class(type(value))
+
+
+def _method(walk: Walk, value: types.MethodType) -> None:
+    walk.leaves.append(_CALLABLE)
+    walk.value(value.__self__)
+    walk.value(value.__func__)
+
+
+def _partial(walk: Walk, value: Any) -> None:
+    walk.leaves += (_CALLABLE, type(value).__name__)
+    for part in (value.func, value.args, value.keywords, getattr(value, "__dict__", None)):
+        walk.value(part)
+
+
+def _method_kind(walk: Walk, value: Any) -> None:
+    walk.leaves += (_CALLABLE, type(value).__name__)
+    walk.value(value.__func__)
+
+
+def _property(walk: Walk, value: property) -> None:
+    walk.leaves.append(_CALLABLE)
+    for part in (value.fget, value.fset, value.fdel):
+        walk.value(part)
+
+
+def _builtin(walk: Walk, value: Any) -> None:
+    walk.leaves += (_CALLABLE, plain_name(value))
+    owner = getattr(value, "__self__", None)
+    if owner is None or (isinstance(owner, types.ModuleType) and is_installed_module(owner)):
+        return
+    walk.value(owner)
+
+
+def _descriptor(walk: Walk, value: Any) -> None:
+    walk.leaves += (_CALLABLE, plain_name(value))
+    walk.named_class(value.__objclass__)
+
+
+def _wrapper(walk: Walk, value: Any) -> None:  # functools.lru_cache
+    walk.leaves.append(_CALLABLE)
+    walk.value(value.__wrapped__)
+
+
+def _reduced(walk: Walk, value: Any) -> None:
+    """Things whose way of being pickled says all that they are."""
+    walk.leaves += (_CALLABLE, type(value))
+    walk.value(value.__reduce__()[1:])
+    make = value.__reduce__()[0]
+    if isinstance(make, functools.partial):
+        walk.value(make)
+
+
+def _weak(walk: Walk, value: weakref.ref[Any]) -> None:
+    walk.value(value())
+
+
+def _python_module(walk: Walk, value: types.ModuleType) -> None:
+    if not is_installed_module(value):
+        raise UnidentifiedError(f"the module {value.__name__} is held as a value")
+    walk.leaves += (_NAMED, value.__name__)
+
+
+def _logger(walk: Walk, value: logging.Logger) -> None:
+    walk.leaves += (_NAMED, type(value), value.name)
+
+
+def _printed(walk: Walk, value: Any) -> None:
+    """Things whose text says all that they are."""
+    walk.leaves += (_NAMED, type(value), str(value))
+
+
+def _pattern(walk: Walk, value: re.Pattern[Any]) -> None:
+    walk.leaves += (_NAMED, value.pattern, int(value.flags))
+
+
+def _proxy(walk: Walk, value: types.MappingProxyType[Any, Any]) -> None:
+    walk.value(dict(value))
+
+
+def _script_function(walk: Walk, value: Any) -> None:
+    text = str(value.inlined_graph.str(False))
+    constants = [line for line in text.split("\n") if "prim::Constant[" in line]
+    if "prim::Call" in text or "prim::Python" in text or not all(map(_SHOWN.search, constants)):
+        raise UnidentifiedError("the scripted function holds constants or calls not seen in full")
+    walk.leaves += (_CALLABLE, text)
+
+
+def _array(walk: Walk, value: Any) -> None:
+    numpy: Any = sys.modules["numpy"]
+    if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
+        raise UnidentifiedError(f"a {plain_name(type(value))} may hold more than its elements")
+    array = numpy.asarray(value)
+    walk.leaves += (_BYTES, type(value), array.dtype.str, str(array.dtype), str(array.shape))
+    if array.dtype.hasobject:
+        walk.value(array.ravel().tolist())
+    else:
+        walk.leaves.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
+
+
+def _ufunc(walk: Walk, value: Any) -> None:
+    name = value.__name__
+    if vars(sys.modules["numpy"]).get(name) is not value:
+        raise UnidentifiedError(f"{name} is no function of numpy itself")
+    walk.leaves += (_NAMED, type(value), name)
+
+
+def _by_name(walk: Walk, value: Any) -> None:
+    name = trusted_name(value)
+    if not name:
+        raise UnidentifiedError(f"a {plain_name(type(value))} holds state that Python cannot see")
+    walk.leaves += (_NAMED, name)
+
+
+_Way = Callable[["Walk", Any], None]
+
+
+def way_of_kind(kind: type) -> _Way | None:
+    """How to look at values of exactly this type; None where it is none of these."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
+        return _array
+    if numpy is not None and issubclass(kind, numpy.ufunc):
+        return _ufunc
+    if numpy is not None and issubclass(kind, numpy.dtype):
+        return _printed
+    if kind.__name__ == "_ArrayFunctionDispatcher" and kind.__module__ == "numpy":
+        return _by_name
+    if kind.__module__ == "typing":
+        return _printed
+    return next((way for bases, way in _WAYS if issubclass(kind, bases)), None)
+
+
+_WAYS: tuple[tuple[Any, _Way], ...] = (
+    (torch.jit.ScriptFunction, _script_function),
+    (enum.Enum, _enum),
+    ((list, tuple), _sequence),
+    (deque, _deque),
+    (dict, _mapping),
+    ((set, frozenset), _set),
+    (types.MethodType, _method),
+    ((functools.partial, functools.partialmethod), _partial),
+    ((staticmethod, classmethod), _method_kind),
+    (property, _property),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), _builtin),
+    (
+        (
+            types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
+            types.GetSetDescriptorType, types.ClassMethodDescriptorType,
+        ),
+        _descriptor,
+    ),
+    (
+        (
+            operator.itemgetter, operator.attrgetter, operator.methodcaller,
+            type(namedtuple("_Pair", "one")("").__class__.__dict__["one"]),
+        ),
+        _reduced,
+    ),
+    (type(functools.lru_cache(maxsize=1)(repr)), _wrapper),
+    (weakref.ref, _weak),
+    (types.ModuleType, _python_module),
+    (logging.Logger, _logger),
+    (
+        (
+            PurePath, slice, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
+            types.GenericAlias, types.UnionType,
+        ),
+        _printed,
+    ),
+    (re.Pattern, _pattern),
+    (types.MappingProxyType, _proxy),
+)  # fmt: skip

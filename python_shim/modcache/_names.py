@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names: what code loads, whose code it is, and what is told by its name alone."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib.util
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+_TRUSTED = frozenset({"torch", "numpy", "modcache"})
+_LIBRARY_PREFIXES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_installed_file(filename: str) -> bool:
+    parts = filename.replace("\\", "/").split("/")
+    return (
+        "site-packages" in parts
+        or "dist-packages" in parts
+        or filename.startswith(("<frozen", *_LIBRARY_PREFIXES))
+    )
+
+
+def bases_that_count(cls: type) -> Iterator[type]:
+    """The classes of the MRO whose code is part of what an object of ``cls`` does."""
+    for base in cls.__mro__:
+        if base is not torch.nn.Module and not _is_standard(base):
+            yield base
+
+
+def _is_standard(cls: type) -> bool:
+    module = cls.__module__
+    return module in ("builtins", "abc", "typing", "collections", "enum", "types", "contextlib")
+
+
+def top_package(module_name: object) -> str:
+    return str(module_name).split(".", 1)[0]
+
+
+def is_installed(value: Any) -> bool:
+    """Whether a function or class comes from an installed package or the standard library."""
+    if isinstance(value, types.FunctionType):
+        return is_installed_file(value.__code__.co_filename)
+    for member in vars(value).values():
+        if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
+            filename = member.__code__.co_filename
+            if not filename.startswith("<"):  # a dataclass's __init__, for instance
+                return is_installed_file(filename)
+    module = sys.modules.get(value.__module__)
+    return is_installed_file(getattr(module, "__file__", None) or "")
+
+
+def plain_name(value: Any) -> str:
+    """The name of something that is not looked into."""
+    module = getattr(value, "__module__", None) or ""
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return f"{module}.{name or type(value).__qualname__}"
+
+
+def is_trusted(module: types.ModuleType) -> bool:
+    """Whether what the module holds is told by name: torch, NumPy, the standard library."""
+    top = top_package(module.__name__)
+    if top in _TRUSTED:
+        return True
+    file = getattr(module, "__file__", None)
+    return top in sys.stdlib_module_names and (file is None or is_installed_file(file))
+
+
+def trusted_name(value: Any) -> str:
+    """The name under which a trusted module holds exactly this value; "" where none does."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    place = sys.modules.get(module) if isinstance(module, str) else None
+    if place is None or not isinstance(name, str) or not is_trusted(place):
+        return ""
+    found: Any = place
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}.{name}" if found is value else ""
+
+
+def is_installed_module(module: types.ModuleType) -> bool:
+    return is_trusted(module) or is_installed_file(getattr(module, "__file__", None) or "")
+
+
+def is_installed_import(name: str) -> bool:
+    """Whether ``import name`` leads to an installed package or the standard library."""
+    top = top_package(name)
+    if top in _TRUSTED or top in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and is_installed_file(spec.origin or "")
+
+
+@dataclass
+class NamesLoaded:
+    """What one code object loads: globals with the attributes read through each, and imports."""
+
+    globals: dict[tuple[str, ...], None] = field(default_factory=dict)
+    attributes: dict[str, None] = field(default_factory=dict)
+    imports: dict[str, None] = field(default_factory=dict)
+
+
+def names_in(code: types.CodeType) -> NamesLoaded:
+    names = NamesLoaded()
+    chain: list[str] = []
+    for instruction in dis.get_instructions(code):
+        name = str(instruction.argval)
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            names.attributes[name] = None
+            if chain:
+                chain.append(name)
+            continue
+        if chain:
+            names.globals[tuple(chain)] = None
+            chain = []
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            chain = [name]
+        elif instruction.opname == "IMPORT_NAME":
+            names.imports[name] = None
+    return names

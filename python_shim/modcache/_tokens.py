@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Atoms: immutable plain values, and the text by which a digest tells them apart.
+
+``1``, ``1.0``, ``True`` and ``"1"`` differ, so do ``0.0`` and ``-0.0``; every NaN is told by its
+bits. The text is the same in every process.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import torch
+
+# An object of exactly one of these types never changes, and holds no other object.
+ATOMS: frozenset[type] = frozenset(
+    {
+        int, float, bool, str, bytes, complex, range,
+        type(None), type(Ellipsis), type(NotImplemented),
+        torch.dtype, torch.device, torch.layout, torch.memory_format,
+    }
+)  # fmt: skip
+
+
+def tokens_of_atom(atom: object) -> tuple[str | bytes, ...]:
+    """REQUIRES: ``type(atom) in ATOMS``."""
+    if isinstance(atom, float):
+        return ("float", struct.pack("<d", atom))
+    if isinstance(atom, complex):
+        return ("complex", struct.pack("<dd", atom.real, atom.imag))
+    if isinstance(atom, bytes):
+        return ("bytes", atom)
+    if isinstance(atom, str):
+        return ("str", atom)
+    if isinstance(atom, torch.device):  # where a module runs is not what it computes
+        return ("device",)
+    return (type(atom).__name__, repr(atom))

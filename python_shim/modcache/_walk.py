@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flattens an eager module into leaves and tensors, cheaply enough to do so at every call.
+
+A walk visits the module, its submodules and whatever their attributes hold, and writes down a
+flat list of leaves: atoms, classes, marks of structure, and records. Two walks found the same
+when their leaves are the same objects (``same_leaves``); ``_digest`` tells whether other leaves
+mean the same after all. Tensors are collected apart: their contents are the library's task.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from modcache._code import MISSING, Code, code_of_function
+from modcache._kinds import Mark, UnidentifiedError, way_of_kind
+from modcache._names import is_installed, plain_name, trusted_name
+from modcache._records import ClassRecord, ModuleRecord, same_objects
+from modcache._tokens import ATOMS
+
+_DEEPEST = 100
+_MOST_FUNCTIONS = 4096
+_MOST_LEAVES = 1_000_000
+_TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+_SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
+_PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *_SCALARS)
+
+
+_TENSOR = Mark("tensor")
+_SEEN = Mark("seen")
+_MODULE = Mark("module")
+_HOOK = Mark("hook")
+_CALLABLE = Mark("callable")
+_OBJECT = Mark("object")
+_NAMED = Mark("named")
+_GLOBAL = Mark("global")
+_END = Mark("end")
+
+
+class Records:
+    """What the walks over one module share."""
+
+    def __init__(self) -> None:
+        self.modules: dict[int, ModuleRecord] = {}
+        self.classes: dict[type, ClassRecord] = {}
+        self.functions: dict[int, tuple[weakref.ref[types.FunctionType], Code]] = {}
+        self.kinds: dict[type, Callable[[Walk, Any], None]] = {}
+        self._room = 256
+
+    def forget_the_dead(self) -> None:
+        """Drops records of modules that are gone, once there are many."""
+        if len(self.modules) > self._room:
+            alive = {key: record for key, record in self.modules.items() if record.is_alive()}
+            self.modules = alive
+            self._room = 2 * len(alive) + 256
+        if len(self.functions) > _MOST_FUNCTIONS:
+            self.functions = {}
+
+
+class Walk:
+    """One look at a module. ``leaves`` and ``tensors`` are the outcome.
+
+    ``owners`` has (index of the first leaf, class name, attribute) for each attribute that was
+    looked into, ``tensor_owners`` (class name, attribute) by the index of a tensor found there.
+    A tolerant walk passes over what cannot be hashed: its leaves identify nothing.
+    """
+
+    def __init__(
+        self, root: torch.nn.Module, records: Records, *, is_tolerant: bool = False
+    ) -> None:
+        self._is_tolerant = is_tolerant
+        self.leaves: list[object] = []
+        self.tensors: list[torch.Tensor] = []
+        self.owners: list[tuple[int, str, str]] = []
+        self.tensor_owners: dict[int, tuple[str, str]] = {}
+        self._records = records
+        self._seen: dict[int, int] = {}
+        self._alive: list[object] = []  # an id means something only while its object lives
+        self._classes: set[type] = set()
+        self._depth = 0
+        has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
+        if has_hooks and not is_tolerant:
+            raise UnidentifiedError("a forward hook for all modules is registered")
+        self._module(root)
+        if not is_tolerant:
+            self._check_tensors()
+
+    def owner_at(self, index: int) -> tuple[str, str] | None:
+        """The class and attribute that the leaf at ``index`` belongs to."""
+        found = None
+        for start, cls, name in self.owners:
+            if start > index:
+                break
+            found = (cls, name)
+        return found
+
+    def _check_tensors(self) -> None:
+        strange = set(map(type, self.tensors)) - _TENSOR_TYPES
+        for tensor in self.tensors if strange else ():
+            if torch.nn.parameter.is_lazy(tensor):
+                raise UnidentifiedError("a lazy parameter has no value yet")
+            if type(tensor) in strange:
+                raise UnidentifiedError(
+                    f"a tensor of the subclass {plain_name(type(tensor))} cannot be hashed"
+                )
+
+    def _is_first_visit(self, value: object) -> bool:
+        index = self._seen.get(id(value))
+        if index is not None:
+            self.leaves += (_SEEN, index)
+            return False
+        self._seen[id(value)] = len(self._seen)
+        self._alive.append(value)
+        return True
+
+    def _module(self, module: torch.nn.Module) -> None:
+        if not self._is_first_visit(module):
+            return
+        leaves = self.leaves
+        record = self._records.modules.get(id(module))
+        if record is None or not record.fits(module):
+            if isinstance(module, torch.jit.ScriptModule):
+                self._script_module(module)
+                return
+            record = self._records.modules[id(module)] = ModuleRecord(module)
+        leaves.append(record)
+        if record.cls not in self._classes:
+            self._class(record.cls)
+        attributes = module.__dict__
+        if record.has_tensors:
+            self._state(attributes)
+        for name in record.others:
+            self._owned(record.cls.__qualname__, name, attributes.get(name, MISSING))
+        if attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]:
+            self._hooks(record, attributes)
+        for child in attributes["_modules"].values():
+            if child is not None:
+                self._module(child)
+            leaves.append(_END)
+
+    def _state(self, attributes: dict[str, Any]) -> None:
+        for tensor in (*attributes["_parameters"].values(), *attributes["_buffers"].values()):
+            self.leaves.append(_TENSOR if tensor is not None else None)
+            if tensor is not None:
+                self.tensors.append(tensor)
+
+    def _hooks(self, record: ModuleRecord, attributes: dict[str, Any]) -> None:
+        before, after = attributes["_forward_pre_hooks"], attributes["_forward_hooks"]
+        for hook in (*before.values(), None, *after.values()):
+            self.leaves.append(_HOOK)
+            self._owned(record.cls.__qualname__, "forward hook", hook)
+
+    def _owned(self, cls: str, name: str, value: object) -> None:
+        """Looks into an attribute, and says in errors which one it was."""
+        self.owners.append((len(self.leaves), cls, name))
+        depth = self._depth
+        try:
+            self.value(value)
+        except UnidentifiedError as error:
+            if self._is_tolerant:
+                self._depth = depth
+                return
+            if str(error).startswith("attribute "):
+                raise
+            raise UnidentifiedError(
+                f"attribute '{name}' of {cls} cannot be hashed ({error})"
+            ) from None
+
+    def _script_module(self, module: torch.jit.ScriptModule) -> None:
+        try:
+            self.leaves += (_MODULE, str(torch.ops.cache.fingerprint(module)))
+        except RuntimeError as error:
+            reason = str(error).split("\n", 1)[0]
+            raise UnidentifiedError(f"a scripted submodule has no fingerprint: {reason}") from None
+
+    def _class(self, cls: type) -> None:
+        self._classes.add(cls)
+        record = self._records.classes.get(cls)
+        if record is None or not record.fits():
+            record = self._records.classes[cls] = ClassRecord(cls)
+        self.leaves.append(record)
+        self._reads(record.code)
+
+    def _reads(self, code: Code) -> None:
+        if code.unknown and not self._is_tolerant:
+            raise UnidentifiedError(code.unknown)
+        for read in code.reads:
+            self.leaves.append(_GLOBAL)
+            self._owned("global", read.name, read.value())
+
+    def value(self, value: Any) -> None:
+        """Anything that an attribute may hold."""
+        kind = type(value)
+        if kind in ATOMS:
+            self.leaves.append(value)
+            return
+        look = self._records.kinds.get(kind)
+        if look is None:
+            look = self._records.kinds[kind] = _way_to_look_at(kind)
+        self._depth += 1
+        if self._depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
+            raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
+        look(self, value)
+        self._depth -= 1
+
+    def _tensor(self, value: torch.Tensor) -> None:
+        self.leaves.append(_TENSOR)
+        if self.owners:
+            self.tensor_owners[len(self.tensors)] = self.owners[-1][1:]
+        self.tensors.append(value)
+
+    def named_class(self, cls: type) -> None:
+        """A class: its code, where it is the user's own."""
+        self.leaves += (_NAMED, cls)
+        if not is_installed(cls) and cls not in self._classes:
+            self._class(cls)
+
+    def _function(self, function: types.FunctionType) -> None:
+        name = trusted_name(function)
+        if name:
+            self.leaves += (_CALLABLE, name)
+            return
+        if not self._is_first_visit(function):
+            return
+        known = self._records.functions.get(id(function))
+        if known is None or known[0]() is not function or not known[1].is_current():
+            known = (weakref.ref(function), code_of_function(function))
+            self._records.functions[id(function)] = known
+        self.leaves += (_CALLABLE, known[1])
+        self._reads(known[1])
+
+    def _object(self, value: Any) -> None:
+        """An object of a class written in Python: its class and its attributes."""
+        if not self._is_first_visit(value):
+            return
+        kind = type(value)
+        for base in kind.__mro__:
+            if _is_opaque(base):
+                raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
+        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or _slots_of(kind)):
+            raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
+        for base in _SCALARS:  # class Celsius(float)
+            if isinstance(value, base):
+                self.leaves.append(base.__new__(base, value))
+        self.leaves.append(_OBJECT)
+        self.attributes(value)
+
+    def attributes(self, value: Any) -> None:
+        """The class of an object of a Python class, its attributes and its slots."""
+        kind = type(value)
+        self.named_class(kind)
+        attributes = getattr(value, "__dict__", {})
+        for name in sorted(attributes):
+            self.leaves.append(name)
+            self.value(attributes[name])
+        self.leaves.append(_END)
+        for name in _slots_of(kind):
+            self.leaves.append(name)
+            self.value(getattr(value, name, MISSING))
+
+
+def _is_opaque(base: type) -> bool:
+    """Whether objects of this class may hold state that is neither in their dict nor in slots."""
+    if base in _PLAIN_BASES:
+        return False
+    if not base.__flags__ & _IS_HEAP_TYPE or type(base).__name__ == "pybind11_type":
+        return True
+    slots = vars(base).get("__slots__", ())
+    count = 1 if isinstance(slots, str) else len(tuple(slots))
+    solid = max((parent.__basicsize__ for parent in base.__bases__), default=0)
+    if base.__basicsize__ > solid + 8 * (count + 2):
+        return True
+    module = sys.modules.get(base.__module__)
+    spec = getattr(module, "__spec__", None)
+    origin = str(getattr(spec, "origin", None) or "")
+    return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
+
+
+def _way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
+    """How to look at values of exactly this type."""
+    return way_of_kind(kind) or next(
+        (way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object
+    )
+
+
+_WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
+    (torch.Tensor, Walk._tensor),
+    (torch.nn.Module, Walk._module),
+    (type, Walk.named_class),
+    (types.FunctionType, Walk._function),
+)
+
+
+def _slots_of(cls: type) -> list[str]:
+    """The names of all slots, as attributes of an object are named."""
+    found = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else list(slots):
+            if name.startswith("__") and not name.endswith("__"):  # private
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            if name not in ("__dict__", "__weakref__"):
+                found.append(name)
+    return found
+
+
+def same_leaves(now: list[object], before: list[object]) -> bool:
+    """True only when both mean the same. Text that was made anew is compared as text."""
+    if same_objects(now, before):
+        return True
+    return len(now) == len(before) and all(
+        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
+        for a, b in zip(now, before, strict=True)
+    )

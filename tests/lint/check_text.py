@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about files as text: licence line, size, names, white space, no path of one machine.
+
+python tests/lint/check_text.py [root]
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+CODE_LINES_AT_MOST = 400
+README_LINES_AT_MOST = 150
+# path -> why it may be longer than CODE_LINES_AT_MOST
+LONGER_FILES: dict[str, str] = {}
+
+_CODE = re.compile(r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)run)$")
+_TEXT = re.compile(_CODE.pattern + r"|\.(md|json|toml|txt)$|(^|/)\.[\w-]+$")
+_EMPTY_NAMES = re.compile(r"(^|/|_)(util|utils|common|manager|helper|helpers|misc)(_|\.|/|$)")
+_MACHINE_PATH = re.compile(r"/(work|root|mnt|home/\w+|Users/\w+|opt/\w+)/\w")
+
+
+def files_of(root: Path) -> list[str]:
+    """Tracked files and new ones, without what git ignores."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return sorted(name for name in listed.stdout.splitlines() if (root / name).is_file())
+
+
+def faults_of_code(name: str, lines: list[str]) -> Iterator[str]:
+    # Line 2 where line 1 says which interpreter runs the file.
+    if lines and not any(LICENCE in line for line in lines[:2]):
+        yield f"{name}: the first line should say {LICENCE}"
+    if len(lines) > CODE_LINES_AT_MOST and name not in LONGER_FILES:
+        yield f"{name}: {len(lines)} lines, and {CODE_LINES_AT_MOST} are the limit"
+    if _EMPTY_NAMES.search(name):
+        yield f"{name}: a name that says nothing about what is inside"
+
+
+def faults_of_text(name: str, text: str) -> Iterator[str]:
+    if text and not text.endswith("\n"):
+        yield f"{name}: no newline at the end"
+    for number, line in enumerate(text.split("\n"), 1):
+        if line != line.rstrip():
+            yield f"{name}:{number}: white space at the end of the line"
+        if "\t" in line:
+            yield f"{name}:{number}: a tab"
+        if _MACHINE_PATH.search(line):
+            yield f"{name}:{number}: a path of one machine: {line.strip()}"
+
+
+def faults(root: Path) -> list[str]:
+    """One line for each breach."""
+    found: list[str] = []
+    for name in files_of(root):
+        if not _TEXT.search(name) or name == "LICENSE":
+            continue
+        text = (root / name).read_text(encoding="utf-8")
+        found += faults_of_text(name, text)
+        if _CODE.search(name):
+            found += faults_of_code(name, text.splitlines())
+        if name == "README.md" and len(text.splitlines()) > README_LINES_AT_MOST:
+            found.append(f"{name}: more than {README_LINES_AT_MOST} lines")
+    return found
+
+
+def main() -> int:
+    found = faults(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+    for fault in found:
+        print(fault)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test has a cache directory, counters and a mode of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import modcache
+import pytest
+import torch
+from processes import ProcessRunner
+
+# A forked child must find no thread pool of the parent's. Two cores are shared with children.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def cache_dir(tmp_path: Path) -> Iterator[Path]:
+    """The directory of this test's cache, which nothing has touched yet."""
+    torch.manual_seed(0)
+    directory = tmp_path / "cache"
+    before = {name: value for name, value in modcache.settings().items() if name != "dir"}
+    modcache.configure(dir=directory)
+    modcache.set_mode("on")
+    modcache.reset_stats()
+    yield directory
+    modcache.configure(dir=tmp_path / "left", **before)
+    modcache.set_mode("on")
+
+
+@pytest.fixture
+def counted() -> Callable[[], dict[str, int]]:
+    """Returns what the counters have grown by since the last call of it, zeros left out."""
+    last = modcache.stats()
+
+    def growth() -> dict[str, int]:
+        nonlocal last
+        now = modcache.stats()
+        names = [name for name in now if not name.endswith("_us")]
+        grown = {
+            name: now[name] - last[name]
+            for name in names
+            if name.split("_")[0] not in ("entries", "bytes")
+        }
+        last = now
+        return {name: count for name, count in grown.items() if count}
+
+    return growth
+
+
+def bypassed(growth: dict[str, int]) -> dict[str, int]:
+    """Without the misses: a call that is not kept may count as one or not."""
+    return {name: count for name, count in growth.items() if name != "misses"}
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[ProcessRunner]:
+    """Runs functions in fresh processes that have torch imported already."""
+    runner = ProcessRunner(tmp_path)
+    yield runner
+    runner.kill_all()
+
+
+@pytest.fixture
+def reopen(cache_dir: Path) -> Callable[[], None]:
+    """Makes the next call read from disk: flushes, and forgets all that is in memory."""
+
+    def forget() -> None:
+        modcache.flush()
+        modcache.configure(dir=cache_dir.parent / "elsewhere")
+        modcache.stats()
+        modcache.clear(tier="memory")
+        modcache.configure(dir=cache_dir)
+        modcache.clear(tier="memory")
+
+    return forget

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What ./tests/run and ./examples/run share: finding or installing what they need, and running
+# named stages. Sourced by bash with `set -euo pipefail`; everything it makes lies in .venv/ and
+# build/ of the tree, except system packages.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+VENV=$ROOT/.venv
+PYTHON=$VENV/bin/python
+BUILD=$ROOT/build
+TORCH_WANTED=2.13.0
+PYTHON_MINIMUM=3.11
+export CCACHE_DIR=$BUILD/ccache CCACHE_MAXSIZE=1G
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
+# The same for CMake and for scikit-build-core, as ccache goes by both: the name of the compiler,
+# and the language of its messages, which Python would set where nobody else does.
+export CXX=${CXX:-c++} LC_ALL=C.UTF-8
+trap 'exit 130' INT
+
+# --- Talking ---------------------------------------------------------------------------------
+
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+  BOLD=$'\e[1m' RED=$'\e[31m' GREEN=$'\e[32m' PLAIN=$'\e[0m'
+else
+  BOLD='' RED='' GREEN='' PLAIN=''
+fi
+
+say() { printf '%s\n' "$*"; }
+headline() { printf '\n%s== %s%s\n' "$BOLD" "$*" "$PLAIN"; }
+give_up() {
+  printf '\n%s%s%s\n' "$RED" "$*" "$PLAIN" >&2
+  exit 1
+}
+
+# --- Stages ----------------------------------------------------------------------------------
+
+STAGE_LINES=()
+FAILED_STAGES=0
+
+# stage <name> <command...>: runs the command with its output shown and kept in build/logs, and
+# remembers how it ended. Goes on after a failure; conclude() tells. REQUIRES: not called inside
+# a condition, where bash would ignore `set -e` in the command.
+stage() {
+  local name=$1 started=$SECONDS status log
+  shift
+  log=$BUILD/logs/$(tr -c 'a-z0-9\n' '-' <<<"${name,,}").log
+  mkdir -p "$BUILD/logs"
+  headline "$name"
+  set +e
+  (
+    set -e
+    "$@"
+  ) </dev/null 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  set -e
+  local spent=$((SECONDS - started))
+  if ((status == 0)); then
+    STAGE_LINES+=("$(printf '%s  ok  %s %5d s  %s' "$GREEN" "$PLAIN" "$spent" "$name")")
+  else
+    FAILED_STAGES=$((FAILED_STAGES + 1))
+    STAGE_LINES+=("$(printf '%s FAIL %s %5d s  %s  (%s)' "$RED" "$PLAIN" "$spent" "$name" "${log#"$ROOT"/}")")
+    say "${RED}failed: $name${PLAIN}"
+  fi
+  LAST_STATUS=$status
+}
+
+# The same, but nothing after it makes sense when it fails.
+vital_stage() {
+  stage "$@"
+  ((LAST_STATUS == 0)) || conclude
+}
+
+skipped_stage() { STAGE_LINES+=("$(printf ' skip          %s  (%s)' "$1" "$2")"); }
+
+conclude() {
+  headline "Summary"
+  printf '%s\n' "${STAGE_LINES[@]}"
+  printf '        %5d s  in all\n' "$SECONDS"
+  if ((FAILED_STAGES > 0)); then
+    say "${RED}$FAILED_STAGES stage(s) failed${PLAIN}"
+    exit 1
+  fi
+  exit 0
+}
+
+# --- System packages -------------------------------------------------------------------------
+
+have_command() { command -v "$1" >/dev/null 2>&1; }
+have_file() {
+  local folder
+  for folder in /usr/include /usr/local/include /usr/include/*-linux-gnu; do
+    [[ -e $folder/$1 ]] && return 0
+  done
+  return 1
+}
+
+# Prints those of the arguments ("package:check:what") that this machine lacks.
+missing_of() {
+  local item package check what
+  for item in "$@"; do
+    IFS=: read -r package check what <<<"$item"
+    "have_$check" "$what" || printf '%s\n' "$package"
+  done
+}
+
+SYSTEM_PACKAGES=(
+  g++:command:c++
+  cmake:command:cmake
+  ninja-build:command:ninja
+  ccache:command:ccache
+  libsqlite3-dev:file:sqlite3.h
+  libsodium-dev:file:sodium.h
+  libxxhash-dev:file:xxhash.h
+  libcereal-dev:file:cereal/cereal.hpp
+  libgtest-dev:file:gtest/gtest.h
+  libgmock-dev:file:gmock/gmock.h
+)
+# install_packages <package...>: through apt, or says what a person would have to do.
+install_packages() {
+  local as_root=()
+  local command="apt-get update && apt-get install -y --no-install-recommends $*"
+  have_command apt-get || give_up "This machine lacks: $*
+These are the names of Debian's packages; here there is no apt-get. Please install them or their
+like, then start this command again."
+  if ((EUID != 0)); then
+    if have_command sudo && sudo -n true 2>/dev/null; then
+      as_root=(sudo -n env)
+    else
+      give_up "This machine lacks: $*
+Installing them needs rights that this user has not. Please run, as root:
+    $command"
+    fi
+  else
+    as_root=(env)
+  fi
+  say "installing with apt: $*"
+  local log=$BUILD/logs/apt.log
+  mkdir -p "$BUILD/logs"
+  if ! { "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -q update &&
+    "${as_root[@]}" DEBIAN_FRONTEND=noninteractive \
+      apt-get -q install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; then
+    tail -n 20 "$log" >&2
+    give_up "apt could not install: $*
+Its whole output is in ${log#"$ROOT"/}. By hand, as root:
+    $command"
+  fi
+}
+
+# --- Python ----------------------------------------------------------------------------------
+
+is_good_python() {
+  "$1" -c "import sys; sys.exit(sys.version_info < tuple(map(int, '$PYTHON_MINIMUM'.split('.'))))" \
+    >/dev/null 2>&1
+}
+
+# Sets BASE_PYTHON to the Python of the active environment, or another that is new enough.
+find_base_python() {
+  local candidate
+  BASE_PYTHON=''
+  for candidate in "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python3}" python3 python3.13 python3.12 \
+    python3.11 /usr/bin/python3; do
+    [[ -n $candidate ]] && is_good_python "$candidate" || continue
+    # An active .venv of this tree is what gets made here, not what it is made from.
+    if [[ $("$candidate" -c 'import os, sys; print(os.path.realpath(sys.prefix))') == "$VENV" ]]; then
+      candidate=$("$candidate" -c 'import sys; print(sys._base_executable)')
+      is_good_python "$candidate" || continue
+    fi
+    BASE_PYTHON=$(command -v "$candidate")
+    return 0
+  done
+  return 1
+}
+
+# Prints "<version> <folder>..." of the torch that the base Python sees, or nothing. The folders
+# are where it and what it imports were installed.
+torch_of_base_python() {
+  "$BASE_PYTHON" - 2>/dev/null <<'PYTHON' || true
+import importlib.metadata, importlib.util, os, sys
+
+spec = importlib.util.find_spec("torch")
+if spec and spec.submodule_search_locations:
+    home = os.path.dirname(os.path.abspath(spec.submodule_search_locations[0]))
+    sites = [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
+    print(importlib.metadata.version("torch"))
+    print("\n".join(dict.fromkeys([home, *sites])))
+PYTHON
+}
+
+make_venv() {
+  local mark=$VENV/.made-for made_for
+  made_for="$ROOT $("$BASE_PYTHON" -c 'import sys; print(sys.version)')"
+  if [[ -x $PYTHON ]] && "$PYTHON" -m pip --version >/dev/null 2>&1; then
+    [[ ! -e $mark || $(<"$mark") == "$made_for" ]] && return 0
+    say "making .venv anew: it was made for another place or another Python"
+  fi
+  rm -rf "$VENV"
+  say "making .venv with $BASE_PYTHON"
+  "$BASE_PYTHON" -m venv "$VENV"
+  printf '%s' "$made_for" >"$mark"
+}
+
+# pip of .venv, deaf to settings that would make it write elsewhere.
+pip_of_venv() {
+  env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_REQUIRE_VIRTUALENV \
+    "$PYTHON" -m pip "$@"
+}
+
+# provide_torch [<version> <folder>...]: makes torch importable in .venv: the one given (of the
+# active environment), lent through a .pth file, or one installed here. Writes the version to
+# constraints.txt, so that no other package brings another.
+provide_torch() {
+  local site borrowed=("$@") version
+  site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  if [[ ! -d $site/torch ]]; then
+    if ((${#borrowed[@]} > 0)) && [[ ${borrowed[0]} == 2.13.* ]]; then
+      say "taking torch ${borrowed[0]} from ${borrowed[1]}"
+      printf '%s\n' "${borrowed[@]:1}" >"$site/torch-of-the-active-environment.pth"
+    else
+      ((${#borrowed[@]} == 0)) ||
+        say "the active environment has torch ${borrowed[0]}, and modcache is made for 2.13"
+      say "installing torch $TORCH_WANTED into .venv"
+      rm -f "$site/torch-of-the-active-environment.pth"
+      pip_of_venv install "torch==$TORCH_WANTED"
+    fi
+  fi
+  version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))')
+  printf 'torch==%s\n' "$version" >"$VENV/constraints.txt"
+}
+
+# install_python_packages <requirements file>: once per content of the file.
+install_python_packages() {
+  local file=$1 mark
+  shift
+  mark="$VENV/.installed-$(cat "$ROOT/$file" "$VENV/constraints.txt" | cksum | tr -c '0-9\n' '-')"
+  [[ -e $mark ]] && return 0
+  say "installing into .venv what $file lists"
+  pip_of_venv install --quiet --constraint "$VENV/constraints.txt" --requirement "$ROOT/$file" "$@"
+  touch "$mark"
+}
+
+# System packages, .venv, torch.
+set_up() {
+  local missing active_torch
+  mapfile -t missing < <(missing_of "${SYSTEM_PACKAGES[@]}")
+  if ! find_base_python; then
+    missing+=(python3 python3-venv)
+  elif [[ ! -x $PYTHON ]] && ! "$BASE_PYTHON" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+    # Debian keeps part of the venv module in a package of its own.
+    missing+=("$("$BASE_PYTHON" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
+  fi
+  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+  find_base_python || give_up "No Python $PYTHON_MINIMUM or newer here. Tried: \$VIRTUAL_ENV, python3, \
+python3.11 to python3.13."
+  mapfile -t active_torch < <(torch_of_base_python)
+  enter_venv
+  make_venv
+  provide_torch "${active_torch[@]}"
+}
+
+# From here on .venv is the active environment, and PYTHONPATH would only hide what it has.
+enter_venv() {
+  unset PYTHONPATH PYTHONHOME
+  export VIRTUAL_ENV=$VENV PATH=$VENV/bin:$PATH
+}
+
+# --- Building --------------------------------------------------------------------------------
+
+# A compiler of torch's headers takes some 2 GB.
+jobs_of_this_machine() {
+  local cores memory_gb
+  cores=$(nproc)
+  memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+  local by_memory=$((memory_gb / 2 > 0 ? memory_gb / 2 : 1))
+  echo $((cores < by_memory ? cores : by_memory))
+}
+JOBS=$(jobs_of_this_machine)
+export CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
+
+# configure <preset>
+configure() {
+  local launcher=()
+  ! have_command ccache || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  (cd "$ROOT" && cmake --preset "$1" -DPython_EXECUTABLE="$PYTHON" "${launcher[@]}" --log-level=NOTICE \
+    --no-warn-unused-cli)
+}
+
+# build <preset> [arguments of cmake --build]
+build() {
+  local preset=$1
+  shift
+  configure "$preset"
+  (cd "$ROOT" && cmake --build --preset "$preset" "$@")
+}
+
+# Into .venv, the way a user installs it. Nothing is done if nothing changed since.
+install_package() {
+  local mark=$VENV/.modcache-installed sources
+  sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,torchscript_ops,python_shim})
+  if [[ -e $mark && -z $(find "${sources[@]}" -name __pycache__ -prune -o -newer "$mark" -print -quit) ]] &&
+    "$PYTHON" -m pip show --quiet modcache 2>/dev/null; then
+    say "modcache in .venv is up to date"
+    return 0
+  fi
+  local launcher=()
+  ! have_command ccache ||
+    launcher=(--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  touch "$mark.new"
+  # Warnings as errors here as in the other build: then ccache has each object already.
+  (cd "$ROOT" && pip_of_venv install --no-build-isolation --no-deps --force-reinstall \
+    --config-settings=cmake.define.MODCACHE_WARNINGS_AS_ERRORS=ON "${launcher[@]}" .)
+  mv "$mark.new" "$mark"
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A forked child that runs a function and leaves by _exit, as a worker of a DataLoader does.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+
+namespace modcache::testing {
+
+class ChildProcess {
+ public:
+  // `run` returns the exit status.
+  explicit ChildProcess(const std::function<int()>& run) : id_(::fork()) {
+    if (id_ == 0) ::_exit(run());
+  }
+  ~ChildProcess() {
+    if (id_ > 0) {
+      kill();
+      (void)wait();
+    }
+  }
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  void kill() const { ::kill(id_, SIGKILL); }
+
+  // The exit status; -1 when a signal ended it.
+  int wait() {
+    int status = 0;
+    while (::waitpid(id_, &status, 0) < 0 && errno == EINTR) {
+    }
+    id_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t id_;
+};
+
+// One-way bytes between processes. Reading ends when all who could write are gone.
+class Pipe {
+ public:
+  Pipe() {
+    if (::pipe(ends_) != 0) ::abort();
+  }
+  ~Pipe() {
+    close_reading();
+    close_writing();
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  void close_reading() { close(ends_[0]); }
+  void close_writing() { close(ends_[1]); }
+
+  template <typename Value>
+  void write(const Value& value) const {
+    if (::write(ends_[1], &value, sizeof value) != static_cast<ssize_t>(sizeof value)) ::abort();
+  }
+  // False: the end.
+  template <typename Value>
+  bool read(Value& value) const {
+    std::size_t done = 0;
+    while (done < sizeof value) {
+      const ssize_t count =
+          ::read(ends_[0], reinterpret_cast<char*>(&value) + done, sizeof value - done);
+      if (count <= 0) return false;
+      done += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
+ private:
+  static void close(int& end) {
+    if (end >= 0) ::close(end);
+    end = -1;
+  }
+  int ends_[2] = {-1, -1};
+};
+
+}  // namespace modcache::testing

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values for tests of the tiers: a text, written down as it is.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/value.h"
+
+namespace modcache::testing {
+
+class TextValue final : public cache::Value {
+ public:
+  static constexpr std::string_view kHeader = "a text";
+
+  explicit TextValue(std::string text) : text_(std::move(text)) {}
+  const std::string& text() const { return text_; }
+  std::size_t size_bytes() const override { return text_.size(); }
+  std::string header() const override { return std::string(kHeader); }
+  SharedBytes payload() const override { return share_bytes(text_); }
+
+ private:
+  const std::string text_;
+};
+
+class TextFormat final : public cache::ValueFormat {
+ public:
+  Result<std::shared_ptr<const cache::Value>> read(std::string_view header,
+                                                   const store::FoundEntry& found) const override {
+    if (header != TextValue::kHeader) return Status::corruption("not the header of a text");
+    std::string text(found.payload_size_bytes(), '?');
+    MODCACHE_RETURN_IF_ERROR(found.read_payload(text.data()));
+    return std::shared_ptr<const cache::Value>(std::make_shared<const TextValue>(std::move(text)));
+  }
+};
+
+inline cache::EntryPtr text_entry(std::string text, std::string signature = "",
+                                  std::int64_t run_us = 0) {
+  return std::make_shared<const cache::Entry>(cache::Entry{
+      std::make_shared<const TextValue>(std::move(text)), std::move(signature), run_us});
+}
+
+// The text, or "<missing>".
+inline std::string text_of(const cache::EntryPtr& entry) {
+  return entry == nullptr ? "<missing>" : static_cast<const TextValue&>(*entry->value).text();
+}
+
+}  // namespace modcache::testing

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/disk_tier.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "support/captured_log.h"
+#include "support/child_process.h"
+#include "support/directory_bytes.h"
+#include "support/temporary_directory.h"
+#include "support/text_value.h"
+
+namespace modcache::cache {
+namespace {
+
+using Access = DiskTier::Access;
+using Clock = std::chrono::steady_clock;
+using testing::ChildProcess;
+using testing::text_entry;
+using testing::text_of;
+
+class DiskTierTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DiskTier> tier_in(const std::string& directory) {
+    Settings settings;
+    settings.dir = directory;
+    return std::make_unique<DiskTier>(settings, format_, stats_);
+  }
+  std::unique_ptr<DiskTier> open() { return tier_in(directory_ / "cache"); }
+  store::EntryId id(const std::string& key) const { return {*context_, key}; }
+  std::string get(DiskTier& tier, const std::string& key, Access access = Access::kWrite) {
+    return text_of(tier.get(id(key), access).entry);
+  }
+  // Stores one entry so that its bytes are on disk, and lets go of the directory.
+  void store(const std::string& key, const std::string& text) {
+    const auto tier = open();
+    ASSERT_NE(tier->put(id(key), *text_entry(text)), 0u);
+    ASSERT_TRUE(tier->flush());
+  }
+  void damage(const std::string& text) {
+    for (const std::string& path : testing::segment_files(directory_ / "cache")) {
+      const auto place = testing::file_bytes(path).find(text);
+      if (place == std::string::npos) continue;
+      testing::flip_bit(path, place);
+      return;
+    }
+    FAIL() << "'" << text << "' is in no segment";
+  }
+  std::int64_t count(Counter counter) const { return stats_.get(counter); }
+
+  testing::TemporaryDirectory directory_;
+  const testing::TextFormat format_;
+  Stats stats_;
+  const ContextPtr context_ = make_context({});
+};
+
+TEST_F(DiskTierTest, touches_nothing_until_it_is_needed) {
+  const auto tier = open();
+  EXPECT_EQ(tier->removals(), 0u);
+  EXPECT_EQ(tier->totals(false).entries, 0);
+  EXPECT_TRUE(tier->flush());
+  tier->close();
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "cache"));
+}
+
+TEST_F(DiskTierTest, gives_back_all_parts_of_an_entry) {
+  const auto tier = open();
+  const std::string key("a \0 key", 7);
+  const auto sequence = tier->put(id(key), *text_entry("text", "float32[2]", 123));
+  ASSERT_NE(sequence, 0u);
+  for (int turn = 0; turn < 2; ++turn) {
+    const DiskTier::Found found = tier->get(id(key), Access::kRead);
+    EXPECT_EQ(text_of(found.entry), "text");
+    ASSERT_NE(found.entry, nullptr);
+    EXPECT_EQ(found.entry->signature, "float32[2]");
+    EXPECT_EQ(found.entry->run_us, 123);
+    EXPECT_EQ(found.sequence, sequence);
+    tier->close();  // the second turn reads the files
+  }
+  EXPECT_EQ(get(*tier, "another"), "<missing>");
+}
+
+TEST_F(DiskTierTest, keeps_empty_values_and_signatures_that_look_like_headers) {
+  const auto tier = open();
+  const std::string signature(70'000, 's');
+  ASSERT_NE(tier->put(id("empty"), *text_entry("", "")), 0u);
+  ASSERT_NE(tier->put(id("long"), *text_entry("text", signature)), 0u);
+  tier->close();
+  EXPECT_EQ(get(*tier, "empty"), "");
+  EXPECT_EQ(tier->get(id("long"), Access::kRead).entry->signature, signature);
+}
+
+TEST_F(DiskTierTest, replaces_and_knows_what_is_current) {
+  const auto tier = open();
+  const auto first = tier->put(id("key"), *text_entry("one"));
+  EXPECT_TRUE(tier->is_current(id("key"), first));
+  const auto second = tier->put(id("key"), *text_entry("two"));
+  EXPECT_FALSE(tier->is_current(id("key"), first));
+  EXPECT_TRUE(tier->is_current(id("key"), second));
+  EXPECT_EQ(get(*tier, "key"), "two");
+}
+
+TEST_F(DiskTierTest, clears_what_the_filter_names) {
+  const auto tier = open();
+  ASSERT_NE(tier->put(id("a1"), *text_entry("1")), 0u);
+  ASSERT_NE(tier->put(id("b1"), *text_entry("2")), 0u);
+  EXPECT_EQ(tier->clear({"", "a"}), 1);
+  EXPECT_FALSE(tier->contains(id("a1")));
+  EXPECT_TRUE(tier->contains(id("b1")));
+  ASSERT_TRUE(tier->flush());
+  EXPECT_EQ(tier->totals(true).entries, 1);
+}
+
+TEST_F(DiskTierTest, a_reader_makes_no_directory_and_counts_no_error_for_a_missing_one) {
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "key", Access::kRead), "<missing>");
+  EXPECT_FALSE(tier->contains(id("key")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "cache"));
+  EXPECT_EQ(count(Counter::kErrors), 0);
+}
+
+TEST_F(DiskTierTest, a_directory_opened_for_reading_takes_an_entry_when_writing_is_allowed) {
+  store("old", "one");
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "old", Access::kRead), "one");
+  EXPECT_NE(tier->put(id("new"), *text_entry("two")), 0u);
+  EXPECT_EQ(get(*tier, "old") + get(*tier, "new"), "onetwo");
+}
+
+TEST_F(DiskTierTest, a_writer_need_not_wait_because_a_reader_found_nothing) {
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "key", Access::kRead), "<missing>");
+  EXPECT_NE(tier->put(id("key"), *text_entry("text")), 0u);
+}
+
+TEST_F(DiskTierTest, a_damaged_payload_is_a_miss_counted_and_dropped) {
+  const testing::CapturedLog log;
+  store("bad", "the payload to damage");
+  store("good", "another one");
+  damage("the payload to damage");
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "bad"), "<missing>");
+  EXPECT_EQ(count(Counter::kCorrupt), 1);
+  EXPECT_FALSE(tier->contains(id("bad")));
+  EXPECT_EQ(get(*tier, "bad"), "<missing>");
+  EXPECT_EQ(count(Counter::kCorrupt), 1) << "it was not dropped";
+  EXPECT_EQ(get(*tier, "good"), "another one");
+  EXPECT_EQ(log.about(directory_.path()).size(), 1u);
+  EXPECT_NE(tier->put(id("bad"), *text_entry("anew")), 0u);
+  EXPECT_EQ(get(*tier, "bad"), "anew");
+}
+
+TEST_F(DiskTierTest, a_reader_drops_nothing) {
+  const testing::CapturedLog log;
+  store("bad", "the payload to damage");
+  damage("the payload to damage");
+  const auto before = testing::file_bytes(directory_ / "cache/index.sqlite");
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "bad", Access::kRead), "<missing>");
+  EXPECT_EQ(count(Counter::kCorrupt), 1);
+  EXPECT_EQ(testing::file_bytes(directory_ / "cache/index.sqlite"), before);
+}
+
+TEST_F(DiskTierTest, a_value_that_cannot_be_understood_is_a_miss_counted_and_dropped) {
+  class Refusing final : public ValueFormat {
+    Result<std::shared_ptr<const Value>> read(std::string_view,
+                                              const store::FoundEntry&) const override {
+      return Status::corruption("no such value");
+    }
+  };
+  const testing::CapturedLog log;
+  store("key", "text");
+  const Refusing refusing;
+  Settings settings;
+  settings.dir = directory_ / "cache";
+  DiskTier tier(settings, refusing, stats_);
+  EXPECT_EQ(get(tier, "key"), "<missing>");
+  EXPECT_EQ(count(Counter::kCorrupt), 1);
+  EXPECT_FALSE(tier.contains(id("key")));
+}
+
+TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left_alone) {
+  const testing::CapturedLog log;
+  testing::write_file(directory_ / "file", "not a directory");
+  const auto tier = tier_in(directory_ / "file/cache");
+  const auto started = Clock::now();
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(get(*tier, "key"), "<missing>");
+    EXPECT_EQ(tier->put(id("key"), *text_entry("text")), 0u);
+    EXPECT_FALSE(tier->contains(id("key")));
+    EXPECT_EQ(tier->clear({}), 0);
+    EXPECT_TRUE(tier->flush()) << "nothing was put, so nothing is unsafe";
+  }
+  EXPECT_LT(Clock::now() - started, std::chrono::seconds(1));
+  EXPECT_EQ(count(Counter::kErrors), 1);
+  ASSERT_EQ(log.about(directory_ / "file/cache").size(), 1u);
+}
+
+// Another process holds the database's lock for as long as this test likes.
+TEST_F(DiskTierTest, a_directory_that_stalls_delays_a_process_by_about_a_second_in_all) {
+  const testing::CapturedLog log;
+  store("old", "one");
+  testing::Pipe locked;
+  testing::Pipe release;
+  ChildProcess locker([&] {
+    release.close_writing();
+    sqlite3* database = nullptr;
+    const std::string path = directory_ / "cache/index.sqlite";
+    if (sqlite3_open(path.c_str(), &database) != SQLITE_OK) return 1;
+    const int held = sqlite3_exec(database, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE;",
+                                  nullptr, nullptr, nullptr);
+    locked.write(held);
+    char end = 0;
+    (void)release.read(end);
+    return 0;
+  });
+  int held = -1;
+  ASSERT_TRUE(locked.read(held));
+  ASSERT_EQ(held, SQLITE_OK);
+
+  const auto started = Clock::now();
+  const auto tier = open();
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = std::to_string(i);
+    (void)get(*tier, key);
+    (void)tier->put(id(key), *text_entry("text"));
+    (void)tier->contains(id(key));
+    (void)tier->clear({"", "x"});
+  }
+  EXPECT_LT(Clock::now() - started, std::chrono::milliseconds(2000));
+  EXPECT_GE(count(Counter::kErrors), 1);
+  EXPECT_EQ(count(Counter::kCorrupt), 0);
+  release.close_writing();
+  EXPECT_EQ(locker.wait(), 0);
+}
+
+TEST_F(DiskTierTest, finds_its_directory_again_after_it_was_removed) {
+  const auto tier = open();
+  ASSERT_NE(tier->put(id("key"), *text_entry("one")), 0u);
+  ASSERT_TRUE(tier->flush());
+  tier->close();
+  std::filesystem::remove_all(directory_ / "cache");
+  EXPECT_EQ(get(*tier, "key"), "<missing>");
+  EXPECT_NE(tier->put(id("key"), *text_entry("two")), 0u);
+  EXPECT_EQ(get(*tier, "key"), "two");
+}
+
+TEST_F(DiskTierTest, parent_and_forked_child_use_one_directory) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer supports no threads in a child of a parent that has some";
+#endif
+  const auto tier = open();
+  ASSERT_NE(tier->put(id("parent's"), *text_entry("one")), 0u);
+  ASSERT_TRUE(tier->flush());
+  ChildProcess child([&] {
+    if (get(*tier, "parent's") != "one") return 1;
+    if (tier->put(id("child's"), *text_entry("two")) == 0) return 2;
+    return tier->flush() ? 0 : 3;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(get(*tier, "child's"), "two");
+  EXPECT_NE(tier->put(id("later"), *text_entry("three")), 0u);
+  EXPECT_TRUE(tier->flush());
+  EXPECT_EQ(count(Counter::kErrors), 0);
+}
+
+TEST_F(DiskTierTest, a_child_may_let_go_of_the_tier_without_harm_to_the_parent) {
+  auto tier = open();
+  ASSERT_NE(tier->put(id("key"), *text_entry("one")), 0u);
+  ChildProcess child([&] {
+    tier->close();
+    tier.reset();
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  ASSERT_TRUE(tier->flush());
+  tier->close();
+  EXPECT_EQ(get(*tier, "key"), "one");
+}
+
+}  // namespace
+}  // namespace modcache::cache

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/memory_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/child_process.h"
+#include "support/text_value.h"
+
+namespace modcache::cache {
+namespace {
+
+using testing::text_entry;
+using testing::text_of;
+
+constexpr std::uint64_t kPlenty = 1'000'000;
+
+ContextPtr scope_named(const std::string& scope) {
+  ContextParts parts;
+  parts.scope = scope;
+  return make_context(parts);
+}
+
+class MemoryTierTest : public ::testing::Test {
+ protected:
+  void put(const std::string& key, const std::string& text, store::Sequence sequence = 1,
+           std::uint64_t removals = 0) {
+    put_at(address_of({*context_, key}), context_, key, text, sequence, removals);
+  }
+  void put_at(const Digest128& address, const ContextPtr& context, const std::string& key,
+              const std::string& text, store::Sequence sequence = 1, std::uint64_t removals = 0) {
+    tier_.put(address, context, key, {text_entry(text), sequence, removals});
+  }
+  MemoryTier::Held held(const std::string& key) {
+    return tier_.get(address_of({*context_, key}), {*context_, key});
+  }
+  std::string get(const std::string& key) { return text_of(held(key).entry); }
+  std::int64_t evicted() const { return stats_.get(Counter::kEvicted); }
+
+  // What an entry of one-byte key and text takes of the budget.
+  std::uint64_t size_of_one() {
+    Stats stats;
+    MemoryTier tier(kPlenty, stats);
+    tier.put(address_of({*context_, "k"}), context_, "k", {text_entry("t"), 1, 0});
+    return static_cast<std::uint64_t>(tier.size_bytes());
+  }
+
+  Stats stats_;
+  const ContextPtr context_ = scope_named("scope");
+  MemoryTier tier_{kPlenty, stats_};
+};
+
+TEST_F(MemoryTierTest, gives_what_was_put_with_its_place_in_the_directory) {
+  put("a", "one", 7, 3);
+  const MemoryTier::Held found = held("a");
+  EXPECT_EQ(text_of(found.entry), "one");
+  EXPECT_EQ(found.sequence, 7u);
+  EXPECT_EQ(found.removals, 3u);
+  EXPECT_EQ(get("b"), "<missing>");
+}
+
+TEST_F(MemoryTierTest, replaces_what_a_key_had_and_counts_that_as_no_eviction) {
+  put("a", std::string(1000, 'x'));
+  put("a", "y", 2);
+  EXPECT_EQ(get("a"), "y");
+  EXPECT_EQ(held("a").sequence, 2u);
+  EXPECT_EQ(tier_.entries(), 1);
+  EXPECT_EQ(tier_.size_bytes(), static_cast<std::int64_t>(size_of_one()));
+  EXPECT_EQ(evicted(), 0);
+}
+
+TEST_F(MemoryTierTest, pushes_out_what_was_used_longest_ago) {
+  tier_.set_budget(3 * size_of_one());
+  put("a", "1");
+  put("b", "2");
+  put("c", "3");
+  EXPECT_EQ(get("a"), "1");  // used: now b is the oldest
+  put("d", "4");
+  EXPECT_EQ(get("b"), "<missing>");
+  put("a", "5");  // replaced: used too
+  put("e", "6");
+  EXPECT_EQ(get("c"), "<missing>");
+  EXPECT_EQ(get("a"), "5");
+  EXPECT_EQ(get("d"), "4");
+  EXPECT_EQ(get("e"), "6");
+  EXPECT_EQ(evicted(), 2);
+}
+
+TEST_F(MemoryTierTest, stays_within_its_budget) {
+  const std::uint64_t budget = 10 * size_of_one();
+  tier_.set_budget(budget);
+  for (int i = 0; i < 200; ++i) {
+    put("key " + std::to_string(i), std::string(static_cast<std::size_t>(i) % 50 * 20, 'x'));
+    ASSERT_LE(tier_.size_bytes(), static_cast<std::int64_t>(budget));
+  }
+  EXPECT_EQ(evicted(), 200 - tier_.entries());
+}
+
+TEST_F(MemoryTierTest, counts_text_key_and_signature_towards_the_budget) {
+  tier_.put(address_of({*context_, "key"}), context_, "key",
+            {text_entry(std::string(1000, 'x'), std::string(100, 's')), 1, 0});
+  EXPECT_GE(tier_.size_bytes(), 1000 + 100 + 3);
+}
+
+TEST_F(MemoryTierTest, takes_no_entry_larger_than_the_budget_and_keeps_the_others) {
+  tier_.set_budget(3 * size_of_one());
+  put("a", "1");
+  put("large", std::string(3 * size_of_one(), 'x'));
+  EXPECT_EQ(get("large"), "<missing>");
+  EXPECT_EQ(get("a"), "1");
+  EXPECT_EQ(evicted(), 0);
+}
+
+TEST_F(MemoryTierTest, an_entry_replaced_by_one_that_is_too_large_is_gone_all_the_same) {
+  tier_.set_budget(3 * size_of_one());
+  put("a", "old");
+  put("a", std::string(3 * size_of_one(), 'x'));
+  EXPECT_EQ(get("a"), "<missing>");
+  EXPECT_EQ(tier_.size_bytes(), 0);
+}
+
+TEST_F(MemoryTierTest, a_smaller_budget_holds_at_once) {
+  put("a", "1");
+  put("b", "2");
+  put("c", "3");
+  tier_.set_budget(size_of_one());
+  EXPECT_EQ(tier_.entries(), 1);
+  EXPECT_EQ(get("c"), "3");
+  EXPECT_EQ(evicted(), 2);
+}
+
+TEST_F(MemoryTierTest, a_budget_of_zero_holds_nothing) {
+  put("a", "1");
+  tier_.set_budget(0);
+  put("b", "2");
+  EXPECT_EQ(tier_.entries(), 0);
+  EXPECT_EQ(tier_.size_bytes(), 0);
+}
+
+TEST_F(MemoryTierTest, what_a_caller_holds_outlives_its_eviction) {
+  put("a", "one");
+  const EntryPtr entry = held("a").entry;
+  tier_.set_budget(0);
+  EXPECT_EQ(text_of(entry), "one");
+}
+
+// The second key or context was made to have the first one's address.
+TEST_F(MemoryTierTest, two_keys_with_one_address_miss_and_never_get_each_others_value) {
+  const Digest128 address = address_of({*context_, "a"});
+  const ContextPtr other = scope_named("other");
+  put_at(address, context_, "a", "one");
+  EXPECT_EQ(tier_.get(address, {*context_, "b"}).entry, nullptr);
+  EXPECT_EQ(tier_.get(address, {*other, "a"}).entry, nullptr);
+
+  put_at(address, context_, "b", "two");
+  EXPECT_EQ(text_of(tier_.get(address, {*context_, "b"}).entry), "two");
+  EXPECT_EQ(tier_.get(address, {*context_, "a"}).entry, nullptr);
+  EXPECT_EQ(tier_.entries(), 1);
+
+  tier_.erase(address, {*context_, "a"});
+  tier_.confirm(address, {*context_, "a"}, 1, 99);
+  EXPECT_EQ(text_of(tier_.get(address, {*context_, "b"}).entry), "two");
+  EXPECT_EQ(tier_.get(address, {*context_, "b"}).removals, 0u);
+}
+
+TEST_F(MemoryTierTest, confirms_only_the_entry_that_was_compared) {
+  put("a", "one", 7, 3);
+  const Digest128 address = address_of({*context_, "a"});
+  tier_.confirm(address, {*context_, "a"}, 6, 4);
+  EXPECT_EQ(held("a").removals, 3u);
+  tier_.confirm(address, {*context_, "a"}, 7, 4);
+  EXPECT_EQ(held("a").removals, 4u);
+}
+
+TEST_F(MemoryTierTest, erases_one_key) {
+  put("a", "1");
+  put("b", "2");
+  tier_.erase(address_of({*context_, "a"}), {*context_, "a"});
+  EXPECT_EQ(get("a"), "<missing>");
+  EXPECT_EQ(get("b"), "2");
+  EXPECT_EQ(tier_.size_bytes(), static_cast<std::int64_t>(size_of_one()));
+}
+
+TEST_F(MemoryTierTest, clears_by_scope_and_by_the_start_of_keys) {
+  const ContextPtr other = scope_named("other");
+  const auto fill = [&] {
+    for (const char* key : {"a1", "a2", "b1"}) {
+      put(key, key, 0);
+      put_at(address_of({*other, key}), other, key, key, 0);
+    }
+  };
+  fill();
+  EXPECT_EQ(tier_.clear({"other", "a"}).entries, 2);
+  EXPECT_EQ(tier_.entries(), 4);
+  EXPECT_EQ(tier_.get(address_of({*other, "a1"}), {*other, "a1"}).entry, nullptr);
+  EXPECT_EQ(get("a1"), "a1");
+  fill();
+  EXPECT_EQ(tier_.clear({"other", ""}).entries, 3);
+  fill();
+  EXPECT_EQ(tier_.clear({"", "b"}).entries, 2);
+  EXPECT_EQ(tier_.clear({"scop", ""}).entries, 0);  // a scope is a name, not a prefix
+  EXPECT_EQ(tier_.clear({"", "a1 and more"}).entries, 0);
+  EXPECT_EQ(tier_.clear({}).entries, 4);
+  EXPECT_EQ(tier_.size_bytes(), 0);
+}
+
+TEST_F(MemoryTierTest, clear_tells_what_no_directory_counts) {
+  put("here alone", "1", 0);
+  put("in the directory too", "2", 5);
+  const MemoryTier::Cleared cleared = tier_.clear({});
+  EXPECT_EQ(cleared.entries, 2);
+  EXPECT_EQ(cleared.only_here, 1);
+  EXPECT_EQ(tier_.entries(), 0);
+}
+
+TEST_F(MemoryTierTest, a_forked_child_has_what_its_parent_had) {
+  put("a", "1");
+  testing::ChildProcess child([&] {
+    put("b", "2");
+    return get("a") + get("b") == "12" ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_EQ(get("b"), "<missing>");
+}
+
+}  // namespace
+}  // namespace modcache::cache

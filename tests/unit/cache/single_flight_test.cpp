@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/single_flight.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/child_process.h"
+
+namespace modcache::cache {
+namespace {
+
+using Lead = SingleFlight::Lead;
+
+const Digest128 kKey{1, 2};
+const Digest128 kOtherKey{3, 4};
+// Long enough for a thread that does not wait to show it; a thread that waits is not delayed.
+constexpr std::chrono::milliseconds kAWhile{20};
+
+bool is_waiting(const std::future<SingleFlight::Entered>& entered) {
+  return entered.wait_for(kAWhile) == std::future_status::timeout;
+}
+
+class SingleFlightTest : public ::testing::Test {
+ protected:
+  // Enters from a thread of its own, which has begun when this returns.
+  std::future<SingleFlight::Entered> enter_elsewhere(const Digest128& address) {
+    std::promise<void> begun;
+    auto has_begun = begun.get_future();
+    auto entered =
+        std::async(std::launch::async, [this, address, begun = std::move(begun)]() mutable {
+          begun.set_value();
+          return flights_.enter(address);
+        });
+    has_begun.wait();
+    return entered;
+  }
+  // Whether a thread that leads nothing gets the lead at once.
+  bool is_free(const Digest128& address) {
+    return std::async(std::launch::async, [&] { return flights_.enter(address).lead.is_held(); })
+        .get();
+  }
+
+  SingleFlight flights_;
+};
+
+TEST_F(SingleFlightTest, the_first_leads_and_the_key_is_free_after_it) {
+  {
+    const auto first = flights_.enter(kKey);
+    EXPECT_TRUE(first.lead.is_held());
+    EXPECT_FALSE(first.look_again);
+  }
+  EXPECT_TRUE(is_free(kKey));
+}
+
+TEST_F(SingleFlightTest, keys_do_not_wait_for_each_other) {
+  const auto first = flights_.enter(kKey);
+  EXPECT_TRUE(is_free(kOtherKey));
+}
+
+TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
+  auto first = flights_.enter(kKey);
+  auto second = enter_elsewhere(kKey);
+  auto third = enter_elsewhere(kKey);
+  EXPECT_TRUE(is_waiting(second) && is_waiting(third));
+  first.lead.stored();
+  EXPECT_TRUE(is_waiting(second)) << "the lead is what they wait for";
+  first.lead.give_up();
+  for (auto* waiter : {&second, &third}) {
+    const auto entered = waiter->get();
+    EXPECT_TRUE(entered.look_again);
+    EXPECT_FALSE(entered.lead.is_held());
+  }
+}
+
+TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side) {
+  std::optional<SingleFlight::Entered> first(flights_.enter(kKey));
+  auto second = enter_elsewhere(kKey);
+  auto third = enter_elsewhere(kKey);
+  EXPECT_TRUE(is_waiting(second) && is_waiting(third));
+  first.reset();  // as when the module raises
+  const auto a = second.get();
+  const auto b = third.get();
+  EXPECT_FALSE(a.look_again || b.look_again);
+  EXPECT_FALSE(a.lead.is_held() || b.lead.is_held()) << "one would wait for the other";
+}
+
+TEST_F(SingleFlightTest, many_threads_run_one_key_once) {
+  std::atomic<bool> is_stored{false};
+  std::atomic<int> runs{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&] {
+      while (!is_stored) {
+        auto entered = flights_.enter(kKey);
+        if (entered.look_again) continue;
+        if (!is_stored) {  // a run may have landed before this thread got the lead
+          ++runs;
+          is_stored = true;
+        }
+        entered.lead.stored();
+        return;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST_F(SingleFlightTest, counts_the_runs_that_stored_something) {
+  flights_.enter(kKey).lead.stored();
+  EXPECT_EQ(flights_.landings(), 1u);
+  flights_.enter(kKey).lead.give_up();
+  EXPECT_EQ(flights_.landings(), 1u);
+}
+
+TEST_F(SingleFlightTest, a_thread_that_leads_already_does_not_wait) {
+  std::promise<void> done;
+  std::promise<void> other_leads;
+  std::thread other([&] {
+    const auto lead = flights_.enter(kOtherKey);
+    other_leads.set_value();
+    done.get_future().wait();
+  });
+  other_leads.get_future().wait();
+  const auto outer = flights_.enter(kKey);
+  const auto inner = flights_.enter(kOtherKey);  // were this to wait, the test would hang
+  EXPECT_FALSE(inner.lead.is_held());
+  EXPECT_FALSE(inner.look_again);
+  const auto itself = flights_.enter(kKey);
+  EXPECT_FALSE(itself.lead.is_held());
+  done.set_value();
+  other.join();
+}
+
+TEST_F(SingleFlightTest, a_thread_that_led_once_waits_again) {
+  flights_.enter(kKey).lead.give_up();
+  auto first = flights_.enter(kKey);
+  auto second = std::async(std::launch::async, [&] {
+    flights_.enter(kOtherKey).lead.give_up();
+    return flights_.enter(kKey);
+  });
+  EXPECT_TRUE(is_waiting(second));
+  first.lead.give_up();
+  (void)second.get();
+}
+
+TEST_F(SingleFlightTest, a_lead_that_moves_is_given_up_once_by_its_last_holder) {
+  auto first = flights_.enter(kKey);
+  Lead holder = std::move(first.lead);
+  EXPECT_FALSE(first.lead.is_held());
+  first.lead.give_up();
+  EXPECT_TRUE(holder.is_held());
+  auto second = enter_elsewhere(kKey);
+  EXPECT_TRUE(is_waiting(second));
+  holder = Lead();
+  EXPECT_FALSE(second.get().look_again);
+  EXPECT_TRUE(is_free(kKey));
+}
+
+TEST_F(SingleFlightTest, a_lead_may_be_given_up_in_another_thread) {
+  auto first = flights_.enter(kKey);
+  auto second = enter_elsewhere(kKey);
+  EXPECT_TRUE(is_waiting(second));
+  std::thread([lead = std::move(first.lead)]() mutable { lead.stored(); }).join();
+  EXPECT_TRUE(second.get().look_again);
+  EXPECT_TRUE(is_free(kKey));
+}
+
+TEST_F(SingleFlightTest, a_forked_child_starts_without_the_flights_of_its_parent) {
+  std::promise<void> done;
+  std::promise<void> other_leads;
+  std::thread other([&] {
+    const auto lead = flights_.enter(kKey);
+    other_leads.set_value();
+    done.get_future().wait();
+  });
+  other_leads.get_future().wait();
+  testing::ChildProcess child([&] { return flights_.enter(kKey).lead.is_held() ? 0 : 1; });
+  EXPECT_EQ(child.wait(), 0);
+  done.set_value();
+  other.join();
+}
+
+}  // namespace
+}  // namespace modcache::cache

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/index.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/store_fixture.h"
+
+namespace modcache::store {
+namespace {
+
+using testing::context_named;
+
+class IndexTest : public ::testing::Test {
+ protected:
+  IndexTest() {
+    EXPECT_TRUE(Index::create(path_).is_ok());
+    index_ = open();
+  }
+
+  std::unique_ptr<Index> open(Database::Mode mode = Database::Mode::kWrite) {
+    auto index = Index::open(path_, mode, 1000);
+    EXPECT_TRUE(index.is_ok()) << index.status().message();
+    return index.is_ok() ? std::move(index).value() : nullptr;
+  }
+
+  static NewRow row(const Context& context, const std::string& key, Sequence sequence,
+                    std::uint64_t segment = 1) {
+    return {&context, key, {segment, 64, 3, 5, sequence, 7}, 1000};
+  }
+  Sequence sequence_of(const Context& context, const std::string& key) {
+    auto location = index_->find(context.digest, key);
+    return location.is_ok() ? location.value().sequence : 0;
+  }
+  std::vector<SegmentFacts> facts() {
+    std::vector<SegmentFacts> facts;
+    EXPECT_FALSE(index_
+                     ->clear({{"no such scope", ""}, 0},
+                             [&](const std::vector<SegmentFacts>& seen) -> Result<SegmentPlan> {
+                               facts = seen;
+                               return Status::io_error("only looking");
+                             })
+                     .is_ok());
+    return facts;
+  }
+  static Result<SegmentPlan> keep_all(const std::vector<SegmentFacts>&) { return SegmentPlan{}; }
+
+  testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "index.sqlite";
+  const Context context_ = context_named("scope");
+  const Context other_ = context_named("other");
+  std::unique_ptr<Index> index_;
+};
+
+TEST_F(IndexTest, finds_all_of_a_row) {
+  EXPECT_EQ(index_->commit({{&context_, "key", {0xc0ffee, 640, 30, 5000, 12, 77}, 1}}).value(), 0);
+  auto location = index_->find(context_.digest, "key");
+  ASSERT_TRUE(location.is_ok());
+  EXPECT_EQ(location.value().segment, 0xc0ffeeu);
+  EXPECT_EQ(location.value().offset, 640u);
+  EXPECT_EQ(location.value().header_size_bytes, 30u);
+  EXPECT_EQ(location.value().payload_size_bytes, 5000u);
+  EXPECT_EQ(location.value().sequence, 12u);
+  EXPECT_EQ(location.value().run_us, 77);
+  EXPECT_TRUE(index_->find(other_.digest, "key").status().is_not_found());
+  EXPECT_TRUE(index_->find(context_.digest, "ke").status().is_not_found());
+  EXPECT_EQ(index_->last_sequence().value(), 12u);
+}
+
+TEST_F(IndexTest, lets_the_greatest_sequence_win_whoever_comes_last) {
+  EXPECT_EQ(index_->commit({row(context_, "key", 5)}).value(), 0);
+  EXPECT_EQ(index_->commit({row(context_, "key", 9)}).value(), 1);
+  EXPECT_EQ(index_->commit({row(context_, "key", 7)}).value(), 0);
+  EXPECT_EQ(sequence_of(context_, "key"), 9u);
+  EXPECT_EQ(index_->count_entries().value(), 1);
+}
+
+TEST_F(IndexTest, keeps_count_of_what_each_segment_holds) {
+  ASSERT_TRUE(
+      index_->commit({row(context_, "a", 1, 1), row(context_, "b", 2, 1), row(context_, "c", 3, 2)})
+          .is_ok());
+  ASSERT_TRUE(index_->commit({row(context_, "a", 4, 2)}).is_ok());
+  ASSERT_TRUE(index_->drop(context_.digest, "b", 2).value());
+  const auto segments = facts();
+  ASSERT_EQ(segments.size(), 2u);
+  EXPECT_EQ(segments[0].live_entries, 0);
+  EXPECT_EQ(segments[1].live_entries, 2);
+  EXPECT_EQ(index_->count_entries().value(), 2);
+}
+
+TEST_F(IndexTest, drops_only_the_sequence_that_was_meant) {
+  ASSERT_TRUE(index_->commit({row(context_, "key", 5)}).is_ok());
+  EXPECT_FALSE(index_->drop(context_.digest, "key", 4).value());
+  EXPECT_EQ(sequence_of(context_, "key"), 5u);
+  EXPECT_TRUE(index_->drop(context_.digest, "key", 5).value());
+  EXPECT_EQ(sequence_of(context_, "key"), 0u);
+}
+
+TEST_F(IndexTest, clears_by_scope_and_by_prefix) {
+  const std::string last_prefix = "\xff\xff";
+  ASSERT_TRUE(index_
+                  ->commit({row(context_, "aa", 1), row(context_, "ab", 2), row(context_, "b", 3),
+                            row(context_, last_prefix + "x", 4), row(other_, "aa", 5)})
+                  .is_ok());
+  EXPECT_EQ(index_->clear({{"scope", "a"}, 10}, keep_all).value(), 2);
+  EXPECT_EQ(sequence_of(other_, "aa"), 5u);
+  EXPECT_EQ(index_->clear({{"", last_prefix}, 11}, keep_all).value(), 1);
+  EXPECT_EQ(sequence_of(context_, "b"), 3u);
+  EXPECT_EQ(index_->clear({{}, 12}, keep_all).value(), 2);
+  EXPECT_EQ(index_->count_entries().value(), 0);
+}
+
+TEST_F(IndexTest, refuses_rows_that_were_put_before_a_clear) {
+  ASSERT_TRUE(index_->clear({{"scope", "a"}, 10}, keep_all).is_ok());
+  ASSERT_TRUE(index_
+                  ->commit({row(context_, "a1", 9), row(context_, "a2", 11), row(context_, "b", 9),
+                            row(other_, "a1", 9)})
+                  .is_ok());
+  EXPECT_EQ(sequence_of(context_, "a1"), 0u);
+  EXPECT_EQ(sequence_of(context_, "a2"), 11u);
+  EXPECT_EQ(sequence_of(context_, "b"), 9u);
+  EXPECT_EQ(sequence_of(other_, "a1"), 9u);
+  EXPECT_TRUE(index_->is_cleared(context_, "a1", 9).value());
+  EXPECT_FALSE(index_->is_cleared(context_, "a1", 10).value());
+}
+
+TEST_F(IndexTest, undoes_a_clear_whose_plan_fails) {
+  ASSERT_TRUE(index_->commit({row(context_, "key", 5)}).is_ok());
+  auto outcome = index_->clear({{}, 10}, [](const std::vector<SegmentFacts>&) {
+    return Result<SegmentPlan>(Status::no_space("no room for a tombstone"));
+  });
+  EXPECT_EQ(outcome.status().code(), StatusCode::kNoSpace);
+  EXPECT_EQ(sequence_of(context_, "key"), 5u);
+  EXPECT_EQ(index_->count_entries().value(), 1);
+  EXPECT_FALSE(index_->is_cleared(context_, "key", 5).value());
+}
+
+TEST_F(IndexTest, lets_others_read_while_it_writes) {
+  ASSERT_TRUE(index_->commit({row(context_, "key", 5)}).is_ok());
+  auto reader = open(Database::Mode::kRead);
+  EXPECT_TRUE(reader->find(context_.digest, "key").is_ok());
+  ASSERT_TRUE(index_->commit({row(context_, "later", 6)}).is_ok());
+  EXPECT_TRUE(reader->find(context_.digest, "later").is_ok());
+  EXPECT_EQ(reader->commit({row(context_, "x", 7)}).status().code(), StatusCode::kIoError);
+}
+
+TEST_F(IndexTest, refuses_what_is_not_its_own) {
+  index_ = nullptr;
+  const auto code = [&] { return Index::open(path_, Database::Mode::kWrite, 10).status().code(); };
+  EXPECT_EQ(code(), StatusCode::kOk);
+  {
+    auto database = Database::open(path_, Database::Mode::kWrite, 10);
+    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=2").is_ok());
+    EXPECT_EQ(code(), StatusCode::kUnsupportedVersion);
+    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=1").is_ok());
+    ASSERT_TRUE(database.value()->execute("PRAGMA application_id=1").is_ok());
+    EXPECT_EQ(code(), StatusCode::kCorruption);
+    ASSERT_TRUE(database.value()
+                    ->execute("PRAGMA application_id=" + std::to_string(kApplicationId))
+                    .is_ok());
+    EXPECT_EQ(code(), StatusCode::kOk);
+    ASSERT_TRUE(database.value()->execute("DROP TABLE clears").is_ok());
+    EXPECT_EQ(code(), StatusCode::kCorruption);
+  }
+  std::filesystem::remove(path_ + "-wal");
+  std::ofstream(path_, std::ios::binary) << std::string(5000, 'x');
+  EXPECT_EQ(code(), StatusCode::kCorruption);
+}
+
+}  // namespace
+}  // namespace modcache::store

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/write_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "support/store_fixture.h"
+
+namespace modcache::store {
+namespace {
+
+using testing::context_named;
+using Clock = WriteQueue::Clock;
+using std::chrono::milliseconds;
+
+class WriteQueueTest : public ::testing::Test {
+ protected:
+  QueuedPutPtr make(const std::string& key, Sequence sequence, std::uint64_t size_bytes = 10) {
+    auto put = std::make_shared<QueuedPut>();
+    put->context = context_;
+    put->key = key;
+    put->sequence = sequence;
+    put->size_bytes = size_bytes;
+    return put;
+  }
+  Status push(const QueuedPutPtr& put) { return queue_.push(put, Clock::now()).status(); }
+  std::vector<QueuedPutPtr> take() { return queue_.take(milliseconds(0), Clock::now()); }
+  Sequence found(const std::string& key) {
+    const auto put = queue_.find(context_->digest, key);
+    return put == nullptr ? 0 : put->sequence;
+  }
+
+  const std::shared_ptr<const Context> context_ =
+      std::make_shared<const Context>(context_named("scope"));
+  WriteQueue queue_{100};
+};
+
+TEST_F(WriteQueueTest, gives_what_was_pushed_in_order) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  const auto batch = take();
+  ASSERT_EQ(batch.size(), 2u);
+  EXPECT_EQ(batch[0]->key, "a");
+  EXPECT_EQ(batch[1]->key, "b");
+  EXPECT_TRUE(take().empty());
+}
+
+TEST_F(WriteQueueTest, finds_an_entry_until_it_is_finished) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  EXPECT_EQ(found("a"), 1u);
+  const auto batch = take();
+  EXPECT_EQ(found("a"), 1u);
+  queue_.finish(batch, Status::ok());
+  EXPECT_EQ(found("a"), 0u);
+  EXPECT_EQ(queue_.size_bytes(), 0u);
+}
+
+TEST_F(WriteQueueTest, finds_the_later_of_two_whichever_came_first) {
+  ASSERT_TRUE(push(make("a", 2)).is_ok());
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  EXPECT_EQ(found("a"), 2u);
+  const auto first = take();
+  ASSERT_TRUE(push(make("a", 3)).is_ok());
+  queue_.finish(first, Status::ok());
+  EXPECT_EQ(found("a"), 3u);
+}
+
+TEST_F(WriteQueueTest, refuses_more_than_its_limit_but_takes_one_large_entry_alone) {
+  ASSERT_TRUE(push(make("large", 1, 1000)).is_ok());
+  EXPECT_EQ(push(make("b", 2)).code(), StatusCode::kBusy);
+  queue_.finish(take(), Status::ok());
+  EXPECT_TRUE(push(make("b", 2, 60)).is_ok());
+  EXPECT_EQ(push(make("c", 3, 60)).code(), StatusCode::kBusy);
+}
+
+TEST_F(WriteQueueTest, lets_a_put_wait_for_room) {
+  ASSERT_TRUE(push(make("a", 1, 100)).is_ok());
+  std::thread writer([this] { queue_.finish(take(), Status::ok()); });
+  EXPECT_TRUE(queue_.push(make("b", 2, 100), Clock::now() + std::chrono::seconds(30)).is_ok());
+  writer.join();
+}
+
+TEST_F(WriteQueueTest, removes_what_a_clear_covers_also_while_it_is_written) {
+  ASSERT_TRUE(push(make("a1", 1)).is_ok());
+  const auto being_written = take();
+  ASSERT_TRUE(push(make("a2", 2)).is_ok());
+  ASSERT_TRUE(push(make("b", 3)).is_ok());
+  ASSERT_TRUE(push(make("a3", 11)).is_ok());
+  EXPECT_EQ(queue_.remove({{"scope", "a"}, 10}).size(), 2u);
+  EXPECT_EQ(found("a1"), 0u);
+  EXPECT_EQ(found("a2"), 0u);
+  EXPECT_EQ(found("b"), 3u);
+  EXPECT_EQ(found("a3"), 11u);
+  queue_.finish(being_written, Status::ok());
+  queue_.finish(take(), Status::ok());
+  EXPECT_EQ(queue_.size_bytes(), 0u);
+  EXPECT_TRUE(queue_.wait_for(queue_.last_position(), Clock::now()).is_ok());
+}
+
+TEST_F(WriteQueueTest, tells_a_waiter_of_the_first_failure_once) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  EXPECT_EQ(queue_.wait_for(1, Clock::now()).code(), StatusCode::kBusy);
+  queue_.finish(take(), Status::no_space("full"));
+  EXPECT_EQ(queue_.wait_for(1, Clock::now()).code(), StatusCode::kNoSpace);
+  EXPECT_TRUE(queue_.wait_for(1, Clock::now()).is_ok());
+}
+
+TEST_F(WriteQueueTest, gives_a_batch_again_that_was_put_back) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  queue_.put_back(take());
+  EXPECT_EQ(found("a"), 1u);
+  const auto batch = take();
+  ASSERT_EQ(batch.size(), 2u);
+  EXPECT_EQ(batch[0]->key, "a");
+}
+
+TEST_F(WriteQueueTest, gathers_until_somebody_wants_it_or_it_stops) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  std::thread waiter(
+      [this] { EXPECT_TRUE(queue_.wait_for(1, Clock::now() + std::chrono::seconds(30)).is_ok()); });
+  queue_.finish(queue_.take(std::chrono::hours(1), Clock::now()), Status::ok());
+  waiter.join();
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  queue_.stop();
+  EXPECT_EQ(queue_.take(std::chrono::hours(1), Clock::now() + std::chrono::hours(1)).size(), 1u);
+  EXPECT_TRUE(queue_.take(std::chrono::hours(1), Clock::now() + std::chrono::hours(1)).empty());
+}
+
+}  // namespace
+}  // namespace modcache::store

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arguments.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+
+namespace modcache::ops {
+namespace {
+
+// Length of the UTF-8 sequence that starts with `lead`; 0 when none does.
+std::size_t sequence_length(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf) return 2;
+  if (lead >= 0xe0 && lead <= 0xef) return 3;
+  if (lead >= 0xf0 && lead <= 0xf4) return 4;
+  return 0;
+}
+
+bool is_utf8(const std::string& text) {
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = sequence_length(lead);
+    if (length == 0 || i + length > text.size()) return false;
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
+    }
+    const auto second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0;
+    // Overlong forms, surrogates, and what lies beyond Unicode.
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_key(const char* op, const std::string& key) {
+  TORCH_CHECK_VALUE(!key.empty(), op,
+                    ": key is an empty string; give each sample a non-empty key of its own, such "
+                    "as its id or file name");
+  TORCH_CHECK_VALUE(is_utf8(key), op, ": key is not valid UTF-8 (", key.size(),
+                    " bytes); encode binary ids as text, for instance in hexadecimal");
+}
+
+void check_scope(const char* op, const std::string& scope) {
+  TORCH_CHECK_VALUE(!scope.empty(), op,
+                    ": scope is an empty string; without a module there is no fingerprint, so "
+                    "name the scope, for instance \"clip-vit-b32@3\"");
+  TORCH_CHECK_VALUE(is_utf8(scope), op, ": scope is not valid UTF-8");
+}
+
+void check_ok(const char* op, const Status& status) {
+  if (status.is_ok()) return;
+  TORCH_CHECK_VALUE(status.code() != StatusCode::kInvalidArgument, op, ": ", status.message());
+  TORCH_CHECK(false, op, ": ", status.message());
+}
+
+cache::Cache::Tier parse_tier(const std::string& tier) {
+  if (tier == "all") return cache::Cache::Tier::kAll;
+  if (tier == "memory") return cache::Cache::Tier::kMemory;
+  if (tier == "disk") return cache::Cache::Tier::kDisk;
+  TORCH_CHECK_VALUE(false, "cache::clear: tier is '", tier,
+                    "', but must be one of: all, memory, disk");
+}
+
+}  // namespace modcache::ops

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checks of what callers pass, before anything runs. Each throws torch's own error, which Python
+// shows as RuntimeError or ValueError, and which says what was given, what is valid and how to
+// fix it.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "cache/cache.h"
+
+namespace modcache::ops {
+
+// Keys and scopes are valid UTF-8; a key, and a scope that names entries, is not empty.
+void check_key(const char* op, const std::string& key);
+void check_scope(const char* op, const std::string& scope);
+
+// Throws the status's message; kInvalidArgument is the caller's mistake.
+void check_ok(const char* op, const Status& status);
+
+cache::Cache::Tier parse_tier(const std::string& tier);
+
+}  // namespace modcache::ops

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every schema of namespace `cache`, and nothing else. A model that was saved with a schema must
+// load for ever: arguments may be added at the end with defaults, never changed or removed.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "cache/cache.h"
+#include "module/eager.h"
+#include "operators.h"
+#include "tensor/tensor_value.h"
+
+namespace modcache::ops {
+namespace {
+
+using torch::CppFunction;
+
+// Conservative: each operator may read and write what others do, so TorchScript neither drops,
+// merges, reorders nor folds them.
+template <typename Kernel>
+void define(torch::Library& m, const char* schema, Kernel&& kernel) {
+  m.def(torch::schema(schema, c10::AliasAnalysisKind::CONSERVATIVE), std::forward<Kernel>(kernel));
+}
+
+void define_public(torch::Library& m) {
+  m.def(
+      "lookup_or_run(Any module, Any input, str key, *, str scope=\"\", str method=\"forward\") "
+      "-> Tensor",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run>());
+  define(m, "fingerprint(Any module, *, str method=\"forward\") -> str",
+         CppFunction::makeFromBoxedFunction<&fingerprint>());
+  define(m, "refresh_fingerprint(Any module) -> str",
+         CppFunction::makeFromBoxedFunction<&refresh_fingerprint>());
+  define(m, "lookup(str scope, str key) -> (bool, Tensor)", &lookup);
+  define(m, "store(str scope, str key, Tensor value) -> Tensor", &store);
+  define(m, "contains(str scope, str key) -> bool", &contains);
+  define(m, "configure(Dict(str, str) options) -> ()", &configure);
+  define(m, "settings() -> Dict(str, str)", &settings);
+  define(m, "set_mode(str mode) -> ()", &set_mode);
+  define(m, "mode() -> str", &mode);
+  define(m, "stats() -> Dict(str, int)", &stats);
+  define(m, "reset_stats() -> ()", &reset_stats);
+  define(m, "flush() -> ()", &flush);
+  define(m, "clear(str scope=\"\", *, str prefix=\"\", str tier=\"all\") -> int", &clear);
+}
+
+void define_for_the_shim(torch::Library& m) {
+  m.class_<module::Run>("Run");
+  define(m, "_watch() -> int", &eager_watch);
+  define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
+  define(m, "_refresh(int watch) -> ()", &eager_refresh);
+  define(m, "_stepped(Tensor[] tensors) -> ()", &optimizer_stepped);
+  define(m, "_tensors_digest(int watch, Tensor[] tensors) -> str", &eager_tensors_digest);
+  define(m,
+         "_begin(str scope, str method, Any input, str key, int params_grad_pattern, int watch, *, "
+         "str class_name=\"module\") -> (int, Tensor, __torch__.torch.classes.cache.Run?)",
+         CppFunction::makeFromBoxedFunction<&eager_begin>());
+  define(m,
+         "_finish(__torch__.torch.classes.cache.Run run, Any output, str impure_because, *, "
+         "int requiring_grad=0) -> Tensor",
+         CppFunction::makeFromBoxedFunction<&eager_finish>());
+  define(m, "_abandon(__torch__.torch.classes.cache.Run run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_abandon>());
+}
+
+const tensor::TensorFormat kTensorFormat;
+
+// TORCH_LIBRARY by hand: torch ends a process that registers one namespace twice, and a process
+// may well come to load a second copy of this library.
+bool register_once() {
+  if (c10::Dispatcher::singleton().findSchema({"cache::lookup_or_run", ""}).has_value()) {
+    log(LogLevel::kError, "second copy",
+        "another copy of libmodcache.so is loaded in this process; this one stays unused");
+    return false;
+  }
+  cache::Cache::set_value_format(kTensorFormat);
+  // Never destroyed: models may run while the process exits.
+  auto* library =
+      new torch::Library(torch::Library::DEF, "cache", std::nullopt, __FILE__, __LINE__);
+  define_public(*library);
+  define_for_the_shim(*library);
+  return true;
+}
+
+[[maybe_unused]] const bool kIsRegistered = register_once();
+
+}  // namespace
+}  // namespace modcache::ops

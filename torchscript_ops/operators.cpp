@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operators.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <utility>
+
+#include "arguments.h"
+#include "base/log.h"
+#include "cache/cache.h"
+#include "module/call.h"
+#include "tensor/input.h"
+#include "tensor/tensor_value.h"
+
+namespace modcache::ops {
+namespace {
+
+using cache::Cache;
+using cache::Counter;
+using torch::jit::Stack;
+
+cache::ContextPtr whole_forward_context(const cache::Session& session, const std::string& scope) {
+  return cache::make_context({session.settings().name_space, scope, "forward", cache::Form::kWhole,
+                              "", tensor::arithmetic_state()});
+}
+
+}  // namespace
+
+void lookup_or_run(const c10::OperatorHandle&, Stack* stack) {
+  constexpr const char* kOp = "cache::lookup_or_run";
+  const auto arguments = torch::jit::last(*stack, 5);
+  const std::string& key = arguments[2].toStringRef();
+  const std::string& scope = arguments[3].toStringRef();
+  check_key(kOp, key);
+  if (!scope.empty()) check_scope(kOp, scope);
+  at::Tensor result =
+      module::lookup_or_run(arguments[0], arguments[1], key, scope, arguments[4].toStringRef());
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, std::move(result));
+}
+
+void fingerprint(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 2);
+  std::string text = module::fingerprint(arguments[0], arguments[1].toStringRef());
+  torch::jit::drop(*stack, 2);
+  torch::jit::push(*stack, std::move(text));
+}
+
+void refresh_fingerprint(const c10::OperatorHandle&, Stack* stack) {
+  std::string text = module::refresh_fingerprint(torch::jit::last(*stack, 1)[0]);
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, std::move(text));
+}
+
+std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key) {
+  check_scope("cache::lookup", scope);
+  check_key("cache::lookup", key);
+  Cache& cache = Cache::instance();
+  if (!may_read(cache.mode())) return {false, at::empty({0})};
+  const auto session = cache.session();
+  const cache::Request request{whole_forward_context(*session, scope), key, {}};
+  cache::SingleFlight::Lead nobody_waits;
+  const auto entry = session->lookup(request, /*may_write=*/false, nobody_waits);
+  if (entry == nullptr) {
+    cache.counters().add(Counter::kMisses);
+    return {false, at::empty({0})};
+  }
+  const auto& value = static_cast<const tensor::TensorValue&>(*entry->value);
+  return {true, value.hand_out(std::nullopt)};
+}
+
+at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value) {
+  check_scope("cache::store", scope);
+  check_key("cache::store", key);
+  Cache& cache = Cache::instance();
+  if (!may_write(cache.mode())) return value;
+  if (value.requires_grad()) {
+    cache.counters().add(Counter::kBypassedGrad);
+    log_once(LogLevel::kWarning, "store-grad:" + scope,
+             "cache::store: a value that requires grad is not stored; detach() it");
+    return value;
+  }
+  if (const char* why = tensor::why_not_storable(value)) {
+    cache.counters().add(Counter::kBypassedType);
+    log_once(LogLevel::kWarning, "store-type:" + scope,
+             std::string("cache::store: a value is not stored: it is ") + why);
+    return value;
+  }
+  const auto session = cache.session();
+  session->store({whole_forward_context(*session, scope), key, {}},
+                 std::make_shared<const cache::Entry>(cache::Entry{
+                     tensor::TensorValue::copy_of(value, std::nullopt), /*signature=*/"", 0}));
+  return value;
+}
+
+bool contains(const std::string& scope, const std::string& key) {
+  check_scope("cache::contains", scope);
+  check_key("cache::contains", key);
+  Cache& cache = Cache::instance();
+  if (!may_read(cache.mode())) return false;
+  const auto session = cache.session();
+  return session->contains({whole_forward_context(*session, scope), key, {}});
+}
+
+void configure(const Options& options) {
+  cache::Options given;
+  for (const auto& option : options) given.emplace(option.key(), option.value());
+  check_ok("cache::configure", Cache::instance().configure(given));
+}
+
+Options settings() {
+  Options shown;
+  for (const auto& [name, value] : Cache::instance().settings()) shown.insert(name, value);
+  return shown;
+}
+
+void set_mode(const std::string& mode) {
+  auto parsed = cache::parse_mode(mode);
+  check_ok("cache::set_mode", parsed.status());
+  Cache::instance().set_mode(parsed.value());
+}
+
+std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }
+
+Counts stats() {
+  Counts counts;
+  for (const auto& [name, count] : Cache::instance().stats()) counts.insert(name, count);
+  return counts;
+}
+
+void reset_stats() { Cache::instance().reset_stats(); }
+
+void flush() { Cache::instance().flush(); }
+
+std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier) {
+  return Cache::instance().clear({std::move(scope), std::move(prefix)}, parse_tier(tier));
+}
+
+}  // namespace modcache::ops
