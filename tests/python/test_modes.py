@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -121,7 +120,6 @@ modcache.stats(); modcache.flush(); modcache.mode()
 """
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_off_opens_nothing_in_the_directory(mode: str, tmp_path: Path) -> None:
     directory = tmp_path / "watched-cache"

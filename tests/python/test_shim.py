@@ -204,7 +204,6 @@ def test_a_compiled_module_is_run_as_compiled(counted: Any) -> None:
 
 
 def test_it_type_checks(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
     program = tmp_path / "program.py"
     program.write_text(
         "import torch, modcache\n"

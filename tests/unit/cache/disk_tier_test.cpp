@@ -250,10 +250,9 @@ TEST_F(DiskTierTest, finds_its_directory_again_after_it_was_removed) {
   EXPECT_EQ(get(*tier, "key"), "two");
 }
 
+// ThreadSanitizer cannot follow a child with threads of a parent that has some.
+#if !defined(__SANITIZE_THREAD__)
 TEST_F(DiskTierTest, parent_and_forked_child_use_one_directory) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "ThreadSanitizer supports no threads in a child of a parent that has some";
-#endif
   const auto tier = open();
   ASSERT_NE(tier->put(id("parent's"), *text_entry("one")), 0u);
   ASSERT_TRUE(tier->flush());
@@ -268,6 +267,8 @@ TEST_F(DiskTierTest, parent_and_forked_child_use_one_directory) {
   EXPECT_TRUE(tier->flush());
   EXPECT_EQ(count(Counter::kErrors), 0);
 }
+
+#endif
 
 TEST_F(DiskTierTest, a_child_may_let_go_of_the_tier_without_harm_to_the_parent) {
   auto tier = open();
