@@ -134,6 +134,7 @@ def test_a_forked_child_uses_the_cache_on_its_own() -> None:
     module, eager = torch.jit.script(encoder()), encoder()
     expected = modcache.lookup_or_run(module, X, "before")
     modcache.lookup_or_run(eager, X, "before eager")
+    modcache.flush()  # else a child may ask the directory before the entries are committed
 
     def work() -> bool:
         modcache.reset_stats()
