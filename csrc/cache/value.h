@@ -13,24 +13,30 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "codec/codec.h"
 #include "store/store.h"
 
 namespace modcache::cache {
+
+// A value as bytes: a self-describing header, and what it describes.
+struct Written {
+  std::string header;
+  SharedBytes payload;
+};
 
 class Value {
  public:
   virtual ~Value() = default;
   // Memory held while this value lives.
   virtual std::size_t size_bytes() const = 0;
-  // What is written down: a self-describing header, and the raw bytes it describes.
-  virtual std::string header() const = 0;
-  virtual SharedBytes payload() const = 0;
+  // What is written down. `codec` is a wish: the header says what the payload is.
+  virtual Written write(codec::Codec codec) const = 0;
 };
 
 class ValueFormat {
  public:
   virtual ~ValueFormat() = default;
-  // `header` as Value::header() gave it; the payload is read from `found`.
+  // `header` as Value::write() gave it; the payload is read from `found`.
   // kCorruption when the two do not fit, or the payload fails its checksum.
   virtual Result<std::shared_ptr<const Value>> read(std::string_view header,
                                                     const store::FoundEntry& found) const = 0;

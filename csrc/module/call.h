@@ -1,88 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Call: one call of a cached module, from the question to the answer.
+// Call: one call of a cached module with one key, from the question to the answer.
 //
-//     Call call(...);
-//     if (auto hit = call.lookup()) return *hit;
-//     call.begin_run();  result = <run the module>;  return call.finish(result, ...);
+//     Call call(parts, key);
+//     if (auto hit = call.lookup()) return <hand the hit out>;
+//     call.begin_run();  result = <run the module>;  call.finish(result, facts);
 //
-// The two halves are apart because an eager Python module is run by Python. Everything that
-// forbids keeping a result is decided in finish(). Used by one thread at a time.
+// The two halves are apart because an eager Python module is run by Python. Used by one thread at
+// a time. RowsCall (rows_call.h) is the same for one key per row.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
-
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "cache/cache.h"
-#include "module/observation.h"
-#include "tensor/input.h"
+#include "module/module_run.h"
+#include "tensor/whole_value.h"
 
 namespace modcache::module {
 
-struct CallParts {
-  std::string scope;  // final: the fingerprint where the caller gave none; empty: unknown
-  std::string method;
-  std::string key;
-  std::string class_name;  // for messages
-  // 0: grad mode is off, or neither the module's tensors nor the input's require grad.
-  std::uint64_t grad_pattern = 0;
-  tensor::InputSummary input;
-};
-
 class Call {
  public:
-  explicit Call(CallParts parts);
-  ~Call();
+  Call(CallParts parts, std::string key);
+  ~Call() { abandon(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
-  // The cached result, ready to be handed out; nothing when the module has to be run.
-  // Waits while another thread runs the same key.
-  std::optional<at::Tensor> lookup();
+  // What is cached; null when the module has to be run. Waits while another thread runs the same
+  // key.
+  std::shared_ptr<const tensor::WholeValue> lookup();
+  // What lookup() gave cannot be used after all: the module is run, and its result replaces it.
+  void reject_hit();
 
   void begin_run();
-
-  // Keeps `result` unless a rule forbids it, counts, warns once, and returns it unchanged.
-  // `impure_because`: what the caller saw change, or empty. `requiring_grad`: how many tensors of
-  // the module require grad, for the message.
-  // Throws (torch's own error) when `result` is no Tensor, or under strict=true.
-  at::Tensor finish(const at::IValue& result, const std::string& impure_because,
-                    std::int64_t requiring_grad);
+  // Keeps `result` unless a rule forbids it, counts, and warns once. Throws under strict=true.
+  void finish(const tensor::Flat& result, const RunFacts& facts);
 
   // The module raised: nothing is kept, and waiters go on.
   void abandon();
 
+  const CallParts& parts() const { return parts_; }
+
  private:
-  cache::Request request() const;
-  void refuse(cache::Counter counter, std::string_view cause, const std::string& message);
-  void keep(const at::Tensor& result, std::int64_t run_us);
+  cache::Request request() const { return {context_, key_, parts_.input.signature}; }
+  void keep(const tensor::Flat& result, std::int64_t run_us);
+  void compare(const tensor::Flat& result);
 
   CallParts parts_;
+  std::string key_;
   cache::SessionPtr session_;
   cache::Mode mode_;
   cache::ContextPtr context_;
   cache::SingleFlight::Lead lead_;
-  // Under this pattern of requires-grad it is not known yet whether the result carries a graph,
-  // which a hit would cut off: the module is run once to learn it.
   bool grad_is_unknown_ = false;
-  std::optional<Observation> observation_;
-  std::chrono::steady_clock::time_point started_;
+  std::optional<ModuleRun> run_;
 };
-
-// The operator's whole work for a TorchScript module.
-// Throws for callers' mistakes; the module's own exceptions pass unchanged.
-at::Tensor lookup_or_run(const at::IValue& module, const at::IValue& input, const std::string& key,
-                         const std::string& scope, const std::string& method);
-
-// The fingerprint that lookup_or_run uses. Throws when the module has none, saying why.
-std::string fingerprint(const at::IValue& module, const std::string& method);
-
-// Hashes everything anew, for all methods at their next call. Returns the fingerprint of forward;
-// empty for a module that has no forward or no fingerprint.
-std::string refresh_fingerprint(const at::IValue& module);
 
 }  // namespace modcache::module

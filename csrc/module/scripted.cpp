@@ -6,12 +6,17 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "module/call.h"
 #include "module/identity.h"
+#include "module/rows_call.h"
+#include "module/scripted.h"
+#include "tensor/rows.h"
+#include "tensor/tree.h"
 
 namespace modcache::module {
 namespace {
@@ -66,30 +71,6 @@ std::uint64_t grad_pattern_of(Identity& identity, const ObjectPtr& module,
   return both == 0 ? 1 : both;
 }
 
-at::Tensor run_and_finish(Call& call, Identity& identity, const ObjectPtr& module,
-                          const std::string& method, const at::IValue& input) {
-  const auto before = identity.observe(module);
-  call.begin_run();
-  const at::IValue result = run(module, method, input);
-  std::string impure_because;
-  if (auto changed = Identity::changed_since(*before, module)) {
-    impure_because = *changed + " of " + class_name_of(module) + " changed during the run";
-  }
-  const bool has_grad = result.isTensor() && result.toTensor().requires_grad();
-  return call.finish(result, impure_because, has_grad ? identity.requiring_grad(module).count : 0);
-}
-
-at::Tensor run_uncached(const ObjectPtr& module, const std::string& method, const at::IValue& input,
-                        Counter counter) {
-  cache::Cache::instance().counters().add(counter);
-  at::IValue result = run(module, method, input);
-  TORCH_CHECK(result.isTensor(), "cache::lookup_or_run: ", class_name_of(module), ".", method,
-              " returned ", result.tagKind(),
-              ", but this operator caches one Tensor; use cache::lookup_or_run_any for structured "
-              "results");
-  return std::move(result).toTensor();
-}
-
 void warn_not_cacheable(const std::string& class_name, const std::string& method, const char* cause,
                         const std::string& because) {
   auto& cache = cache::Cache::instance();
@@ -98,49 +79,176 @@ void warn_not_cacheable(const std::string& class_name, const std::string& method
   log_once(LogLevel::kWarning, std::string(cause) + ':' + class_name + ':' + method, message);
 }
 
-}  // namespace
+bool requires_grad(const tensor::Flat& result) {
+  for (const at::Tensor& tensor : result.tensors) {
+    if (tensor.defined() && tensor.requires_grad()) return true;
+  }
+  return false;
+}
 
-at::Tensor lookup_or_run(const at::IValue& module_value, const at::IValue& input,
-                         const std::string& key, const std::string& scope,
-                         const std::string& method) {
-  const ObjectPtr module = check_module(module_value, method);
-  if (!may_read(cache::Cache::instance().mode())) {
-    return run_uncached(module, method, input, Counter::kBypassedOff);
-  }
-  CallParts parts;
-  parts.input = tensor::summarize_input(input);
-  parts.class_name = class_name_of(module);
-  if (!parts.input.why_not_cacheable.empty()) {
-    warn_not_cacheable(
-        parts.class_name, method, "input",
-        "its input holds a tensor or value that is " + parts.input.why_not_cacheable);
-    return run_uncached(module, method, input, Counter::kBypassedType);
-  }
-  const auto identity = identity_of(module, method);
-  parts.grad_pattern = grad_pattern_of(*identity, module, parts.input);
-  parts.scope = scope;
-  // After a result with a graph the module is in training: it is run first and, should it give
-  // no graph this time, is fingerprinted again from the next call on.
-  const bool expects_grad = identity->gave_grad(parts.grad_pattern);
-  if (scope.empty() && !expects_grad) {
-    Identity::Fingerprint fingerprint = identity->fingerprint(module);
+// A module on its way through a call.
+class Target {
+ public:
+  explicit Target(const ScriptedCall& call)
+      : call_(call), module_(check_module(call.module, call.method)) {}
+
+  // What the call is to be looked up under; nothing when it is to be run uncached, which is
+  // counted then.
+  std::optional<CallParts> prepare(tensor::Per per) {
+    auto& counters = cache::Cache::instance().counters();
+    if (cache::Cache::instance().mode() == cache::Mode::kOff) {
+      counters.add(Counter::kBypassedOff);
+      return std::nullopt;
+    }
+    CallParts parts;
+    parts.input = tensor::summarize_input(call_.input, per);
+    parts.class_name = class_name_of(module_);
+    parts.method = call_.method;
+    if (!parts.input.why_not_cacheable.empty()) {
+      counters.add(Counter::kBypassedType);
+      warn_not_cacheable(
+          parts.class_name, call_.method, "input",
+          "its input holds a tensor or value that is " + parts.input.why_not_cacheable);
+      return std::nullopt;
+    }
+    identity_ = identity_of(module_, call_.method);
+    parts.grad_pattern = grad_pattern_of(*identity_, module_, parts.input);
+    grad_pattern_ = parts.grad_pattern;
+    // After a result with a graph the module is in training: it is run first and, should it give
+    // no graph this time, is fingerprinted again from the next call on.
+    if (identity_->gave_grad(parts.grad_pattern)) return parts;
+    parts.scope = call_.scope;
+    if (!parts.scope.empty()) return parts;
+    Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
     if (fingerprint.text.empty()) {
-      warn_not_cacheable(parts.class_name, method, "identity",
+      counters.add(Counter::kBypassedImpure);
+      warn_not_cacheable(parts.class_name, call_.method, "identity",
                          fingerprint.why_not_hashable + "; give it a scope=\"name@version\"");
-      return run_uncached(module, method, input, Counter::kBypassedImpure);
+      return std::nullopt;
     }
     parts.scope = std::move(fingerprint.text);
-  } else if (expects_grad) {
-    parts.scope.clear();
+    return parts;
   }
-  parts.method = method;
-  parts.key = key;
-  const std::uint64_t grad_pattern = parts.grad_pattern;
-  Call call(std::move(parts));
-  if (auto hit = call.lookup()) return *std::move(hit);
-  at::Tensor result = run_and_finish(call, *identity, module, method, input);
-  if (grad_pattern != 0) identity->note_gave_grad(grad_pattern, result.requires_grad());
-  return result;
+
+  at::IValue run_uncached() const {
+    at::IValue result = run(module_, call_.method, call_.input);
+    check_wanted(result.isTensor(), result.tagKind());
+    return result;
+  }
+
+  // Runs the module between `call`'s begin and finish; its two kinds name the latter differently.
+  template <typename Begin, typename Finish>
+  at::IValue run_observed(const at::IValue& input, const Begin& begin, const Finish& finish) {
+    const auto before = identity_->observe(module_);
+    begin();
+    at::IValue result = run(module_, call_.method, input);
+    RunFacts facts;
+    if (auto changed = Identity::changed_since(*before, module_)) {
+      facts.impure_because = *changed + " of " + class_name_of(module_) + " changed during the run";
+    }
+    check_wanted(result.isTensor(), result.tagKind());
+    tensor::Flat flat = tensor::flatten(result);
+    const bool has_graph = requires_grad(flat);
+    if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
+    finish(std::move(flat), facts);
+    if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
+    return result;
+  }
+
+  // Null: it says nothing, as for a method that returns Any.
+  c10::TypePtr declared_type() const {
+    const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
+    return returns.size() == 1 ? returns[0].type() : nullptr;
+  }
+
+  std::string who() const { return class_name_of(module_) + "." + call_.method; }
+
+  void check_wanted(bool is_tensor, const std::string& given) const {
+    TORCH_CHECK(is_tensor || call_.want == Want::kAny, "cache::lookup_or_run: ", who(),
+                " returned ", given,
+                ", but this operator caches one Tensor; use cache::lookup_or_run_any for "
+                "structured results");
+  }
+
+ private:
+  const ScriptedCall& call_;
+  const ObjectPtr module_;
+  std::shared_ptr<Identity> identity_;
+  std::uint64_t grad_pattern_ = 0;
+};
+
+std::string shape_of_row(const tensor::Flat& row) {
+  std::ostringstream text;
+  for (const at::Tensor& tensor : row.tensors) text << tensor.scalar_type() << tensor.sizes() << ' ';
+  return text.str();
+}
+
+[[noreturn]] void refuse_apart(const std::string& who, const std::vector<tensor::Flat>& rows) {
+  std::size_t other = 1;
+  while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
+  TORCH_CHECK(false, "cache::lookup_or_run: the rows that ", who,
+              " returned do not fit into one tensor: row 0 is ", shape_of_row(rows[0]), "and row ",
+              other, " is ", shape_of_row(rows[other]),
+              "; use cache::lookup_or_run_any, which returns a list of rows (in Python also "
+              "ragged=\"list\" or ragged=\"pad\"), or pad the input to a fixed length");
+}
+
+}  // namespace
+
+at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
+  Target target(scripted);
+  auto parts = target.prepare(tensor::Per::kCall);
+  if (!parts.has_value()) return target.run_uncached();
+  Call call(*std::move(parts), key);
+  if (const auto hit = call.lookup()) {
+    if (hit->is_lone_tensor()) return hit->hand_out_tensor(call.parts().input.device);
+    target.check_wanted(false, "a structured value");
+    auto rebuilt = tensor::rebuild(hit->root(), hit->hand_out(call.parts().input.device),
+                                   target.declared_type());
+    if (rebuilt.has_value()) return *std::move(rebuilt);
+    call.reject_hit();
+  }
+  return target.run_observed(
+      scripted.input, [&] { call.begin_run(); },
+      [&](tensor::Flat result, const RunFacts& facts) { call.finish(result, facts); });
+}
+
+Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
+  Target target(scripted);
+  tensor::check_rows(scripted.input, static_cast<std::int64_t>(keys.rows()));
+  if (keys.rows() == 0) return {target.run_uncached(), {}};
+  auto parts = target.prepare(tensor::Per::kRow);
+  if (!parts.has_value()) return {target.run_uncached(), {}};
+  RowsCall call(*std::move(parts), std::move(keys));
+  at::IValue last;
+  bool is_whole = false;
+  while (const auto rows = call.next_rows()) {
+    is_whole = call.is_whole_input(*rows);
+    last = target.run_observed(
+        is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows),
+        [&] { call.begin_run(); },
+        [&](tensor::Flat result, const RunFacts& facts) {
+          call.finish_run(std::move(result), facts);
+        });
+  }
+  if (is_whole) return {std::move(last), {}};
+  if (auto flat = call.together()) {
+    if (flat->is_lone_tensor()) return {std::move(flat->tensors[0]), {}};
+    target.check_wanted(false, "a structured value");
+    if (auto rebuilt = tensor::rebuild(flat->root, flat->tensors, target.declared_type())) {
+      return {*std::move(rebuilt), {}};
+    }
+    return {target.run_uncached(), {}};  // stored as another type than the method declares
+  }
+  std::vector<tensor::Flat> apart = call.apart();
+  if (scripted.want == Want::kTensor) refuse_apart(target.who(), apart);
+  std::vector<at::IValue> rows;
+  for (const tensor::Flat& row : apart) {
+    auto rebuilt = tensor::rebuild(row.root, row.tensors, target.declared_type());
+    if (!rebuilt.has_value()) return {target.run_uncached(), {}};
+    rows.push_back(*std::move(rebuilt));
+  }
+  return {{}, std::move(rows)};
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {

@@ -3,11 +3,12 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/Exception.h>
 
 #include <array>
 #include <cstring>
 
-#include "tensor/tensor_value.h"
+#include "tensor/storable.h"
 
 namespace modcache::tensor {
 namespace {
@@ -16,7 +17,7 @@ void append_number(std::string& out, std::int64_t number) { out += std::to_strin
 
 class Summarizer {
  public:
-  explicit Summarizer(InputSummary& summary) : summary_(summary) {}
+  Summarizer(InputSummary& summary, Per per) : summary_(summary), per_(per) {}
 
   // An outermost tuple holds the arguments of the method, so x and (x,) are one call.
   void summarize(const at::IValue& input) {
@@ -57,7 +58,7 @@ class Summarizer {
     out += dtype_name(tensor.scalar_type());
     out += '[';
     bool first = true;
-    for (const std::int64_t size : tensor.sizes()) {
+    for (const std::int64_t size : tensor.sizes().slice(per_ == Per::kRow ? 1 : 0)) {
       if (!first) out += ',';
       first = false;
       append_number(out, size);
@@ -140,17 +141,46 @@ class Summarizer {
   }
 
   InputSummary& summary_;
+  const Per per_;
   std::int64_t leaves_ = 0;
   std::string structure_;  // one character per leaf and bracket
 };
 
+template <typename Body>
+void for_each_tensor(const at::IValue& value, const Body& body) {
+  if (value.isTensor()) {
+    body(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const at::IValue& item : value.toTupleRef().elements()) for_each_tensor(item, body);
+  } else if (value.isList()) {
+    for (const at::IValue& item : value.toListRef()) for_each_tensor(item, body);
+  } else if (value.isGenericDict()) {
+    for (const auto& item : value.toGenericDict()) for_each_tensor(item.value(), body);
+  }
+}
+
 }  // namespace
 
-InputSummary summarize_input(const at::IValue& input) {
+InputSummary summarize_input(const at::IValue& input, Per per) {
   InputSummary summary;
   summary.signature.reserve(64);
-  Summarizer(summary).summarize(input);
+  Summarizer(summary, per).summarize(input);
   return summary;
+}
+
+void check_rows(const at::IValue& input, std::int64_t rows) {
+  std::int64_t tensors = 0;
+  for_each_tensor(input, [&](const at::Tensor& tensor) {
+    ++tensors;
+    // What is no dense tensor is run uncached, and need not have sizes at all.
+    if (why_not_storable(tensor) != nullptr) return;
+    TORCH_CHECK_VALUE(tensor.dim() > 0 && tensor.size(0) == rows, "cache::lookup_or_run: ", rows,
+                      " keys were given, but a tensor of the input has the shape ", tensor.sizes(),
+                      "; with one key per row, the first size of every tensor is the number of "
+                      "keys (for one key for the whole input, pass it as a str)");
+  });
+  TORCH_CHECK_VALUE(tensors > 0, "cache::lookup_or_run: ", rows,
+                    " keys were given, but there is no tensor in the input whose rows they name");
 }
 
 std::string_view dtype_name(at::ScalarType type) {

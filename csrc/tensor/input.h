@@ -13,7 +13,8 @@
 namespace modcache::tensor {
 
 struct InputSummary {
-  // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])".
+  // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])". Per row, without
+  // their first dimension.
   std::string signature;
   // Non-tensor values, their places and what they are nested in, unambiguous; empty when there
   // are none.
@@ -27,7 +28,12 @@ struct InputSummary {
   std::string why_not_cacheable;
 };
 
-InputSummary summarize_input(const at::IValue& input);
+enum class Per { kCall, kRow };
+InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall);
+
+// The first size that all tensors of `input` share. Throws (the caller's mistake) when it is not
+// `rows`, saying which tensor has another, or when there is no tensor.
+void check_rows(const at::IValue& input, std::int64_t rows);
 
 // "float32", as Python shows a dtype without its "torch.".
 std::string_view dtype_name(at::ScalarType type);

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/module_run.h"
+
+#include <c10/util/Exception.h>
+
+#include <unordered_set>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "tensor/storable.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Counter;
+
+class GraphFree {
+ public:
+  GraphFree() { hold_across_fork(mutex_); }
+
+  bool contains(const CallParts& parts) {
+    const Digest128 address = address_of(parts);
+    MutexLock lock(mutex_);
+    return known_.count(address) != 0;
+  }
+  void insert(const CallParts& parts) {
+    const Digest128 address = address_of(parts);
+    MutexLock lock(mutex_);
+    // Forgetting costs one run each; it bounds the memory of training with ever new weights.
+    if (known_.size() >= kMostKnown) known_.clear();
+    known_.insert(address);
+  }
+
+ private:
+  static constexpr std::size_t kMostKnown = 1 << 16;
+
+  static Digest128 address_of(const CallParts& parts) {
+    Xxh3Hasher hasher;
+    hasher.add(parts.scope);
+    hasher.add(parts.method);
+    hasher.add(parts.input.arguments);
+    hasher.add(parts.grad_pattern);
+    return hasher.digest();
+  }
+
+  Mutex mutex_;
+  std::unordered_set<Digest128, Digest128Hash> known_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+// Never destroyed: threads of the host may call while the process exits.
+GraphFree& graph_free() {
+  static auto* const instance = new GraphFree;
+  return *instance;
+}
+
+bool requires_grad(const tensor::Flat& result) {
+  for (const at::Tensor& tensor : result.tensors) {
+    if (tensor.defined() && tensor.requires_grad()) return true;
+  }
+  return false;
+}
+
+std::string why_not_storable(const tensor::Flat& result) {
+  if (!result.why_not_storable.empty()) return result.why_not_storable;
+  for (const at::Tensor& tensor : result.tensors) {
+    if (const char* why = tensor::why_not_storable(tensor)) return why;
+  }
+  return {};
+}
+
+bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
+            const char* cause, const std::string& message) {
+  cache::Cache::instance().counters().add(counter);
+  TORCH_CHECK(!session.settings().strict, "modcache (strict=true): ", message);
+  // The scope changes with the weights, so it is no part of what is warned about once.
+  log_once(LogLevel::kWarning, std::string(cause) + ':' + parts.who(), message);
+  return false;
+}
+
+}  // namespace
+
+void ModuleRun::end() {
+  const auto run_time = std::chrono::steady_clock::now() - started_;
+  run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();
+  observation_.end();
+}
+
+bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
+                         const tensor::Flat& result, const RunFacts& facts) const {
+  if (requires_grad(result)) {
+    return refuse(parts, session, Counter::kBypassedGrad, "grad",
+                  "the result of " + parts.who() + " requires grad and is not cached (" +
+                      std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
+                      " require grad). If the module is frozen, say so: "
+                      "m.requires_grad_(False).eval(), or call it under torch.no_grad()");
+  }
+  const std::string& impure =
+      facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;
+  if (!impure.empty()) {
+    return refuse(parts, session, Counter::kBypassedImpure, "impure",
+                  "the result of " + parts.who() +
+                      " is not cached, for it is no function of state and input: " + impure);
+  }
+  if (const std::string why = why_not_storable(result); !why.empty()) {
+    return refuse(parts, session, Counter::kBypassedType, "type",
+                  "the result of " + parts.who() + " is not cached: it is " + why);
+  }
+  return true;
+}
+
+bool is_known_graph_free(const CallParts& parts) { return graph_free().contains(parts); }
+void note_graph_free(const CallParts& parts) { graph_free().insert(parts); }
+
+void report_difference(const CallParts& parts, std::string_view key,
+                       const std::string& difference) {
+  cache::Cache::instance().counters().add(Counter::kVerifyDifferences);
+  log(LogLevel::kWarning, "verify:" + parts.who(),
+      "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " +
+          parts.who() + " is not what the module returns: " + difference +
+          ". The fresh result was returned; clear the scope, or run with mode=refresh");
+}
+
+}  // namespace modcache::module

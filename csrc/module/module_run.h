@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ModuleRun: one run of a module, and the verdict on what it returned: everything that forbids
+// keeping a result is decided here. Used by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/cache.h"
+#include "module/observation.h"
+#include "tensor/input.h"
+#include "tensor/tree.h"
+
+namespace modcache::module {
+
+struct CallParts {
+  std::string scope;  // final: the fingerprint where the caller gave none; empty: unknown
+  std::string method;
+  std::string class_name;  // for messages
+  // 0: grad mode is off, or neither the module's tensors nor the input's require grad.
+  std::uint64_t grad_pattern = 0;
+  tensor::InputSummary input;
+
+  std::string who() const { return class_name + "." + method; }
+};
+
+// What only who runs the module can know of a run.
+struct RunFacts {
+  std::string impure_because;       // what the caller saw change, or empty
+  std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
+};
+
+class ModuleRun {
+ public:
+  ModuleRun() : started_(std::chrono::steady_clock::now()) {}
+
+  // For the module's own time: what follows is not counted.
+  void end();
+  std::int64_t run_us() const { return run_us_; }
+
+  // Whether the result may be kept; else this is counted, and warned about once. Throws under
+  // strict=true. REQUIRES: ended.
+  bool may_keep(const CallParts& parts, const cache::Session& session, const tensor::Flat& result,
+                const RunFacts& facts) const;
+
+ private:
+  Observation observation_;
+  std::chrono::steady_clock::time_point started_;
+  std::int64_t run_us_ = 0;
+};
+
+// Results under this scope, method, arguments and pattern of requires-grad were seen to carry no
+// graph, which a hit would cut off: before that is known, the module is run once to learn it.
+bool is_known_graph_free(const CallParts& parts);
+void note_graph_free(const CallParts& parts);
+
+// The mode `verify` found a stored result that differs from a fresh one: counted, logged.
+void report_difference(const CallParts& parts, std::string_view key, const std::string& difference);
+
+}  // namespace modcache::module

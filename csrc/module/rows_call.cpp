@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/rows_call.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <utility>
+
+#include "base/log.h"
+#include "tensor/difference.h"
+#include "tensor/payload.h"
+#include "tensor/row_value.h"
+#include "tensor/rows.h"
+#include "tensor/stored_value.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Counter;
+
+std::vector<std::size_t> first_numbers(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+}  // namespace
+
+RowsCall::RowsCall(CallParts parts, BatchKeys keys)
+    : parts_(std::move(parts)),
+      keys_(std::move(keys)),
+      session_(cache::Cache::instance().session()),
+      mode_(cache::Cache::instance().mode()),
+      context_(cache::make_context({session_->settings().name_space, parts_.scope, parts_.method,
+                                    cache::Form::kRow, parts_.input.arguments,
+                                    tensor::arithmetic_state()})),
+      grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)),
+      output_(keys_.rows()) {}
+
+// A part of the distinct keys, and the question for it.
+struct RowsCall::Part {
+  Part(const RowsCall& call, std::vector<std::size_t> of_distinct) : places(std::move(of_distinct)) {
+    keys.reserve(places.size());
+    for (const std::size_t place : places) keys.push_back(call.keys_.distinct()[place]);
+  }
+  cache::BatchRequest request(const RowsCall& call) const {
+    return {call.context_, keys, call.parts_.input.signature};
+  }
+  std::vector<std::size_t> places_of(const std::vector<std::size_t>& rows) const {
+    std::vector<std::size_t> found;
+    found.reserve(rows.size());
+    for (const std::size_t row : rows) found.push_back(places[row]);
+    return found;
+  }
+
+  std::vector<std::size_t> places;
+  std::vector<std::string_view> keys;
+};
+
+std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
+  if (!is_begun_) {
+    is_begun_ = true;
+    if (grad_is_unknown_ || parts_.scope.empty()) return whole_input();
+    std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
+    if (may_read(mode_) && !always_runs(mode_)) {
+      look_up_and_lead(std::move(all));
+    } else {
+      mine_ = std::move(all);
+    }
+  }
+  if (needs_whole_input_) return whole_input();
+  while (mine_.empty() && !awaited_.empty()) wait_for_others();
+  if (mine_.empty()) {
+    lead_.give_up();
+    return std::nullopt;
+  }
+  const auto most = static_cast<std::size_t>(session_->settings().max_rows);
+  const std::size_t count = most == 0 ? mine_.size() : std::min(most, mine_.size());
+  const auto end = mine_.begin() + static_cast<std::ptrdiff_t>(count);
+  running_keys_.assign(mine_.begin(), end);
+  mine_.erase(mine_.begin(), end);
+  running_.clear();
+  for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
+  return running_;
+}
+
+// What was found so far is not used.
+std::vector<std::int64_t> RowsCall::whole_input() {
+  needs_whole_input_ = false;
+  is_whole_run_ = true;
+  mine_.clear();
+  awaited_.clear();
+  output_ = tensor::RowsOutput(keys_.rows());
+  running_.resize(keys_.rows());
+  std::iota(running_.begin(), running_.end(), 0);
+  running_keys_ = first_numbers(keys_.distinct().size());
+  return running_;
+}
+
+void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
+  const Part part(*this, std::move(places));
+  const cache::BatchRequest request = part.request(*this);
+  cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
+  add_found(part, request, found);
+  std::vector<std::size_t> missing = found.missing();
+  if (missing.empty()) return;
+  if (!may_write(mode_)) {
+    mine_ = part.places_of(missing);
+    return;
+  }
+  cache::BatchLead lead = session_->lead_rows(request, found);
+  lead_ = std::move(lead.lead);
+  mine_ = part.places_of(lead.led);
+  awaited_ = part.places_of(lead.awaited);
+  if (lead.look_again && !mine_.empty()) {
+    const Part again(*this, std::move(mine_));
+    const cache::BatchRequest question = again.request(*this);
+    cache::BatchFound found_now = session_->lookup_all(question, may_write(mode_));
+    add_found(again, question, found_now);
+    mine_ = again.places_of(found_now.missing());
+  }
+}
+
+// Gives up its own leads first: two batches that wait for each other's rows would wait for ever.
+void RowsCall::wait_for_others() {
+  lead_.give_up();
+  const Part part(*this, std::exchange(awaited_, {}));
+  if (session_->wait_for(part.request(*this), first_numbers(part.places.size()))) {
+    look_up_and_lead(part.places);
+  } else {
+    mine_ = part.places;
+  }
+}
+
+void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
+                         cache::BatchFound& found) {
+  const cache::FoundRows& disk = found.disk();
+  std::vector<tensor::LayoutPtr> layouts(disk.headers().size());
+  std::vector<tensor::StoredRow> rows;
+  std::vector<cache::EntryPtr> held;
+  std::vector<std::size_t> places;  // in `part`, of each of `rows`
+  rows.reserve(found.size());
+  places.reserve(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found.is_missing(i)) continue;
+    tensor::StoredRow row;
+    row.row = static_cast<std::size_t>(keys_.first_row(part.places[i]));
+    if (found.is_on_disk(i)) {
+      row.index = found.disk_row(i);
+      const Status status = locate(disk, row, layouts[disk.header_index(row.index)]);
+      if (!status.is_ok()) {
+        session_->refuse(request, found, i, status, may_write(mode_));
+        continue;
+      }
+    } else {
+      held.push_back(found.in_memory(i));
+      const auto& value = static_cast<const tensor::RowValue&>(*held.back()->value);
+      row.layout = &value.layout();
+      row.bytes = value.bytes();
+    }
+    rows.push_back(row);
+    places.push_back(i);
+  }
+  const auto failures = output_.add_stored(
+      rows, [&](std::size_t index, void* target) { return disk.read(index, target); });
+  for (const auto& failure : failures) {
+    session_->refuse(request, found, places[failure.place], failure.status, may_write(mode_));
+  }
+}
+
+// `layout` is that of the row's header, decoded when its first row is met.
+Status RowsCall::locate(const cache::FoundRows& disk, tensor::StoredRow& row,
+                        tensor::LayoutPtr& layout) {
+  if (layout == nullptr) {
+    auto decoded = tensor::Layout::decode(disk.header(row.index).value_header);
+    if (!decoded.is_ok()) return decoded.status();
+    layout = std::move(decoded).value();
+  }
+  row.layout = layout.get();
+  row.stored_size_bytes = disk.payload_size_bytes(row.index);
+  MODCACHE_RETURN_IF_ERROR(tensor::check_payload_size(*layout, row.stored_size_bytes));
+  if (!layout->is_encoded()) row.bytes = disk.verified_bytes(row.index);
+  return Status::ok();
+}
+
+void RowsCall::begin_run() { run_.emplace(); }
+
+void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
+  run_->end();
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  const bool may_keep = run_->may_keep(parts_, *session_, result, facts);
+  if (!result.why_not_storable.empty() && !is_whole_run_) {
+    needs_whole_input_ = true;  // such a result cannot be put together from rows
+    return;
+  }
+  const std::string why_no_rows =
+      result.why_not_storable.empty() ? tensor::why_no_rows(result, rows) : "";
+  TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
+              " rows, one key each, and returned ", why_no_rows,
+              "; every tensor of its result must have the rows as its first dimension. For one key "
+              "for the whole input, pass the key as a str");
+  if (may_keep) {
+    if (grad_is_unknown_) note_graph_free(parts_);
+    auto& counters = cache::Cache::instance().counters();
+    counters.add(Counter::kMisses, static_cast<std::int64_t>(running_keys_.size()));
+    counters.add(Counter::kRunUs, run_->run_us());
+    if (!parts_.scope.empty()) {
+      if (may_read(mode_) && always_runs(mode_)) compare(result);
+      if (may_write(mode_)) keep(result, run_->run_us() / rows);
+    }
+  }
+  output_.add_computed(running_, std::move(result));
+}
+
+// The model has its result: nothing that goes wrong from here on may take it away.
+void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
+  try {
+    const auto& settings = session_->settings();
+    if (run_us < settings.min_run_us) return;
+    const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
+    std::vector<std::string_view> keys;
+    std::vector<cache::EntryPtr> entries;
+    for (std::size_t k = 0; k < running_keys_.size(); ++k) {
+      const std::string_view key = keys_.distinct()[running_keys_[k]];
+      // A run that only taught whether there is a graph does not replace what is there.
+      if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request(key))) continue;
+      keys.push_back(key);
+      entries.push_back(std::make_shared<const cache::Entry>(cache::Entry{
+          cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
+    }
+    session_->store_all(context_, keys, entries);
+    lead_.stored();
+  } catch (const std::exception& error) {
+    cache::Cache::instance().counters().add(Counter::kErrors);
+    log(LogLevel::kWarning, "keep:" + parts_.class_name,
+        "results of " + parts_.who() + " could not be kept: " + error.what());
+  }
+}
+
+void RowsCall::compare(const tensor::Flat& result) {
+  try {
+    for (std::size_t k = 0; k < running_keys_.size(); ++k) {
+      const std::string_view key = keys_.distinct()[running_keys_[k]];
+      const cache::EntryPtr entry = session_->peek(request(key));
+      if (entry == nullptr) continue;
+      const tensor::StoredValue stored = tensor::stored_value(*entry->value);
+      tensor::Flat row{result.root, {}, {}};
+      for (const at::Tensor& tensor : result.tensors) {
+        row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(place_in_run(k))));
+      }
+      const double rtol = stored.layout->tolerance(session_->settings().verify_rtol);
+      const std::string found = tensor::difference(row, stored.value, rtol);
+      if (!found.empty()) report_difference(parts_, key, found);
+    }
+  } catch (const std::exception& error) {
+    cache::Cache::instance().counters().add(Counter::kErrors);
+    log(LogLevel::kWarning, "verify:" + parts_.class_name,
+        "results of " + parts_.who() + " could not be verified: " + error.what());
+  }
+}
+
+void RowsCall::abandon() {
+  if (run_.has_value()) run_->end();
+  lead_.give_up();
+}
+
+std::optional<tensor::Flat> RowsCall::together() {
+  if (!is_whole_run_) {
+    for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
+    // Their value came from the memory of this call.
+    if (!keys_.repeated().empty()) {
+      cache::Cache::instance().counters().add(Counter::kHitsMemory,
+                                              static_cast<std::int64_t>(keys_.repeated().size()));
+    }
+  }
+  return output_.together(parts_.input.device);
+}
+
+std::vector<tensor::Flat> RowsCall::apart() { return output_.apart(parts_.input.device); }
+
+}  // namespace modcache::module

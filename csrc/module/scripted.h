@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operator's whole work for a TorchScript module: identify it, look up, run it where needed.
+// All throw for callers' mistakes; the module's own exceptions pass unchanged.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "module/batch_keys.h"
+
+namespace modcache::module {
+
+// What the operator gives back. kTensor: a method that returns anything else is a caller's mistake.
+enum class Want { kTensor, kAny };
+
+struct ScriptedCall {
+  const at::IValue& module;
+  const at::IValue& input;
+  const std::string& scope;  // empty: the fingerprint
+  const std::string& method;
+  Want want = Want::kTensor;
+};
+
+at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
+
+// Rows that do not fit together are apart: each by itself.
+struct Rows {
+  at::IValue together;
+  std::optional<std::vector<at::IValue>> apart;
+};
+// With Want::kTensor rows that do not fit together are a caller's mistake.
+Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
+
+// The fingerprint that lookup_or_run uses. Throws when the module has none, saying why.
+std::string fingerprint(const at::IValue& module, const std::string& method);
+
+// Hashes everything anew, for all methods at their next call. Returns the fingerprint of forward;
+// empty for a module that has no forward or no fingerprint.
+std::string refresh_fingerprint(const at::IValue& module);
+
+}  // namespace modcache::module

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/layout.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tensor/storable.h"
+
+namespace modcache::tensor {
+namespace {
+
+constexpr std::size_t kAlignmentBytes = 64;
+// Half a step between two numbers, as a part of the number.
+constexpr double kHalfRounding = 1.0 / 2048;
+constexpr double kBFloat16Rounding = 1.0 / 256;
+
+bool multiply(std::size_t& product, std::int64_t factor) {
+  return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
+}
+
+Result<at::ScalarType> dtype_from(std::uint8_t number) {
+  const auto type = static_cast<at::ScalarType>(number);
+  if (number >= static_cast<std::uint8_t>(at::ScalarType::NumOptions) || !is_storable_dtype(type)) {
+    return Status::corruption("a value header has the unknown dtype " + std::to_string(number));
+  }
+  return type;
+}
+
+}  // namespace
+
+Result<LayoutPtr> Layout::of(ValueHeader header) {
+  auto layout = std::make_shared<Layout>();
+  std::size_t end = 0;
+  for (const TensorLayout& tensor : header.tensors) {
+    Place place;
+    auto dtype = dtype_from(tensor.dtype);
+    if (!dtype.is_ok()) return dtype.status();
+    auto stored_dtype = dtype_from(tensor.stored_dtype);
+    if (!stored_dtype.is_ok()) return stored_dtype.status();
+    place.dtype = dtype.value();
+    place.stored_dtype = stored_dtype.value();
+    place.size_bytes = c10::elementSize(place.stored_dtype);
+    bool fits = true;
+    for (const std::int64_t size : tensor.sizes) fits = fits && multiply(place.size_bytes, size);
+    fits = fits && !__builtin_add_overflow(end, kAlignmentBytes - 1, &end);
+    place.offset = end / kAlignmentBytes * kAlignmentBytes;
+    fits = fits && !__builtin_add_overflow(place.offset, place.size_bytes, &end);
+    if (!fits) return Status::corruption("a value header has sizes that overflow");
+    layout->places_.push_back(place);
+  }
+  layout->payload_size_bytes_ = end;
+  layout->header_ = std::move(header);
+  return LayoutPtr(std::move(layout));
+}
+
+Result<LayoutPtr> Layout::decode(std::string_view bytes) {
+  auto header = decode_value_header(bytes);
+  if (!header.is_ok()) return header.status();
+  return of(std::move(header).value());
+}
+
+LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
+                            const std::vector<at::Tensor>& originals,
+                            std::optional<at::Device> input_device, bool is_row) {
+  ValueHeader header;
+  header.root = std::move(root);
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    TensorLayout tensor;
+    tensor.dtype = static_cast<std::uint8_t>(originals[i].scalar_type());
+    tensor.stored_dtype = static_cast<std::uint8_t>(copies[i].scalar_type());
+    tensor.is_beside_input = input_device.has_value() && *input_device == originals[i].device();
+    tensor.sizes = copies[i].sizes().slice(is_row ? 1 : 0).vec();
+    header.tensors.push_back(std::move(tensor));
+  }
+  return of(std::move(header)).value();
+}
+
+std::size_t Layout::element_size_bytes() const {
+  return places_.empty() ? 1 : c10::elementSize(places_[0].stored_dtype);
+}
+
+std::string Layout::header_with(std::uint8_t codec) const {
+  if (codec == header_.codec) return encode_value_header(header_);
+  ValueHeader header = header_;
+  header.codec = codec;
+  return encode_value_header(header);
+}
+
+double Layout::tolerance(double rtol) const {
+  for (const Place& place : places_) {
+    if (place.dtype == place.stored_dtype) continue;
+    rtol = std::max(rtol, place.stored_dtype == at::kHalf ? kHalfRounding : kBFloat16Rounding);
+  }
+  return rtol;
+}
+
+bool Layout::has_rows_like(const Layout& other) const {
+  if (this == &other) return true;
+  if (header_.tensors.size() != other.header_.tensors.size()) return false;
+  for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
+    const TensorLayout& mine = header_.tensors[i];
+    const TensorLayout& theirs = other.header_.tensors[i];
+    if (mine.dtype != theirs.dtype || mine.sizes != theirs.sizes) return false;
+  }
+  return header_.root == other.header_.root;
+}
+
+at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload) {
+  OrdinaryTensors ordinary;
+  const Layout::Place& place = layout.places()[i];
+  at::Tensor stored =
+      at::empty(layout.tensors()[i].sizes, at::device(at::kCPU).dtype(place.stored_dtype));
+  if (place.size_bytes != 0) {
+    std::memcpy(stored.mutable_data_ptr(), payload + place.offset, place.size_bytes);
+  }
+  return stored.to(place.dtype);
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layout: what the bytes of a value mean: its header, and where each tensor lies in the payload.
+// Immutable and shared: the rows that a module gives have one layout, as a rule.
+//
+// A lone tensor is the payload. Of several each begins at a multiple of 64 bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/value_header.h"
+
+namespace modcache::tensor {
+
+class Layout;
+using LayoutPtr = std::shared_ptr<const Layout>;
+
+class Layout : public std::enable_shared_from_this<Layout> {
+ public:
+  struct Place {
+    std::size_t offset = 0;
+    std::size_t size_bytes = 0;
+    at::ScalarType dtype = at::kFloat;         // what a hit gives back
+    at::ScalarType stored_dtype = at::kFloat;  // what the bytes are
+  };
+
+  // kCorruption: a dtype that this torch does not have or that cannot be stored, or sizes that
+  // overflow.
+  static Result<LayoutPtr> of(ValueHeader header);
+  static Result<LayoutPtr> decode(std::string_view header);
+
+  // Of a value whose tensors were copied by copy_to_store, and had `dtypes` before. With
+  // `is_row`, of one row of tensors that all have a first dimension.
+  static LayoutPtr of_stored(Node root, const std::vector<at::Tensor>& copies,
+                             const std::vector<at::Tensor>& originals,
+                             std::optional<at::Device> input_device, bool is_row);
+
+  const Node& root() const { return header_.root; }
+  bool is_lone_tensor() const { return header_.root.kind == Node::Kind::kTensor; }
+  const std::vector<TensorLayout>& tensors() const { return header_.tensors; }
+  const std::vector<Place>& places() const { return places_; }
+  std::uint8_t codec() const { return header_.codec; }
+  bool is_encoded() const { return header_.codec != 0; }
+  std::size_t payload_size_bytes() const { return payload_size_bytes_; }
+  std::size_t element_size_bytes() const;  // of the first tensor, for the codec
+  std::string header_with(std::uint8_t codec) const;
+
+  // How far numbers may be from the stored ones, relative to the largest: `rtol`, or what they were
+  // rounded by.
+  double tolerance(double rtol) const;
+
+  // Whether values of both can be rows of one batch: the same tree, dtypes and shapes.
+  bool has_rows_like(const Layout& other) const;
+
+ private:
+  ValueHeader header_;
+  std::vector<Place> places_;
+  std::size_t payload_size_bytes_ = 0;
+};
+
+// A copy of one tensor of a value whose payload lies at `payload`, in the dtype that it had.
+at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload);
+
+}  // namespace modcache::tensor

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/output_buffer.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <list>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+
+namespace modcache::tensor {
+namespace {
+
+// Below this the allocator's own lists do as well.
+constexpr std::size_t kLeastBytes = 128 << 10;
+constexpr std::size_t kHugePageBytes = 2 << 20;
+constexpr std::size_t kPageBytes = 4 << 10;
+// What waits to be used again: two batches that are being trained on, and one that is being made.
+constexpr std::size_t kMostFreeBytes = 256 << 20;
+constexpr std::size_t kMostFreeBlocks = 8;
+
+struct Block {
+  void* data = nullptr;
+  std::size_t size_bytes = 0;
+};
+
+std::size_t rounded_up(std::size_t size_bytes) {
+  const std::size_t unit = size_bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+  return (size_bytes + unit - 1) / unit * unit;
+}
+
+void unmap(const Block& block) { ::munmap(block.data, block.size_bytes); }
+
+// `data` is null when there is no memory.
+Block map(std::size_t size_bytes) {
+  void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return {};
+  if (size_bytes >= kHugePageBytes) ::madvise(data, size_bytes, MADV_HUGEPAGE);
+  return {data, size_bytes};
+}
+
+class Pool {
+ public:
+  Pool() { hold_across_fork(mutex_); }
+
+  Block take(std::size_t wanted_bytes) {
+    const std::size_t size_bytes = rounded_up(wanted_bytes);
+    {
+      MutexLock lock(mutex_);
+      for (auto block = free_.begin(); block != free_.end(); ++block) {
+        if (block->size_bytes < size_bytes || block->size_bytes / 2 > size_bytes) continue;
+        const Block found = *block;
+        free_.erase(block);
+        free_bytes_ -= found.size_bytes;
+        return found;
+      }
+    }
+    return map(size_bytes);
+  }
+
+  void give_back(const Block& block) {
+    std::list<Block> surplus;
+    {
+      MutexLock lock(mutex_);
+      free_.push_front(block);
+      free_bytes_ += block.size_bytes;
+      while (free_.size() > kMostFreeBlocks || (free_bytes_ > kMostFreeBytes && !free_.empty())) {
+        free_bytes_ -= free_.back().size_bytes;
+        surplus.splice(surplus.end(), free_, std::prev(free_.end()));
+      }
+    }
+    for (const Block& one : surplus) unmap(one);
+  }
+
+ private:
+  Mutex mutex_;
+  std::list<Block> free_ MODCACHE_GUARDED_BY(mutex_);  // front: given back last
+  std::size_t free_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+};
+
+// Never destroyed: tensors of the host may die while the process exits.
+Pool& pool() {
+  static auto* const instance = new Pool;
+  return *instance;
+}
+
+void give_back(void* context) {
+  auto* block = static_cast<Block*>(context);
+  pool().give_back(*block);
+  delete block;
+}
+
+}  // namespace
+
+at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const auto options = at::TensorOptions().device(at::kCPU).dtype(dtype);
+  std::size_t size_bytes = c10::elementSize(dtype);
+  for (const std::int64_t size : sizes) size_bytes *= static_cast<std::size_t>(size);
+  const Block block = size_bytes < kLeastBytes ? Block{} : pool().take(size_bytes);
+  if (block.data == nullptr) return at::empty(sizes, options);
+  // Resizable, as a tensor's own memory is: growing, it moves into memory of torch's allocator.
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes,
+                       c10::DataPtr(block.data, new Block(block), &give_back, at::kCPU),
+                       c10::GetCPUAllocator(), /*resizable=*/true);
+  at::Tensor tensor = at::empty({0}, options);
+  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+}  // namespace modcache::tensor

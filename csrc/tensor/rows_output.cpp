@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/rows_output.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "base/fork.h"
+#include "tensor/output_buffer.h"
+#include "tensor/payload.h"
+#include "tensor/rows.h"
+#include "tensor/storable.h"
+
+namespace modcache::tensor {
+namespace {
+
+// Less than this is not worth another thread.
+constexpr std::size_t kBytesPerThread = 4 << 20;
+
+std::byte* row_of(const at::Tensor& block, std::size_t row, std::size_t size_bytes) {
+  return static_cast<std::byte*>(block.mutable_data_ptr()) + row * size_bytes;
+}
+
+void copy_bytes(void* target, const void* source, std::size_t size_bytes) {
+  if (size_bytes != 0) std::memcpy(target, source, size_bytes);
+}
+
+bool is_on_cpu(const Flat& value) {
+  return std::all_of(value.tensors.begin(), value.tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.device().is_cpu() && !tensor.requires_grad();
+  });
+}
+
+bool have_rows_alike(const Flat& a, const Flat& b) {
+  if (a.root != b.root || a.tensors.size() != b.tensors.size()) return false;
+  for (std::size_t i = 0; i < a.tensors.size(); ++i) {
+    if (a.tensors[i].scalar_type() != b.tensors[i].scalar_type() ||
+        a.tensors[i].sizes().slice(1) != b.tensors[i].sizes().slice(1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Runs `body` over [0, count), in several threads where `size_bytes` in all make that pay. Never
+// in a forked child, where the parent's threads are gone.
+template <typename Body>
+void for_each(std::size_t count, std::size_t size_bytes, const Body& body) {
+  const auto all = static_cast<std::int64_t>(count);
+  if (size_bytes < 2 * kBytesPerThread || fork_generation() != 0) {
+    for (std::int64_t i = 0; i < all; ++i) body(static_cast<std::size_t>(i));
+    return;
+  }
+  const auto grain = std::max<std::int64_t>(1, all * static_cast<std::int64_t>(kBytesPerThread) /
+                                                   static_cast<std::int64_t>(size_bytes));
+  at::parallel_for(0, all, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) body(static_cast<std::size_t>(i));
+  });
+}
+
+}  // namespace
+
+void RowsOutput::begin(const StoredRow& first) {
+  layout_ = first.layout->shared_from_this();
+  OrdinaryTensors ordinary;
+  for (std::size_t i = 0; i < layout_->places().size(); ++i) {
+    std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows_)};
+    const auto& of_row = layout_->tensors()[i].sizes;
+    sizes.insert(sizes.end(), of_row.begin(), of_row.end());
+    block_.push_back(output_tensor(sizes, layout_->places()[i].stored_dtype));
+  }
+}
+
+bool RowsOutput::fits_the_first(const StoredRow& row) const {
+  return row.layout == layout_.get() || row.layout->has_rows_like(*layout_);
+}
+
+Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
+  const auto& places = layout_->places();
+  if (row.bytes == nullptr && places.size() == 1 && row.layout == layout_.get()) {
+    const std::size_t size_bytes = places[0].size_bytes;
+    return read_payload(
+               *layout_, row.stored_size_bytes,
+               [&](void* target) { return read(row.index, target); },
+               row_of(block_[0], row.row, size_bytes));
+  }
+  std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
+  const std::byte* payload = row.bytes;
+  if (payload == nullptr) {
+    scratch.reset(new std::byte[row.layout->payload_size_bytes()]);
+    MODCACHE_RETURN_IF_ERROR(read_payload(
+        *row.layout, row.stored_size_bytes,
+        [&](void* target) { return read(row.index, target); }, scratch.get()));
+    payload = scratch.get();
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Layout::Place& place = row.layout->places()[i];
+    if (place.stored_dtype == places[i].stored_dtype) {
+      copy_bytes(row_of(block_[i], row.row, place.size_bytes), payload + place.offset,
+                 place.size_bytes);
+    } else {
+      // Stored under another setting of `dtype` than the first row was.
+      OrdinaryTensors ordinary;
+      block_[i].select(0, static_cast<std::int64_t>(row.row))
+          .copy_(tensor_at(*row.layout, i, payload));
+    }
+  }
+  return Status::ok();
+}
+
+Status RowsOutput::read_single(const StoredRow& row, const ReadStored& read) {
+  const Layout& layout = *row.layout;
+  std::vector<std::byte> scratch;
+  const std::byte* payload = row.bytes;
+  if (payload == nullptr) {
+    scratch.resize(layout.payload_size_bytes());
+    MODCACHE_RETURN_IF_ERROR(read_payload(
+        layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
+        scratch.data()));
+    payload = scratch.data();
+  }
+  OrdinaryTensors ordinary;
+  Single single;
+  single.row = row.row;
+  single.layout = layout.shared_from_this();
+  for (std::size_t i = 0; i < layout.places().size(); ++i) {
+    single.tensors.push_back(tensor_at(layout, i, payload));
+  }
+  singles_.push_back(std::move(single));
+  return Status::ok();
+}
+
+std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<StoredRow>& rows,
+                                                        const ReadStored& read) {
+  if (rows.empty()) return {};
+  if (layout_ == nullptr) begin(rows[0]);
+  std::vector<char> fits(rows.size());
+  std::vector<Status> statuses(rows.size());
+  for (std::size_t k = 0; k < rows.size(); ++k) fits[k] = fits_the_first(rows[k]) ? 1 : 0;
+  for_each(rows.size(), rows.size() * layout_->payload_size_bytes(), [&](std::size_t k) {
+    if (fits[k] != 0) statuses[k] = copy_row(rows[k], read);
+  });
+  std::vector<Failure> failures;
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (fits[k] == 0) statuses[k] = read_single(rows[k], read);
+    if (!statuses[k].is_ok()) {
+      failures.push_back({k, statuses[k]});
+    } else if (fits[k] != 0) {
+      stored_.push_back(rows[k].row);
+    }
+  }
+  return failures;
+}
+
+void RowsOutput::add_computed(std::vector<std::int64_t> rows, Flat result) {
+  computed_.push_back({std::move(rows), std::move(result)});
+}
+
+void RowsOutput::widen() {
+  OrdinaryTensors ordinary;
+  for (std::size_t i = 0; i < block_.size(); ++i) block_[i] = block_[i].to(layout_->places()[i].dtype);
+}
+
+bool RowsOutput::do_computed_fit() const {
+  for (const Computed& computed : computed_) {
+    if (!have_rows_alike(computed.result, computed_[0].result)) return false;
+    if (layout_ == nullptr) continue;
+    const Flat stored{layout_->root(), block_, {}};
+    // The dtypes of the block are those of the layout: it was widened.
+    if (!have_rows_alike(computed.result, stored)) return false;
+  }
+  return true;
+}
+
+void RowsOutput::copy_repeated() {
+  for (const at::Tensor& tensor : block_) {
+    const std::size_t size_bytes = rows_ == 0 ? 0 : tensor.nbytes() / rows_;
+    for (const auto& [row, same_as] : repeated_) {
+      copy_bytes(row_of(tensor, row, size_bytes), row_of(tensor, same_as, size_bytes), size_bytes);
+    }
+  }
+}
+
+Flat RowsOutput::copied_on_cpu() {
+  OrdinaryTensors ordinary;
+  Flat together;
+  together.root = layout_ != nullptr ? layout_->root() : computed_[0].result.root;
+  if (layout_ == nullptr) {
+    for (const at::Tensor& tensor : computed_[0].result.tensors) {
+      std::vector<std::int64_t> sizes = tensor.sizes().vec();
+      sizes[0] = static_cast<std::int64_t>(rows_);
+      block_.push_back(output_tensor(sizes, tensor.scalar_type()));
+    }
+  }
+  for (const Computed& computed : computed_) {
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      const at::Tensor source = computed.result.tensors[i].detach().resolve_conj().resolve_neg().contiguous();
+      const std::size_t size_bytes = source.nbytes() / computed.rows.size();
+      const auto* bytes = static_cast<const std::byte*>(source.const_data_ptr());
+      for (std::size_t k = 0; k < computed.rows.size(); ++k) {
+        copy_bytes(row_of(block_[i], static_cast<std::size_t>(computed.rows[k]), size_bytes),
+                   bytes + k * size_bytes, size_bytes);
+      }
+    }
+  }
+  copy_repeated();
+  together.tensors = block_;
+  return together;
+}
+
+// On any device, and through a graph.
+Flat RowsOutput::gathered() const {
+  Flat together;
+  together.root = computed_[0].result.root;
+  std::vector<std::int64_t> place_of(rows_);
+  std::int64_t end = 0;
+  for (const std::size_t row : stored_) place_of[row] = end++;
+  for (const Computed& computed : computed_) {
+    for (const std::int64_t row : computed.rows) place_of[static_cast<std::size_t>(row)] = end++;
+  }
+  for (const auto& [row, same_as] : repeated_) place_of[row] = place_of[same_as];
+  for (std::size_t i = 0; i < computed_[0].result.tensors.size(); ++i) {
+    const at::Tensor& model = computed_[0].result.tensors[i];
+    std::vector<at::Tensor> parts;
+    if (!stored_.empty()) {
+      const std::vector<std::int64_t> stored(stored_.begin(), stored_.end());
+      parts.push_back(select_rows(block_[i], stored).to(model.device()));
+    }
+    for (const Computed& computed : computed_) parts.push_back(computed.result.tensors[i]);
+    together.tensors.push_back(select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of));
+  }
+  return together;
+}
+
+std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device) {
+  if (stored_.empty()) {
+    layout_ = nullptr;
+    block_.clear();
+  } else {
+    widen();
+  }
+  if (!singles_.empty()) return std::nullopt;
+  if (computed_.empty()) {
+    OrdinaryTensors ordinary;
+    copy_repeated();
+    Flat together{layout_->root(), block_, {}};
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      if (layout_->tensors()[i].is_beside_input && input_device.has_value()) {
+        together.tensors[i] = block_[i].to(*input_device);
+      }
+    }
+    return together;
+  }
+  if (!do_computed_fit()) return std::nullopt;
+  if (computed_.size() == 1 && computed_[0].rows.size() == rows_ &&
+      std::is_sorted(computed_[0].rows.begin(), computed_[0].rows.end())) {
+    return std::move(computed_[0].result);
+  }
+  const bool are_on_cpu = std::all_of(computed_.begin(), computed_.end(), [](const Computed& one) {
+    return is_on_cpu(one.result);
+  });
+  return are_on_cpu ? copied_on_cpu() : gathered();
+}
+
+std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
+  std::vector<Flat> rows(rows_);
+  const auto add = [&](std::size_t row, const Layout& layout, std::size_t i, const at::Tensor& tensor) {
+    const bool goes_to_input = layout.tensors()[i].is_beside_input && input_device.has_value();
+    rows[row].tensors.push_back(goes_to_input ? tensor.to(*input_device) : tensor);
+  };
+  for (const Single& single : singles_) {
+    rows[single.row].root = single.layout->root();
+    for (std::size_t i = 0; i < single.tensors.size(); ++i) {
+      add(single.row, *single.layout, i, single.tensors[i]);
+    }
+  }
+  for (const std::size_t row : stored_) {
+    rows[row].root = layout_->root();
+    OrdinaryTensors ordinary;
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      add(row, *layout_, i, block_[i].select(0, static_cast<std::int64_t>(row)).clone());
+    }
+  }
+  for (const Computed& computed : computed_) {
+    for (std::size_t k = 0; k < computed.rows.size(); ++k) {
+      Flat& row = rows[static_cast<std::size_t>(computed.rows[k])];
+      row.root = computed.result.root;
+      for (const at::Tensor& tensor : computed.result.tensors) {
+        row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(k)));
+      }
+    }
+  }
+  for (const auto& [row, same_as] : repeated_) {
+    rows[row] = rows[same_as];
+    for (at::Tensor& tensor : rows[row].tensors) tensor = tensor.clone();
+  }
+  return rows;
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RowsOutput: a batch put together from rows that were stored and rows that were just computed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tensor/layout.h"
+#include "tensor/tree.h"
+
+namespace modcache::tensor {
+
+// Where the bytes of a stored row lie.
+struct StoredRow {
+  std::size_t row = 0;                // of the batch
+  const Layout* layout = nullptr;
+  const std::byte* bytes = nullptr;   // plain bytes that may be copied; null: they must be read
+  std::size_t stored_size_bytes = 0;  // of what must be read
+  std::size_t index = 0;              // by which the reader knows it
+};
+
+// Puts the rows of a batch together. Rows come in any order, each once. One thread.
+class RowsOutput {
+ public:
+  explicit RowsOutput(std::size_t rows) : rows_(rows) {}
+
+  // Copies stored rows straight to their places. `read` fills the stored bytes of one, checked; it
+  // may be called from several threads. Returns which of `rows` could not be read, and why.
+  using ReadStored = std::function<Status(std::size_t index, void* target)>;
+  struct Failure {
+    std::size_t place = 0;  // in `rows`
+    Status status;
+  };
+  std::vector<Failure> add_stored(const std::vector<StoredRow>& rows, const ReadStored& read);
+
+  // A module's result for `rows`. REQUIRES: why_no_rows() found nothing.
+  void add_computed(std::vector<std::int64_t> rows, Flat result);
+
+  // Row `row` is what `same_as` is.
+  void repeat(std::size_t row, std::size_t same_as) { repeated_.emplace_back(row, same_as); }
+
+  // All rows in order. Nothing when they do not fit together: their shapes, dtypes, plain values
+  // or nesting differ. REQUIRES: every row was added or repeated.
+  std::optional<Flat> together(std::optional<at::Device> input_device);
+  // Each row by itself, after together() gave nothing.
+  std::vector<Flat> apart(std::optional<at::Device> input_device);
+
+ private:
+  struct Computed {
+    std::vector<std::int64_t> rows;
+    Flat result;
+  };
+  struct Single {  // a stored row that does not fit the first
+    std::size_t row = 0;
+    LayoutPtr layout;
+    std::vector<at::Tensor> tensors;
+  };
+
+  Status copy_row(const StoredRow& row, const ReadStored& read);
+  Status read_single(const StoredRow& row, const ReadStored& read);
+  bool fits_the_first(const StoredRow& row) const;
+  void begin(const StoredRow& first);
+  void widen();
+  bool do_computed_fit() const;
+  Flat copied_on_cpu();
+  Flat gathered() const;
+  void copy_repeated();
+
+  std::size_t rows_;
+  LayoutPtr layout_;               // of the first stored row
+  std::vector<at::Tensor> block_;  // room for all rows, with the stored ones in their places
+  std::vector<std::size_t> stored_;
+  std::vector<Single> singles_;
+  std::vector<Computed> computed_;
+  std::vector<std::pair<std::size_t, std::size_t>> repeated_;
+};
+
+}  // namespace modcache::tensor

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/storable.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isinf.h>
+#include <ATen/ops/equal.h>
+
+#include "tensor/value_header.h"
+
+namespace modcache::tensor {
+namespace {
+
+at::Tensor contiguous_copy(const at::Tensor& tensor, at::ScalarType dtype) {
+  at::Tensor copy =
+      at::empty(tensor.sizes(), tensor.options().device(at::kCPU).dtype(dtype).pinned_memory(false)
+                                    .memory_format(at::MemoryFormat::Contiguous));
+  copy.copy_(tensor);
+  return copy;
+}
+
+std::optional<at::ScalarType> narrower(at::ScalarType type, cache::StoredDtype wanted) {
+  if (wanted == cache::StoredDtype::kKeep || (type != at::kFloat && type != at::kDouble)) {
+    return std::nullopt;
+  }
+  return wanted == cache::StoredDtype::kFloat16 ? at::kHalf : at::kBFloat16;
+}
+
+}  // namespace
+
+bool is_storable_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::ScalarType::Undefined:
+    case at::ScalarType::NumOptions: return false;
+    default: return !c10::isQIntType(type) && !c10::isBitsType(type);
+  }
+}
+
+const char* why_not_storable(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  const c10::DispatchKeySet keys = tensor.key_set();
+  // Before the layout is asked for: wrappers may answer anything.
+  if (keys.has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+           c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::Batched,
+           c10::DispatchKey::Functionalize}))) {
+    return "inside a functorch or functionalization transform";
+  }
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
+  if (tensor.is_nested()) return "nested";
+  if (tensor.is_quantized()) return "quantized";
+  if (tensor.layout() != at::kStrided) return "not dense (sparse or opaque)";
+  if (tensor.is_meta() || !tensor.has_storage()) return "without data";
+  if (!is_storable_dtype(tensor.scalar_type())) return "of a dtype that cannot be stored";
+  if (tensor.dim() > static_cast<std::int64_t>(ValueHeader::kMostDimensions)) {
+    return "of more than 64 dimensions";
+  }
+  return nullptr;
+}
+
+at::Tensor copy_to_store(const at::Tensor& tensor, cache::StoredDtype dtype) {
+  OrdinaryTensors ordinary;
+  const at::Tensor plain = tensor.detach();
+  if (const auto narrow = narrower(plain.scalar_type(), dtype)) {
+    at::Tensor narrowed = contiguous_copy(plain, *narrow);
+    if (at::equal(at::isinf(narrowed), at::isinf(plain).to(at::kCPU))) return narrowed;
+  }
+  return contiguous_copy(plain, plain.scalar_type());
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a tier holds, as tensors of the caller's own: for the few who need not know whether it is a
+// whole value or a row.
+#pragma once
+
+#include "cache/value.h"
+#include "tensor/layout.h"
+#include "tensor/tree.h"
+
+namespace modcache::tensor {
+
+struct StoredValue {
+  LayoutPtr layout;
+  Flat value;  // on the CPU
+};
+
+// REQUIRES: a WholeValue or a RowValue.
+StoredValue stored_value(const cache::Value& value);
+
+}  // namespace modcache::tensor

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/tree.h"
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace modcache::tensor {
+namespace {
+
+using Kind = Node::Kind;
+
+Node node_of(Kind kind) {
+  Node node;
+  node.kind = kind;
+  return node;
+}
+
+Node text_node(std::string text) {
+  Node node = node_of(Kind::kString);
+  node.text = std::move(text);
+  return node;
+}
+
+bool is_plain(const at::IValue& value) {
+  return value.isNone() || value.isBool() || value.isInt() || value.isDouble() ||
+         value.isComplexDouble() || value.isString();
+}
+
+Node plain_node(const at::IValue& value) {
+  Node node = node_of(Kind::kNone);
+  if (value.isBool()) {
+    node.kind = Kind::kBool;
+    node.integer = value.toBool() ? 1 : 0;
+  } else if (value.isInt()) {
+    node.kind = Kind::kInt;
+    node.integer = value.toInt();
+  } else if (value.isDouble()) {
+    node.kind = Kind::kFloat;
+    node.real = value.toDouble();
+  } else if (value.isComplexDouble()) {
+    node.kind = Kind::kComplex;
+    node.real = value.toComplexDouble().real();
+    node.imaginary = value.toComplexDouble().imag();
+  } else if (value.isString()) {
+    return text_node(value.toStringRef());
+  }
+  return node;
+}
+
+class Flattener {
+ public:
+  explicit Flattener(Flat& flat) : flat_(flat) {}
+
+  Node visit(const at::IValue& value, int depth) {
+    if (depth > ValueHeader::kMostDepth) return refuse("a value nested too deeply");
+    if (value.isTensor()) {
+      flat_.tensors.push_back(value.toTensor());
+      return node_of(Kind::kTensor);
+    }
+    if (is_plain(value)) return plain_node(value);
+    if (value.isTuple()) return tuple(value.toTupleRef(), depth);
+    if (value.isList()) return list(value, depth);
+    if (value.isGenericDict()) return dict(value, depth);
+    return refuse("a value of type " + value.tagKind());
+  }
+
+ private:
+  Node refuse(std::string why) {
+    if (flat_.why_not_storable.empty()) flat_.why_not_storable = std::move(why);
+    return node_of(Kind::kNone);
+  }
+
+  Node tuple(const c10::ivalue::Tuple& value, int depth) {
+    Node node = node_of(Kind::kTuple);
+    const auto type = value.type<c10::TupleType>();
+    if (type->schema() != nullptr) {
+      node.kind = Kind::kNamedTuple;
+      node.text = type->name().has_value() ? type->name()->qualifiedName() : "";
+      for (const auto& field : type->schema()->arguments()) node.names.push_back(field.name());
+    }
+    for (const at::IValue& element : value.elements()) {
+      node.children.push_back(visit(element, depth + 1));
+    }
+    return node;
+  }
+
+  Node list(const at::IValue& value, int depth) {
+    Node node = node_of(Kind::kList);
+    node.types = {value.toList().elementType()->annotation_str()};
+    for (const at::IValue& element : value.toListRef()) {
+      node.children.push_back(visit(element, depth + 1));
+    }
+    return node;
+  }
+
+  Node dict(const at::IValue& value, int depth) {
+    Node node = node_of(Kind::kDict);
+    const auto items = value.toGenericDict();
+    node.types = {items.keyType()->annotation_str(), items.valueType()->annotation_str()};
+    for (const auto& item : items) {
+      if (!item.key().isString() && !item.key().isInt()) {
+        return refuse("a dict with keys of type " + item.key().tagKind());
+      }
+      node.children.push_back(plain_node(item.key()));
+      node.children.push_back(visit(item.value(), depth + 1));
+    }
+    return node;
+  }
+
+  Flat& flat_;
+};
+
+// Reads ("[", items) and its like.
+class TaggedFlattener {
+ public:
+  explicit TaggedFlattener(Flat& flat) : flat_(flat) {}
+
+  Node visit(const at::IValue& value, int depth) {
+    if (depth > ValueHeader::kMostDepth) {
+      flat_.why_not_storable = "a value nested too deeply";
+      return node_of(Kind::kNone);
+    }
+    if (value.isTensor()) {
+      flat_.tensors.push_back(value.toTensor());
+      return node_of(Kind::kTensor);
+    }
+    if (is_plain(value)) return plain_node(value);
+    const auto& parts = elements_of(value);
+    check(!parts.empty() && parts[0].isString() && parts[0].toStringRef().size() == 1);
+    Node node = node_of(static_cast<Kind>(parts[0].toStringRef()[0]));
+    std::size_t items = 1;
+    switch (node.kind) {
+      case Kind::kTuple: break;
+      case Kind::kList: node.types = {""}; break;
+      case Kind::kDict: return dict(parts, depth);
+      case Kind::kNamedTuple:
+        check(parts.size() == 4);
+        node.text = parts[1].toStringRef();
+        for (const at::IValue& field : elements_of(parts[2])) {
+          node.names.push_back(field.toStringRef());
+        }
+        items = 3;
+        break;
+      case Kind::kObject:
+        check(parts.size() == 4);
+        node.text = parts[1].toStringRef();
+        node.types = {parts[2].toStringRef()};
+        items = 3;
+        break;
+      default: check(false);
+    }
+    check(parts.size() == items + 1);
+    for (const at::IValue& item : elements_of(parts[items])) {
+      node.children.push_back(visit(item, depth + 1));
+    }
+    return node;
+  }
+
+ private:
+  static void check(bool is_so) { TORCH_CHECK(is_so, "modcache: not a tagged value"); }
+  static c10::ArrayRef<at::IValue> elements_of(const at::IValue& value) {
+    check(value.isTuple());
+    return value.toTupleRef().elements();
+  }
+
+  Node dict(c10::ArrayRef<at::IValue> parts, int depth) {
+    check(parts.size() == 3);
+    Node node = node_of(Kind::kDict);
+    node.types = {"", ""};
+    const auto keys = elements_of(parts[1]);
+    const auto values = elements_of(parts[2]);
+    check(keys.size() == values.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      check(keys[i].isString() || keys[i].isInt());
+      node.children.push_back(plain_node(keys[i]));
+      node.children.push_back(visit(values[i], depth + 1));
+    }
+    return node;
+  }
+
+  Flat& flat_;
+};
+
+class Tagger {
+ public:
+  explicit Tagger(const std::vector<at::Tensor>& tensors) : next_(tensors.data()) {}
+
+  at::IValue visit(const Node& node) {
+    switch (node.kind) {
+      case Kind::kTensor: return *next_++;
+      case Kind::kNone: return {};
+      case Kind::kBool: return node.integer != 0;
+      case Kind::kInt: return node.integer;
+      case Kind::kFloat: return node.real;
+      case Kind::kComplex: return c10::complex<double>(node.real, node.imaginary);
+      case Kind::kString: return node.text;
+      case Kind::kDict: return dict(node);
+      default: break;
+    }
+    std::vector<at::IValue> parts{tag_of(node)};
+    if (node.kind == Kind::kNamedTuple) {
+      parts.emplace_back(node.text);
+      parts.push_back(tuple(std::vector<at::IValue>(node.names.begin(), node.names.end())));
+    } else if (node.kind == Kind::kObject) {
+      parts.emplace_back(node.text);
+      parts.emplace_back(node.types[0]);
+    }
+    std::vector<at::IValue> items;
+    for (const Node& child : node.children) items.push_back(visit(child));
+    parts.push_back(tuple(std::move(items)));
+    return tuple(std::move(parts));
+  }
+
+ private:
+  static at::IValue tag_of(const Node& node) {
+    return std::string(1, static_cast<char>(node.kind));
+  }
+  static at::IValue tuple(std::vector<at::IValue> items) {
+    return c10::ivalue::Tuple::create(std::move(items));
+  }
+  at::IValue dict(const Node& node) {
+    std::vector<at::IValue> keys;
+    std::vector<at::IValue> values;
+    for (std::size_t i = 0; i + 1 < node.children.size(); i += 2) {
+      keys.push_back(visit(node.children[i]));
+      values.push_back(visit(node.children[i + 1]));
+    }
+    return tuple({tag_of(node), tuple(std::move(keys)), tuple(std::move(values))});
+  }
+
+  const at::Tensor* next_;
+};
+
+}  // namespace
+
+Flat flatten(const at::IValue& value) {
+  Flat flat;
+  flat.root = Flattener(flat).visit(value, 0);
+  return flat;
+}
+
+Flat flatten_tagged(const at::IValue& value) {
+  Flat flat;
+  flat.root = TaggedFlattener(flat).visit(value, 0);
+  return flat;
+}
+
+at::IValue rebuild_tagged(const Node& root, const std::vector<at::Tensor>& tensors) {
+  return Tagger(tensors).visit(root);
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values as TorchScript's types want them: a list knows the type of its elements even when it is
+// empty, and a named tuple its class, so that isinstance answers the same on a miss and on a hit.
+#include <torch/csrc/jit/frontend/script_type_parser.h>
+
+#include <exception>
+#include <utility>
+
+#include "tensor/tree.h"
+
+namespace modcache::tensor {
+namespace {
+
+using Kind = Node::Kind;
+using c10::TypeKind;
+using c10::TypePtr;
+
+// The tree is no value of the type that is asked for.
+struct Mismatch : std::exception {};
+
+bool is_known(const TypePtr& type) { return type != nullptr && type->kind() != TypeKind::AnyType; }
+
+// What stands in the tree for the type of a list's elements; Any when it says nothing.
+TypePtr type_from(const std::string& text) {
+  if (text.empty()) return nullptr;
+  try {
+    return torch::jit::ScriptTypeParser().parseType(text);
+  } catch (const std::exception&) {
+    return nullptr;  // a class of the user's: only a declared type knows it
+  }
+}
+
+class Rebuilder {
+ public:
+  explicit Rebuilder(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {}
+
+  at::IValue visit(const Node& node, const TypePtr& type) {
+    if (!is_known(type)) return freely(node);
+    switch (type->kind()) {
+      case TypeKind::OptionalType:
+        return node.kind == Kind::kNone
+                   ? at::IValue()
+                   : visit(node, type->expectRef<c10::OptionalType>().getElementType());
+      case TypeKind::UnionType: return one_of(node, type->expectRef<c10::UnionType>());
+      case TypeKind::TupleType: return tuple(node, type->cast<c10::TupleType>());
+      case TypeKind::ListType:
+        return list(node, type->expectRef<c10::ListType>().getElementType());
+      case TypeKind::DictType: return dict(node, *type->cast<c10::DictType>());
+      case TypeKind::NumberType:
+        if (node.kind == Kind::kInt || node.kind == Kind::kFloat || node.kind == Kind::kComplex) {
+          return freely(node);
+        }
+        throw Mismatch();
+      default:
+        if (type->kind() != kind_of(node)) throw Mismatch();
+        return freely(node);
+    }
+  }
+
+ private:
+  // Of a leaf; AnyType for the others, which no declared leaf type is.
+  static TypeKind kind_of(const Node& node) {
+    switch (node.kind) {
+      case Kind::kTensor: return TypeKind::TensorType;
+      case Kind::kNone: return TypeKind::NoneType;
+      case Kind::kBool: return TypeKind::BoolType;
+      case Kind::kInt: return TypeKind::IntType;
+      case Kind::kFloat: return TypeKind::FloatType;
+      case Kind::kComplex: return TypeKind::ComplexType;
+      case Kind::kString: return TypeKind::StringType;
+      default: return TypeKind::AnyType;
+    }
+  }
+
+  at::IValue freely(const Node& node) {
+    switch (node.kind) {
+      case Kind::kTensor: return tensors_.at(next_++);
+      case Kind::kNone: return {};
+      case Kind::kBool: return node.integer != 0;
+      case Kind::kInt: return node.integer;
+      case Kind::kFloat: return node.real;
+      case Kind::kComplex: return c10::complex<double>(node.real, node.imaginary);
+      case Kind::kString: return node.text;
+      case Kind::kTuple:
+      case Kind::kNamedTuple: return tuple(node, nullptr);
+      case Kind::kList: return list(node, type_from(node.types[0]));
+      case Kind::kDict:
+        return dict_of(node, type_from(node.types[0]), type_from(node.types[1]));
+      case Kind::kObject: throw Mismatch();
+    }
+    throw Mismatch();
+  }
+
+  at::IValue one_of(const Node& node, const c10::UnionType& type) {
+    const std::size_t next = next_;
+    for (const TypePtr& choice : type.containedTypes()) {
+      try {
+        return visit(node, choice);
+      } catch (const Mismatch&) {
+        next_ = next;
+      }
+    }
+    throw Mismatch();
+  }
+
+  at::IValue tuple(const Node& node, const c10::TupleTypePtr& type) {
+    if (node.kind != Kind::kTuple && node.kind != Kind::kNamedTuple) throw Mismatch();
+    if (type != nullptr && type->elements().size() != node.children.size()) throw Mismatch();
+    std::vector<at::IValue> items;
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      items.push_back(visit(node.children[i], type != nullptr ? type->elements()[i] : nullptr));
+    }
+    if (type != nullptr && type->schema() != nullptr) {
+      return c10::ivalue::Tuple::createNamed(std::move(items), type);
+    }
+    if (type != nullptr || node.kind == Kind::kTuple) {
+      return c10::ivalue::Tuple::create(std::move(items));
+    }
+    std::vector<TypePtr> types;
+    for (const at::IValue& item : items) types.push_back(item.type());
+    auto named = c10::TupleType::createNamed(c10::QualifiedName(node.text), node.names, types);
+    return c10::ivalue::Tuple::createNamed(std::move(items), std::move(named));
+  }
+
+  // Elements of a type that nobody knows: that of the first, where all have it.
+  static TypePtr type_of(const std::vector<at::IValue>& items) {
+    if (items.empty()) return c10::TensorType::get();  // as TorchScript types an empty []
+    TypePtr type = items[0].isTensor() ? c10::TensorType::get() : items[0].type();
+    for (const at::IValue& item : items) {
+      const TypePtr other = item.isTensor() ? c10::TensorType::get() : item.type();
+      if (*other != *type) return c10::AnyType::get();
+    }
+    return type;
+  }
+
+  at::IValue list(const Node& node, TypePtr element) {
+    if (node.kind != Kind::kList) throw Mismatch();
+    std::vector<at::IValue> items;
+    for (const Node& child : node.children) items.push_back(visit(child, element));
+    if (element == nullptr) element = type_of(items);
+    c10::impl::GenericList list(std::move(element));
+    list.reserve(items.size());
+    for (at::IValue& item : items) list.push_back(std::move(item));
+    return list;
+  }
+
+  at::IValue dict(const Node& node, const c10::DictType& type) {
+    if (node.kind != Kind::kDict) throw Mismatch();
+    return dict_of(node, type.getKeyType(), type.getValueType());
+  }
+
+  at::IValue dict_of(const Node& node, TypePtr key, TypePtr value) {
+    std::vector<at::IValue> keys;
+    std::vector<at::IValue> values;
+    for (std::size_t i = 0; i + 1 < node.children.size(); i += 2) {
+      keys.push_back(visit(node.children[i], key));
+      values.push_back(visit(node.children[i + 1], value));
+    }
+    if (key == nullptr) key = keys.empty() ? TypePtr(c10::StringType::get()) : type_of(keys);
+    if (value == nullptr) value = type_of(values);
+    if (key->kind() == TypeKind::AnyType) throw Mismatch();  // TorchScript has no such dict
+    c10::impl::GenericDict dict(std::move(key), std::move(value));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      dict.insert(std::move(keys[i]), std::move(values[i]));
+    }
+    return dict;
+  }
+
+  const std::vector<at::Tensor>& tensors_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor>& tensors,
+                                  const TypePtr& type) {
+  try {
+    return Rebuilder(tensors).visit(root, type);
+  } catch (const Mismatch&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The bytes that describe a stored value (FORMAT.md, "Value header"): a tree of plain values and
+// containers whose leaves may be tensors, and how the tensors lie in the payload. One format for
+// Python and C++. Known without torch, so that it can be checked and fuzzed alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace modcache::tensor {
+
+// A node of a value's tree.
+struct Node {
+  enum class Kind : char {
+    kTensor = 't',  // the next tensor of the value, in the order in which the tree is walked
+    kNone = 'n',
+    kBool = 'b',     // integer: 0 or 1
+    kInt = 'i',      // integer
+    kFloat = 'd',    // real
+    kComplex = 'c',  // real and imaginary
+    kString = 's',   // text
+    kTuple = '(',
+    kNamedTuple = 'N',  // text: its class; names: its fields
+    kList = '[',        // types: {of its elements}, as TorchScript writes types
+    kDict = '{',        // types: {of its keys, of its values}; children: key, value, key, value
+    kObject = 'o',      // text: a class that Python's pytree registry knows; types: {its context}
+  };
+
+  Kind kind = Kind::kTensor;
+  std::int64_t integer = 0;
+  double real = 0;
+  double imaginary = 0;
+  std::string text;
+  std::vector<std::string> names;
+  std::vector<std::string> types;  // "" where none is known
+  std::vector<Node> children;
+
+  // Numbers bit for bit: NaN equals itself, 0.0 is not -0.0. What Python and TorchScript say
+  // differently does not count: the types of lists and dicts, the classes of named tuples.
+  bool operator==(const Node& other) const;
+  bool operator!=(const Node& other) const { return !(*this == other); }
+};
+
+// One tensor of a value.
+struct TensorLayout {
+  std::uint8_t dtype = 0;         // what a hit gives back
+  std::uint8_t stored_dtype = 0;  // what the bytes are
+  bool is_beside_input = false;   // the result lay on its input's device
+  std::vector<std::int64_t> sizes;
+
+  bool operator==(const TensorLayout& other) const {
+    return dtype == other.dtype && stored_dtype == other.stored_dtype &&
+           is_beside_input == other.is_beside_input && sizes == other.sizes;
+  }
+};
+
+struct ValueHeader {
+  static constexpr std::uint8_t kVersion = 2;
+  static constexpr std::size_t kMostDimensions = 64;
+  static constexpr int kMostDepth = 64;
+
+  std::uint8_t codec = 0;  // of the payload
+  Node root;               // a lone tensor, where nothing else was stored
+  std::vector<TensorLayout> tensors;
+
+  bool operator==(const ValueHeader& other) const {
+    return codec == other.codec && root == other.root && tensors == other.tensors;
+  }
+};
+
+// REQUIRES: at most kMostDimensions sizes each, none negative; a tree no deeper than kMostDepth,
+// with as many tensor nodes as there are tensors.
+std::string encode_value_header(const ValueHeader& header);
+
+// kCorruption unless `bytes` are exactly one header of this version.
+Result<ValueHeader> decode_value_header(std::string_view bytes);
+
+}  // namespace modcache::tensor

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/whole_value.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/version.h>
+
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "tensor/payload.h"
+#include "tensor/storable.h"
+
+#define MODCACHE_HAS_LAZY_CLONE \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2))
+#if MODCACHE_HAS_LAZY_CLONE
+#include <ATen/ops/_lazy_clone.h>
+#endif
+
+namespace modcache::tensor {
+namespace {
+
+// Below this a copy costs no more than a copy-on-write alias.
+constexpr std::size_t kCopyUpToBytes = 16 << 10;
+
+}  // namespace
+
+WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters)
+    : layout_(std::move(layout)), masters_(std::move(masters)) {
+#if MODCACHE_HAS_LAZY_CLONE
+  // The first lazy clone turns a storage into a shared one, which is not thread-safe; all later
+  // ones only count references, which is. So the first happens here.
+  OrdinaryTensors ordinary;
+  for (at::Tensor& master : masters_) {
+    if (master.nbytes() > kCopyUpToBytes) master = at::_lazy_clone(master);
+  }
+#endif
+}
+
+std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
+                                                      std::optional<at::Device> input_device,
+                                                      cache::StoredDtype dtype) {
+  std::vector<at::Tensor> masters;
+  masters.reserve(value.tensors.size());
+  for (const at::Tensor& tensor : value.tensors) masters.push_back(copy_to_store(tensor, dtype));
+  LayoutPtr layout =
+      Layout::of_stored(value.root, masters, value.tensors, input_device, /*is_row=*/false);
+  return std::shared_ptr<const WholeValue>(new WholeValue(std::move(layout), std::move(masters)));
+}
+
+at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_device) const {
+  OrdinaryTensors ordinary;
+  const at::Tensor& master = masters_[i];
+  const at::ScalarType dtype = layout_->places()[i].dtype;
+  const bool goes_to_input = layout_->tensors()[i].is_beside_input && input_device.has_value() &&
+                             !input_device->is_cpu();
+  if (goes_to_input) return master.to(*input_device).to(dtype);
+  if (dtype != master.scalar_type()) return master.to(dtype);
+#if MODCACHE_HAS_LAZY_CLONE
+  if (master.nbytes() > kCopyUpToBytes) return at::_lazy_clone(master);
+#endif
+  at::Tensor copy = at::empty(master.sizes(), master.options());
+  if (master.nbytes() != 0) {
+    std::memcpy(copy.mutable_data_ptr(), master.const_data_ptr(), master.nbytes());
+  }
+  return copy;
+}
+
+std::vector<at::Tensor> WholeValue::hand_out(std::optional<at::Device> input_device) const {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(masters_.size());
+  for (std::size_t i = 0; i < masters_.size(); ++i) tensors.push_back(hand_out(i, input_device));
+  return tensors;
+}
+
+std::size_t WholeValue::size_bytes() const {
+  std::size_t size = sizeof(WholeValue);
+  for (const at::Tensor& master : masters_) size += master.nbytes() + kTensorBytes;
+  return size;
+}
+
+cache::Written WholeValue::write(codec::Codec codec) const {
+  SharedBytes payload;
+  if (masters_.size() == 1) {
+    auto owner = std::make_shared<const at::Tensor>(masters_[0]);
+    payload = {std::move(owner), static_cast<const std::byte*>(masters_[0].const_data_ptr()),
+               masters_[0].nbytes()};
+  } else {
+    std::string bytes(layout_->payload_size_bytes(), '\0');
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const std::size_t size_bytes = masters_[i].nbytes();
+      if (size_bytes == 0) continue;
+      std::memcpy(bytes.data() + layout_->places()[i].offset, masters_[i].const_data_ptr(),
+                  size_bytes);
+    }
+    payload = share_bytes(std::move(bytes));
+  }
+  return write_payload(*layout_, std::move(payload), codec);
+}
+
+Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
+    std::string_view bytes, const store::FoundEntry& found) const {
+  auto decoded = Layout::decode(bytes);
+  if (!decoded.is_ok()) return decoded.status();
+  const LayoutPtr layout = std::move(decoded).value();
+  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, found.payload_size_bytes()));
+  // torch may still refuse the sizes ([0, 2^62, 2^62] has no bytes), or find no memory.
+  try {
+    OrdinaryTensors ordinary;
+    std::vector<at::Tensor> masters;
+    for (std::size_t i = 0; i < layout->places().size(); ++i) {
+      masters.push_back(at::empty(
+          layout->tensors()[i].sizes,
+          at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
+    }
+    if (masters.size() == 1) {
+      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, masters[0].mutable_data_ptr()));
+    } else {
+      std::string payload(layout->payload_size_bytes(), '\0');
+      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, payload.data()));
+      for (std::size_t i = 0; i < masters.size(); ++i) {
+        const Layout::Place& place = layout->places()[i];
+        if (place.size_bytes == 0) continue;
+        std::memcpy(masters[i].mutable_data_ptr(), payload.data() + place.offset, place.size_bytes);
+      }
+    }
+    return std::shared_ptr<const cache::Value>(new WholeValue(layout, std::move(masters)));
+  } catch (const std::exception& error) {
+    return Status::io_error(std::string("a stored tensor could not be made: ") + error.what());
+  }
+}
+
+}  // namespace modcache::tensor

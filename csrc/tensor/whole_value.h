@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WholeValue: what a module returned for one key, as the tiers hold it. It owns contiguous copies
+// on the CPU that nobody else can reach: what a caller gets is its own, to write into as it likes.
+// Immutable, so any thread may share it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/value.h"
+#include "tensor/layout.h"
+#include "tensor/tree.h"
+
+namespace modcache::tensor {
+
+class WholeValue final : public cache::Value {
+ public:
+  // Copies the tensors, whatever their strides, device, grad or inference state.
+  // `input_device`: where the call's input lay; a hit follows its own input there if the result
+  // lay beside it. REQUIRES: all can be stored (storable.h).
+  static std::shared_ptr<const WholeValue> copy_of(const Flat& value,
+                                                   std::optional<at::Device> input_device,
+                                                   cache::StoredDtype dtype);
+
+  const LayoutPtr& layout() const { return layout_; }
+  const Node& root() const { return layout_->root(); }
+  bool is_lone_tensor() const { return layout_->is_lone_tensor(); }
+
+  // Tensors with this value that require no grad, are no inference tensors (whatever mode the
+  // caller is in), and that the caller may change without changing this value.
+  std::vector<at::Tensor> hand_out(std::optional<at::Device> input_device) const;
+  // The same for the one tensor. REQUIRES: is_lone_tensor().
+  at::Tensor hand_out_tensor(std::optional<at::Device> input_device) const {
+    return hand_out(0, input_device);
+  }
+
+  std::size_t size_bytes() const override;
+  cache::Written write(codec::Codec codec) const override;
+
+ private:
+  friend class WholeFormat;
+  // A tensor's impl and storage objects.
+  static constexpr std::size_t kTensorBytes = 400;
+
+  WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters);
+  at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
+
+  LayoutPtr layout_;
+  std::vector<at::Tensor> masters_;  // contiguous, CPU, in the stored dtype; never handed out
+};
+
+// Reads WholeValues back. Header: FORMAT.md, "Value header".
+class WholeFormat final : public cache::ValueFormat {
+ public:
+  Result<std::shared_ptr<const cache::Value>> read(std::string_view header,
+                                                   const store::FoundEntry& found) const override;
+};
+
+}  // namespace modcache::tensor
