@@ -87,6 +87,8 @@ bool register_once() {
   return true;
 }
 
+// What the dispatcher throws while the library is loaded ends the process either way.
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 [[maybe_unused]] const bool kIsRegistered = register_once();
 
 }  // namespace

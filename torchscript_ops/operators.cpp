@@ -135,7 +135,7 @@ void reset_stats() { Cache::instance().reset_stats(); }
 void flush() { Cache::instance().flush(); }
 
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier) {
-  return Cache::instance().clear({std::move(scope), std::move(prefix)}, parse_tier(tier));
+  return Cache::instance().clear({scope, prefix}, parse_tier(tier));
 }
 
 }  // namespace modcache::ops

@@ -47,7 +47,7 @@ void SingleFlight::Lead::stored() {
 
 SingleFlight::Board& SingleFlight::board() {
   if (board_->fork_generation != fork_generation()) {
-    (void)board_.release();
+    [[maybe_unused]] const Board* const leaked = board_.release();
     board_ = std::make_unique<Board>();
   }
   return *board_;

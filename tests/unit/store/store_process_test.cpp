@@ -53,8 +53,10 @@ class StoreProcessTest : public testing::StoreTest {
   }
 };
 
-// ThreadSanitizer cannot follow a child with threads of a parent that has some at that moment.
-#if !defined(__SANITIZE_THREAD__)
+// ThreadSanitizer cannot follow a child with threads of a parent that has some at that moment, and
+// AddressSanitizer of GCC 12 forks with its allocator's locks as they are: another thread may hold
+// one, for which the child would wait for ever.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 
 TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   auto store = open_store(directory_.path());
@@ -120,7 +122,7 @@ TEST_F(StoreProcessTest, keeps_a_childs_store_whole_when_the_parents_closes) {
   EXPECT_EQ(get(*open_store(directory_.path()), context_, "after"), "value");
 }
 
-#endif  // !__SANITIZE_THREAD__
+#endif
 
 TEST_F(StoreProcessTest, clears_what_another_process_has_put_but_not_committed) {
   Pipe to_child;
