@@ -113,6 +113,7 @@ SYSTEM_PACKAGES=(
   libsodium-dev:file:sodium.h
   libxxhash-dev:file:xxhash.h
   libcereal-dev:file:cereal/cereal.hpp
+  libzstd-dev:file:zstd.h
   libgtest-dev:file:gtest/gtest.h
   libgmock-dev:file:gmock/gmock.h
 )

@@ -51,6 +51,8 @@ void define_public(torch::Library& m) {
 
 void define_for_the_shim(torch::Library& m) {
   m.class_<module::Run>("Run");
+  define(m, "_enter_mode(str mode) -> int", &enter_mode);
+  define(m, "_leave_mode(int previous) -> ()", &leave_mode);
   define(m, "_watch() -> int", &eager_watch);
   define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
   define(m, "_refresh(int watch) -> ()", &eager_refresh);

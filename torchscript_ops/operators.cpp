@@ -58,7 +58,8 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
   check_scope("cache::lookup", scope);
   check_key("cache::lookup", key);
   Cache& cache = Cache::instance();
-  if (!may_read(cache.mode())) return {false, at::empty({0})};
+  const cache::Mode mode = cache.mode();
+  if (!may_read(mode) || always_runs(mode)) return {false, at::empty({0})};
   const auto session = cache.session();
   const cache::Request request{whole_forward_context(*session, scope), key, {}};
   cache::SingleFlight::Lead nobody_waits;
@@ -90,8 +91,9 @@ at::Tensor store(const std::string& scope, const std::string& key, const at::Ten
   }
   const auto session = cache.session();
   session->store({whole_forward_context(*session, scope), key, {}},
-                 std::make_shared<const cache::Entry>(cache::Entry{
-                     tensor::TensorValue::copy_of(value, std::nullopt), /*signature=*/"", 0}));
+                 std::make_shared<const cache::Entry>(
+                     cache::Entry{tensor::TensorValue::copy_of(value, std::nullopt),
+                                  /*signature=*/"", /*run_us=*/std::nullopt}));
   return value;
 }
 
@@ -120,6 +122,19 @@ void set_mode(const std::string& mode) {
   auto parsed = cache::parse_mode(mode);
   check_ok("cache::set_mode", parsed.status());
   Cache::instance().set_mode(parsed.value());
+}
+
+std::int64_t enter_mode(const std::string& mode) {
+  auto parsed = cache::parse_mode(mode);
+  check_ok("modcache.mode", parsed.status());
+  return static_cast<std::int64_t>(cache::enter_mode(parsed.value()));
+}
+
+void leave_mode(std::int64_t previous) {
+  const auto mode = cache::mode_from_number(previous);
+  TORCH_CHECK_VALUE(mode.has_value(), "cache::_leave_mode: previous is ", previous,
+                    ", but must be what cache::_enter_mode returned");
+  cache::leave_mode(*mode);
 }
 
 std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }

@@ -22,6 +22,10 @@ void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void refresh_fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// What the mode allows, for entries that a caller reads and writes itself. There is nothing to run
+// here, and so nothing to compare with or to replace: under `refresh` and `verify` lookup finds
+// nothing and counts nothing, as under `off`; store stores where the mode may write, contains
+// answers where it may read.
 std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key);
 at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value);
 bool contains(const std::string& scope, const std::string& key);
@@ -29,13 +33,19 @@ bool contains(const std::string& scope, const std::string& key);
 void configure(const Options& options);
 Options settings();
 void set_mode(const std::string& mode);
-std::string mode();
+std::string mode();  // the effective one of the calling thread
 Counts stats();
 void reset_stats();
 void flush();
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier);
 
 // Between the Python shim and the library; names with a leading underscore are not public.
+
+// Combines `mode` into the calling thread's level; returns what leave_mode() takes to undo it, last
+// in, first out.
+std::int64_t enter_mode(const std::string& mode);
+void leave_mode(std::int64_t previous);
+
 std::int64_t eager_watch();
 void eager_unwatch(std::int64_t watch);
 std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);

@@ -80,7 +80,7 @@ Status Cache::configure(const Options& options) {
 
 Options Cache::settings() {
   Settings settings = session()->settings_;
-  settings.mode = mode();
+  settings.mode = process_mode();
   return to_options(settings);
 }
 
@@ -101,7 +101,7 @@ std::map<std::string, std::int64_t> Cache::stats() {
   all["entries_memory"] = session->memory_->entries();
   all["bytes_memory"] = session->memory_->size_bytes();
   // While the mode is off the directory is not even opened to be counted.
-  const store::Totals totals = session->disk_->totals(may_read(mode()));
+  const store::Totals totals = session->disk_->totals(mode() != Mode::kOff);
   all["entries_disk"] = totals.entries;
   all["bytes_disk"] = totals.size_bytes;
   return all;
@@ -118,7 +118,7 @@ std::int64_t Cache::clear(const store::ClearFilter& filter, Tier tier) {
     log(LogLevel::kWarning, "clear-not-allowed",
         "clear: the directory '" + session->settings_.dir +
             "' was left as it is, since the mode is '" + std::string(mode_name(mode())) +
-            "'; clearing it needs the mode 'on'");
+            "'; clearing it needs the mode 'on' or 'refresh'");
     return in_memory.entries;
   }
   return in_memory.only_here + session->disk_->clear(filter);

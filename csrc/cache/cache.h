@@ -52,8 +52,9 @@ class Session {
   // should wait. Waits while another thread runs this key.
   EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead);
 
-  // Keeps the entry, replacing what the key led to.
-  void store(const Request& request, EntryPtr entry);
+  // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
+  // shorter than `min_run_us` and it replaces nothing.
+  bool store(const Request& request, EntryPtr entry);
 
   // Neither counts nor waits, and reads no value.
   bool contains(const Request& request);
@@ -95,12 +96,13 @@ class Cache {
 
   // kInvalidArgument names what was given and what is valid; nothing has changed then.
   Status configure(const Options& options);
+  // All options in force; `mode` is the process's level.
   Options settings();
 
-  Mode mode() {
-    const int known = mode_.load(std::memory_order_relaxed);
-    return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
-  }
+  // The effective mode of the calling thread: what all levels leave. Costs an atomic load and a
+  // thread-local one. Opens no file.
+  Mode mode() { return combine(process_mode(), thread_mode()); }
+  // The process's level; the next call of every thread sees it.
   void set_mode(Mode mode);
 
   Stats& counters() { return stats_; }
@@ -120,6 +122,10 @@ class Cache {
   static constexpr int kModeUnknown = -1;
 
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
+  Mode process_mode() {
+    const int known = mode_.load(std::memory_order_relaxed);
+    return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
+  }
   Mode mode_from_settings();
 
   const ValueFormat& format_;

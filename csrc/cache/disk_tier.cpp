@@ -176,7 +176,7 @@ store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
   if (store == nullptr) return 0;
   const auto started = Clock::now();
   auto sequence = store->put(store::Put{id, pack_header(entry.signature, entry.value->header()),
-                                        entry.value->payload(), entry.run_us});
+                                        entry.value->payload(), entry.run_us.value_or(0)});
   if (sequence.is_ok()) return sequence.value();
   report(sequence.status(), "storing");
   if (Clock::now() - started > kStall) leave_alone();

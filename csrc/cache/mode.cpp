@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/mode.h"
 
+#include <array>
+#include <string>
+
 namespace modcache::cache {
+namespace {
+
+constexpr std::array<Mode, 5> kModes{Mode::kOff, Mode::kRead, Mode::kOn, Mode::kRefresh,
+                                     Mode::kVerify};
+
+thread_local Mode mode_of_thread = Mode::kOn;
+
+}  // namespace
 
 Result<Mode> parse_mode(std::string_view text) {
-  if (text == "off") return Mode::kOff;
-  if (text == "read") return Mode::kRead;
-  if (text == "on") return Mode::kOn;
+  std::string valid;
+  for (const Mode mode : kModes) {
+    if (mode_name(mode) == text) return mode;
+    if (!valid.empty()) valid += ", ";
+    valid += mode_name(mode);
+  }
   return Status::invalid_argument("mode is '" + std::string(text) +
-                                  "', but must be one of: off, read, on");
+                                  "', but must be one of: " + valid);
 }
 
 std::string_view mode_name(Mode mode) {
@@ -16,8 +30,27 @@ std::string_view mode_name(Mode mode) {
     case Mode::kOff: return "off";
     case Mode::kRead: return "read";
     case Mode::kOn: return "on";
+    case Mode::kRefresh: return "refresh";
+    case Mode::kVerify: return "verify";
   }
   return "off";
 }
+
+std::optional<Mode> mode_from_number(std::int64_t number) {
+  for (const Mode mode : kModes) {
+    if (static_cast<std::int64_t>(mode) == number) return mode;
+  }
+  return std::nullopt;
+}
+
+Mode thread_mode() { return mode_of_thread; }
+
+Mode enter_mode(Mode mode) {
+  const Mode previous = mode_of_thread;
+  mode_of_thread = combine(previous, mode);
+  return previous;
+}
+
+void leave_mode(Mode previous) { mode_of_thread = previous; }
 
 }  // namespace modcache::cache

@@ -81,7 +81,7 @@ EntryPtr Session::find_and_count(const Digest128& address, const Request& reques
   Found found = find(address, request, may_write);
   if (found.entry == nullptr || !accepts(request, *found.entry)) return nullptr;
   stats_.add(found.counter);
-  stats_.add(Counter::kSavedUs, found.entry->run_us);
+  stats_.add(Counter::kSavedUs, found.entry->run_us.value_or(0));
   return std::move(found.entry);
 }
 
@@ -105,7 +105,10 @@ EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::L
   }
 }
 
-void Session::store(const Request& request, EntryPtr entry) {
+bool Session::store(const Request& request, EntryPtr entry) {
+  // What is there must not outlive a newer result, however quickly that was computed.
+  const bool is_quick = entry->run_us.has_value() && *entry->run_us < settings_.min_run_us;
+  if (is_quick && !contains(request)) return false;
   const Digest128 address = address_of(request.id());
   const std::uint64_t removals = disk_->removals();
   const store::Sequence sequence = disk_->put(request.id(), *entry);
@@ -114,6 +117,7 @@ void Session::store(const Request& request, EntryPtr entry) {
   memory_->put(address, request.context, request.key,
                MemoryTier::Held{std::move(entry), sequence, removals});
   stats_.add(Counter::kStored);
+  return true;
 }
 
 bool Session::contains(const Request& request) {

@@ -22,6 +22,11 @@ constexpr std::array<Choice<store::Durability>, 2> kDurabilities{
     {{"relaxed", store::Durability::kRelaxed}, {"strict", store::Durability::kStrict}}};
 constexpr std::array<Choice<Match>, 3> kMatches{
     {{"shape", Match::kShape}, {"dtype", Match::kDtype}, {"none", Match::kNone}}};
+constexpr std::array<Choice<StoredDtype>, 3> kStoredDtypes{{{"keep", StoredDtype::kKeep},
+                                                            {"float16", StoredDtype::kFloat16},
+                                                            {"bfloat16", StoredDtype::kBfloat16}}};
+constexpr std::array<Choice<codec::Codec>, 2> kCodecs{
+    {{"none", codec::Codec::kNone}, {"zstd", codec::Codec::kZstd}}};
 constexpr std::array<Choice<store::ReadVia>, 2> kReadVias{
     {{"mmap", store::ReadVia::kMmap}, {"pread", store::ReadVia::kPread}}};
 constexpr std::array<Choice<LogLevel>, 4> kLogLevels{{{"off", LogLevel::kOff},
@@ -72,6 +77,38 @@ Status set_size(std::string_view option, std::string_view given, std::uint64_t& 
   return Status::ok();
 }
 
+Status set_count(std::string_view option, std::string_view given, std::int64_t& target) {
+  std::int64_t count = 0;
+  const char* const end = given.data() + given.size();
+  const auto [rest, error] = std::from_chars(given.data(), end, count);
+  if (error != std::errc() || rest != end || given.front() == '-') {
+    return Status::invalid_argument(
+        bad_value(option, given, "an integer that is not negative, such as 0 or 5000"));
+  }
+  target = count;
+  return Status::ok();
+}
+
+Status set_tolerance(std::string_view option, std::string_view given, double& target) {
+  double number = 0;
+  const char* const end = given.data() + given.size();
+  const auto [rest, error] = std::from_chars(given.data(), end, number);
+  if (error != std::errc() || rest != end || !std::isfinite(number) || std::signbit(number)) {
+    return Status::invalid_argument(
+        bad_value(option, given, "a finite number that is not negative, such as 0.0001 or 1e-3"));
+  }
+  target = number;
+  return Status::ok();
+}
+
+// The shortest text that reads back as the same number.
+std::string text_of(double number) {
+  std::array<char, 32> text{};
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::general);
+  return error == std::errc() ? std::string(text.data(), end) : std::string();
+}
+
 Status set_dir(std::string_view given, std::string& target) {
   if (given.empty() || given.find('\0') != std::string_view::npos) {
     return Status::invalid_argument(bad_value("dir", given, "the path of a directory"));
@@ -90,7 +127,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 10> kOptions{{
+constexpr std::array<Option, 15> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return s.dir; }},
     {"mode",
@@ -105,6 +142,11 @@ constexpr std::array<Option, 10> kOptions{{
      [](const Settings& s) { return std::to_string(s.memory_bytes); }},
     {"disk", [](std::string_view v, Settings& s) { return set_size("disk", v, s.disk_bytes); },
      [](const Settings& s) { return std::to_string(s.disk_bytes); }},
+    {"dtype",
+     [](std::string_view v, Settings& s) { return choose("dtype", v, kStoredDtypes, s.dtype); },
+     [](const Settings& s) { return name_of(kStoredDtypes, s.dtype); }},
+    {"codec", [](std::string_view v, Settings& s) { return choose("codec", v, kCodecs, s.codec); },
+     [](const Settings& s) { return std::string(codec::codec_name(s.codec)); }},
     {"durability",
      [](std::string_view v, Settings& s) {
        return choose("durability", v, kDurabilities, s.durability);
@@ -125,6 +167,15 @@ constexpr std::array<Option, 10> kOptions{{
      [](const Settings& s) { return name_of(kReadVias, s.io); }},
     {"log", [](std::string_view v, Settings& s) { return choose("log", v, kLogLevels, s.log); },
      [](const Settings& s) { return name_of(kLogLevels, s.log); }},
+    {"verify_rtol",
+     [](std::string_view v, Settings& s) { return set_tolerance("verify_rtol", v, s.verify_rtol); },
+     [](const Settings& s) { return text_of(s.verify_rtol); }},
+    {"min_run_us",
+     [](std::string_view v, Settings& s) { return set_count("min_run_us", v, s.min_run_us); },
+     [](const Settings& s) { return std::to_string(s.min_run_us); }},
+    {"max_rows",
+     [](std::string_view v, Settings& s) { return set_count("max_rows", v, s.max_rows); },
+     [](const Settings& s) { return std::to_string(s.max_rows); }},
 }};
 
 const Option* find_option(std::string_view name) {

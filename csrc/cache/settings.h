@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "cache/mode.h"
+#include "codec/codec.h"
 #include "store/store.h"
 
 namespace modcache::cache {
@@ -20,17 +21,25 @@ namespace modcache::cache {
 // How much of the input's signature a hit must match.
 enum class Match { kShape, kDtype, kNone };  // kShape: dtype and shape
 
+// What floating-point values are stored as. Hits come back in the module's own dtype.
+enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
+
 struct Settings {
   std::string dir;  // absolute
   Mode mode = Mode::kOn;
   std::uint64_t memory_bytes = 1'000'000'000;
   std::uint64_t disk_bytes = 100'000'000'000;
+  StoredDtype dtype = StoredDtype::kKeep;
+  codec::Codec codec = codec::Codec::kNone;
   store::Durability durability = store::Durability::kRelaxed;
   Match match = Match::kShape;
   bool strict = false;
   std::string name_space;  // option `namespace`
   store::ReadVia io = store::ReadVia::kMmap;
   LogLevel log = LogLevel::kWarning;
+  double verify_rtol = 1e-4;    // finite, not negative
+  std::int64_t min_run_us = 0;  // results of shorter runs are not kept
+  std::int64_t max_rows = 0;    // of one run on a partly missing batch; 0: no bound
 };
 
 using Options = std::map<std::string, std::string>;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,7 +46,9 @@ class ValueFormat {
 struct Entry {
   std::shared_ptr<const Value> value;
   std::string signature;  // of the input that it was computed from; empty: matches any input
-  std::int64_t run_us = 0;
+  // How long the run that computed it took. None: no run of ours did, as with cache::store; on disk
+  // that reads as 0.
+  std::optional<std::int64_t> run_us;
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 

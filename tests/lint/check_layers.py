@@ -42,6 +42,7 @@ LIBRARIES = [
     Library("SQLite", re.compile(r"sqlite3\w*\.h$"), re.compile(r"csrc/store/database\.(h|cpp)$")),
     Library("cereal", re.compile(r"cereal/"), re.compile(r"csrc/store/\w+\.cpp$"), 1),
     Library("libsodium", re.compile(r"sodium(\.h$|/)"), re.compile(r"csrc/base/hash\.cpp$")),
+    Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),
     Library("Python", re.compile(r"(Python\.h$|pybind11/|torch/csrc/utils/py)"), re.compile(r"$^")),
 ]

@@ -39,6 +39,10 @@ def test_an_empty_tree_has_no_fault(tree: Path) -> None:
         ("csrc/store/index.cpp", "#include <sqlite3.h>"),
         ("csrc/cache/a.cpp", "#include <sodium.h>"),
         ("csrc/tensor/a.cpp", "#include <xxhash.h>"),
+        ("csrc/tensor/a.cpp", "#include <zstd.h>"),
+        ("csrc/codec/codec.cpp", "#include <zstd_errors.h>"),
+        ("csrc/codec/a.cpp", '#include "cache/settings.h"'),
+        ("csrc/store/a.cpp", '#include "codec/codec.h"'),
         ("csrc/cache/a.cpp", "#include <cereal/cereal.hpp>"),
         ("torchscript_ops/a.cpp", "#include <Python.h>"),
         ("torchscript_ops/a.cpp", "#include <torch/csrc/utils/pybind.h>"),
@@ -62,6 +66,9 @@ def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str
         ("torchscript_ops/a.cpp", '#include "module/source.h"'),
         ("torchscript_ops/a.cpp", '#include "version.h"'),
         ("csrc/base/hash.cpp", "#include <xxhash.h>"),
+        ("csrc/codec/zstd_codec.cpp", "#include <zstd.h>"),
+        ("csrc/tensor/a.cpp", '#include "codec/codec.h"'),
+        ("csrc/cache/a.cpp", '#include "codec/codec.h"'),
     ],
 )
 def test_a_right_include_is_none(tree: Path, write: Write, name: str, line: str) -> None:

@@ -3,7 +3,9 @@
 // Values for tests of the tiers: a text, written down as it is.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,7 +40,7 @@ class TextFormat final : public cache::ValueFormat {
 };
 
 inline cache::EntryPtr text_entry(std::string text, std::string signature = "",
-                                  std::int64_t run_us = 0) {
+                                  std::optional<std::int64_t> run_us = std::nullopt) {
   return std::make_shared<const cache::Entry>(cache::Entry{
       std::make_shared<const TextValue>(std::move(text)), std::move(signature), run_us});
 }

@@ -5,74 +5,23 @@
 
 #include <atomic>
 #include <filesystem>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/directory_bytes.h"
-#include "support/temporary_directory.h"
-#include "support/text_value.h"
 
 namespace modcache::cache {
 namespace {
 
 using ::testing::AllOf;
+using testing::CacheTest;
 using ::testing::HasSubstr;
+using testing::Process;
 using testing::text_entry;
 using testing::text_of;
-
-const testing::TextFormat& text_format() {
-  static const testing::TextFormat format;
-  return format;
-}
-
-// A Cache as one process has it; two of them on a directory are as two processes.
-class Process {
- public:
-  explicit Process(const std::string& directory) : cache_(text_format()) {
-    EXPECT_TRUE(cache_.configure({{"dir", directory}}).is_ok());
-  }
-  Cache& cache() { return cache_; }
-
-  std::string lookup(const std::string& key, const std::string& signature = "",
-                     bool may_write = true) {
-    SingleFlight::Lead lead;
-    return text_of(cache_.session()->lookup(request(key, signature), may_write, lead));
-  }
-  void store(const std::string& key, const std::string& text, const std::string& signature = "",
-             std::int64_t run_us = 0) {
-    cache_.session()->store(request(key, signature), text_entry(text, signature, run_us));
-  }
-  bool contains(const std::string& key) { return cache_.session()->contains(request(key)); }
-  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
-  Status configure(const Options& options) { return cache_.configure(options); }
-
-  static Request request(std::string_view key, std::string_view signature = "") {
-    static const ContextPtr context = [] {
-      ContextParts parts;
-      parts.scope = "scope";
-      parts.method = "forward";
-      return make_context(parts);
-    }();
-    return {context, key, signature};
-  }
-
- private:
-  Cache cache_;
-};
-
-class CacheTest : public ::testing::Test {
- protected:
-  // Log settings are the process's own.
-  ~CacheTest() override { set_log_level(LogLevel::kWarning); }
-
-  testing::TemporaryDirectory directory_;
-  const std::string dir_ = directory_ / "cache";
-  Process here_{dir_};
-};
 
 TEST_F(CacheTest, finds_what_was_stored_in_memory_and_counts_the_time_saved) {
   EXPECT_EQ(here_.lookup("key"), "<missing>");
@@ -290,93 +239,6 @@ TEST_F(CacheTest, a_lookup_that_may_not_write_leads_nothing_and_makes_no_directo
   EXPECT_FALSE(lead.is_held());
   EXPECT_FALSE(std::filesystem::exists(dir_));
   EXPECT_EQ(here_.stat("errors"), 0);
-}
-
-// ----- settings
-
-TEST_F(CacheTest, a_bad_option_changes_nothing) {
-  here_.store("key", "text");
-  const Options before = here_.cache().settings();
-  const Status status = here_.configure({{"dir", directory_ / "other"}, {"match", "wrong"}});
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(here_.cache().settings(), before);
-  EXPECT_EQ(here_.lookup("key"), "text");
-}
-
-TEST_F(CacheTest, the_mode_that_was_set_stands_until_a_mode_is_configured) {
-  EXPECT_EQ(here_.cache().mode(), Mode::kOn);
-  here_.cache().set_mode(Mode::kOff);
-  ASSERT_TRUE(here_.configure({{"match", "none"}}).is_ok());
-  EXPECT_EQ(here_.cache().mode(), Mode::kOff);
-  EXPECT_EQ(here_.cache().settings().at("mode"), "off");
-  ASSERT_TRUE(here_.configure({{"mode", "read"}}).is_ok());
-  EXPECT_EQ(here_.cache().mode(), Mode::kRead);
-}
-
-TEST_F(CacheTest, with_the_mode_off_even_counting_opens_nothing) {
-  here_.cache().set_mode(Mode::kOff);
-  EXPECT_EQ(here_.stat("entries_disk"), 0);
-  here_.cache().flush();
-  here_.cache().close();
-  EXPECT_FALSE(std::filesystem::exists(dir_));
-}
-
-TEST_F(CacheTest, another_directory_has_other_entries_and_the_first_keeps_its_own) {
-  here_.store("key", "here");
-  ASSERT_TRUE(here_.configure({{"dir", directory_ / "other"}}).is_ok());
-  EXPECT_EQ(here_.lookup("key"), "<missing>");
-  here_.store("key", "there");
-  ASSERT_TRUE(here_.configure({{"dir", dir_}}).is_ok());
-  EXPECT_EQ(here_.lookup("key"), "here");
-}
-
-TEST_F(CacheTest, an_option_that_does_not_touch_the_tiers_keeps_them) {
-  here_.store("key", "text");
-  ASSERT_TRUE(here_.configure({{"strict", "true"}, {"match", "none"}}).is_ok());
-  EXPECT_EQ(here_.lookup("key"), "text");
-  EXPECT_EQ(here_.stat("hits_memory"), 1);
-}
-
-TEST_F(CacheTest, a_call_uses_one_directory_from_start_to_end) {
-  SessionPtr begun = here_.cache().session();
-  ASSERT_TRUE(here_.configure({{"dir", directory_ / "other"}}).is_ok());
-  begun->store(Process::request("key"), text_entry("text"));
-  EXPECT_EQ(here_.lookup("key"), "<missing>");
-  begun.reset();  // the last that used its directory: what is queued is committed
-  ASSERT_TRUE(here_.configure({{"dir", dir_}}).is_ok());
-  EXPECT_EQ(here_.lookup("key"), "text");
-}
-
-TEST_F(CacheTest, the_directory_may_change_while_threads_call) {
-  std::atomic<bool> is_over{false};
-  std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; !is_over || i < 50; ++i) {
-        const std::string key = std::to_string(t) + ":" + std::to_string(i % 20);
-        const SessionPtr session = here_.cache().session();
-        const Request request = Process::request(key);
-        const std::string expected = session->settings().dir + key;
-        SingleFlight::Lead lead;
-        const EntryPtr entry = session->lookup(request, true, lead);
-        if (entry == nullptr) {
-          session->store(request, text_entry(expected));
-          lead.stored();
-        } else if (text_of(entry) != expected) {
-          ++wrong;
-        }
-      }
-    });
-  }
-  for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(here_.configure({{"dir", i % 2 == 0 ? directory_ / "other" : dir_}}).is_ok());
-  }
-  is_over = true;
-  for (auto& thread : threads) thread.join();
-  EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(here_.stat("errors"), 0);
-  EXPECT_EQ(here_.stat("corrupt"), 0);
 }
 
 }  // namespace

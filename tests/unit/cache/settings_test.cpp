@@ -79,6 +79,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"dir", "/elsewhere/a/../b/", "/elsewhere/b"}, Case{"dir", "/", "/"},
         Case{"mode", "off", "off"}, Case{"mode", "read", "read"}, Case{"mode", "on", "on"},
+        Case{"mode", "refresh", "refresh"}, Case{"mode", "verify", "verify"},
+        Case{"dtype", "keep", "keep"}, Case{"dtype", "float16", "float16"},
+        Case{"dtype", "bfloat16", "bfloat16"}, Case{"codec", "none", "none"},
+        Case{"codec", "zstd", "zstd"}, Case{"min_run_us", "0", "0"},
+        Case{"min_run_us", "5000", "5000"},
+        Case{"min_run_us", "9223372036854775807", "9223372036854775807"},
+        Case{"max_rows", "0", "0"}, Case{"max_rows", "64", "64"}, Case{"verify_rtol", "0", "0"},
+        Case{"verify_rtol", "0.0001", "0.0001"}, Case{"verify_rtol", "1e-05", "1e-05"},
+        Case{"verify_rtol", "2.5E-3", "0.0025"}, Case{"verify_rtol", "12345.678", "12345.678"},
         Case{"memory", "0", "0"}, Case{"memory", "512MiB", "536870912"},
         Case{"disk", "2GB", "2000000000"}, Case{"durability", "relaxed", "relaxed"},
         Case{"durability", "strict", "strict"}, Case{"match", "shape", "shape"},
@@ -115,9 +124,20 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"dir", "", "path of a directory"},
         Case{"dir", std::string("/a\0b", 4), "path of a directory"},
-        Case{"mode", "ON", "one of: off, read, on"}, Case{"mode", "", "one of: off, read, on"},
-        Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
-        Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
+        Case{"mode", "ON", "one of: off, read, on, refresh, verify"},
+        Case{"mode", "", "one of: off, read, on, refresh, verify"},
+        Case{"dtype", "half", "one of: keep, float16, bfloat16"},
+        Case{"codec", "gzip", "one of: none, zstd"}, Case{"min_run_us", "-1", "not negative"},
+        Case{"min_run_us", "-0", "not negative"}, Case{"min_run_us", "", "integer"},
+        Case{"min_run_us", "1.5", "integer"}, Case{"min_run_us", "5ms", "integer"},
+        Case{"min_run_us", "9223372036854775808", "integer"},
+        Case{"max_rows", "-8", "not negative"}, Case{"max_rows", "all", "integer"},
+        Case{"verify_rtol", "-1e-4", "not negative"}, Case{"verify_rtol", "-0", "not negative"},
+        Case{"verify_rtol", "inf", "finite"}, Case{"verify_rtol", "nan", "finite"},
+        Case{"verify_rtol", "", "number"}, Case{"verify_rtol", "1e999", "finite"},
+        Case{"verify_rtol", "0.1%", "number"}, Case{"memory", "-1", "not negative"},
+        Case{"memory", "", "512MiB"}, Case{"disk", "plenty", "512MiB"},
+        Case{"durability", "safe", "one of: relaxed, strict"},
         Case{"match", "value", "one of: shape, dtype, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
@@ -150,7 +170,12 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"strict", "false"},
                          {"namespace", ""},
                          {"io", "mmap"},
-                         {"log", "warning"}};
+                         {"log", "warning"},
+                         {"dtype", "keep"},
+                         {"codec", "none"},
+                         {"verify_rtol", "0.0001"},
+                         {"min_run_us", "0"},
+                         {"max_rows", "0"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }
@@ -175,11 +200,17 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable name_space("MODCACHE_NAMESPACE", "team");
   const EnvironmentVariable io("MODCACHE_IO", "pread");
   const EnvironmentVariable log("MODCACHE_LOG", "error");
+  const EnvironmentVariable dtype("MODCACHE_DTYPE", "float16");
+  const EnvironmentVariable codec("MODCACHE_CODEC", "zstd");
+  const EnvironmentVariable verify_rtol("MODCACHE_VERIFY_RTOL", "1e-3");
+  const EnvironmentVariable min_run_us("MODCACHE_MIN_RUN_US", "200");
+  const EnvironmentVariable max_rows("MODCACHE_MAX_ROWS", "32");
   std::vector<std::string> warnings;
-  const Options expected{{"dir", "/elsewhere"}, {"mode", "read"},  {"memory", "1024"},
-                         {"disk", "1000000"},   {"match", "none"}, {"durability", "strict"},
-                         {"strict", "true"},    {"io", "pread"},   {"log", "error"},
-                         {"namespace", "team"}};
+  const Options expected{{"dir", "/elsewhere"},    {"mode", "read"},      {"memory", "1024"},
+                         {"disk", "1000000"},      {"match", "none"},     {"durability", "strict"},
+                         {"strict", "true"},       {"io", "pread"},       {"log", "error"},
+                         {"namespace", "team"},    {"dtype", "float16"},  {"codec", "zstd"},
+                         {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }

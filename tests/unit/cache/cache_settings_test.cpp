@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/cache.h"
+#include "support/cache_fixture.h"
+
+namespace modcache::cache {
+namespace {
+
+using testing::CacheTest;
+using testing::Process;
+using testing::text_entry;
+using testing::text_of;
+
+TEST_F(CacheTest, a_bad_option_changes_nothing) {
+  here_.store("key", "text");
+  const Options before = here_.cache().settings();
+  const Status status = here_.configure({{"dir", directory_ / "other"}, {"match", "wrong"}});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(here_.cache().settings(), before);
+  EXPECT_EQ(here_.lookup("key"), "text");
+}
+
+TEST_F(CacheTest, the_mode_that_was_set_stands_until_a_mode_is_configured) {
+  EXPECT_EQ(here_.cache().mode(), Mode::kOn);
+  here_.cache().set_mode(Mode::kOff);
+  ASSERT_TRUE(here_.configure({{"match", "none"}}).is_ok());
+  EXPECT_EQ(here_.cache().mode(), Mode::kOff);
+  EXPECT_EQ(here_.cache().settings().at("mode"), "off");
+  ASSERT_TRUE(here_.configure({{"mode", "read"}}).is_ok());
+  EXPECT_EQ(here_.cache().mode(), Mode::kRead);
+}
+
+TEST_F(CacheTest, the_mode_is_what_process_and_thread_leave) {
+  here_.cache().set_mode(Mode::kRead);
+  const ModeGuard guard(Mode::kVerify);
+  EXPECT_EQ(here_.cache().mode(), Mode::kVerify);
+  here_.cache().set_mode(Mode::kRefresh);
+  EXPECT_EQ(here_.cache().mode(), Mode::kOff);
+  EXPECT_EQ(here_.cache().settings().at("mode"), "refresh");  // the process's own
+}
+
+TEST_F(CacheTest, a_guard_keeps_threads_from_clearing_what_they_may_not_write) {
+  here_.store("key", "text");
+  here_.cache().flush();
+  {
+    const ModeGuard guard(Mode::kVerify);
+    EXPECT_EQ(here_.cache().clear({}, Cache::Tier::kDisk), 0);
+  }
+  here_.cache().set_mode(Mode::kRefresh);
+  EXPECT_EQ(here_.cache().clear({}, Cache::Tier::kDisk), 1);
+}
+
+TEST_F(CacheTest, while_refreshing_the_directory_is_counted) {
+  here_.store("key", "text");
+  here_.cache().flush();
+  Process there(dir_);
+  there.cache().set_mode(Mode::kRefresh);
+  EXPECT_EQ(there.stat("entries_disk"), 1);
+}
+
+TEST_F(CacheTest, results_of_short_runs_are_not_kept) {
+  ASSERT_TRUE(here_.configure({{"min_run_us", "1000"}}).is_ok());
+  EXPECT_FALSE(here_.store("short", "text", "", 999));
+  EXPECT_FALSE(here_.contains("short"));
+  EXPECT_EQ(here_.stat("stored"), 0);
+  EXPECT_TRUE(here_.store("long", "text", "", 1000));
+  EXPECT_EQ(here_.lookup("long"), "text");
+}
+
+TEST_F(CacheTest, what_no_run_computed_is_always_kept) {
+  ASSERT_TRUE(here_.configure({{"min_run_us", "1000"}}).is_ok());
+  EXPECT_TRUE(here_.store("key", "text"));
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.stat("saved_us"), 0);
+}
+
+TEST_F(CacheTest, a_short_run_replaces_an_older_result) {
+  here_.store("key", "old", "", 5000);
+  here_.cache().flush();
+  ASSERT_TRUE(here_.configure({{"min_run_us", "1000"}}).is_ok());
+  EXPECT_TRUE(here_.store("key", "new", "", 1));
+  EXPECT_EQ(here_.lookup("key"), "new");
+  Process there(dir_);
+  here_.cache().flush();
+  EXPECT_EQ(there.lookup("key"), "new");
+}
+
+TEST_F(CacheTest, with_the_mode_off_even_counting_opens_nothing) {
+  here_.cache().set_mode(Mode::kOff);
+  EXPECT_EQ(here_.stat("entries_disk"), 0);
+  here_.cache().flush();
+  here_.cache().close();
+  EXPECT_FALSE(std::filesystem::exists(dir_));
+}
+
+TEST_F(CacheTest, another_directory_has_other_entries_and_the_first_keeps_its_own) {
+  here_.store("key", "here");
+  ASSERT_TRUE(here_.configure({{"dir", directory_ / "other"}}).is_ok());
+  EXPECT_EQ(here_.lookup("key"), "<missing>");
+  here_.store("key", "there");
+  ASSERT_TRUE(here_.configure({{"dir", dir_}}).is_ok());
+  EXPECT_EQ(here_.lookup("key"), "here");
+}
+
+TEST_F(CacheTest, an_option_that_does_not_touch_the_tiers_keeps_them) {
+  here_.store("key", "text");
+  ASSERT_TRUE(here_.configure({{"strict", "true"}, {"match", "none"}}).is_ok());
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.stat("hits_memory"), 1);
+}
+
+TEST_F(CacheTest, a_call_uses_one_directory_from_start_to_end) {
+  SessionPtr begun = here_.cache().session();
+  ASSERT_TRUE(here_.configure({{"dir", directory_ / "other"}}).is_ok());
+  begun->store(Process::request("key"), text_entry("text"));
+  EXPECT_EQ(here_.lookup("key"), "<missing>");
+  begun.reset();  // the last that used its directory: what is queued is committed
+  ASSERT_TRUE(here_.configure({{"dir", dir_}}).is_ok());
+  EXPECT_EQ(here_.lookup("key"), "text");
+}
+
+TEST_F(CacheTest, the_directory_may_change_while_threads_call) {
+  std::atomic<bool> is_over{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; !is_over || i < 50; ++i) {
+        const std::string key = std::to_string(t) + ":" + std::to_string(i % 20);
+        const SessionPtr session = here_.cache().session();
+        const Request request = Process::request(key);
+        const std::string expected = session->settings().dir + key;
+        SingleFlight::Lead lead;
+        const EntryPtr entry = session->lookup(request, true, lead);
+        if (entry == nullptr) {
+          session->store(request, text_entry(expected));
+          lead.stored();
+        } else if (text_of(entry) != expected) {
+          ++wrong;
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(here_.configure({{"dir", i % 2 == 0 ? directory_ / "other" : dir_}}).is_ok());
+  }
+  is_over = true;
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(here_.stat("errors"), 0);
+  EXPECT_EQ(here_.stat("corrupt"), 0);
+}
+
+}  // namespace
+}  // namespace modcache::cache
