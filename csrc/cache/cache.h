@@ -16,8 +16,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/mutex.h"
+#include "cache/batch.h"
 #include "cache/context.h"
 #include "cache/disk_tier.h"
 #include "cache/memory_tier.h"
@@ -56,6 +58,26 @@ class Session {
   // shorter than `min_run_us` and it replaces nothing.
   bool store(const Request& request, EntryPtr entry);
 
+  // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
+  // the misses. Nothing waits here. Rows found on disk are not copied into the memory tier: the
+  // page cache holds them once for all workers of a machine.
+  BatchFound lookup_all(const BatchRequest& request, bool may_write);
+
+  // Row i of `found`, which was on disk, proved broken when it was read: it is missing after all,
+  // and counted so.
+  void refuse(const BatchRequest& request, BatchFound& found, std::size_t i, const Status& broken,
+              bool may_write);
+
+  // The right to run the missing rows that nobody else runs. Does not wait.
+  BatchLead lead_rows(const BatchRequest& request, const BatchFound& found);
+  // Waits until nobody runs these rows any more, for a bounded time, and not in a thread that leads
+  // any itself: give up first what lead_rows() gave. True: look them up again.
+  bool wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
+
+  // Keeps entries[i] for keys[i], as store() does.
+  void store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                 const std::vector<EntryPtr>& entries);
+
   // Neither counts nor waits, and reads no value.
   bool contains(const Request& request);
 
@@ -70,6 +92,25 @@ class Session {
   EntryPtr find_and_count(const Digest128& address, const Request& request, bool may_write);
   EntryPtr find_in_memory(const Digest128& address, const Request& request);
   bool accepts(const Request& request, const Entry& entry);
+  bool matches(std::string_view given, std::string_view stored) const;
+  static void warn_of_conflict(const Request& request, std::string_view stored);
+  static DiskTier::Access access(bool may_write) {
+    return may_write ? DiskTier::Access::kWrite : DiskTier::Access::kRead;
+  }
+
+  // session_batch.cpp
+  void find_all_in_memory(const BatchRequest& request, BatchFound& found,
+                          std::vector<bool>& is_settled);
+  void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,
+                       std::vector<MemoryTier::Held>& held);
+  void take_from_disk(const BatchRequest& request, const std::vector<std::size_t>& rows,
+                      BatchFound& found);
+  void count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
+                  std::int64_t conflicts);
+  static void warn_of_conflict(const BatchRequest& request, std::string_view key,
+                               std::string_view stored);
+  static std::vector<Digest128> addresses_of_rows(const BatchRequest& request,
+                                                  const std::vector<std::size_t>& rows);
 
   Settings settings_;
   std::shared_ptr<MemoryTier> memory_;

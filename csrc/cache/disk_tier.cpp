@@ -6,6 +6,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
 
 namespace modcache::cache {
@@ -13,31 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A failure that took this long is a directory that stalls; two of them make the second that a
-// process may lose to it.
-constexpr auto kStall = std::chrono::milliseconds(200);
 constexpr std::int64_t kPatienceMs = 400;
 // Another process may make the directory that a reader found missing.
 constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
-
-// An entry's header in the store: the signature's length (4 bytes, little-endian), the
-// signature, the value's header.
-std::string pack_header(const std::string& signature, const std::string& value_header) {
-  std::string out(4, '\0');
-  for (int i = 0; i < 4; ++i) out[i] = static_cast<char>((signature.size() >> (8 * i)) & 0xff);
-  return out + signature + value_header;
-}
-
-bool unpack_header(std::string_view header, std::string_view& signature,
-                   std::string_view& value_header) {
-  if (header.size() < 4) return false;
-  std::size_t size = 0;
-  for (int i = 3; i >= 0; --i) size = (size << 8) | static_cast<unsigned char>(header[i]);
-  if (size > header.size() - 4) return false;
-  signature = header.substr(4, size);
-  value_header = header.substr(4 + size);
-  return true;
-}
 
 }  // namespace
 
@@ -151,18 +130,9 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
       broken = Status::corruption("an entry's header is too short");
     }
   }
-  if (broken.code() == StatusCode::kCorruption) {
-    stats_.add(Counter::kCorrupt);
-    log(LogLevel::kWarning, "corrupt:" + settings_.dir,
-        "a damaged entry in '" + settings_.dir +
-            "' was dropped and is computed anew: " + broken.message());
-    if (access == Access::kWrite) {
-      report(store->drop(id, result.sequence), "dropping a damaged entry");
-    }
-  } else {
-    report(broken, "reading");
-    if (Clock::now() - started > kStall) leave_alone();
-  }
+  refuse(id, result.sequence, broken, access);
+  const bool is_entrys_fault = broken.code() == StatusCode::kCorruption;
+  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone();
   return {};
 }
 

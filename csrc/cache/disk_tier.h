@@ -12,9 +12,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/mutex.h"
 #include "cache/context.h"
+#include "cache/found_rows.h"
 #include "cache/settings.h"
 #include "cache/stats.h"
 #include "cache/value.h"
@@ -43,15 +46,30 @@ class DiskTier {
   DiskTier& operator=(const DiskTier&) = delete;
 
   Found get(const store::EntryId& id, Access access);
+  // Many keys of one context. A row that is damaged is one miss, counted and dropped like an
+  // entry; what goes wrong with the directory counts once.
+  FoundRows get_all(const store::Context& context, const std::vector<std::string_view>& keys,
+                    Access access);
+  // An entry of which something proved broken after it was found: counts it and drops it, as get()
+  // does.
+  void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
+              Access access);
   bool contains(const store::EntryId& id);
 
   // The new entry's sequence, or 0 when the directory did not take it.
   store::Sequence put(const store::EntryId& id, const Entry& entry);
+  // The same for many.
+  std::vector<store::Sequence> put_all(const store::Context& context,
+                                       const std::vector<std::string_view>& keys,
+                                       const std::vector<EntryPtr>& entries);
 
   // How many removals the directory has seen; while it cannot be asked, what it said last. Opens
   // a directory that is not open: in a forked child, say. Otherwise one atomic load.
   std::uint64_t removals();
   bool is_current(const store::EntryId& id, store::Sequence sequence);
+  std::vector<bool> are_current(const store::Context& context,
+                                const std::vector<std::string_view>& keys,
+                                const std::vector<store::Sequence>& sequences);
 
   std::int64_t clear(const store::ClearFilter& filter);
   // True when all that was put before is safe.
@@ -65,6 +83,10 @@ class DiskTier {
  private:
   using StorePtr = std::shared_ptr<store::Store>;
 
+  // A failure that took this long is a directory that stalls; two of them make the second that a
+  // process may lose to it.
+  static constexpr std::chrono::milliseconds kStall{200};
+
   // Null while the directory is left alone. Opens it at need.
   StorePtr store(Access access);
   // Null also while the directory is left alone.
@@ -73,6 +95,9 @@ class DiskTier {
   StorePtr open_or_null();
   void abandon_after_fork() MODCACHE_REQUIRES(mutex_);
   void report(const Status& status, const char* during);
+  void refuse_broken(const store::Context& context, const std::vector<std::string_view>& keys,
+                     const FoundRows& rows, Access access);
+  static Status first_failure(const store::FoundEntries& entries);
   void leave_alone();
 
   const Settings settings_;

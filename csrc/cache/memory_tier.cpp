@@ -39,26 +39,55 @@ MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId&
   return slot->held;
 }
 
+void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::Context& context,
+                         const std::vector<std::string_view>& keys, std::vector<Held>& held) {
+  held.assign(keys.size(), Held{});
+  MutexLock lock(mutex_);
+  if (slots_.empty()) return;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto slot = find(addresses[i], {context, keys[i]});
+    if (slot == slots_.end()) continue;
+    slots_.splice(slots_.begin(), slots_, slot);
+    held[i] = slot->held;
+  }
+}
+
 void MemoryTier::put(const Digest128& address, const ContextPtr& context, std::string_view key,
                      Held held) {
-  const std::size_t size_bytes = held.entry->value->size_bytes() + held.entry->signature.size() +
-                                 key.size() + kSlotOverheadBytes;
+  std::vector<Put> puts;
+  puts.push_back({address, key, std::move(held)});
+  put_all(context, std::move(puts));
+}
+
+void MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
   Slots fresh;
-  fresh.push_back(Slot{address, context, std::string(key), std::move(held), size_bytes});
-  Slots evicted;
-  {
-    MutexLock lock(mutex_);
-    if (const auto old = by_address_.find(address); old != by_address_.end()) {
-      size_bytes_ -= old->second->size_bytes;
-      evicted.splice(evicted.end(), slots_, old->second);
-      by_address_.erase(old);
-    }
-    if (size_bytes > budget_bytes_) return;
-    slots_.splice(slots_.begin(), fresh);
-    by_address_.emplace(address, slots_.begin());
-    size_bytes_ += size_bytes;
-    shrink(evicted);
+  for (Put& put : puts) {
+    const Entry& entry = *put.held.entry;
+    const std::size_t size_bytes =
+        entry.value->size_bytes() + entry.signature.size() + put.key.size() + kSlotOverheadBytes;
+    fresh.push_back(
+        Slot{put.address, context, std::string(put.key), std::move(put.held), size_bytes});
   }
+  Slots evicted;  // freed, like what is left of `fresh`, when the lock is no longer held
+  MutexLock lock(mutex_);
+  while (!fresh.empty()) insert(fresh, evicted);
+  shrink(evicted);
+}
+
+void MemoryTier::insert(Slots& fresh, Slots& evicted) {
+  const auto slot = fresh.begin();
+  if (const auto old = by_address_.find(slot->address); old != by_address_.end()) {
+    size_bytes_ -= old->second->size_bytes;
+    evicted.splice(evicted.end(), slots_, old->second);
+    by_address_.erase(old);
+  }
+  if (slot->size_bytes > budget_bytes_) {
+    evicted.splice(evicted.end(), fresh, slot);
+    return;
+  }
+  slots_.splice(slots_.begin(), fresh, slot);
+  by_address_.emplace(slot->address, slot);
+  size_bytes_ += slot->size_bytes;
 }
 
 void MemoryTier::shrink(Slots& evicted) {
@@ -76,6 +105,20 @@ void MemoryTier::confirm(const Digest128& address, const store::EntryId& id,
   MutexLock lock(mutex_);
   const auto slot = find(address, id);
   if (slot != slots_.end() && slot->held.sequence == sequence) slot->held.removals = removals;
+}
+
+void MemoryTier::settle_all(const store::Context& context, const std::vector<Verdict>& verdicts,
+                            std::uint64_t removals) {
+  MutexLock lock(mutex_);
+  for (const Verdict& verdict : verdicts) {
+    const auto slot = find(verdict.address, {context, verdict.key});
+    if (slot == slots_.end()) continue;
+    if (!verdict.is_current) {
+      remove(slot);
+    } else if (slot->held.sequence == verdict.sequence) {
+      slot->held.removals = removals;
+    }
+  }
 }
 
 void MemoryTier::remove(Slots::iterator slot) {

@@ -10,7 +10,9 @@
 #include <functional>
 #include <list>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/hash.h"
@@ -40,14 +42,38 @@ class MemoryTier {
   // A null entry is a miss.
   Held get(const Digest128& address, const store::EntryId& id);
 
+  // The same for keys of one context, whose addresses these are, under one lock. `held` gets one
+  // for each. The key that comes last was used last.
+  void get_all(const std::vector<Digest128>& addresses, const store::Context& context,
+               const std::vector<std::string_view>& keys, std::vector<Held>& held);
+
   // Replaces what was held for the key. An entry larger than the whole budget is not taken.
   void put(const Digest128& address, const ContextPtr& context, std::string_view key, Held held);
+
+  struct Put {
+    Digest128 address;
+    std::string_view key;
+    Held held;
+  };
+  // The same for each in turn, under one lock.
+  void put_all(const ContextPtr& context, std::vector<Put> puts);
 
   // The entry is still current at `removals`: spares the next get() the question.
   void confirm(const Digest128& address, const store::EntryId& id, store::Sequence sequence,
                std::uint64_t removals);
 
   void erase(const Digest128& address, const store::EntryId& id);
+
+  // What the directory answered for several entries of one context: those that are current are
+  // confirmed, the others erased, under one lock.
+  struct Verdict {
+    Digest128 address;
+    std::string_view key;
+    store::Sequence sequence = 0;
+    bool is_current = false;
+  };
+  void settle_all(const store::Context& context, const std::vector<Verdict>& verdicts,
+                  std::uint64_t removals);
 
   struct Cleared {
     std::int64_t entries = 0;
@@ -73,6 +99,8 @@ class MemoryTier {
   Slots::iterator find(const Digest128& address, const store::EntryId& id)
       MODCACHE_REQUIRES(mutex_);
   void remove(Slots::iterator slot) MODCACHE_REQUIRES(mutex_);
+  // Moves the first slot of `fresh` to the front, and what it replaces to `evicted`.
+  void insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
   // Moves what exceeds the budget to `evicted`, to be freed when the lock is no longer held.
   void shrink(Slots& evicted) MODCACHE_REQUIRES(mutex_);
 

@@ -19,16 +19,6 @@ std::string dtypes_of(std::string_view signature) {
   return out;
 }
 
-bool signatures_match(Match match, std::string_view given, std::string_view stored) {
-  if (given.empty() || stored.empty() || given == stored) return true;
-  switch (match) {
-    case Match::kShape: return false;
-    case Match::kDtype: return dtypes_of(given) == dtypes_of(stored);
-    case Match::kNone: return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
@@ -57,24 +47,38 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
 Session::Found Session::find(const Digest128& address, const Request& request, bool may_write) {
   if (EntryPtr entry = find_in_memory(address, request))
     return {std::move(entry), Counter::kHitsMemory};
-  DiskTier::Found found =
-      disk_->get(request.id(), may_write ? DiskTier::Access::kWrite : DiskTier::Access::kRead);
+  DiskTier::Found found = disk_->get(request.id(), access(may_write));
   if (found.entry == nullptr) return {};
   memory_->put(address, request.context, request.key,
                MemoryTier::Held{found.entry, found.sequence, found.removals});
   return {std::move(found.entry), Counter::kHitsDisk};
 }
 
+bool Session::matches(std::string_view given, std::string_view stored) const {
+  if (given.empty() || stored.empty() || given == stored) return true;
+  switch (settings_.match) {
+    case Match::kShape: return false;
+    case Match::kDtype: return dtypes_of(given) == dtypes_of(stored);
+    case Match::kNone: return true;
+  }
+  return false;
+}
+
 bool Session::accepts(const Request& request, const Entry& entry) {
-  if (signatures_match(settings_.match, request.signature, entry.signature)) return true;
+  if (matches(request.signature, entry.signature)) return true;
   stats_.add(Counter::kKeyConflicts);
+  warn_of_conflict(request, entry.signature);
+  return false;
+}
+
+void Session::warn_of_conflict(const Request& request, std::string_view stored) {
   log_once(LogLevel::kWarning, "key-conflict:" + request.context->scope,
            "key '" + std::string(request.key.substr(0, 200)) + "' was stored for an input " +
-               entry.signature + " and is now asked for with " + std::string(request.signature) +
+               std::string(stored) + " and is now asked for with " +
+               std::string(request.signature) +
                ": the entry is replaced. One key must always mean the same input; inputs padded "
                "to different lengths are a likely cause (pad to a fixed length, put the length "
                "into the key, or set match=dtype or match=none)");
-  return false;
 }
 
 EntryPtr Session::find_and_count(const Digest128& address, const Request& request, bool may_write) {

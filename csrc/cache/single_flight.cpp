@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/single_flight.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -25,14 +26,14 @@ SingleFlight::~SingleFlight() { stop_holding_across_fork(fork_ticket_); }
 
 SingleFlight::Lead::Lead(Lead&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)),
-      address_(other.address_),
+      addresses_(std::move(other.addresses_)),
       flight_(std::move(other.flight_)) {}
 
 SingleFlight::Lead& SingleFlight::Lead::operator=(Lead&& other) noexcept {
   if (this != &other) {
     give_up();
     owner_ = std::exchange(other.owner_, nullptr);
-    address_ = other.address_;
+    addresses_ = std::move(other.addresses_);
     flight_ = std::move(other.flight_);
   }
   return *this;
@@ -60,12 +61,26 @@ void SingleFlight::Lead::give_up() {
     MutexLock lock(owner_->mutex_);
     Board& board = owner_->board();
     flight_->done = true;
-    const auto current = board.flights.find(address_);
-    if (current != board.flights.end() && current->second == flight_) board.flights.erase(current);
+    for (const Digest128& address : addresses_) {
+      const auto current = board.flights.find(address);
+      if (current != board.flights.end() && current->second == flight_) {
+        board.flights.erase(current);
+      }
+    }
     board.landed.notify_all();
   }
   owner_ = nullptr;
   flight_ = nullptr;
+}
+
+SingleFlight::Lead SingleFlight::lead(std::vector<Digest128> addresses,
+                                      std::shared_ptr<Lead::Flight> flight) {
+  Lead lead;
+  lead.owner_ = this;
+  lead.addresses_ = std::move(addresses);
+  lead.flight_ = std::move(flight);
+  ++leads_of_this_thread;
+  return lead;
 }
 
 SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
@@ -76,10 +91,7 @@ SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
   if (flight == nullptr) {
     flight = std::make_shared<Lead::Flight>();
     Entered entered;
-    entered.lead.owner_ = this;
-    entered.lead.address_ = address;
-    entered.lead.flight_ = flight;
-    ++leads_of_this_thread;
+    entered.lead = lead({address}, flight);
     return entered;
   }
   if (leads_of_this_thread > 0) return {};
@@ -90,6 +102,48 @@ SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
   Entered entered;
   entered.look_again = awaited->done && awaited->stored;
   return entered;
+}
+
+SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& addresses,
+                                               std::vector<bool>& is_led) {
+  is_led.assign(addresses.size(), false);
+  auto flight = std::make_shared<Lead::Flight>();
+  std::vector<Digest128> led;
+  MutexLock lock(mutex_);
+  Board& board = this->board();
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    is_led[i] = board.flights.emplace(addresses[i], flight).second;
+    if (is_led[i]) led.push_back(addresses[i]);
+  }
+  if (led.empty()) return {};
+  return lead(std::move(led), std::move(flight));
+}
+
+SingleFlight::Lead SingleFlight::try_enter(const Digest128& address) {
+  std::vector<bool> is_led;
+  return try_enter_all({address}, is_led);
+}
+
+bool SingleFlight::wait_all(const std::vector<Digest128>& addresses) {
+  if (leads_of_this_thread > 0) return false;
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+  MutexLock lock(mutex_);
+  Board& board = this->board();
+  // Those that are under way now; who takes the lead later is not waited for.
+  std::vector<std::shared_ptr<Lead::Flight>> awaited;
+  for (const Digest128& address : addresses) {
+    const auto current = board.flights.find(address);
+    if (current != board.flights.end()) awaited.push_back(current->second);
+  }
+  for (const auto& flight : awaited) {
+    while (!flight->done) {
+      if (!board.landed.wait_until(mutex_, deadline) && !flight->done) return false;
+    }
+  }
+  const auto has_stored = [](const auto& flight) { return flight->stored; };
+  // One that had ended before may have stored, too.
+  return awaited.size() < addresses.size() ||
+         std::any_of(awaited.begin(), awaited.end(), has_stored);
 }
 
 }  // namespace modcache::cache

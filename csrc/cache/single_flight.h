@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/fork.h"
 #include "base/hash.h"
@@ -26,7 +27,8 @@ class SingleFlight {
   // After this long a waiter runs the module itself: twice the work is better than none.
   static constexpr std::chrono::seconds kLongestWait{30};
 
-  // The right to run a key's module. Giving it up (destruction, in any thread) wakes the waiters.
+  // The right to run a key's module, or those of a batch's keys. Giving it up (destruction, in any
+  // thread) wakes the waiters.
   class Lead {
    public:
     Lead() = default;
@@ -44,7 +46,7 @@ class SingleFlight {
     friend class SingleFlight;
     struct Flight;
     SingleFlight* owner_ = nullptr;
-    Digest128 address_;
+    std::vector<Digest128> addresses_;
     std::shared_ptr<Flight> flight_;
   };
 
@@ -62,6 +64,18 @@ class SingleFlight {
   // merely take turns.
   Entered enter(const Digest128& address);
 
+  // For a batch, which must not wait while it leads: the right to run every address that nobody
+  // else leads, taken under one lock. `is_led[i]` says which. The Lead stands for all of them; it
+  // is empty where there are none.
+  Lead try_enter_all(const std::vector<Digest128>& addresses, std::vector<bool>& is_led);
+  Lead try_enter(const Digest128& address);
+
+  // Returns when nobody leads any of them, or after kLongestWait; does not wait in a thread that
+  // leads. True: it is worth while to look again, for all that was waited for has ended, and may
+  // have stored something.
+  bool wait_all(const std::vector<Digest128>& addresses);
+  bool wait(const Digest128& address) { return wait_all({address}); }
+
   // How many runs have stored something so far.
   std::uint64_t landings() const { return landings_.load(std::memory_order_acquire); }
 
@@ -74,6 +88,7 @@ class SingleFlight {
     std::unordered_map<Digest128, std::shared_ptr<Lead::Flight>, Digest128Hash> flights;
   };
   Board& board() MODCACHE_REQUIRES(mutex_);
+  Lead lead(std::vector<Digest128> addresses, std::shared_ptr<Lead::Flight> flight);
 
   Mutex mutex_;
   std::unique_ptr<Board> board_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Board>();

@@ -108,10 +108,10 @@ std::uint64_t ControlPage::load(std::size_t offset) const {
   return count.is_ok() && count.value() == sizeof number ? number : 0;
 }
 
-Result<Sequence> ControlPage::next_sequence() {
+Result<Sequence> ControlPage::next_sequences(std::uint64_t count) {
   if (!is_whole())
     return Status::io_error("the control page '" + file_->path() + "' was cut short");
-  return counter(kNextSequenceOffset).fetch_add(1, std::memory_order_acq_rel);
+  return counter(kNextSequenceOffset).fetch_add(count, std::memory_order_acq_rel);
 }
 
 Status ControlPage::raise_sequence(Sequence sequence) {

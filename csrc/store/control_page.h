@@ -33,8 +33,9 @@ class ControlPage {
   static Status create(fs::FileSystem& file_system, const std::string& path,
                        Sequence next_sequence);
 
-  // Takes the next number.
-  Result<Sequence> next_sequence();
+  // Takes the next `count` numbers, and returns the first of them.
+  Result<Sequence> next_sequences(std::uint64_t count);
+  Result<Sequence> next_sequence() { return next_sequences(1); }
   // Makes sure that the next number is at least `sequence`.
   Status raise_sequence(Sequence sequence);
 

@@ -24,6 +24,15 @@ std::int64_t now_ms() {
       .count();
 }
 
+Location location_of(const KnownRecord& record) {
+  return {record.segment,
+          record.offset,
+          static_cast<std::uint32_t>(record.header->size()),
+          record.payload_size_bytes,
+          record.sequence,
+          record.run_us};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(fs::FileSystem& file_system, StoreOptions options) {
@@ -66,31 +75,33 @@ std::uint64_t DirectoryStore::removals() const {
 }
 
 // What was put here before another process cleared it is gone, although it still waits here.
-QueuedPutPtr DirectoryStore::find_queued(const EntryId& id) {
-  QueuedPutPtr put = queue_.find(id.context.digest, id.key);
-  if (put == nullptr || put->clears == opened_.control->clears()) return put;
-  auto is_cleared = opened_.reader->is_cleared(*put->context, put->key, put->sequence);
-  return is_cleared.is_ok() && !is_cleared.value() ? put : nullptr;
+bool DirectoryStore::was_cleared(const QueuedPut& put) {
+  if (put.clears == opened_.control->clears()) return false;
+  auto is_cleared = opened_.reader->is_cleared(*put.context, put.key, put.sequence);
+  return !is_cleared.is_ok() || is_cleared.value();
 }
 
-Result<std::unique_ptr<FoundEntry>> DirectoryStore::read_entry(const Location& location,
-                                                               const EntryId& id) {
+QueuedPutPtr DirectoryStore::find_queued(const EntryId& id) {
+  QueuedPutPtr put = queue_.find(id.context.digest, id.key);
+  return put == nullptr || was_cleared(*put) ? nullptr : put;
+}
+
+Result<StoredRecord> DirectoryStore::read_record_at(const Location& location, const EntryId& id) {
   auto reader = readers_.get(location.segment);
   if (reader.is_not_found()) return Status::corruption("a segment is gone");
   if (!reader.is_ok()) return reader.status();
-  return stored_entry(std::move(reader).value(), location, id);
+  return read_record(std::move(reader).value(), location, id);
 }
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
   if (QueuedPutPtr put = find_queued(id)) return queued_entry(std::move(put));
   const std::uint64_t removals = this->removals();
   const Digest128 address = address_of(id.context.digest, id.key);
-  const auto location = locations_.find(address, removals);
-  if (location) {
-    auto entry = read_entry(*location, id);
-    if (entry.is_ok()) return entry;
+  if (const auto known = locations_->find(address, removals)) {
+    auto record = read_record_at(location_of(*known), id);
+    if (record.is_ok()) return stored_entry(std::move(record).value());
     // The place may be another's with the same address, or outdated; the index knows.
-    locations_.remove(address);
+    locations_->remove(address);
   }
   return find_stored(id, address, removals);
 }
@@ -106,13 +117,18 @@ Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_stored(const EntryId& i
     if (!location.is_ok()) return as_index_failure(location.status());
     // Asked twice and still broken: it did not go away between the two looks.
     if (location.value().sequence == failed_sequence) return failure;
-    auto entry = read_entry(location.value(), id);
-    if (entry.is_ok()) {
-      locations_.add(address, location.value(), removals);
-      return entry;
+    auto record = read_record_at(location.value(), id);
+    if (record.is_ok()) {
+      const RecordHead& head = record.value().head;
+      locations_->add(address,
+                      KnownRecord{location.value().segment, location.value().offset, head.sequence,
+                                  head.run_us, head.payload_size_bytes, head.payload_checksum,
+                                  locations_->intern(record.value().header)},
+                      removals);
+      return stored_entry(std::move(record).value());
     }
-    if (entry.status().code() != StatusCode::kCorruption) return entry;
-    failure = entry.status();
+    if (record.status().code() != StatusCode::kCorruption) return record.status();
+    failure = record.status();
     failed_sequence = location.value().sequence;
   }
 }
@@ -129,7 +145,7 @@ bool DirectoryStore::is_current(const EntryId& id, Sequence sequence) {
   if (const QueuedPutPtr put = find_queued(id)) return put->sequence == sequence;
   const std::uint64_t removals = this->removals();
   const Digest128 address = address_of(id.context.digest, id.key);
-  const auto known = locations_.find(address, removals);
+  const auto known = locations_->find(address, removals);
   if (known && known->sequence == sequence) return true;
   auto location = opened_.reader->find(id.context.digest, id.key);
   return location.is_ok() && location.value().sequence == sequence;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "store/found_entry.h"
 #include "store/location_map.h"
 #include "store/open_directory.h"
 #include "store/segment_reader.h"
@@ -21,6 +22,8 @@
 #include "store/write_queue.h"
 
 namespace modcache::store {
+
+class BatchLookup;
 
 class DirectoryStore final : public Store {
  public:
@@ -31,9 +34,14 @@ class DirectoryStore final : public Store {
   Status start();
 
   Result<std::unique_ptr<FoundEntry>> find(const EntryId& id) override;
+  FoundEntries find_all(const Context& context, const std::vector<std::string_view>& keys) override;
   bool is_current(const EntryId& id, Sequence sequence) override;
+  std::vector<bool> are_current(const Context& context, const std::vector<std::string_view>& keys,
+                                const std::vector<Sequence>& sequences) override;
   std::uint64_t removals() const override;
   Result<Sequence> put(Put put) override;
+  Status put_all(const Context& context, const std::vector<RowPut>& puts,
+                 std::vector<Sequence>& sequences) override;
   Status drop(const EntryId& id, Sequence sequence) override;
   Result<std::int64_t> clear(const ClearFilter& filter) override;
   Status flush() override;
@@ -45,16 +53,23 @@ class DirectoryStore final : public Store {
   using Clock = std::chrono::steady_clock;
 
   // Reading
+  bool was_cleared(const QueuedPut& put);
   QueuedPutPtr find_queued(const EntryId& id);
-  Result<std::unique_ptr<FoundEntry>> read_entry(const Location& location, const EntryId& id);
+  Result<StoredRecord> read_record_at(const Location& location, const EntryId& id);
   Result<std::unique_ptr<FoundEntry>> find_stored(const EntryId& id, const Digest128& address,
                                                   std::uint64_t removals);
+  void take_from_index(const Context& context, const std::vector<std::string_view>& keys,
+                       const std::vector<std::size_t>& missing, BatchLookup& batch);
+  void take_again(const EntryId& id, std::size_t i, Location failed, Status failure,
+                  BatchLookup& batch);
   // What the caller is told of a failure of the index. REQUIRES: no lock is held.
   Status as_index_failure(const Status& status) MODCACHE_EXCLUDES(write_mutex_);
 
   // Writing
-  Status check_put(const Put& put) const;
-  Status check_budget(std::uint64_t size_bytes);
+  Status check_writable() const;
+  std::uint64_t room_bytes(std::uint64_t wanted_bytes);
+  std::vector<std::shared_ptr<QueuedPut>> within_budget(const std::vector<RowPut>& puts);
+  Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();
   void write(std::vector<QueuedPutPtr> batch, int& attempts);
@@ -80,7 +95,7 @@ class DirectoryStore final : public Store {
   const Directory directory_;
   OpenedDirectory opened_;
   SegmentReaders readers_;
-  LocationMap locations_;
+  const std::shared_ptr<LocationMap> locations_ = std::make_shared<LocationMap>();
   WriteQueue queue_;
   std::atomic<bool> is_attached_{true};
   std::atomic<std::int64_t> attached_checked_ms_{0};

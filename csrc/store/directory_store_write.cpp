@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The writing half of DirectoryStore.
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <utility>
@@ -35,12 +36,24 @@ std::int64_t now_ms() {
       .count();
 }
 
-std::uint64_t record_size(const Put& put) {
+std::uint64_t record_size(const RowPut& put) {
   RecordHead head;
-  head.key_size_bytes = static_cast<std::uint32_t>(put.id.key.size());
+  head.key_size_bytes = static_cast<std::uint32_t>(put.key.size());
   head.header_size_bytes = static_cast<std::uint32_t>(put.header.size());
   head.payload_size_bytes = put.payload.size_bytes;
   return head.record_size_bytes();
+}
+
+Status check_row(const RowPut& put) {
+  if (put.key.empty() || put.key.size() > kMaxKeySizeBytes) {
+    return Status::invalid_argument("a key has between 1 and " + std::to_string(kMaxKeySizeBytes) +
+                                    " bytes, not " + std::to_string(put.key.size()));
+  }
+  if (put.header.size() > kMaxHeaderSizeBytes) {
+    return Status::invalid_argument("a header has at most " + std::to_string(kMaxHeaderSizeBytes) +
+                                    " bytes, not " + std::to_string(put.header.size()));
+  }
+  return Status::ok();
 }
 
 NewRecord record_of(const QueuedPut& put) {
@@ -53,7 +66,7 @@ NewRecord record_of(const QueuedPut& put) {
   record.head.payload_size_bytes = put.payload.size_bytes;
   record.context = put.context.get();
   record.key = put.key;
-  record.header = put.header;
+  record.header = *put.header;
   record.payload = put.payload.data;
   return record;
 }
@@ -63,7 +76,7 @@ NewRow row_of(const QueuedPut& put, const RecordPlace& place) {
   row.context = put.context.get();
   row.key = put.key;
   row.location = {
-      place.segment,          place.offset, static_cast<std::uint32_t>(put.header.size()),
+      place.segment,          place.offset, static_cast<std::uint32_t>(put.header->size()),
       put.payload.size_bytes, put.sequence, put.run_us};
   row.stored_at_us = put.stored_at_us;
   return row;
@@ -71,19 +84,7 @@ NewRow row_of(const QueuedPut& put, const RecordPlace& place) {
 
 }  // namespace
 
-Status DirectoryStore::check_put(const Put& put) const {
-  if (put.id.key.empty() || put.id.key.size() > kMaxKeySizeBytes) {
-    return Status::invalid_argument("a key has between 1 and " + std::to_string(kMaxKeySizeBytes) +
-                                    " bytes, not " + std::to_string(put.id.key.size()));
-  }
-  if (put.header.size() > kMaxHeaderSizeBytes) {
-    return Status::invalid_argument("a header has at most " + std::to_string(kMaxHeaderSizeBytes) +
-                                    " bytes, not " + std::to_string(put.header.size()));
-  }
-  if (put.id.context.scope.size() > kMaxKeySizeBytes) {
-    return Status::invalid_argument("a scope has at most " + std::to_string(kMaxKeySizeBytes) +
-                                    " bytes, not " + std::to_string(put.id.context.scope.size()));
-  }
+Status DirectoryStore::check_writable() const {
   if (is_read_only()) {
     return Status::io_error("'" + directory_.path() + "' can only be read");
   }
@@ -91,15 +92,17 @@ Status DirectoryStore::check_put(const Put& put) const {
   return Status::ok();
 }
 
-Status DirectoryStore::check_budget(std::uint64_t size_bytes) {
-  const std::uint64_t budget = options_.disk_budget_bytes;
-  const auto is_within = [&] { return disk_bytes_ + queue_.size_bytes() + size_bytes <= budget; };
-  if (is_within()) return Status::ok();
+// What the budget leaves.
+std::uint64_t DirectoryStore::room_bytes(std::uint64_t wanted_bytes) {
+  const auto room = [this] {
+    const std::uint64_t used = disk_bytes_ + queue_.size_bytes();
+    return options_.disk_budget_bytes - std::min(used, options_.disk_budget_bytes);
+  };
+  const std::uint64_t known = room();
   // Another process may have cleared.
-  if (now_ms() - disk_bytes_known_ms_ > kDiskBytesAgeMs) refresh_disk_bytes();
-  if (is_within()) return Status::ok();
-  return Status::no_space("'" + directory_.path() + "' has used up its " + std::to_string(budget) +
-                          " bytes");
+  if (known >= wanted_bytes || now_ms() - disk_bytes_known_ms_ <= kDiskBytesAgeMs) return known;
+  refresh_disk_bytes();
+  return room();
 }
 
 void DirectoryStore::refresh_disk_bytes() {
@@ -117,28 +120,84 @@ std::shared_ptr<const Context> DirectoryStore::shared_context(const Context& con
 }
 
 Result<Sequence> DirectoryStore::put(Put put) {
-  MODCACHE_RETURN_IF_ERROR(check_put(put));
+  std::vector<Sequence> sequences;
+  MODCACHE_RETURN_IF_ERROR(put_all(
+      put.id.context, {{put.id.key, put.header, std::move(put.payload), put.run_us}}, sequences));
+  return sequences.front();
+}
+
+Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>& puts,
+                               std::vector<Sequence>& sequences) {
+  sequences.assign(puts.size(), 0);
+  if (puts.empty()) return Status::ok();
+  if (context.scope.size() > kMaxKeySizeBytes) {
+    return Status::invalid_argument("a scope has at most " + std::to_string(kMaxKeySizeBytes) +
+                                    " bytes, not " + std::to_string(context.scope.size()));
+  }
+  for (const RowPut& put : puts) MODCACHE_RETURN_IF_ERROR(check_row(put));
+  MODCACHE_RETURN_IF_ERROR(check_writable());
   const auto deadline = Clock::now() + std::chrono::milliseconds(options_.patience_ms);
-  auto queued = std::make_shared<QueuedPut>();
-  queued->size_bytes = record_size(put);
-  MODCACHE_RETURN_IF_ERROR(check_budget(queued->size_bytes));
-  queued->context = shared_context(put.id.context);
-  queued->key = put.id.key;
-  queued->header = std::move(put.header);
-  queued->payload = std::move(put.payload);
-  queued->run_us = put.run_us;
-  queued->stored_at_us = now_us();
-  // In this order: a clear between the two has the smaller sequence and spares this put.
-  queued->clears = opened_.control->clears();
-  auto sequence = opened_.control->next_sequence();
-  if (!sequence.is_ok()) return sequence.status();
-  queued->sequence = sequence.value();
-  auto position = queue_.push(std::move(queued), deadline);
+  std::vector<std::shared_ptr<QueuedPut>> fitting = within_budget(puts);
+  const Status budget =
+      fitting.size() == puts.size()
+          ? Status::ok()
+          : Status::no_space("'" + directory_.path() + "' has used up its " +
+                             std::to_string(options_.disk_budget_bytes) + " bytes");
+  if (fitting.empty()) return budget;
+  MODCACHE_RETURN_IF_ERROR(number(context, fitting));
+  std::size_t pushed = 0;
+  auto position = queue_.push_all({fitting.begin(), fitting.end()}, deadline, pushed);
+  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
   if (!position.is_ok()) return position.status();
   if (options_.durability == Durability::kStrict) {
-    MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
+    const Status safe = wait_until_safe(position.value());
+    if (!safe.is_ok()) sequences.assign(puts.size(), 0);
+    MODCACHE_RETURN_IF_ERROR(safe);
   }
-  return sequence;
+  return budget;
+}
+
+// The first of `puts` for which there is room.
+std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
+    const std::vector<RowPut>& puts) {
+  std::uint64_t wanted_bytes = 0;
+  for (const RowPut& put : puts) wanted_bytes += record_size(put);
+  std::uint64_t room = room_bytes(wanted_bytes);
+  std::vector<std::shared_ptr<QueuedPut>> fitting;
+  fitting.reserve(puts.size());
+  SharedHeader header;
+  for (const RowPut& put : puts) {
+    const std::uint64_t size_bytes = record_size(put);
+    if (size_bytes > room) break;
+    room -= size_bytes;
+    if (header == nullptr || *header != put.header) header = locations_->intern(put.header);
+    auto queued = std::make_shared<QueuedPut>();
+    queued->key = put.key;
+    queued->header = header;
+    queued->payload = put.payload;
+    queued->run_us = put.run_us;
+    queued->size_bytes = size_bytes;
+    fitting.push_back(std::move(queued));
+  }
+  return fitting;
+}
+
+Status DirectoryStore::number(const Context& context,
+                              const std::vector<std::shared_ptr<QueuedPut>>& puts) {
+  const std::shared_ptr<const Context> shared = shared_context(context);
+  const std::int64_t stored_at_us = now_us();
+  // In this order: a clear between the two has the smaller sequence and spares these puts.
+  const std::uint64_t clears = opened_.control->clears();
+  auto first = opened_.control->next_sequences(puts.size());
+  if (!first.is_ok()) return first.status();
+  Sequence sequence = first.value();
+  for (const auto& put : puts) {
+    put->context = shared;
+    put->stored_at_us = stored_at_us;
+    put->clears = clears;
+    put->sequence = sequence++;
+  }
+  return Status::ok();
 }
 
 void DirectoryStore::write_until_stopped() {

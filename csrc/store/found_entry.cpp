@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "store/record.h"
-
 namespace modcache::store {
 namespace {
 
@@ -14,7 +12,7 @@ class QueuedEntry final : public FoundEntry {
  public:
   explicit QueuedEntry(QueuedPutPtr put) : put_(std::move(put)) {}
 
-  const std::string& header() const override { return put_->header; }
+  const std::string& header() const override { return *put_->header; }
   std::size_t payload_size_bytes() const override { return put_->payload.size_bytes; }
   Sequence sequence() const override { return put_->sequence; }
   std::int64_t run_us() const override { return put_->run_us; }
@@ -30,29 +28,25 @@ class QueuedEntry final : public FoundEntry {
 
 class StoredEntry final : public FoundEntry {
  public:
-  StoredEntry(std::shared_ptr<SegmentReader> reader, const RecordHead& head, std::uint64_t offset,
-              std::string header)
-      : reader_(std::move(reader)), head_(head), offset_(offset), header_(std::move(header)) {}
+  explicit StoredEntry(StoredRecord record) : record_(std::move(record)) {}
 
-  const std::string& header() const override { return header_; }
-  std::size_t payload_size_bytes() const override { return head_.payload_size_bytes; }
-  Sequence sequence() const override { return head_.sequence; }
-  std::int64_t run_us() const override { return head_.run_us; }
+  const std::string& header() const override { return record_.header; }
+  std::size_t payload_size_bytes() const override { return record_.head.payload_size_bytes; }
+  Sequence sequence() const override { return record_.head.sequence; }
+  std::int64_t run_us() const override { return record_.head.run_us; }
   Status read_payload(void* target) const override {
-    MODCACHE_RETURN_IF_ERROR(
-        reader_->read(offset_ + head_.payload_offset(), target, head_.payload_size_bytes));
+    const RecordHead& head = record_.head;
+    MODCACHE_RETURN_IF_ERROR(record_.reader->read(record_.offset + head.payload_offset(), target,
+                                                  head.payload_size_bytes));
     // The copy is checked, not the file: the bytes there may change between two looks.
-    if (xxh3_64(target, head_.payload_size_bytes) != head_.payload_checksum) {
+    if (xxh3_64(target, head.payload_size_bytes) != head.payload_checksum) {
       return Status::corruption("a payload fails its checksum");
     }
     return Status::ok();
   }
 
  private:
-  const std::shared_ptr<SegmentReader> reader_;
-  const RecordHead head_;
-  const std::uint64_t offset_;
-  const std::string header_;
+  const StoredRecord record_;
 };
 
 }  // namespace
@@ -61,14 +55,20 @@ std::unique_ptr<FoundEntry> queued_entry(QueuedPutPtr put) {
   return std::make_unique<QueuedEntry>(std::move(put));
 }
 
-Result<std::unique_ptr<FoundEntry>> stored_entry(std::shared_ptr<SegmentReader> reader,
-                                                 const Location& location, const EntryId& id) {
+std::unique_ptr<FoundEntry> stored_entry(StoredRecord record) {
+  return std::make_unique<StoredEntry>(std::move(record));
+}
+
+Result<std::size_t> entry_head_size_bytes(const Location& location, const EntryId& id) {
   if (location.header_size_bytes > kMaxHeaderSizeBytes) {
     return Status::corruption("the database claims an impossible size");
   }
-  std::string bytes(kRecordFixedSizeBytes + id.key.size() + location.header_size_bytes, '\0');
-  MODCACHE_RETURN_IF_ERROR(reader->read(location.offset, bytes.data(), bytes.size()));
-  auto decoded = decode_record_head(bytes, reader->salt());
+  return kRecordFixedSizeBytes + id.key.size() + location.header_size_bytes;
+}
+
+Result<DecodedHead> decode_entry_head(std::string_view bytes, std::uint64_t salt,
+                                      const Location& location, const EntryId& id) {
+  auto decoded = decode_record_head(bytes, salt);
   if (!decoded.is_ok()) return decoded.status();
   const RecordHead& head = decoded.value().fixed;
   if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
@@ -76,8 +76,19 @@ Result<std::unique_ptr<FoundEntry>> stored_entry(std::shared_ptr<SegmentReader> 
       head.payload_size_bytes != location.payload_size_bytes) {
     return Status::corruption("the database leads to the record of another entry");
   }
-  return std::unique_ptr<FoundEntry>(std::make_unique<StoredEntry>(
-      std::move(reader), head, location.offset, std::string(decoded.value().header)));
+  return decoded;
+}
+
+Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Location& location,
+                                 const EntryId& id) {
+  auto size_bytes = entry_head_size_bytes(location, id);
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  std::string bytes(size_bytes.value(), '\0');
+  MODCACHE_RETURN_IF_ERROR(reader->read(location.offset, bytes.data(), bytes.size()));
+  auto decoded = decode_entry_head(bytes, reader->salt(), location, id);
+  if (!decoded.is_ok()) return decoded.status();
+  return StoredRecord{std::move(reader), location.offset, decoded.value().fixed,
+                      std::string(decoded.value().header)};
 }
 
 }  // namespace modcache::store

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "store/index.h"
+#include "store/record.h"
 #include "store/segment_reader.h"
 #include "store/store.h"
 #include "store/write_queue.h"
@@ -14,8 +15,24 @@ namespace modcache::store {
 
 std::unique_ptr<FoundEntry> queued_entry(QueuedPutPtr put);
 
+// How many bytes of a record must be there to decode the head of the entry `id` at `location`.
+// kCorruption: it cannot be.
+Result<std::size_t> entry_head_size_bytes(const Location& location, const EntryId& id);
+// kCorruption: what was read at `location` is not a sound head of the record of `id`.
+Result<DecodedHead> decode_entry_head(std::string_view bytes, std::uint64_t salt,
+                                      const Location& location, const EntryId& id);
+
+// A record whose head was checked.
+struct StoredRecord {
+  std::shared_ptr<SegmentReader> reader;
+  std::uint64_t offset = 0;
+  RecordHead head;
+  std::string header;
+};
 // kCorruption: the record at `location` is not that of `id`.
-Result<std::unique_ptr<FoundEntry>> stored_entry(std::shared_ptr<SegmentReader> reader,
-                                                 const Location& location, const EntryId& id);
+Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Location& location,
+                                 const EntryId& id);
+
+std::unique_ptr<FoundEntry> stored_entry(StoredRecord record);
 
 }  // namespace modcache::store

@@ -143,10 +143,32 @@ Status Index::prepare_statements() {
 Result<Location> Index::find(const Digest128& context, std::string_view key) {
   const std::string digest = context.bytes();
   MutexLock lock(mutex_);
+  auto location = find_locked(digest, key);
+  if (!location.is_ok()) return location.status();
+  if (!location.value()) return Status::not_found();
+  return *location.value();
+}
+
+Result<std::vector<std::optional<Location>>> Index::find_all(
+    const Digest128& context, const std::vector<std::string_view>& keys,
+    const std::vector<std::size_t>& rows) {
+  const std::string digest = context.bytes();
+  std::vector<std::optional<Location>> locations;
+  locations.reserve(rows.size());
+  MutexLock lock(mutex_);
+  for (const std::size_t row : rows) {
+    auto location = find_locked(digest, keys[row]);
+    if (!location.is_ok()) return location.status();
+    locations.push_back(location.value());
+  }
+  return locations;
+}
+
+Result<std::optional<Location>> Index::find_locked(std::string_view context, std::string_view key) {
   Query query(statements_->find);
-  auto has_row = query.bind_blob(digest).bind_blob(key).step();
+  auto has_row = query.bind_blob(context).bind_blob(key).step();
   if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return Status::not_found();
+  if (!has_row.value()) return std::optional<Location>();
   const auto segment = parse_segment_name(std::string(query.bytes(0)));
   if (!segment) return Status::corruption("the database names an impossible segment");
   Location location;
@@ -156,7 +178,7 @@ Result<Location> Index::find(const Digest128& context, std::string_view key) {
   location.payload_size_bytes = static_cast<std::uint64_t>(query.number(3));
   location.sequence = static_cast<Sequence>(query.number(4));
   location.run_us = query.number(5);
-  return location;
+  return std::optional<Location>(location);
 }
 
 Result<std::vector<Clear>> Index::clears_after(Sequence sequence) {

@@ -78,6 +78,10 @@ class Index {
   ~Index();
 
   Result<Location> find(const Digest128& context, std::string_view key);
+  // For keys[rows[0]], keys[rows[1]] and so on: where each lies, if anywhere. One lock for all.
+  Result<std::vector<std::optional<Location>>> find_all(const Digest128& context,
+                                                        const std::vector<std::string_view>& keys,
+                                                        const std::vector<std::size_t>& rows);
   // Whether a clear came after `sequence` for this entry.
   Result<bool> is_cleared(const Context& context, std::string_view key, Sequence sequence);
 
@@ -107,6 +111,8 @@ class Index {
 
   Index();
   Status connect(const std::string& path, Database::Mode mode, std::int64_t patience_ms)
+      MODCACHE_REQUIRES(mutex_);
+  Result<std::optional<Location>> find_locked(std::string_view context, std::string_view key)
       MODCACHE_REQUIRES(mutex_);
   Status prepare(Database::Mode mode) MODCACHE_REQUIRES(mutex_);
   Status prepare_statements() MODCACHE_REQUIRES(mutex_);

@@ -1,35 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/location_map.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace modcache::store {
+
+void LocationMap::forget_all() {
+  std::fill(slots_.begin(), slots_.end(), Slot());
+  records_ = 0;
+  segments_.clear();
+  segment_indexes_.clear();
+  // Headers stay, so that their pointers do, until there are too many.
+  if (headers_.size() < kMostHeaders) return;
+  headers_.clear();
+  header_indexes_.clear();
+}
 
 // The counter only grows: a smaller one was read before somebody else read a larger.
 void LocationMap::forget_outdated(std::uint64_t removals) {
   if (removals <= removals_) return;
-  locations_.clear();
+  if (records_ > 0) forget_all();
   removals_ = removals;
 }
 
-std::optional<Location> LocationMap::find(const Digest128& address, std::uint64_t removals) {
-  if (removals == 0) return std::nullopt;
-  MutexLock lock(mutex_);
-  forget_outdated(removals);
-  const auto entry = locations_.find(address);
-  if (entry == locations_.end()) return std::nullopt;
-  return entry->second;
+std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint64_t removals) {
+  std::optional<KnownRecord> found;
+  find_all({address}, removals, [&found](std::size_t, const Visited& visited) {
+    found = KnownRecord{visited.segment,
+                        visited.offset,
+                        visited.sequence,
+                        visited.run_us,
+                        visited.payload_size_bytes,
+                        visited.payload_checksum,
+                        visited.header,
+                        visited.payload_is_verified};
+  });
+  return found;
 }
 
-void LocationMap::add(const Digest128& address, const Location& location, std::uint64_t removals) {
+SharedHeader LocationMap::intern(std::string_view header) {
+  MutexLock lock(mutex_);
+  if (headers_.size() >= kMostHeaders) forget_all();
+  return headers_[header_index(header)];
+}
+
+std::uint32_t LocationMap::header_index(std::string_view header) {
+  const auto known = header_indexes_.find(header);
+  if (known != header_indexes_.end()) return known->second;
+  const auto index = static_cast<std::uint32_t>(headers_.size());
+  headers_.push_back(std::make_shared<const std::string>(header));
+  header_indexes_.emplace(*headers_.back(), index);
+  return index;
+}
+
+std::uint32_t LocationMap::segment_index(std::uint64_t segment) {
+  const auto index = static_cast<std::uint32_t>(segments_.size());
+  const auto [known, is_new] = segment_indexes_.emplace(segment, index);
+  if (is_new) segments_.push_back(segment);
+  return known->second;
+}
+
+void LocationMap::grow() {
+  std::vector<Slot> old =
+      std::exchange(slots_, std::vector<Slot>(slots_.empty() ? kLeastSlots : 2 * slots_.size()));
+  for (const Slot& slot : old) {
+    if (slot.sequence != 0) slot_for(slot.address) = slot;
+  }
+}
+
+void LocationMap::add_one(const NewRecord& added) {
+  if (added.record.sequence == 0) return;  // none has it; here it marks a free slot
+  const bool is_full = 4 * (records_ + 1) > 3 * slots_.size();
+  if ((is_full && slots_.size() >= kMostSlots) || headers_.size() >= kMostHeaders ||
+      segments_.size() >= kMostSegments) {
+    forget_all();
+  } else if (is_full) {
+    grow();
+  }
+  const KnownRecord& record = added.record;
+  Slot& slot = slot_for(added.address);
+  if (slot.sequence == 0) ++records_;
+  slot.address = added.address;
+  slot.sequence = record.sequence;
+  slot.offset = record.offset;
+  slot.run_us = record.run_us;
+  slot.payload_checksum = record.payload_checksum;
+  slot.payload_size_bytes = record.payload_size_bytes;
+  slot.payload_is_verified = record.payload_is_verified ? 1 : 0;
+  slot.header = header_index(*record.header);
+  slot.segment = segment_index(record.segment);
+}
+
+void LocationMap::add_all(const std::vector<NewRecord>& records, std::uint64_t removals) {
   MutexLock lock(mutex_);
   forget_outdated(removals);
   if (removals == 0 || removals != removals_) return;
-  if (locations_.size() >= kMostLocations) locations_.clear();
-  locations_[address] = location;
+  for (const NewRecord& record : records) add_one(record);
 }
 
 void LocationMap::remove(const Digest128& address) {
   MutexLock lock(mutex_);
-  locations_.erase(address);
+  if (slots_.empty()) return;
+  Slot& slot = slot_for(address);
+  if (slot.sequence == 0) return;
+  --records_;
+  // What was pushed on by the removed record moves up, so that no search ends too early.
+  auto hole = static_cast<std::size_t>(&slot - slots_.data());
+  for (std::size_t i = next(hole); slots_[i].sequence != 0; i = next(i)) {
+    const std::size_t mask = slots_.size() - 1;
+    const std::size_t distance = (i - home(slots_[i].address)) & mask;
+    if (distance < ((i - hole) & mask)) continue;
+    slots_[hole] = slots_[i];
+    hole = i;
+  }
+  slots_[hole] = Slot();
+}
+
+void LocationMap::note_verified(const std::vector<Verified>& records) {
+  MutexLock lock(mutex_);
+  if (records_ == 0) return;
+  for (const Verified& record : records) {
+    Slot& slot = slot_for(record.address);
+    if (slot.sequence == record.sequence) slot.payload_is_verified = 1;
+  }
 }
 
 }  // namespace modcache::store

@@ -1,37 +1,149 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LocationMap: where this process found entries, so that the next find() needs no SQL. All of it
-// is forgotten when any process removed or replaced anything. Bounded: it is a copy of what the
-// index knows, in every process. Thread-safe.
+// LocationMap: the records that this process has met, so that the next find() needs no SQL and no
+// second check of what was checked. All of it is forgotten when any process removed or replaced
+// anything. Bounded: it is a copy of what the index knows, in every process. Thread-safe.
+//
+// One open-addressing table with a cache line for each record, since a batch looks up hundreds.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/mutex.h"
-#include "store/index.h"
+#include "store/found_entries.h"
 
 namespace modcache::store {
 
+// A record whose head this process has read and checked.
+struct KnownRecord {
+  std::uint64_t segment = 0;
+  std::uint64_t offset = 0;
+  Sequence sequence = 0;
+  std::int64_t run_us = 0;
+  std::uint64_t payload_size_bytes = 0;
+  std::uint64_t payload_checksum = 0;
+  SharedHeader header;  // as intern() gave it
+  bool payload_is_verified = false;
+};
+
 class LocationMap {
  public:
-  // `removals` is the control page's counter, read before the question is asked. 0: it could not
-  // be read, so nothing is known.
-  std::optional<Location> find(const Digest128& address, std::uint64_t removals);
-  // `removals` was read before the index was asked for the location.
-  void add(const Digest128& address, const Location& location, std::uint64_t removals);
+  // What a lookup sees of a record; borrowed for the time of the visit.
+  struct Visited {
+    std::uint64_t segment;
+    std::uint64_t offset;
+    Sequence sequence;
+    std::int64_t run_us;
+    std::uint64_t payload_size_bytes;
+    std::uint64_t payload_checksum;
+    const SharedHeader& header;
+    bool payload_is_verified;
+  };
+
+  // Calls visit(i, const Visited&) for each address that is known, under one lock; the visitor
+  // must not call back. `removals` is the control page's counter, read before the question is
+  // asked. 0: it could not be read, so nothing is known.
+  template <typename Visit>
+  void find_all(const std::vector<Digest128>& addresses, std::uint64_t removals, Visit visit);
+  std::optional<KnownRecord> find(const Digest128& address, std::uint64_t removals);
+
+  struct NewRecord {
+    Digest128 address;
+    KnownRecord record;
+  };
+  // `removals` was read before the index was asked for the locations.
+  void add_all(const std::vector<NewRecord>& records, std::uint64_t removals);
+  void add(const Digest128& address, const KnownRecord& record, std::uint64_t removals) {
+    add_all({{address, record}}, removals);
+  }
   void remove(const Digest128& address);
 
+  struct Verified {
+    Digest128 address;
+    Sequence sequence;
+  };
+  // The payloads of these were found whole. Others than `sequence` says are passed over.
+  void note_verified(const std::vector<Verified>& records);
+
+  // The one copy of this text.
+  SharedHeader intern(std::string_view header);
+
  private:
-  static constexpr std::size_t kMostLocations = 1 << 18;  // some 25 MB
+  static constexpr std::size_t kLeastSlots = 1 << 10;
+  static constexpr std::size_t kMostSlots = 1 << 19;  // 32 MiB, for 393,216 records
+  static constexpr std::size_t kMostHeaders = 1 << 16;
+  static constexpr std::size_t kMostSegments = 1 << 16;
+  // How many lookups ahead the table's lines are fetched.
+  static constexpr std::size_t kAhead = 8;
+
+  struct alignas(64) Slot {
+    Digest128 address;
+    Sequence sequence = 0;  // 0: free
+    std::uint64_t offset = 0;
+    std::int64_t run_us = 0;
+    std::uint64_t payload_checksum = 0;
+    std::uint64_t payload_size_bytes : 63;
+    std::uint64_t payload_is_verified : 1;
+    std::uint32_t header = 0;   // index into headers_
+    std::uint32_t segment = 0;  // index into segments_
+    Slot() : payload_size_bytes(0), payload_is_verified(0) {}
+  };
+  static_assert(sizeof(Slot) == 64);
 
   void forget_outdated(std::uint64_t removals) MODCACHE_REQUIRES(mutex_);
+  void forget_all() MODCACHE_REQUIRES(mutex_);
+  std::size_t home(const Digest128& address) const MODCACHE_REQUIRES(mutex_) {
+    return address.low & (slots_.size() - 1);
+  }
+  // The slot that has `address`, or the free one where it belongs. REQUIRES: there are slots.
+  Slot& slot_for(const Digest128& address) MODCACHE_REQUIRES(mutex_) {
+    std::size_t i = home(address);
+    while (slots_[i].sequence != 0 && slots_[i].address != address) i = next(i);
+    return slots_[i];
+  }
+  std::size_t next(std::size_t i) const MODCACHE_REQUIRES(mutex_) {
+    return (i + 1) & (slots_.size() - 1);
+  }
+  void add_one(const NewRecord& added) MODCACHE_REQUIRES(mutex_);
+  void grow() MODCACHE_REQUIRES(mutex_);
+  std::uint32_t header_index(std::string_view header) MODCACHE_REQUIRES(mutex_);
+  std::uint32_t segment_index(std::uint64_t segment) MODCACHE_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::uint64_t removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<Digest128, Location, Digest128Hash> locations_ MODCACHE_GUARDED_BY(mutex_);
+  std::vector<Slot> slots_ MODCACHE_GUARDED_BY(mutex_);  // a power of two, or none
+  std::size_t records_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::vector<SharedHeader> headers_ MODCACHE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string_view, std::uint32_t> header_indexes_ MODCACHE_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> segments_ MODCACHE_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::uint32_t> segment_indexes_ MODCACHE_GUARDED_BY(mutex_);
 };
+
+template <typename Visit>
+void LocationMap::find_all(const std::vector<Digest128>& addresses, std::uint64_t removals,
+                           Visit visit) {
+  if (removals == 0) return;
+  MutexLock lock(mutex_);
+  forget_outdated(removals);
+  if (records_ == 0) return;
+  const std::size_t count = addresses.size();
+  for (std::size_t i = 0; i < count && i < kAhead; ++i) {
+    __builtin_prefetch(&slots_[home(addresses[i])]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) __builtin_prefetch(&slots_[home(addresses[i + kAhead])]);
+    const Slot& slot = slot_for(addresses[i]);
+    if (slot.sequence == 0) continue;
+    visit(i, Visited{segments_[slot.segment], slot.offset, slot.sequence, slot.run_us,
+                     slot.payload_size_bytes, slot.payload_checksum, headers_[slot.header],
+                     slot.payload_is_verified != 0});
+  }
+}
 
 }  // namespace modcache::store

@@ -16,6 +16,10 @@ namespace {
 constexpr std::uint32_t kRecordMagic = 0x5243636d;   // "mcCR"
 constexpr std::uint32_t kSegmentMagic = 0x4753636d;  // "mcSG"
 constexpr std::size_t kChecksumSizeBytes = 8;
+// Where cereal puts three of RecordFields.
+constexpr std::size_t kSequenceOffset = 16;
+constexpr std::size_t kContextOffset = 24;
+constexpr std::size_t kKeySizeOffset = 72;
 constexpr std::uint64_t kMaxPayloadSizeBytes = std::uint64_t{1} << 46;
 // cereal's first byte: 1, little-endian. Anything else would make it swap what it reads.
 constexpr char kLittleEndianMark = 1;
@@ -214,6 +218,23 @@ Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t sal
   const std::string_view rest = bytes.substr(kRecordFixedSizeBytes);
   return DecodedHead{head, rest.substr(0, head.key_size_bytes),
                      rest.substr(head.key_size_bytes, head.header_size_bytes)};
+}
+
+bool is_head_of(const void* bytes, std::uint64_t sequence, std::string_view context,
+                std::string_view key) {
+  const auto* record = static_cast<const char*>(bytes);
+  const auto key_size_bytes = static_cast<std::uint32_t>(key.size());
+  const auto number_is = [record](std::size_t offset, auto expected) {
+    for (std::size_t i = 0; i < sizeof expected; ++i) {
+      if (static_cast<unsigned char>(record[offset + i]) != ((expected >> (8 * i)) & 0xff)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return number_is(kSequenceOffset, sequence) && number_is(kKeySizeOffset, key_size_bytes) &&
+         std::memcmp(record + kContextOffset, context.data(), context.size()) == 0 &&
+         std::memcmp(record + kRecordFixedSizeBytes, key.data(), key.size()) == 0;
 }
 
 }  // namespace modcache::store

@@ -85,4 +85,10 @@ struct DecodedHead {
 // REQUIRES: bytes holds at least the fixed part.
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt);
 
+// Whether a record of kind entry at `bytes` is still the one whose head was decoded before: its
+// sequence, context and key, and no checksum. `context` is the digest as 16 bytes.
+// REQUIRES: kRecordFixedSizeBytes + key.size() bytes are there.
+bool is_head_of(const void* bytes, std::uint64_t sequence, std::string_view context,
+                std::string_view key);
+
 }  // namespace modcache::store

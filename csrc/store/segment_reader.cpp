@@ -57,6 +57,17 @@ Result<std::shared_ptr<fs::Mapping>> SegmentReader::mapping_up_to(
   return mapping_;
 }
 
+Result<SegmentReader::View> SegmentReader::view() const {
+  auto file_size_bytes = this->size_bytes();
+  if (!file_size_bytes.is_ok()) return file_size_bytes.status();
+  View view{nullptr, file_size_bytes.value()};
+  if (read_via_ == ReadVia::kPread) return view;
+  auto mapping = mapping_up_to(view.size_bytes, view.size_bytes);
+  if (!mapping.is_ok()) return mapping.status();
+  view.mapping = std::move(mapping).value();
+  return view;
+}
+
 Status SegmentReader::read(std::uint64_t offset, void* target, std::size_t size_bytes) const {
   const std::uint64_t end = offset + size_bytes;
   const Status cut_short = Status::corruption("'" + file_->path() + "' was cut short");

@@ -27,6 +27,13 @@ class SegmentReader {
   // kCorruption unless all the bytes are there.
   Status read(std::uint64_t offset, void* target, std::size_t size_bytes) const;
 
+  // The file as it is now: its size, and (ReadVia::kMmap) a mapping of at least that.
+  struct View {
+    std::shared_ptr<fs::Mapping> mapping;
+    std::uint64_t size_bytes = 0;
+  };
+  Result<View> view() const;
+
   Result<std::uint64_t> size_bytes() const;
   bool is_unlinked() const;
   std::uint64_t id() const { return header_.id; }

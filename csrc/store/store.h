@@ -25,11 +25,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/result.h"
 #include "fs/file_system.h"
+#include "store/found_entries.h"
 
 namespace modcache::store {
 
@@ -47,14 +49,17 @@ struct EntryId {
   std::string_view key;
 };
 
-// The place of an entry among all that a directory ever stored: later ones are larger, and an
-// entry that replaces another has another number. 0 is never used.
-using Sequence = std::uint64_t;
-
 struct Put {
   EntryId id;
   std::string header;   // opaque to the store; at most kMaxHeaderSizeBytes
   SharedBytes payload;  // kept until written
+  std::int64_t run_us = 0;
+};
+// One of many that are put into the same context. Key and header are borrowed during the call.
+struct RowPut {
+  std::string_view key;
+  std::string_view header;
+  SharedBytes payload;
   std::int64_t run_us = 0;
 };
 inline constexpr std::size_t kMaxHeaderSizeBytes = 1 << 20;
@@ -110,8 +115,19 @@ class Store {
 
   virtual Result<std::unique_ptr<FoundEntry>> find(const EntryId& id) = 0;
 
+  // Many keys at once, each found or not as find() would; a broken entry is the failure of that
+  // entry alone. For keys that this process has met before it takes no SQL, no memory, no lock and
+  // no system call per key: a payload is verified when it is first read, and later only the
+  // record's sequence, context and key are compared in the file.
+  virtual FoundEntries find_all(const Context& context,
+                                const std::vector<std::string_view>& keys) = 0;
+
   // True when `sequence` is still what (context, key) leads to.
   virtual bool is_current(const EntryId& id, Sequence sequence) = 0;
+  // The same for many, with one lock of the index. False also for what cannot be told.
+  virtual std::vector<bool> are_current(const Context& context,
+                                        const std::vector<std::string_view>& keys,
+                                        const std::vector<Sequence>& sequences) = 0;
 
   // Grows whenever any process clears or replaces an entry: what a caller holds in memory must
   // then be asked after with is_current(). One atomic load (io=pread: one read).
@@ -120,6 +136,10 @@ class Store {
   // Replaces what (context, key) led to before. Returns the entry's sequence.
   // kNoSpace: the budget is used up; nothing is stored. kBusy: the queue stayed full.
   virtual Result<Sequence> put(Put put) = 0;
+  // Many at once, in order. `sequences` gets one for each put; 0: it was not taken, and the status
+  // says why for the first of these.
+  virtual Status put_all(const Context& context, const std::vector<RowPut>& puts,
+                         std::vector<Sequence>& sequences) = 0;
 
   // Forgets an entry that proved broken, if it still is `sequence`.
   virtual Status drop(const EntryId& id, Sequence sequence) = 0;

@@ -14,23 +14,59 @@ Digest128 address_of(const Digest128& context, std::string_view key) {
 
 WriteQueue::WriteQueue(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-Result<WriteQueue::Position> WriteQueue::push(QueuedPutPtr put, Clock::time_point deadline) {
-  const std::uint64_t size_bytes = put->size_bytes;
-  MutexLock lock(mutex_);
+bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline) {
   while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
     if (!changed_.wait_until(mutex_, deadline) && size_bytes_ > 0 &&
         size_bytes_ + size_bytes > limit_bytes_) {
-      return Status::busy("the queue of entries to write stayed full");
+      return false;
     }
   }
+  return true;
+}
+
+void WriteQueue::push_locked(QueuedPutPtr put) {
+  const std::uint64_t size_bytes = put->size_bytes;
   QueuedPutPtr& latest = latest_[address_of(put->context->digest, put->key)];
+  has_any_.store(true, std::memory_order_release);
   // Whoever took a later number may have come here first.
   if (latest == nullptr || latest->sequence < put->sequence) latest = put;
   const bool must_wake = waiting_.empty() || size_bytes_ + size_bytes >= kEnoughBytes;
   waiting_.push_back(std::move(put));
   size_bytes_ += size_bytes;
+  ++pushed_;
   if (must_wake) changed_.notify_all();
-  return ++pushed_;
+}
+
+Result<WriteQueue::Position> WriteQueue::push(QueuedPutPtr put, Clock::time_point deadline) {
+  std::size_t pushed = 0;
+  return push_all({std::move(put)}, deadline, pushed);
+}
+
+Result<WriteQueue::Position> WriteQueue::push_all(const std::vector<QueuedPutPtr>& puts,
+                                                  Clock::time_point deadline, std::size_t& pushed) {
+  MutexLock lock(mutex_);
+  for (pushed = 0; pushed < puts.size(); ++pushed) {
+    if (!wait_for_room(puts[pushed]->size_bytes, deadline)) {
+      return Status::busy("the queue of entries to write stayed full");
+    }
+    push_locked(puts[pushed]);
+  }
+  return pushed_;
+}
+
+std::vector<QueuedPutPtr> WriteQueue::find_all(const Digest128& context,
+                                               const std::vector<std::string_view>& keys,
+                                               const std::vector<Digest128>& addresses) {
+  if (!has_any_.load(std::memory_order_acquire)) return {};
+  std::vector<QueuedPutPtr> found(keys.size());
+  MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto entry = latest_.find(addresses[i]);
+    if (entry == latest_.end()) continue;
+    const QueuedPutPtr& put = entry->second;
+    if (put->context->digest == context && put->key == keys[i]) found[i] = put;
+  }
+  return found;
 }
 
 QueuedPutPtr WriteQueue::find(const Digest128& context, std::string_view key) {
@@ -45,6 +81,7 @@ QueuedPutPtr WriteQueue::find(const Digest128& context, std::string_view key) {
 void WriteQueue::forget(const QueuedPutPtr& put) {
   const auto entry = latest_.find(address_of(put->context->digest, put->key));
   if (entry != latest_.end() && entry->second == put) latest_.erase(entry);
+  has_any_.store(!latest_.empty(), std::memory_order_release);
   size_bytes_ -= put->size_bytes;
 }
 
@@ -72,6 +109,7 @@ std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
     }
   }
   waiting_ = std::move(kept);
+  has_any_.store(!latest_.empty(), std::memory_order_release);
   changed_.notify_all();
   return removed;
 }

@@ -4,6 +4,7 @@
 // it, one background thread empties it, find() looks through it. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -22,7 +23,7 @@ namespace modcache::store {
 struct QueuedPut {
   std::shared_ptr<const Context> context;
   std::string key;
-  std::string header;
+  SharedHeader header;
   SharedBytes payload;
   std::int64_t run_us = 0;
   std::int64_t stored_at_us = 0;
@@ -45,8 +46,17 @@ class WriteQueue {
 
   // Waits until there is room, kBusy at `deadline`. What is larger than the limit goes alone.
   Result<Position> push(QueuedPutPtr put, Clock::time_point deadline);
+  // The same for each in turn, under one lock. `pushed` is how many there was room for; the
+  // position is that of the last of them.
+  Result<Position> push_all(const std::vector<QueuedPutPtr>& puts, Clock::time_point deadline,
+                            std::size_t& pushed);
   // The latest put of this id that waits, or null.
   QueuedPutPtr find(const Digest128& context, std::string_view key);
+  // The same for many keys of one context, whose addresses these are: null or the put, for each;
+  // empty when nothing waits at all, which takes no lock.
+  std::vector<QueuedPutPtr> find_all(const Digest128& context,
+                                     const std::vector<std::string_view>& keys,
+                                     const std::vector<Digest128>& addresses);
   // Takes out what `clear` covers; what is being written of it is no longer found. Returns the
   // latest put of each id.
   std::vector<QueuedPutPtr> remove(const Clear& clear);
@@ -74,6 +84,9 @@ class WriteQueue {
   static constexpr std::uint64_t kEnoughBytes = 8 << 20;
   static constexpr std::uint64_t kBatchBytes = 32 << 20;
 
+  bool wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline)
+      MODCACHE_REQUIRES(mutex_);
+  void push_locked(QueuedPutPtr put) MODCACHE_REQUIRES(mutex_);
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);
 
@@ -83,6 +96,7 @@ class WriteQueue {
   std::deque<QueuedPutPtr> waiting_ MODCACHE_GUARDED_BY(mutex_);
   // What waits or is being written; the latest of each address.
   std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
+  std::atomic<bool> has_any_{false};  // whether latest_ has
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Position pushed_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;

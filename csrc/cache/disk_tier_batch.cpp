@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DiskTier, many rows at once.
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "cache/disk_tier.h"
+#include "cache/entry_header.h"
+
+namespace modcache::cache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals)
+    : entries_(std::move(entries)), removals_(removals) {
+  headers_.reserve(entries_.headers().size());
+  for (const store::SharedHeader& packed : entries_.headers()) {
+    Header header;
+    header.packed = packed;
+    header.is_sound = unpack_header(*packed, header.signature, header.value_header);
+    headers_.push_back(std::move(header));
+  }
+}
+
+FoundRows DiskTier::get_all(const store::Context& context,
+                            const std::vector<std::string_view>& keys, Access access) {
+  const StorePtr store = this->store(access);
+  if (store == nullptr) return {};
+  const std::uint64_t removals = store->removals();
+  const auto started = Clock::now();
+  FoundRows rows(store->find_all(context, keys), removals);
+  refuse_broken(context, keys, rows, access);
+  const Status failure = first_failure(rows.entries());
+  if (failure.is_ok()) return rows;
+  report(failure, "reading");
+  if (Clock::now() - started > kStall) leave_alone();
+  return rows;
+}
+
+// What is not the fault of one entry; one cause, however many rows it struck.
+Status DiskTier::first_failure(const store::FoundEntries& entries) {
+  if (!entries.index_status().is_ok()) return entries.index_status();
+  for (const auto& failure : entries.failures()) {
+    if (failure.status.code() != StatusCode::kCorruption) return failure.status;
+  }
+  return Status::ok();
+}
+
+void DiskTier::refuse_broken(const store::Context& context,
+                             const std::vector<std::string_view>& keys, const FoundRows& rows,
+                             Access access) {
+  const auto started = Clock::now();
+  // Dropping takes the directory's lock: what a busy directory leaves of it is for later calls.
+  const auto access_now = [&] { return Clock::now() - started > kStall ? Access::kRead : access; };
+  const store::FoundEntries& entries = rows.entries();
+  for (const auto& failure : entries.failures()) {
+    if (failure.status.code() != StatusCode::kCorruption) continue;
+    refuse({context, keys[failure.i]}, failure.sequence, failure.status, access_now());
+  }
+  const auto is_sound = [](const FoundRows::Header& header) { return header.is_sound; };
+  if (std::all_of(rows.headers().begin(), rows.headers().end(), is_sound)) return;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (!entries.has(i) || rows.has(i)) continue;
+    refuse({context, keys[i]}, entries.sequence(i),
+           Status::corruption("an entry's header is too short"), access_now());
+  }
+}
+
+void DiskTier::refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
+                      Access access) {
+  if (broken.code() != StatusCode::kCorruption) return report(broken, "reading");
+  stats_.add(Counter::kCorrupt);
+  log(LogLevel::kWarning, "corrupt:" + settings_.dir,
+      "a damaged entry in '" + settings_.dir +
+          "' was dropped and is computed anew: " + broken.message());
+  if (access != Access::kWrite) return;
+  if (const StorePtr store = this->store(access)) {
+    report(store->drop(id, sequence), "dropping a damaged entry");
+  }
+}
+
+std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
+                                               const std::vector<std::string_view>& keys,
+                                               const std::vector<EntryPtr>& entries) {
+  std::vector<store::Sequence> sequences(keys.size(), 0);
+  const StorePtr store = this->store(Access::kWrite);
+  if (store == nullptr) return sequences;
+  const auto started = Clock::now();
+  std::vector<std::string> headers;
+  std::vector<store::RowPut> puts;
+  headers.reserve(keys.size());
+  puts.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Entry& entry = *entries[i];
+    headers.push_back(pack_header(entry.signature, entry.value->header()));
+    puts.push_back({keys[i], headers.back(), entry.value->payload(), entry.run_us});
+  }
+  const Status status = store->put_all(context, puts, sequences);
+  if (status.is_ok()) return sequences;
+  report(status, "storing");
+  if (Clock::now() - started > kStall) leave_alone();
+  return sequences;
+}
+
+std::vector<bool> DiskTier::are_current(const store::Context& context,
+                                        const std::vector<std::string_view>& keys,
+                                        const std::vector<store::Sequence>& sequences) {
+  const StorePtr store = this->store(Access::kRead);
+  if (store == nullptr) return std::vector<bool>(keys.size(), false);
+  return store->are_current(context, keys, sequences);
+}
+
+}  // namespace modcache::cache

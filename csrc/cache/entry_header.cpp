@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/entry_header.h"
+
+namespace modcache::cache {
+namespace {
+
+constexpr std::size_t kSizeBytes = 4;
+
+}  // namespace
+
+std::string pack_header(std::string_view signature, std::string_view value_header) {
+  std::string out;
+  out.reserve(kSizeBytes + signature.size() + value_header.size());
+  for (std::size_t i = 0; i < kSizeBytes; ++i) {
+    out.push_back(static_cast<char>((signature.size() >> (8 * i)) & 0xff));
+  }
+  return out.append(signature).append(value_header);
+}
+
+bool unpack_header(std::string_view header, std::string_view& signature,
+                   std::string_view& value_header) {
+  if (header.size() < kSizeBytes) return false;
+  std::size_t size = 0;
+  for (std::size_t i = kSizeBytes; i-- > 0;) {
+    size = (size << 8) | static_cast<unsigned char>(header[i]);
+  }
+  if (size > header.size() - kSizeBytes) return false;
+  signature = header.substr(kSizeBytes, size);
+  value_header = header.substr(kSizeBytes + size);
+  return true;
+}
+
+}  // namespace modcache::cache

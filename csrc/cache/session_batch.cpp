@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session, many rows at once.
+#include <utility>
+
+#include "cache/cache.h"
+
+namespace modcache::cache {
+namespace {
+
+std::vector<Digest128> addresses_of(const store::Context& context,
+                                    const std::vector<std::string_view>& keys) {
+  std::vector<Digest128> addresses;
+  addresses.reserve(keys.size());
+  for (const std::string_view key : keys) addresses.push_back(address_of({context, key}));
+  return addresses;
+}
+
+}  // namespace
+
+std::vector<std::size_t> BatchFound::missing() const {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (is_missing(i)) missing.push_back(i);
+  }
+  return missing;
+}
+
+BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
+  BatchFound found;
+  found.landings_ = flights_.landings();
+  found.places_.assign(request.keys.size(), BatchFound::kMissing);
+  // Those that memory has and the signature refuses are misses; the disk has nothing newer.
+  std::vector<bool> is_settled;
+  if (memory_->entries() > 0) find_all_in_memory(request, found, is_settled);
+  if (is_settled.empty()) {
+    found.disk_ = disk_->get_all(*request.context, request.keys, access(may_write));
+    std::vector<std::size_t> rows(request.keys.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = i;
+    take_from_disk(request, rows, found);
+    return found;
+  }
+  std::vector<std::size_t> rows;
+  std::vector<std::string_view> keys;
+  for (std::size_t i = 0; i < is_settled.size(); ++i) {
+    if (is_settled[i]) continue;
+    rows.push_back(i);
+    keys.push_back(request.keys[i]);
+  }
+  if (rows.empty()) return found;
+  found.disk_ = disk_->get_all(*request.context, keys, access(may_write));
+  take_from_disk(request, rows, found);
+  return found;
+}
+
+void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
+                                 std::vector<bool>& is_settled) {
+  const std::vector<Digest128> addresses = addresses_of(*request.context, request.keys);
+  std::vector<MemoryTier::Held> held;
+  memory_->get_all(addresses, *request.context, request.keys, held);
+  refuse_outdated(request, addresses, held);
+  is_settled.assign(held.size(), false);
+  found.entries_.resize(held.size());
+  std::int64_t hits = 0;
+  std::int64_t saved_us = 0;
+  std::int64_t conflicts = 0;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].entry == nullptr) continue;
+    is_settled[i] = true;
+    const Entry& entry = *held[i].entry;
+    if (!matches(request.signature, entry.signature)) {
+      if (conflicts++ == 0) warn_of_conflict(request, request.keys[i], entry.signature);
+      continue;
+    }
+    ++hits;
+    saved_us += entry.run_us;
+    found.places_[i] = BatchFound::kInMemory;
+    found.entries_[i] = std::move(held[i].entry);
+  }
+  count_hits(Counter::kHitsMemory, hits, saved_us, conflicts);
+}
+
+// As find_in_memory() does: what is held is compared with the directory if anything was removed
+// there since it was last compared.
+void Session::refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,
+                              std::vector<MemoryTier::Held>& held) {
+  const std::uint64_t removals = disk_->removals();
+  std::vector<std::size_t> doubtful;
+  std::vector<std::string_view> keys;
+  std::vector<store::Sequence> sequences;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].entry == nullptr || held[i].removals == removals) continue;
+    doubtful.push_back(i);
+    keys.push_back(request.keys[i]);
+    sequences.push_back(held[i].sequence);
+  }
+  if (doubtful.empty()) return;
+  const std::vector<bool> is_current = disk_->are_current(*request.context, keys, sequences);
+  std::vector<MemoryTier::Verdict> verdicts;
+  for (std::size_t place = 0; place < doubtful.size(); ++place) {
+    const std::size_t i = doubtful[place];
+    verdicts.push_back({addresses[i], keys[place], sequences[place], is_current[place]});
+    if (!is_current[place]) held[i] = {};
+  }
+  memory_->settle_all(*request.context, verdicts, removals);
+}
+
+void Session::take_from_disk(const BatchRequest& request, const std::vector<std::size_t>& rows,
+                             BatchFound& found) {
+  const FoundRows& disk = found.disk_;
+  std::vector<bool> is_match;
+  is_match.reserve(disk.headers().size());
+  for (const auto& header : disk.headers()) {
+    is_match.push_back(matches(request.signature, header.signature));
+  }
+  std::int64_t hits = 0;
+  std::int64_t saved_us = 0;
+  std::int64_t conflicts = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (!disk.has(row)) continue;
+    const std::size_t i = rows[row];
+    if (!is_match[disk.header_index(row)]) {
+      const std::string_view signature = disk.header(row).signature;
+      if (conflicts++ == 0) warn_of_conflict(request, request.keys[i], signature);
+      continue;
+    }
+    ++hits;
+    saved_us += disk.run_us(row);
+    found.places_[i] = static_cast<std::int64_t>(row);
+  }
+  count_hits(Counter::kHitsDisk, hits, saved_us, conflicts);
+}
+
+void Session::count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
+                         std::int64_t conflicts) {
+  if (hits > 0) stats_.add(counter, hits);
+  if (saved_us > 0) stats_.add(Counter::kSavedUs, saved_us);
+  if (conflicts > 0) stats_.add(Counter::kKeyConflicts, conflicts);
+}
+
+void Session::warn_of_conflict(const BatchRequest& request, std::string_view key,
+                               std::string_view stored) {
+  warn_of_conflict(Request{request.context, key, request.signature}, stored);
+}
+
+void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t i,
+                     const Status& broken, bool may_write) {
+  const std::size_t row = found.disk_row(i);
+  stats_.add(Counter::kHitsDisk, -1);
+  stats_.add(Counter::kSavedUs, -found.disk_.run_us(row));
+  found.places_[i] = BatchFound::kMissing;
+  disk_->refuse({*request.context, request.keys[i]}, found.disk_.sequence(row), broken,
+                access(may_write));
+}
+
+BatchLead Session::lead_rows(const BatchRequest& request, const BatchFound& found) {
+  const std::vector<std::size_t> missing = found.missing();
+  BatchLead rows;
+  if (missing.empty()) return rows;
+  std::vector<bool> is_led;
+  rows.lead = flights_.try_enter_all(addresses_of_rows(request, missing), is_led);
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    (is_led[place] ? rows.led : rows.awaited).push_back(missing[place]);
+  }
+  rows.look_again = flights_.landings() != found.landings_;
+  return rows;
+}
+
+bool Session::wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows) {
+  return !rows.empty() && flights_.wait_all(addresses_of_rows(request, rows));
+}
+
+std::vector<Digest128> Session::addresses_of_rows(const BatchRequest& request,
+                                                  const std::vector<std::size_t>& rows) {
+  std::vector<std::string_view> keys;
+  keys.reserve(rows.size());
+  for (const std::size_t row : rows) keys.push_back(request.keys[row]);
+  return addresses_of(*request.context, keys);
+}
+
+void Session::store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                        const std::vector<EntryPtr>& entries) {
+  if (keys.empty()) return;
+  const std::uint64_t removals = disk_->removals();
+  const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries);
+  // As in store(): `removals` from before the puts only makes the next lookup compare once more.
+  const std::vector<Digest128> addresses = addresses_of(*context, keys);
+  std::vector<MemoryTier::Put> puts;
+  puts.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    puts.push_back({addresses[i], keys[i], {entries[i], sequences[i], removals}});
+  }
+  memory_->put_all(context, std::move(puts));
+  stats_.add(Counter::kStored, static_cast<std::int64_t>(keys.size()));
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/batch_lookup.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/found_entry.h"
+#include "store/record.h"
+
+namespace modcache::store {
+namespace {
+
+// How many records ahead their heads are fetched.
+constexpr std::size_t kAhead = 8;
+constexpr std::size_t kCacheLineBytes = 64;
+// Different headers of one batch that are told apart; of more, some are kept twice.
+constexpr std::size_t kRecentHeaders = 8;
+
+bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t file_size_bytes) {
+  return offset <= file_size_bytes && size_bytes <= file_size_bytes - offset;
+}
+
+}  // namespace
+
+BatchLookup::BatchLookup(const Context& context, const std::vector<std::string_view>& keys,
+                         SegmentReaders& readers, std::shared_ptr<LocationMap> locations)
+    : context_(context), keys_(keys), context_bytes_(context.digest.bytes()), readers_(readers) {
+  found_.locations_ = std::move(locations);
+  found_.rows_.resize(keys.size());
+  found_.addresses_.reserve(keys.size());
+  for (const std::string_view key : keys) {
+    found_.addresses_.push_back(address_of(context.digest, key));
+  }
+}
+
+std::vector<std::size_t> BatchLookup::missing() const {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < found_.rows_.size(); ++i) {
+    if (found_.rows_[i].sequence == 0) missing.push_back(i);
+  }
+  return missing;
+}
+
+void BatchLookup::take_queued(std::size_t i, QueuedPutPtr put) {
+  Row& row = found_.rows_[i];
+  row.payload = put->payload.data;
+  row.payload_size_bytes = put->payload.size_bytes;
+  row.sequence = put->sequence;
+  row.run_us = put->run_us;
+  row.header = header_index(put->header);
+  row.is_verified = true;
+  found_.kept_.push_back(std::move(put));
+}
+
+void BatchLookup::take_known(std::uint64_t removals) {
+  std::vector<Row>& rows = found_.rows_;
+  std::vector<std::size_t> known;
+  known.reserve(rows.size());
+  // Files are opened afterwards: this runs under the map's lock.
+  found_.locations_->find_all(addresses(), removals,
+                              [&](std::size_t i, const LocationMap::Visited& record) {
+                                Row& row = rows[i];
+                                if (row.sequence != 0) return;
+                                row.payload_offset = record.offset;
+                                row.payload_size_bytes = record.payload_size_bytes;
+                                row.payload_checksum = record.payload_checksum;
+                                row.sequence = record.sequence;
+                                row.run_us = record.run_us;
+                                row.header = header_index(record.header);
+                                row.segment = segment_index(record.segment);
+                                row.is_verified = record.payload_is_verified;
+                                known.push_back(i);
+                              });
+  // A failure shows in the size, which is 0 then; the index is asked, and tells why.
+  for (Segment& segment : found_.segments_) (void)open(segment);
+  const auto prefetch = [&](std::size_t place) {
+    if (place >= known.size()) return;
+    const Row& row = rows[known[place]];
+    const Segment& segment = found_.segments_[row.segment];
+    if (segment.mapping == nullptr || row.payload_offset >= segment.size_bytes) return;
+    const std::byte* head = segment.mapping->data() + row.payload_offset;
+    __builtin_prefetch(head);
+    __builtin_prefetch(head + kCacheLineBytes);
+  };
+  for (std::size_t place = 0; place < kAhead; ++place) prefetch(place);
+  for (std::size_t place = 0; place < known.size(); ++place) {
+    prefetch(place + kAhead);
+    const std::size_t i = known[place];
+    if (take_if_still_there(rows[i], keys_[i])) continue;
+    rows[i] = Row();
+    // The place may be another's with the same address, or outdated; the index knows.
+    found_.locations_->remove(addresses()[i]);
+  }
+}
+
+// Turns a row whose payload_offset is still that of its record into one that can be read.
+bool BatchLookup::take_if_still_there(Row& row, std::string_view key) {
+  const Segment& segment = found_.segments_[row.segment];
+  const std::uint64_t offset = row.payload_offset;
+  const std::uint64_t payload_begins =
+      align_record(kRecordFixedSizeBytes + key.size() + found_.headers_[row.header]->size());
+  if (!is_within(offset, payload_begins + row.payload_size_bytes, segment.size_bytes)) return false;
+  row.payload_offset = offset + payload_begins;
+  if (segment.mapping != nullptr) {
+    const std::byte* record = segment.mapping->data() + offset;
+    row.payload = record + payload_begins;
+    return is_head_of(record, row.sequence, context_bytes_, key);
+  }
+  auto head = read(segment, offset, kRecordFixedSizeBytes + key.size());
+  return head.is_ok() && is_head_of(head.value().data(), row.sequence, context_bytes_, key);
+}
+
+// A copy of the bytes, valid until the next call. REQUIRES: they are within the file.
+Result<std::string_view> BatchLookup::read(const Segment& segment, std::uint64_t offset,
+                                           std::size_t size_bytes) {
+  if (segment.mapping != nullptr) {
+    buffer_.assign(reinterpret_cast<const char*>(segment.mapping->data()) + offset, size_bytes);
+  } else {
+    buffer_.resize(size_bytes);
+    MODCACHE_RETURN_IF_ERROR(segment.reader->read(offset, buffer_.data(), size_bytes));
+  }
+  return std::string_view(buffer_);
+}
+
+Status BatchLookup::take_stored(std::size_t i, const Location& location) {
+  const EntryId id{context_, keys_[i]};
+  auto head_size_bytes = entry_head_size_bytes(location, id);
+  if (!head_size_bytes.is_ok()) return head_size_bytes.status();
+  const std::uint32_t index = segment_index(location.segment);
+  Segment& segment = found_.segments_[index];
+  MODCACHE_RETURN_IF_ERROR(open(segment));
+  // The file may have grown since it was looked at.
+  const std::uint64_t payload_begins = align_record(head_size_bytes.value());
+  const std::uint64_t size_bytes = payload_begins + location.payload_size_bytes;
+  if (size_bytes < payload_begins) return Status::corruption("an impossible size");
+  if (!is_within(location.offset, size_bytes, segment.size_bytes)) {
+    MODCACHE_RETURN_IF_ERROR(look_at(segment));
+    if (!is_within(location.offset, size_bytes, segment.size_bytes)) {
+      return Status::corruption("a segment was cut short");
+    }
+  }
+  auto bytes = read(segment, location.offset, head_size_bytes.value());
+  if (!bytes.is_ok()) return bytes.status();
+  auto decoded = decode_entry_head(bytes.value(), segment.reader->salt(), location, id);
+  if (!decoded.is_ok()) return decoded.status();
+  const RecordHead& head = decoded.value().fixed;
+  const SharedHeader header = shared(decoded.value().header);
+  Row& row = found_.rows_[i];
+  row.payload_offset = location.offset + head.payload_offset();
+  if (segment.mapping != nullptr) row.payload = segment.mapping->data() + row.payload_offset;
+  row.payload_size_bytes = head.payload_size_bytes;
+  row.payload_checksum = head.payload_checksum;
+  row.sequence = head.sequence;
+  row.run_us = head.run_us;
+  row.header = header_index(header);
+  row.segment = index;
+  new_records_.push_back(
+      {addresses()[i], KnownRecord{location.segment, location.offset, head.sequence, head.run_us,
+                                   head.payload_size_bytes, head.payload_checksum, header}});
+  return Status::ok();
+}
+
+std::uint32_t BatchLookup::segment_index(std::uint64_t id) {
+  std::vector<Segment>& segments = found_.segments_;
+  std::uint32_t& hint = segment_hints_[id % segment_hints_.size()];
+  if (hint < segments.size() && segments[hint].id == id) return hint;
+  const auto known = std::find_if(segments.begin(), segments.end(),
+                                  [id](const Segment& segment) { return segment.id == id; });
+  hint = static_cast<std::uint32_t>(known - segments.begin());
+  if (known == segments.end()) segments.push_back(Segment{id, nullptr, nullptr, 0});
+  return hint;
+}
+
+Status BatchLookup::open(Segment& segment) {
+  if (segment.reader != nullptr) return Status::ok();
+  auto reader = readers_.get(segment.id);
+  if (reader.is_not_found()) return Status::corruption("a segment is gone");
+  if (!reader.is_ok()) return reader.status();
+  segment.reader = std::move(reader).value();
+  const Status status = look_at(segment);
+  if (!status.is_ok()) segment.reader = nullptr;
+  return status;
+}
+
+Status BatchLookup::look_at(Segment& segment) {
+  auto view = segment.reader->view();
+  if (!view.is_ok()) return view.status();
+  if (segment.mapping != nullptr && segment.mapping != view.value().mapping) {
+    found_.kept_.push_back(std::move(segment.mapping));
+  }
+  segment.mapping = std::move(view.value().mapping);
+  segment.size_bytes = view.value().size_bytes;
+  return Status::ok();
+}
+
+std::uint32_t BatchLookup::header_index(const SharedHeader& header) {
+  std::vector<SharedHeader>& headers = found_.headers_;
+  for (std::size_t i = headers.size(); i-- > 0 && headers.size() - i <= kRecentHeaders;) {
+    if (headers[i] == header) return static_cast<std::uint32_t>(i);
+  }
+  headers.push_back(header);
+  return static_cast<std::uint32_t>(headers.size() - 1);
+}
+
+SharedHeader BatchLookup::shared(std::string_view header) {
+  if (!found_.headers_.empty() && *found_.headers_.back() == header) return found_.headers_.back();
+  return found_.locations_->intern(header);
+}
+
+void BatchLookup::fail(std::size_t i, Sequence sequence, Status status) {
+  found_.rows_[i] = Row();
+  found_.failures_.push_back({i, sequence, std::move(status)});
+}
+
+FoundEntries BatchLookup::finish(std::uint64_t removals) && {
+  if (!new_records_.empty()) found_.locations_->add_all(new_records_, removals);
+  return std::move(found_);
+}
+
+}  // namespace modcache::store

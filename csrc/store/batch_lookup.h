@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// BatchLookup: one Store::find_all() in progress. It fills a FoundEntries from what its owner
+// brings: queued puts, the records this process knows, and rows of the index. Every segment is
+// opened, measured and mapped once, not once for each entry in it.
+//
+// Used by one thread, for one batch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/found_entries.h"
+#include "store/index.h"
+#include "store/location_map.h"
+#include "store/segment_reader.h"
+#include "store/store.h"
+#include "store/write_queue.h"
+
+namespace modcache::store {
+
+class BatchLookup {
+ public:
+  // `context`, `keys` and `readers` must outlive it.
+  BatchLookup(const Context& context, const std::vector<std::string_view>& keys,
+              SegmentReaders& readers, std::shared_ptr<LocationMap> locations);
+
+  const std::vector<Digest128>& addresses() const { return found_.addresses_; }
+  // In ascending order.
+  std::vector<std::size_t> missing() const;
+
+  void take_queued(std::size_t i, QueuedPutPtr put);
+
+  // Takes all that this process knows. Known records that are not (or no longer) those of the
+  // keys are forgotten and stay missing.
+  void take_known(std::uint64_t removals);
+
+  // Takes what the index says of key i. kCorruption: the record there is not that of the key.
+  Status take_stored(std::size_t i, const Location& location);
+
+  void fail(std::size_t i, Sequence sequence, Status status);
+  void fail_index(Status status) { found_.index_status_ = std::move(status); }
+
+  // `removals` was read before the index was asked.
+  FoundEntries finish(std::uint64_t removals) &&;
+
+ private:
+  using Row = FoundEntries::Row;
+  using Segment = FoundEntries::Segment;
+
+  bool take_if_still_there(Row& row, std::string_view key);
+  Result<std::string_view> read(const Segment& segment, std::uint64_t offset,
+                                std::size_t size_bytes);
+  std::uint32_t segment_index(std::uint64_t id);
+  Status open(Segment& segment);
+  Status look_at(Segment& segment);
+  std::uint32_t header_index(const SharedHeader& header);
+  SharedHeader shared(std::string_view header);
+
+  const Context& context_;
+  const std::vector<std::string_view>& keys_;
+  const std::string context_bytes_;
+  SegmentReaders& readers_;
+  FoundEntries found_;
+  std::array<std::uint32_t, 64> segment_hints_{};  // by the last bits of the id, which is random
+  std::string buffer_;
+  std::vector<LocationMap::NewRecord> new_records_;
+};
+
+}  // namespace modcache::store

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DirectoryStore, many keys at once.
+#include <utility>
+
+#include "store/batch_lookup.h"
+#include "store/directory_store.h"
+
+namespace modcache::store {
+
+FoundEntries DirectoryStore::find_all(const Context& context,
+                                      const std::vector<std::string_view>& keys) {
+  BatchLookup batch(context, keys, readers_, locations_);
+  auto queued = queue_.find_all(context.digest, keys, batch.addresses());
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i] != nullptr && !was_cleared(*queued[i])) {
+      batch.take_queued(i, std::move(queued[i]));
+    }
+  }
+  const std::uint64_t removals = this->removals();
+  batch.take_known(removals);
+  const std::vector<std::size_t> missing = batch.missing();
+  if (!missing.empty()) take_from_index(context, keys, missing, batch);
+  return std::move(batch).finish(removals);
+}
+
+void DirectoryStore::take_from_index(const Context& context,
+                                     const std::vector<std::string_view>& keys,
+                                     const std::vector<std::size_t>& missing, BatchLookup& batch) {
+  check_attached();
+  auto locations = opened_.reader->find_all(context.digest, keys, missing);
+  if (!locations.is_ok()) return batch.fail_index(as_index_failure(locations.status()));
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    const auto& location = locations.value()[place];
+    if (!location) continue;
+    const std::size_t i = missing[place];
+    Status status = batch.take_stored(i, *location);
+    if (status.is_ok()) continue;
+    take_again(EntryId{context, keys[i]}, i, *location, std::move(status), batch);
+  }
+}
+
+// As find_stored() does: what went away between the two looks is not broken.
+void DirectoryStore::take_again(const EntryId& id, std::size_t i, Location failed, Status failure,
+                                BatchLookup& batch) {
+  while (failure.code() == StatusCode::kCorruption) {
+    auto location = opened_.reader->find(id.context.digest, id.key);
+    if (location.is_not_found()) return;
+    if (!location.is_ok()) return batch.fail_index(as_index_failure(location.status()));
+    if (location.value().sequence == failed.sequence) break;
+    failed = location.value();
+    failure = batch.take_stored(i, failed);
+  }
+  if (!failure.is_ok()) batch.fail(i, failed.sequence, std::move(failure));
+}
+
+std::vector<bool> DirectoryStore::are_current(const Context& context,
+                                              const std::vector<std::string_view>& keys,
+                                              const std::vector<Sequence>& sequences) {
+  std::vector<Digest128> addresses;
+  addresses.reserve(keys.size());
+  for (const std::string_view key : keys) addresses.push_back(address_of(context.digest, key));
+  std::vector<Sequence> current(keys.size(), 0);  // 0: not known yet
+  auto queued = queue_.find_all(context.digest, keys, addresses);
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i] != nullptr && !was_cleared(*queued[i])) current[i] = queued[i]->sequence;
+  }
+  locations_->find_all(addresses, removals(),
+                       [&](std::size_t i, const LocationMap::Visited& record) {
+                         // Its address may be another's: only a match says something.
+                         if (current[i] == 0 && record.sequence == sequences[i]) {
+                           current[i] = record.sequence;
+                         }
+                       });
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (current[i] == 0) unknown.push_back(i);
+  }
+  if (!unknown.empty()) {
+    auto locations = opened_.reader->find_all(context.digest, keys, unknown);
+    for (std::size_t place = 0; locations.is_ok() && place < unknown.size(); ++place) {
+      const auto& location = locations.value()[place];
+      if (location) current[unknown[place]] = location->sequence;
+    }
+  }
+  std::vector<bool> answers(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    answers[i] = sequences[i] != 0 && current[i] == sequences[i];
+  }
+  return answers;
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FoundEntries: what Store::find_all() found, key by key in the order of the question. It owns
+// what keeps the bytes readable (mappings, open files, queued puts), so it may outlive the Store
+// and the entries may be cleared or replaced meanwhile. Movable.
+//
+// Threads: read() and verified_bytes() may run in several threads at once for different entries;
+// the object itself belongs to one thread.
+//
+// The files' sizes were looked at by find_all() and are not asked for again: read soon. (With
+// ReadVia::kMmap a file that somebody cuts short between the two kills the process.)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+namespace modcache::fs {
+class Mapping;
+}
+
+namespace modcache::store {
+
+// The place of an entry among all that a directory ever stored: later ones are larger, and an
+// entry that replaces another has another number. 0 is never used.
+using Sequence = std::uint64_t;
+
+// Most entries of a context have the same header, so it is kept once: the same pointer means the
+// same header (the reverse holds nearly always, and nothing may depend on it).
+using SharedHeader = std::shared_ptr<const std::string>;
+
+class LocationMap;
+class SegmentReader;
+struct QueuedPut;
+
+class FoundEntries {
+ public:
+  FoundEntries() = default;
+  // Remembers for the process what read() verified; see note_verified().
+  ~FoundEntries() { note_verified(); }
+  FoundEntries(FoundEntries&& other) noexcept = default;
+  FoundEntries& operator=(FoundEntries&& other) noexcept;
+
+  std::size_t size() const { return rows_.size(); }
+
+  // False: not there, or broken, or it could not be asked for; failures() and index_status() tell.
+  bool has(std::size_t i) const { return rows_[i].sequence != 0; }
+
+  // REQUIRES of all that follow: has(i).
+  const SharedHeader& header(std::size_t i) const { return headers_[rows_[i].header]; }
+  // header(i) is headers()[header_index(i)]: what is made from a header is made once for each.
+  std::size_t header_index(std::size_t i) const { return rows_[i].header; }
+  std::size_t payload_size_bytes(std::size_t i) const { return rows_[i].payload_size_bytes; }
+  Sequence sequence(std::size_t i) const { return rows_[i].sequence; }
+  std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }
+
+  // Fills payload_size_bytes(i) bytes at `target`, and checks the checksum of that copy unless
+  // this process verified the record before. kCorruption or kIoError: what lies at `target` must
+  // not be used.
+  Status read(std::size_t i, void* target) const;
+
+  // The payload itself, valid as long as this object: mapped bytes that this process has verified,
+  // or those of a queued put. Null: it must be read().
+  const std::byte* verified_bytes(std::size_t i) const {
+    const Row& row = rows_[i];
+    return row.is_verified ? row.payload : nullptr;
+  }
+
+  const std::vector<SharedHeader>& headers() const { return headers_; }
+
+  // Entries that the index names and that could not be had: kCorruption when what lies there is
+  // not they, otherwise the file system's failure. At most one for a key, in ascending order.
+  struct Failure {
+    std::size_t i = 0;
+    Sequence sequence = 0;  // that the index has
+    Status status;
+  };
+  const std::vector<Failure>& failures() const { return failures_; }
+
+  // Not ok: the index failed; entries that were not found may be there.
+  const Status& index_status() const { return index_status_; }
+
+  // The next find_all() knows what read() verified so far: one lock for all.
+  void note_verified();
+
+ private:
+  friend class BatchLookup;
+
+  struct Row {
+    const std::byte* payload = nullptr;  // null: in the file, to be read by system calls
+    std::uint64_t payload_offset = 0;    // in its segment
+    std::uint64_t payload_size_bytes = 0;
+    std::uint64_t payload_checksum = 0;
+    Sequence sequence = 0;  // 0: not found
+    std::int64_t run_us = 0;
+    std::uint32_t header = 0;
+    std::uint32_t segment = 0;
+    bool is_verified = false;
+    bool is_newly_verified = false;
+  };
+  struct Segment {
+    std::uint64_t id = 0;
+    std::shared_ptr<SegmentReader> reader;
+    std::shared_ptr<fs::Mapping> mapping;  // null: read by system calls
+    std::uint64_t size_bytes = 0;
+  };
+
+  std::vector<Digest128> addresses_;
+  mutable std::vector<Row> rows_;  // read() notes what it verified
+  std::vector<SharedHeader> headers_;
+  std::vector<Segment> segments_;
+  std::vector<std::shared_ptr<const void>> kept_;  // queued puts, and mappings that were outgrown
+  std::vector<Failure> failures_;
+  Status index_status_;
+  std::shared_ptr<LocationMap> locations_;
+  std::uint64_t fork_generation_ = modcache::fork_generation();
+};
+
+}  // namespace modcache::store
