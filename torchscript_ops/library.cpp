@@ -36,6 +36,9 @@ void define_public(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&fingerprint>());
   define(m, "refresh_fingerprint(Any module) -> str",
          CppFunction::makeFromBoxedFunction<&refresh_fingerprint>());
+  define(m, "content_key(Any input) -> str", CppFunction::makeFromBoxedFunction<&content_key>());
+  define(m, "content_keys(Any input) -> str[]",
+         CppFunction::makeFromBoxedFunction<&content_keys>());
   define(m, "lookup(str scope, str key) -> (bool, Tensor)", &lookup);
   define(m, "store(str scope, str key, Tensor value) -> Tensor", &store);
   define(m, "contains(str scope, str key) -> bool", &contains);
@@ -51,6 +54,10 @@ void define_public(torch::Library& m) {
 
 void define_for_the_shim(torch::Library& m) {
   m.class_<module::Run>("Run");
+  define(m, "_content_key(str structure, Any[] leaves) -> str",
+         CppFunction::makeFromBoxedFunction<&content_key_of_parts>());
+  define(m, "_content_keys(str structure, Any[] leaves) -> str[]",
+         CppFunction::makeFromBoxedFunction<&content_keys_of_parts>());
   define(m, "_watch() -> int", &eager_watch);
   define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
   define(m, "_refresh(int watch) -> ()", &eager_refresh);

@@ -21,6 +21,8 @@ using Counts = c10::Dict<std::string, std::int64_t>;
 void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void refresh_fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_key(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_keys(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key);
 at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value);
@@ -36,6 +38,8 @@ void flush();
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier);
 
 // Between the Python shim and the library; names with a leading underscore are not public.
+void content_key_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_keys_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 std::int64_t eager_watch();
 void eager_unwatch(std::int64_t watch);
 std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);

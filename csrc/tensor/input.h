@@ -29,7 +29,8 @@ struct InputSummary {
 
 InputSummary summarize_input(const at::IValue& input);
 
-// "float32", as Python shows a dtype without its "torch.".
+// "float32", as Python shows a dtype without its "torch.". Part of content keys (FORMAT.md), so no
+// name ever changes.
 std::string_view dtype_name(at::ScalarType type);
 
 // Autocast state and default dtype of this thread, as far as they are not the defaults; part of
