@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <charconv>
 #include <cstddef>
@@ -57,8 +56,6 @@ bool has_all_bytes(const at::Tensor& tensor) {
 at::Tensor dense_bytes(const at::Tensor& tensor) {
   const bool is_plain = !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
   if (is_plain && tensor.is_cpu() && tensor.is_contiguous()) return tensor;
-  // No mode that watches or replaces operators has a say in what the bytes are.
-  const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
   const at::NoGradGuard no_grad;
   at::Tensor plain = tensor.detach();
   if (tensor._is_zerotensor()) {
