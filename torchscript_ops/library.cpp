@@ -13,7 +13,7 @@
 #include "cache/cache.h"
 #include "module/eager.h"
 #include "operators.h"
-#include "tensor/tensor_value.h"
+#include "tensor/whole_value.h"
 
 namespace modcache::ops {
 namespace {
@@ -36,6 +36,9 @@ void define_public(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&fingerprint>());
   define(m, "refresh_fingerprint(Any module) -> str",
          CppFunction::makeFromBoxedFunction<&refresh_fingerprint>());
+  define(m, "content_key(Any input) -> str", CppFunction::makeFromBoxedFunction<&content_key>());
+  define(m, "content_keys(Any input) -> str[]",
+         CppFunction::makeFromBoxedFunction<&content_keys>());
   define(m, "lookup(str scope, str key) -> (bool, Tensor)", &lookup);
   define(m, "store(str scope, str key, Tensor value) -> Tensor", &store);
   define(m, "contains(str scope, str key) -> bool", &contains);
@@ -53,6 +56,10 @@ void define_for_the_shim(torch::Library& m) {
   m.class_<module::Run>("Run");
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
+  define(m, "_content_key(str structure, Any[] leaves) -> str",
+         CppFunction::makeFromBoxedFunction<&content_key_of_parts>());
+  define(m, "_content_keys(str structure, Any[] leaves) -> str[]",
+         CppFunction::makeFromBoxedFunction<&content_keys_of_parts>());
   define(m, "_watch() -> int", &eager_watch);
   define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
   define(m, "_refresh(int watch) -> ()", &eager_refresh);
@@ -70,7 +77,7 @@ void define_for_the_shim(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&eager_abandon>());
 }
 
-const tensor::TensorFormat kTensorFormat;
+const tensor::WholeFormat kWholeFormat;
 
 // TORCH_LIBRARY by hand: torch ends a process that registers one namespace twice, and a process
 // may well come to load a second copy of this library.
@@ -80,7 +87,7 @@ bool register_once() {
         "another copy of libmodcache.so is loaded in this process; this one stays unused");
     return false;
   }
-  cache::Cache::set_value_format(kTensorFormat);
+  cache::Cache::set_value_format(kWholeFormat);
   // Never destroyed: models may run while the process exits.
   auto* library =
       new torch::Library(torch::Library::DEF, "cache", std::nullopt, __FILE__, __LINE__);

@@ -11,8 +11,9 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "module/call.h"
+#include "tensor/content_key.h"
 #include "tensor/input.h"
-#include "tensor/tensor_value.h"
+#include "tensor/storable.h"
 
 namespace modcache::ops {
 namespace {
@@ -24,6 +25,22 @@ using torch::jit::Stack;
 cache::ContextPtr whole_forward_context(const cache::Session& session, const std::string& scope) {
   return cache::make_context({session.settings().name_space, scope, "forward", cache::Form::kWhole,
                               "", tensor::arithmetic_state()});
+}
+
+c10::List<std::string> list_of(const std::vector<std::string>& texts) {
+  return c10::List<std::string>(c10::ArrayRef<std::string>(texts));
+}
+
+template <typename Keys>
+Keys value_or_throw(const char* op, Result<Keys> keys) {
+  check_ok(op, keys.status());
+  return std::move(keys).value();
+}
+
+// The arguments of an operator that was given an input taken apart.
+tensor::TakenApart parts_of(const Stack& stack) {
+  const auto arguments = torch::jit::last(stack, 2);
+  return {arguments[0].toStringRef(), arguments[1].toListRef()};
 }
 
 }  // namespace
@@ -52,6 +69,32 @@ void refresh_fingerprint(const c10::OperatorHandle&, Stack* stack) {
   std::string text = module::refresh_fingerprint(torch::jit::last(*stack, 1)[0]);
   torch::jit::drop(*stack, 1);
   torch::jit::push(*stack, std::move(text));
+}
+
+void content_key(const c10::OperatorHandle&, Stack* stack) {
+  constexpr const char* kOp = "cache::content_key";
+  std::string key = value_or_throw(kOp, tensor::content_key(torch::jit::last(*stack, 1)[0]));
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, std::move(key));
+}
+
+void content_keys(const c10::OperatorHandle&, Stack* stack) {
+  constexpr const char* kOp = "cache::content_keys";
+  auto keys = value_or_throw(kOp, tensor::content_keys(torch::jit::last(*stack, 1)[0]));
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, list_of(keys));
+}
+
+void content_key_of_parts(const c10::OperatorHandle&, Stack* stack) {
+  std::string key = value_or_throw("content_key", tensor::content_key(parts_of(*stack)));
+  torch::jit::drop(*stack, 2);
+  torch::jit::push(*stack, std::move(key));
+}
+
+void content_keys_of_parts(const c10::OperatorHandle&, Stack* stack) {
+  auto keys = value_or_throw("content_keys", tensor::content_keys(parts_of(*stack)));
+  torch::jit::drop(*stack, 2);
+  torch::jit::push(*stack, list_of(keys));
 }
 
 std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key) {

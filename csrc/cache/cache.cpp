@@ -64,7 +64,8 @@ Status Cache::configure(const Options& options) {
 
   const bool same_place = settings.dir == before.dir;
   const bool same_store = same_place && settings.disk_bytes == before.disk_bytes &&
-                          settings.durability == before.durability && settings.io == before.io;
+                          settings.durability == before.durability && settings.io == before.io &&
+                          settings.codec == before.codec;
   auto disk = same_store ? current->disk_ : std::make_shared<DiskTier>(settings, format_, stats_);
   // A memory tier mirrors its directory, so another directory starts with an empty one.
   auto memory =

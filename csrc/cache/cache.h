@@ -78,6 +78,10 @@ class Session {
   void store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
                  const std::vector<EntryPtr>& entries);
 
+  // The entry, where there is one that matches. Neither counts nor waits, nor keeps in memory what
+  // was read from disk.
+  EntryPtr peek(const Request& request);
+
   // Neither counts nor waits, and reads no value.
   bool contains(const Request& request);
 
@@ -99,6 +103,8 @@ class Session {
   }
 
   // session_batch.cpp
+  void store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                  const std::vector<EntryPtr>& entries);
   void find_all_in_memory(const BatchRequest& request, BatchFound& found,
                           std::vector<bool>& is_settled);
   void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,

@@ -145,8 +145,9 @@ store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
   const StorePtr store = this->store(Access::kWrite);
   if (store == nullptr) return 0;
   const auto started = Clock::now();
-  auto sequence = store->put(store::Put{id, pack_header(entry.signature, entry.value->header()),
-                                        entry.value->payload(), entry.run_us.value_or(0)});
+  Written written = entry.value->write(settings_.codec);
+  auto sequence = store->put(store::Put{id, pack_header(entry.signature, written.header),
+                                        std::move(written.payload), entry.run_us.value_or(0)});
   if (sequence.is_ok()) return sequence.value();
   report(sequence.status(), "storing");
   if (Clock::now() - started > kStall) leave_alone();

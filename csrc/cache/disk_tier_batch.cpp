@@ -96,8 +96,10 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
   puts.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Entry& entry = *entries[i];
-    headers.push_back(pack_header(entry.signature, entry.value->header()));
-    puts.push_back({keys[i], headers.back(), entry.value->payload(), entry.run_us});
+    Written written = entry.value->write(settings_.codec);
+    headers.push_back(pack_header(entry.signature, written.header));
+    puts.push_back(
+        {keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0)});
   }
   const Status status = store->put_all(context, puts, sequences);
   if (status.is_ok()) return sequences;

@@ -124,6 +124,13 @@ bool Session::store(const Request& request, EntryPtr entry) {
   return true;
 }
 
+EntryPtr Session::peek(const Request& request) {
+  EntryPtr entry = find_in_memory(address_of(request.id()), request);
+  if (entry == nullptr) entry = disk_->get(request.id(), DiskTier::Access::kRead).entry;
+  if (entry == nullptr || !matches(request.signature, entry->signature)) return nullptr;
+  return entry;
+}
+
 bool Session::contains(const Request& request) {
   const Digest128 address = address_of(request.id());
   return find_in_memory(address, request) != nullptr || disk_->contains(request.id());

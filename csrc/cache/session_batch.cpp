@@ -73,7 +73,7 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
       continue;
     }
     ++hits;
-    saved_us += entry.run_us;
+    saved_us += entry.run_us.value_or(0);
     found.places_[i] = BatchFound::kInMemory;
     found.entries_[i] = std::move(held[i].entry);
   }
@@ -178,9 +178,19 @@ std::vector<Digest128> Session::addresses_of_rows(const BatchRequest& request,
   return addresses_of(*request.context, keys);
 }
 
+// Which of them are kept is asked one by one.
+void Session::store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                         const std::vector<EntryPtr>& entries) {
+  for (std::size_t i = 0; i < keys.size(); ++i) store({context, keys[i], {}}, entries[i]);
+}
+
 void Session::store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
                         const std::vector<EntryPtr>& entries) {
   if (keys.empty()) return;
+  if (settings_.min_run_us > 0) {
+    store_each(context, keys, entries);
+    return;
+  }
   const std::uint64_t removals = disk_->removals();
   const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries);
   // As in store(): `removals` from before the puts only makes the next lookup compare once more.

@@ -42,7 +42,7 @@ void Call::begin_run() { run_.emplace(); }
 
 void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   run_->end();
-  if (!run_->may_keep(parts_, *session_, result, facts)) {
+  if (!run_->may_keep(parts_, *session_, result, facts, 1)) {
     lead_.give_up();
     return;
   }
@@ -61,7 +61,6 @@ void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
 void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
   try {
     const auto& settings = session_->settings();
-    if (run_us < settings.min_run_us) return;
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return;
     session_->store(

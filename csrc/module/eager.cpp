@@ -10,6 +10,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "module/tensor_watch.h"
+#include "tensor/tree.h"
 
 namespace modcache::module {
 namespace {
@@ -100,38 +101,85 @@ std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& te
   return digest;
 }
 
-Begun begin_eager(CallParts parts, const at::IValue& input, std::int64_t params_grad_pattern) {
+namespace {
+
+// Fills in what the input says. False: the call is run uncached, and counted.
+bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad_pattern,
+             tensor::Per per, std::int64_t rows) {
   auto& cache = cache::Cache::instance();
-  if (!may_read(cache.mode())) {
-    cache.counters().add(cache::Counter::kBypassedOff);
-    return {};
+  if (cache.mode() == cache::Mode::kOff) {
+    cache.counters().add(cache::Counter::kBypassedOff, rows);
+    return false;
   }
-  parts.input = tensor::summarize_input(input);
+  parts.input = tensor::summarize_input(input, per);
   if (!parts.input.why_not_cacheable.empty()) {
-    cache.counters().add(cache::Counter::kBypassedType);
-    const std::string message = parts.class_name + "." + parts.method +
-                                " is not cached: its input holds a tensor or value that is " +
-                                parts.input.why_not_cacheable;
+    cache.counters().add(cache::Counter::kBypassedType, rows);
+    const std::string message =
+        parts.who() + " is not cached: its input holds a tensor or value that is " +
+        parts.input.why_not_cacheable;
     TORCH_CHECK(!cache.session()->settings().strict, "modcache (strict=true): ", message);
-    log_once(LogLevel::kWarning, "input:" + parts.class_name + ':' + parts.method, message);
-    return {};
+    log_once(LogLevel::kWarning, "input:" + parts.who(), message);
+    return false;
   }
   if (at::GradMode::is_enabled() && (params_grad_pattern != 0 || parts.input.any_requires_grad)) {
     parts.grad_pattern =
         parts.input.requires_grad_pattern * 31 + static_cast<std::uint64_t>(params_grad_pattern);
     if (parts.grad_pattern == 0) parts.grad_pattern = 1;
   }
+  return true;
+}
+
+}  // namespace
+
+Begun begin_eager(CallParts parts, const std::string& key, const at::IValue& input,
+                  std::int64_t params_grad_pattern) {
   Begun begun;
-  begun.run = c10::make_intrusive<Run>(std::move(parts));
-  if (auto hit = begun.run->call.lookup()) {
+  if (!prepare(parts, input, params_grad_pattern, tensor::Per::kCall, 1)) return begun;
+  begun.run = c10::make_intrusive<Run>(std::move(parts), key);
+  Call& call = begun.run->call;
+  if (const auto hit = call.lookup()) {
+    const auto& device = call.parts().input.device;
     begun.next = Next::kReturn;
-    begun.value = *std::move(hit);
+    begun.value = hit->is_lone_tensor()
+                      ? at::IValue(hit->hand_out_tensor(device))
+                      : tensor::rebuild_tagged(hit->root(), hit->hand_out(device));
     begun.run.reset();
     return begun;
   }
-  begun.run->call.begin_run();
+  call.begin_run();
   begun.next = Next::kRunAndFinish;
   return begun;
+}
+
+RowsBegun begin_eager_rows(CallParts parts, BatchKeys keys, const at::IValue& input,
+                           std::int64_t params_grad_pattern) {
+  const auto count = static_cast<std::int64_t>(keys.rows());
+  tensor::check_rows(input, count);
+  RowsBegun begun;
+  if (count == 0) return begun;
+  if (!prepare(parts, input, params_grad_pattern, tensor::Per::kRow, count)) return begun;
+  begun.run = c10::make_intrusive<RowsRun>(std::move(parts), std::move(keys));
+  RowsCall& call = begun.run->call;
+  auto rows = call.next_rows();
+  begun.next = rows.has_value() ? Next::kRunAndFinish : Next::kReturn;
+  if (rows.has_value()) {
+    begun.rows = *std::move(rows);
+    call.begin_run();
+  }
+  return begun;
+}
+
+TaggedRows eager_rows(RowsCall& call) {
+  TaggedRows rows;
+  if (const auto together = call.together()) {
+    rows.together = tensor::rebuild_tagged(together->root, together->tensors);
+    return rows;
+  }
+  rows.apart.emplace();
+  for (const tensor::Flat& row : call.apart()) {
+    rows.apart->push_back(tensor::rebuild_tagged(row.root, row.tensors));
+  }
+  return rows;
 }
 
 }  // namespace modcache::module

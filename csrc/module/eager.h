@@ -14,9 +14,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "module/call.h"
+#include "module/rows_call.h"
 
 namespace modcache::module {
 
@@ -31,24 +33,45 @@ std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& te
 // The next digest hashes everything anew.
 void refresh_watch(std::int64_t watch);
 
-// A call between its two halves, as Python holds it. Let go of without _finish or _abandon, it
+// A call between its halves, as Python holds it. Let go of without being finished or abandoned, it
 // abandons itself.
 struct Run : torch::CustomClassHolder {
-  explicit Run(CallParts parts) : call(std::move(parts)) {}
+  Run(CallParts parts, std::string key) : call(std::move(parts), std::move(key)) {}
   Call call;
 };
+struct RowsRun : torch::CustomClassHolder {
+  RowsRun(CallParts parts, BatchKeys keys) : call(std::move(parts), std::move(keys)) {}
+  RowsCall call;
+};
 
+// What Python is to do: take the value; run the module and finish; or just run it.
 enum class Next : std::int64_t { kReturn = 0, kRunAndFinish = 1, kJustRun = 2 };
 
 struct Begun {
   Next next = Next::kJustRun;
-  at::Tensor value;             // kReturn
+  at::IValue value;             // kReturn; structured ones are tagged (tensor/tree.h)
   c10::intrusive_ptr<Run> run;  // kRunAndFinish
+};
+struct RowsBegun {
+  Next next = Next::kJustRun;
+  std::vector<std::int64_t> rows;   // kRunAndFinish: what to run first
+  c10::intrusive_ptr<RowsRun> run;  // kReturn: eager_rows() gives the rows; kRunAndFinish
 };
 
 // `scope` empty: the module could not be identified, or is expected to give a graph; its result
 // is judged and counted, not kept. `params_grad_pattern`: which tensors of the module require grad,
 // hashed; 0 when none does.
-Begun begin_eager(CallParts parts, const at::IValue& input, std::int64_t params_grad_pattern);
+Begun begin_eager(CallParts parts, const std::string& key, const at::IValue& input,
+                  std::int64_t params_grad_pattern);
+// Throws when the input does not have as many rows as there are keys.
+RowsBegun begin_eager_rows(CallParts parts, BatchKeys keys, const at::IValue& input,
+                           std::int64_t params_grad_pattern);
+
+// All rows together, tagged; or each by itself.
+struct TaggedRows {
+  at::IValue together;
+  std::optional<std::vector<at::IValue>> apart;
+};
+TaggedRows eager_rows(RowsCall& call);
 
 }  // namespace modcache::module

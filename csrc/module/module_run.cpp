@@ -69,8 +69,8 @@ std::string why_not_storable(const tensor::Flat& result) {
 }
 
 bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
-            const char* cause, const std::string& message) {
-  cache::Cache::instance().counters().add(counter);
+            std::int64_t rows, const char* cause, const std::string& message) {
+  cache::Cache::instance().counters().add(counter, rows);
   TORCH_CHECK(!session.settings().strict, "modcache (strict=true): ", message);
   // The scope changes with the weights, so it is no part of what is warned about once.
   log_once(LogLevel::kWarning, std::string(cause) + ':' + parts.who(), message);
@@ -86,9 +86,9 @@ void ModuleRun::end() {
 }
 
 bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
-                         const tensor::Flat& result, const RunFacts& facts) const {
+                         const tensor::Flat& result, const RunFacts& facts, std::int64_t rows) const {
   if (requires_grad(result)) {
-    return refuse(parts, session, Counter::kBypassedGrad, "grad",
+    return refuse(parts, session, Counter::kBypassedGrad, rows, "grad",
                   "the result of " + parts.who() + " requires grad and is not cached (" +
                       std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
                       " require grad). If the module is frozen, say so: "
@@ -97,12 +97,12 @@ bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
   const std::string& impure =
       facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;
   if (!impure.empty()) {
-    return refuse(parts, session, Counter::kBypassedImpure, "impure",
+    return refuse(parts, session, Counter::kBypassedImpure, rows, "impure",
                   "the result of " + parts.who() +
                       " is not cached, for it is no function of state and input: " + impure);
   }
   if (const std::string why = why_not_storable(result); !why.empty()) {
-    return refuse(parts, session, Counter::kBypassedType, "type",
+    return refuse(parts, session, Counter::kBypassedType, rows, "type",
                   "the result of " + parts.who() + " is not cached: it is " + why);
   }
   return true;

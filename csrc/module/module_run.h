@@ -44,8 +44,9 @@ class ModuleRun {
 
   // Whether the result may be kept; else this is counted, and warned about once. Throws under
   // strict=true. REQUIRES: ended.
+  // `rows`: what is counted.
   bool may_keep(const CallParts& parts, const cache::Session& session, const tensor::Flat& result,
-                const RunFacts& facts) const;
+                const RunFacts& facts, std::int64_t rows) const;
 
  private:
   Observation observation_;

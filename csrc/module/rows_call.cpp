@@ -190,7 +190,7 @@ void RowsCall::begin_run() { run_.emplace(); }
 void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
-  const bool may_keep = run_->may_keep(parts_, *session_, result, facts);
+  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
   if (!result.why_not_storable.empty() && !is_whole_run_) {
     needs_whole_input_ = true;  // such a result cannot be put together from rows
     return;
@@ -218,7 +218,6 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
 void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
   try {
     const auto& settings = session_->settings();
-    if (run_us < settings.min_run_us) return;
     const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
     std::vector<std::string_view> keys;
     std::vector<cache::EntryPtr> entries;

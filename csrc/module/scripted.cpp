@@ -93,11 +93,11 @@ class Target {
       : call_(call), module_(check_module(call.module, call.method)) {}
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
-  // counted then.
-  std::optional<CallParts> prepare(tensor::Per per) {
+  // counted then, once for each of its rows.
+  std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
     auto& counters = cache::Cache::instance().counters();
     if (cache::Cache::instance().mode() == cache::Mode::kOff) {
-      counters.add(Counter::kBypassedOff);
+      counters.add(Counter::kBypassedOff, rows);
       return std::nullopt;
     }
     CallParts parts;
@@ -105,7 +105,7 @@ class Target {
     parts.class_name = class_name_of(module_);
     parts.method = call_.method;
     if (!parts.input.why_not_cacheable.empty()) {
-      counters.add(Counter::kBypassedType);
+      counters.add(Counter::kBypassedType, rows);
       warn_not_cacheable(
           parts.class_name, call_.method, "input",
           "its input holds a tensor or value that is " + parts.input.why_not_cacheable);
@@ -121,7 +121,7 @@ class Target {
     if (!parts.scope.empty()) return parts;
     Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
     if (fingerprint.text.empty()) {
-      counters.add(Counter::kBypassedImpure);
+      counters.add(Counter::kBypassedImpure, rows);
       warn_not_cacheable(parts.class_name, call_.method, "identity",
                          fingerprint.why_not_hashable + "; give it a scope=\"name@version\"");
       return std::nullopt;
@@ -197,7 +197,7 @@ std::string shape_of_row(const tensor::Flat& row) {
 
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   Target target(scripted);
-  auto parts = target.prepare(tensor::Per::kCall);
+  auto parts = target.prepare(tensor::Per::kCall, 1);
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);
   if (const auto hit = call.lookup()) {
@@ -215,9 +215,10 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
 
 Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
   Target target(scripted);
-  tensor::check_rows(scripted.input, static_cast<std::int64_t>(keys.rows()));
+  const auto count = static_cast<std::int64_t>(keys.rows());
+  tensor::check_rows(scripted.input, count);
   if (keys.rows() == 0) return {target.run_uncached(), {}};
-  auto parts = target.prepare(tensor::Per::kRow);
+  auto parts = target.prepare(tensor::Per::kRow, count);
   if (!parts.has_value()) return {target.run_uncached(), {}};
   RowsCall call(*std::move(parts), std::move(keys));
   at::IValue last;

@@ -35,7 +35,8 @@ InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall);
 // `rows`, saying which tensor has another, or when there is no tensor.
 void check_rows(const at::IValue& input, std::int64_t rows);
 
-// "float32", as Python shows a dtype without its "torch.".
+// "float32", as Python shows a dtype without its "torch.". Part of content keys (FORMAT.md), so no
+// name ever changes.
 std::string_view dtype_name(at::ScalarType type);
 
 // Autocast state and default dtype of this thread, as far as they are not the defaults; part of

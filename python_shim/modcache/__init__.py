@@ -17,6 +17,7 @@ from modcache._library import load as _load
 
 _LIBRARY_PATH, __version__ = _load()
 
+from modcache._content import content_key, content_keys  # noqa: E402
 from modcache._lookup import fingerprint, lookup_or_run, refresh_fingerprint  # noqa: E402
 from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
 from modcache._settings import (  # noqa: E402
@@ -34,7 +35,8 @@ from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noq
 
 # One source line serves eager and scripted models: torch.jit.script compiles a call of the Python
 # function into the operator.
-torch.jit._builtins._register_builtin(lookup_or_run, "cache::lookup_or_run")
+for _function in (lookup_or_run, content_key, content_keys):
+    torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
 _flush_at_worker_end()
 _watch_optimizers()
 
@@ -49,6 +51,8 @@ __all__ = [
     "clear",
     "configure",
     "contains",
+    "content_key",
+    "content_keys",
     "fingerprint",
     "flush",
     "library_path",

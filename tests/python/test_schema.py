@@ -15,6 +15,8 @@ SCHEMAS = {
     "contains": "cache::contains(str scope, str key) -> bool",
     "fingerprint": 'cache::fingerprint(Any module, *, str method="forward") -> str',
     "refresh_fingerprint": "cache::refresh_fingerprint(Any module) -> str",
+    "content_key": "cache::content_key(Any input) -> str",
+    "content_keys": "cache::content_keys(Any input) -> str[]",
     "configure": "cache::configure(Dict(str, str) options) -> ()",
     "settings": "cache::settings() -> Dict(str, str)",
     "set_mode": "cache::set_mode(str mode) -> ()",

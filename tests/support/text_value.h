@@ -21,8 +21,9 @@ class TextValue final : public cache::Value {
   explicit TextValue(std::string text) : text_(std::move(text)) {}
   const std::string& text() const { return text_; }
   std::size_t size_bytes() const override { return text_.size(); }
-  std::string header() const override { return std::string(kHeader); }
-  SharedBytes payload() const override { return share_bytes(text_); }
+  Written write(codec::Codec) const override {
+    return {std::string(kHeader), share_bytes(text_)};
+  }
 
  private:
   const std::string text_;

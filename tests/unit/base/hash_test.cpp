@@ -45,5 +45,25 @@ TEST(Xxh3HasherTest, tells_added_pieces_apart) {
   EXPECT_EQ(digests.size(), 5u);
 }
 
+TEST(Blake2bHasherTest, gives_the_published_values_whatever_the_parts) {
+  EXPECT_EQ(Blake2bHasher().hex(),
+            "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8");
+  for (const std::size_t cut : {0, 1, 2, 3}) {
+    Blake2bHasher hasher;
+    hasher.update(std::string_view("abc").substr(0, cut));
+    hasher.update(std::string_view("abc").substr(cut));
+    EXPECT_EQ(hasher.hex(), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  }
+}
+
+TEST(Blake2bHasherTest, goes_on_after_a_digest_was_taken) {
+  Blake2bHasher hasher;
+  hasher.update("ab");
+  const std::string first = hasher.hex();
+  EXPECT_EQ(hasher.hex(), first);
+  hasher.update("c");
+  EXPECT_EQ(hasher.hex(), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+}
+
 }  // namespace
 }  // namespace modcache
