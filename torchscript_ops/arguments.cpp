@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments.h"
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <string_view>
+#include <vector>
 
 namespace modcache::ops {
 namespace {
@@ -52,6 +55,29 @@ void check_scope(const char* op, const std::string& scope) {
                     ": scope is an empty string; without a module there is no fingerprint, so "
                     "name the scope, for instance \"clip-vit-b32@3\"");
   TORCH_CHECK_VALUE(is_utf8(scope), op, ": scope is not valid UTF-8");
+}
+
+module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
+  if (keys.isTensor()) {
+    const at::Tensor& ids = keys.toTensor();
+    TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong && ids.dim() == 1, op,
+                      ": ids must be an int64 tensor of one dimension, one id per row, but got ",
+                      ids.scalar_type(), ids.sizes());
+    const at::Tensor here = ids.to(at::kCPU).contiguous();
+    return module::BatchKeys::of_ids(here.const_data_ptr<std::int64_t>(),
+                                     static_cast<std::size_t>(here.numel()));
+  }
+  TORCH_CHECK_TYPE(keys.isList(), op, ": keys must be a list of str or a tensor of ids, but got ",
+                   keys.tagKind());
+  std::vector<std::string_view> texts;
+  texts.reserve(keys.toListRef().size());
+  for (const at::IValue& key : keys.toListRef()) {
+    TORCH_CHECK_TYPE(key.isString(), op, ": key ", texts.size(), " must be a str, but is ",
+                     key.tagKind());
+    check_key(op, key.toStringRef());
+    texts.emplace_back(key.toStringRef());
+  }
+  return module::BatchKeys(texts);
 }
 
 void check_ok(const char* op, const Status& status) {

@@ -5,16 +5,22 @@
 // fix it.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <string>
 
 #include "base/status.h"
 #include "cache/cache.h"
+#include "module/batch_keys.h"
 
 namespace modcache::ops {
 
 // Keys and scopes are valid UTF-8; a key, and a scope that names entries, is not empty.
 void check_key(const char* op, const std::string& key);
 void check_scope(const char* op, const std::string& scope);
+
+// One key per row: a list of texts, or a tensor of ids.
+module::BatchKeys checked_keys(const char* op, const at::IValue& keys);
 
 // Throws the status's message; kInvalidArgument is the caller's mistake.
 void check_ok(const char* op, const Status& status);

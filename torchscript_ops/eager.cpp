@@ -9,6 +9,8 @@
 #include "arguments.h"
 #include "module/optimizer_steps.h"
 #include "operators.h"
+#include "tensor/rows.h"
+#include "tensor/tree.h"
 
 namespace modcache::ops {
 
@@ -26,17 +28,33 @@ std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tenso
   return module::tensors_digest(watch, tensors);
 }
 
+namespace {
+
+c10::List<std::int64_t> list_of(const std::vector<std::int64_t>& numbers) {
+  return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(numbers));
+}
+
+module::RowsCall& rows_call(const at::IValue& run) {
+  return run.toCustomClass<module::RowsRun>()->call;
+}
+
+}  // namespace
+
+at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
+  return tensor::select_rows(tensor, rows);
+}
+
 void eager_begin(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 7);
+  const std::string& key = arguments[3].toStringRef();
+  check_key("modcache.lookup_or_run", key);
   module::CallParts parts;
   parts.scope = arguments[0].toStringRef();
   parts.method = arguments[1].toStringRef();
-  parts.key = arguments[3].toStringRef();
   parts.class_name = arguments[6].toStringRef();
-  check_key("modcache.lookup_or_run", parts.key);
-  const std::int64_t params_grad_pattern = arguments[4].toInt();
   // arguments[5], the watch, is what later calls of the same module have in common.
-  module::Begun begun = module::begin_eager(std::move(parts), arguments[2], params_grad_pattern);
+  module::Begun begun =
+      module::begin_eager(std::move(parts), key, arguments[2], arguments[4].toInt());
   torch::jit::drop(*stack, 7);
   torch::jit::push(*stack, static_cast<std::int64_t>(begun.next));
   torch::jit::push(*stack, std::move(begun.value));
@@ -45,16 +63,59 @@ void eager_begin(const c10::OperatorHandle&, Stack* stack) {
 
 void eager_finish(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 4);
-  const auto run = arguments[0].toCustomClass<module::Run>();
-  at::Tensor result =
-      run->call.finish(arguments[1], arguments[2].toStringRef(), arguments[3].toInt());
+  arguments[0].toCustomClass<module::Run>()->call.finish(
+      tensor::flatten_tagged(arguments[1]), {arguments[2].toStringRef(), arguments[3].toInt()});
   torch::jit::drop(*stack, 4);
-  torch::jit::push(*stack, std::move(result));
 }
 
 void eager_abandon(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::last(*stack, 1)[0].toCustomClass<module::Run>()->call.abandon();
   torch::jit::drop(*stack, 1);
+}
+
+void eager_begin_rows(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 6);
+  module::CallParts parts;
+  parts.scope = arguments[0].toStringRef();
+  parts.method = arguments[1].toStringRef();
+  parts.class_name = arguments[5].toStringRef();
+  module::BatchKeys keys = checked_keys("modcache.lookup_or_run", arguments[3]);
+  module::RowsBegun begun = module::begin_eager_rows(std::move(parts), std::move(keys),
+                                                     arguments[2], arguments[4].toInt());
+  torch::jit::drop(*stack, 6);
+  torch::jit::push(*stack, static_cast<std::int64_t>(begun.next));
+  torch::jit::push(*stack, list_of(begun.rows));
+  torch::jit::push(*stack, begun.run.defined() ? at::IValue(std::move(begun.run)) : at::IValue());
+}
+
+void eager_finish_rows(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 4);
+  rows_call(arguments[0])
+      .finish_run(tensor::flatten_tagged(arguments[1]),
+                  {arguments[2].toStringRef(), arguments[3].toInt()});
+  torch::jit::drop(*stack, 4);
+}
+
+void eager_next_rows(const c10::OperatorHandle&, Stack* stack) {
+  module::RowsCall& call = rows_call(torch::jit::last(*stack, 1)[0]);
+  const auto rows = call.next_rows();
+  if (rows.has_value()) call.begin_run();
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, rows.has_value() ? at::IValue(list_of(*rows)) : at::IValue());
+}
+
+void eager_abandon_rows(const c10::OperatorHandle&, Stack* stack) {
+  rows_call(torch::jit::last(*stack, 1)[0]).abandon();
+  torch::jit::drop(*stack, 1);
+}
+
+void eager_rows(const c10::OperatorHandle&, Stack* stack) {
+  module::TaggedRows rows = module::eager_rows(rows_call(torch::jit::last(*stack, 1)[0]));
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, rows.apart.has_value());
+  torch::jit::push(*stack, rows.apart.has_value()
+                               ? at::IValue(c10::ivalue::Tuple::create(*std::move(rows.apart)))
+                               : std::move(rows.together));
 }
 
 }  // namespace modcache::ops

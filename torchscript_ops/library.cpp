@@ -32,6 +32,26 @@ void define_public(torch::Library& m) {
       "lookup_or_run(Any module, Any input, str key, *, str scope=\"\", str method=\"forward\") "
       "-> Tensor",
       CppFunction::makeFromBoxedFunction<&lookup_or_run>());
+  m.def(
+      "lookup_or_run.keys(Any module, Any input, str[] keys, *, str scope=\"\", str "
+      "method=\"forward\") -> Tensor",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run_rows>());
+  m.def(
+      "lookup_or_run.ids(Any module, Any input, Tensor ids, *, str scope=\"\", str "
+      "method=\"forward\") -> Tensor",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run_rows>());
+  m.def(
+      "lookup_or_run_any(Any module, Any input, str key, *, str scope=\"\", str "
+      "method=\"forward\") -> Any",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run_any>());
+  m.def(
+      "lookup_or_run_any.keys(Any module, Any input, str[] keys, *, str scope=\"\", str "
+      "method=\"forward\") -> Any",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run_any_rows>());
+  m.def(
+      "lookup_or_run_any.ids(Any module, Any input, Tensor ids, *, str scope=\"\", str "
+      "method=\"forward\") -> Any",
+      CppFunction::makeFromBoxedFunction<&lookup_or_run_any_rows>());
   define(m, "fingerprint(Any module, *, str method=\"forward\") -> str",
          CppFunction::makeFromBoxedFunction<&fingerprint>());
   define(m, "refresh_fingerprint(Any module) -> str",
@@ -54,6 +74,7 @@ void define_public(torch::Library& m) {
 
 void define_for_the_shim(torch::Library& m) {
   m.class_<module::Run>("Run");
+  m.class_<module::RowsRun>("RowsRun");
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
   define(m, "_content_key(str structure, Any[] leaves) -> str",
@@ -65,16 +86,37 @@ void define_for_the_shim(torch::Library& m) {
   define(m, "_refresh(int watch) -> ()", &eager_refresh);
   define(m, "_stepped(Tensor[] tensors) -> ()", &optimizer_stepped);
   define(m, "_tensors_digest(int watch, Tensor[] tensors) -> str", &eager_tensors_digest);
+  // A module that Python runs: its values are tagged where they are structured (tensor/tree.h).
   define(m,
          "_begin(str scope, str method, Any input, str key, int params_grad_pattern, int watch, *, "
-         "str class_name=\"module\") -> (int, Tensor, __torch__.torch.classes.cache.Run?)",
+         "str class_name=\"module\") -> (int, Any, __torch__.torch.classes.cache.Run?)",
          CppFunction::makeFromBoxedFunction<&eager_begin>());
   define(m,
          "_finish(__torch__.torch.classes.cache.Run run, Any output, str impure_because, *, "
-         "int requiring_grad=0) -> Tensor",
+         "int requiring_grad=0) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_finish>());
   define(m, "_abandon(__torch__.torch.classes.cache.Run run) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_abandon>());
+  // The same with one key per row: str[] or ids.
+  define(m,
+         "_begin_rows(str scope, str method, Any input, Any keys, int params_grad_pattern, *, "
+         "str class_name=\"module\") -> (int, int[], __torch__.torch.classes.cache.RowsRun?)",
+         CppFunction::makeFromBoxedFunction<&eager_begin_rows>());
+  define(m,
+         "_finish_rows(__torch__.torch.classes.cache.RowsRun run, Any output, str impure_because, "
+         "*, int requiring_grad=0) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_finish_rows>());
+  define(m, "_next_rows(__torch__.torch.classes.cache.RowsRun run) -> int[]?",
+         CppFunction::makeFromBoxedFunction<&eager_next_rows>());
+  define(m, "_rows(__torch__.torch.classes.cache.RowsRun run) -> (bool, Any)",
+         CppFunction::makeFromBoxedFunction<&eager_rows>());
+  define(m, "_abandon_rows(__torch__.torch.classes.cache.RowsRun run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_abandon_rows>());
+  define(m,
+         "_scripted_rows(Any module, Any input, Any keys, *, str scope=\"\", str "
+         "method=\"forward\") -> (bool, Any)",
+         CppFunction::makeFromBoxedFunction<&scripted_rows>());
+  define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor", &select_rows);
 }
 
 const tensor::WholeFormat kWholeFormat;

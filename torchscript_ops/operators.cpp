@@ -10,10 +10,11 @@
 #include "arguments.h"
 #include "base/log.h"
 #include "cache/cache.h"
-#include "module/call.h"
+#include "module/scripted.h"
 #include "tensor/content_key.h"
 #include "tensor/input.h"
 #include "tensor/storable.h"
+#include "tensor/whole_value.h"
 
 namespace modcache::ops {
 namespace {
@@ -44,19 +45,6 @@ tensor::TakenApart parts_of(const Stack& stack) {
 }
 
 }  // namespace
-
-void lookup_or_run(const c10::OperatorHandle&, Stack* stack) {
-  constexpr const char* kOp = "cache::lookup_or_run";
-  const auto arguments = torch::jit::last(*stack, 5);
-  const std::string& key = arguments[2].toStringRef();
-  const std::string& scope = arguments[3].toStringRef();
-  check_key(kOp, key);
-  if (!scope.empty()) check_scope(kOp, scope);
-  at::Tensor result =
-      module::lookup_or_run(arguments[0], arguments[1], key, scope, arguments[4].toStringRef());
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, std::move(result));
-}
 
 void fingerprint(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 2);
@@ -111,8 +99,10 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
     cache.counters().add(Counter::kMisses);
     return {false, at::empty({0})};
   }
-  const auto& value = static_cast<const tensor::TensorValue&>(*entry->value);
-  return {true, value.hand_out(std::nullopt)};
+  const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
+  TORCH_CHECK(value.is_lone_tensor(), "cache::lookup: what is stored under scope '", scope,
+              "' and key '", key, "' is a structured value, and no Tensor");
+  return {true, value.hand_out_tensor(std::nullopt)};
 }
 
 at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value) {
@@ -134,9 +124,10 @@ at::Tensor store(const std::string& scope, const std::string& key, const at::Ten
   }
   const auto session = cache.session();
   session->store({whole_forward_context(*session, scope), key, {}},
-                 std::make_shared<const cache::Entry>(
-                     cache::Entry{tensor::TensorValue::copy_of(value, std::nullopt),
-                                  /*signature=*/"", /*run_us=*/std::nullopt}));
+                 std::make_shared<const cache::Entry>(cache::Entry{
+                     tensor::WholeValue::copy_of({tensor::Node{}, {value}, {}}, std::nullopt,
+                                                 session->settings().dtype),
+                     /*signature=*/"", /*run_us=*/std::nullopt}));
   return value;
 }
 

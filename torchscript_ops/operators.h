@@ -19,6 +19,9 @@ using Options = c10::Dict<std::string, std::string>;
 using Counts = c10::Dict<std::string, std::int64_t>;
 
 void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_any_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void refresh_fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void content_key(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -58,5 +61,13 @@ void optimizer_stepped(const std::vector<at::Tensor>& tensors);
 void eager_begin(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_finish(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_abandon(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_begin_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_next_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_finish_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_abandon_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Of a TorchScript module, for Python: tells rows apart from a list that the module returned.
+void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 }  // namespace modcache::ops

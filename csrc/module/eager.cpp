@@ -114,9 +114,9 @@ bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad
   parts.input = tensor::summarize_input(input, per);
   if (!parts.input.why_not_cacheable.empty()) {
     cache.counters().add(cache::Counter::kBypassedType, rows);
-    const std::string message =
-        parts.who() + " is not cached: its input holds a tensor or value that is " +
-        parts.input.why_not_cacheable;
+    const std::string message = parts.who() +
+                                " is not cached: its input holds a tensor or value that is " +
+                                parts.input.why_not_cacheable;
     TORCH_CHECK(!cache.session()->settings().strict, "modcache (strict=true): ", message);
     log_once(LogLevel::kWarning, "input:" + parts.who(), message);
     return false;

@@ -86,7 +86,8 @@ void ModuleRun::end() {
 }
 
 bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
-                         const tensor::Flat& result, const RunFacts& facts, std::int64_t rows) const {
+                         const tensor::Flat& result, const RunFacts& facts,
+                         std::int64_t rows) const {
   if (requires_grad(result)) {
     return refuse(parts, session, Counter::kBypassedGrad, rows, "grad",
                   "the result of " + parts.who() + " requires grad and is not cached (" +
@@ -115,8 +116,8 @@ void report_difference(const CallParts& parts, std::string_view key,
                        const std::string& difference) {
   cache::Cache::instance().counters().add(Counter::kVerifyDifferences);
   log(LogLevel::kWarning, "verify:" + parts.who(),
-      "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " +
-          parts.who() + " is not what the module returns: " + difference +
+      "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " + parts.who() +
+          " is not what the module returns: " + difference +
           ". The fresh result was returned; clear the scope, or run with mode=refresh");
 }
 

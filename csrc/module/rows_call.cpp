@@ -41,7 +41,8 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
 
 // A part of the distinct keys, and the question for it.
 struct RowsCall::Part {
-  Part(const RowsCall& call, std::vector<std::size_t> of_distinct) : places(std::move(of_distinct)) {
+  Part(const RowsCall& call, std::vector<std::size_t> of_distinct)
+      : places(std::move(of_distinct)) {
     keys.reserve(places.size());
     for (const std::size_t place : places) keys.push_back(call.keys_.distinct()[place]);
   }
@@ -226,8 +227,8 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
       // A run that only taught whether there is a graph does not replace what is there.
       if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request(key))) continue;
       keys.push_back(key);
-      entries.push_back(std::make_shared<const cache::Entry>(cache::Entry{
-          cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
+      entries.push_back(std::make_shared<const cache::Entry>(
+          cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
     }
     session_->store_all(context_, keys, entries);
     lead_.stored();

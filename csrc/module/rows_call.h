@@ -4,7 +4,8 @@
 //
 //     RowsCall call(parts, keys);
 //     while (auto rows = call.next_rows()) {
-//       call.begin_run();  result = <run the module on these rows>;  call.finish_run(result, facts);
+//       call.begin_run();  result = <run the module on these rows>;  call.finish_run(result,
+//       facts);
 //     }
 //     call.together()
 //

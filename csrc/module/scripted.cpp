@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The way of a TorchScript module through a Call.
+#include "module/scripted.h"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
@@ -14,7 +16,6 @@
 #include "module/call.h"
 #include "module/identity.h"
 #include "module/rows_call.h"
-#include "module/scripted.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
 
@@ -179,7 +180,8 @@ class Target {
 
 std::string shape_of_row(const tensor::Flat& row) {
   std::ostringstream text;
-  for (const at::Tensor& tensor : row.tensors) text << tensor.scalar_type() << tensor.sizes() << ' ';
+  for (const at::Tensor& tensor : row.tensors)
+    text << tensor.scalar_type() << tensor.sizes() << ' ';
   return text.str();
 }
 

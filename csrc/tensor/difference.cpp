@@ -6,6 +6,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -31,7 +32,8 @@ bool are_same_where_not_finite(const at::Tensor& a, const at::Tensor& b) {
   if (!at::equal(at::isfinite(a), at::isfinite(b)) || !at::equal(at::isnan(a), at::isnan(b))) {
     return false;
   }
-  const at::Tensor is_infinite = at::isfinite(a).logical_not().logical_and(at::isnan(a).logical_not());
+  const at::Tensor is_infinite =
+      at::isfinite(a).logical_not().logical_and(at::isnan(a).logical_not());
   return at::equal(a.masked_select(is_infinite), b.masked_select(is_infinite));
 }
 
@@ -49,8 +51,8 @@ std::string difference_of(const at::Tensor& fresh, const at::Tensor& stored, dou
     return at::equal(fresh.detach().to(at::kCPU), stored.to(at::kCPU)) ? "" : "other integers";
   }
   if (!are_same_where_not_finite(a, b)) return "other infinities or NaNs";
-  const double largest = at::abs(finite_part(b)).max().item<double>();
-  const double apart = at::abs(finite_part(a) - finite_part(b)).max().item<double>();
+  const double largest = at::abs(finite_part(b)).max().item().toDouble();
+  const double apart = at::abs(at::sub(finite_part(a), finite_part(b))).max().item().toDouble();
   if (apart <= rtol * largest) return {};
   text << "numbers that differ by up to " << apart << ", where the largest is " << largest;
   return text.str();

@@ -36,7 +36,8 @@ void unmap(const Block& block) { ::munmap(block.data, block.size_bytes); }
 
 // `data` is null when there is no memory.
 Block map(std::size_t size_bytes) {
-  void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data =
+      ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return {};
   if (size_bytes >= kHugePageBytes) ::madvise(data, size_bytes, MADV_HUGEPAGE);
   return {data, size_bytes};

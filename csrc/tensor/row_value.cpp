@@ -14,9 +14,9 @@ RowValue::RowValue(LayoutPtr layout)
     : layout_(std::move(layout)), bytes_(new std::byte[layout_->payload_size_bytes()]) {}
 
 cache::Written RowValue::write(codec::Codec codec) const {
-  return write_payload(
-      *layout_, SharedBytes{shared_from_this(), bytes_.get(), layout_->payload_size_bytes()},
-      codec);
+  return write_payload(*layout_,
+                       SharedBytes{shared_from_this(), bytes_.get(), layout_->payload_size_bytes()},
+                       codec);
 }
 
 RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
 #include "tensor/tree.h"

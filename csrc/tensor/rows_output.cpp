@@ -56,8 +56,8 @@ void for_each(std::size_t count, std::size_t size_bytes, const Body& body) {
     for (std::int64_t i = 0; i < all; ++i) body(static_cast<std::size_t>(i));
     return;
   }
-  const auto grain = std::max<std::int64_t>(1, all * static_cast<std::int64_t>(kBytesPerThread) /
-                                                   static_cast<std::int64_t>(size_bytes));
+  const auto grain = std::max<std::int64_t>(
+      1, all * static_cast<std::int64_t>(kBytesPerThread) / static_cast<std::int64_t>(size_bytes));
   at::parallel_for(0, all, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) body(static_cast<std::size_t>(i));
   });
@@ -85,17 +85,16 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   if (row.bytes == nullptr && places.size() == 1 && row.layout == layout_.get()) {
     const std::size_t size_bytes = places[0].size_bytes;
     return read_payload(
-               *layout_, row.stored_size_bytes,
-               [&](void* target) { return read(row.index, target); },
-               row_of(block_[0], row.row, size_bytes));
+        *layout_, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
+        row_of(block_[0], row.row, size_bytes));
   }
   std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
   const std::byte* payload = row.bytes;
   if (payload == nullptr) {
     scratch.reset(new std::byte[row.layout->payload_size_bytes()]);
     MODCACHE_RETURN_IF_ERROR(read_payload(
-        *row.layout, row.stored_size_bytes,
-        [&](void* target) { return read(row.index, target); }, scratch.get()));
+        *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
+        scratch.get()));
     payload = scratch.get();
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -106,7 +105,8 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
     } else {
       // Stored under another setting of `dtype` than the first row was.
       OrdinaryTensors ordinary;
-      block_[i].select(0, static_cast<std::int64_t>(row.row))
+      block_[i]
+          .select(0, static_cast<std::int64_t>(row.row))
           .copy_(tensor_at(*row.layout, i, payload));
     }
   }
@@ -163,7 +163,8 @@ void RowsOutput::add_computed(std::vector<std::int64_t> rows, Flat result) {
 
 void RowsOutput::widen() {
   OrdinaryTensors ordinary;
-  for (std::size_t i = 0; i < block_.size(); ++i) block_[i] = block_[i].to(layout_->places()[i].dtype);
+  for (std::size_t i = 0; i < block_.size(); ++i)
+    block_[i] = block_[i].to(layout_->places()[i].dtype);
 }
 
 bool RowsOutput::do_computed_fit() const {
@@ -199,7 +200,8 @@ Flat RowsOutput::copied_on_cpu() {
   }
   for (const Computed& computed : computed_) {
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      const at::Tensor source = computed.result.tensors[i].detach().resolve_conj().resolve_neg().contiguous();
+      const at::Tensor source =
+          computed.result.tensors[i].detach().resolve_conj().resolve_neg().contiguous();
       const std::size_t size_bytes = source.nbytes() / computed.rows.size();
       const auto* bytes = static_cast<const std::byte*>(source.const_data_ptr());
       for (std::size_t k = 0; k < computed.rows.size(); ++k) {
@@ -232,7 +234,8 @@ Flat RowsOutput::gathered() const {
       parts.push_back(select_rows(block_[i], stored).to(model.device()));
     }
     for (const Computed& computed : computed_) parts.push_back(computed.result.tensors[i]);
-    together.tensors.push_back(select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of));
+    together.tensors.push_back(
+        select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of));
   }
   return together;
 }
@@ -261,15 +264,15 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
       std::is_sorted(computed_[0].rows.begin(), computed_[0].rows.end())) {
     return std::move(computed_[0].result);
   }
-  const bool are_on_cpu = std::all_of(computed_.begin(), computed_.end(), [](const Computed& one) {
-    return is_on_cpu(one.result);
-  });
+  const bool are_on_cpu = std::all_of(computed_.begin(), computed_.end(),
+                                      [](const Computed& one) { return is_on_cpu(one.result); });
   return are_on_cpu ? copied_on_cpu() : gathered();
 }
 
 std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
   std::vector<Flat> rows(rows_);
-  const auto add = [&](std::size_t row, const Layout& layout, std::size_t i, const at::Tensor& tensor) {
+  const auto add = [&](std::size_t row, const Layout& layout, std::size_t i,
+                       const at::Tensor& tensor) {
     const bool goes_to_input = layout.tensors()[i].is_beside_input && input_device.has_value();
     rows[row].tensors.push_back(goes_to_input ? tensor.to(*input_device) : tensor);
   };

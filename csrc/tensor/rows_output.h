@@ -19,7 +19,7 @@ namespace modcache::tensor {
 
 // Where the bytes of a stored row lie.
 struct StoredRow {
-  std::size_t row = 0;                // of the batch
+  std::size_t row = 0;  // of the batch
   const Layout* layout = nullptr;
   const std::byte* bytes = nullptr;   // plain bytes that may be copied; null: they must be read
   std::size_t stored_size_bytes = 0;  // of what must be read

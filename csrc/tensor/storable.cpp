@@ -2,8 +2,8 @@
 #include "tensor/storable.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/isinf.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/isinf.h>
 
 #include "tensor/value_header.h"
 
@@ -12,8 +12,9 @@ namespace {
 
 at::Tensor contiguous_copy(const at::Tensor& tensor, at::ScalarType dtype) {
   at::Tensor copy =
-      at::empty(tensor.sizes(), tensor.options().device(at::kCPU).dtype(dtype).pinned_memory(false)
-                                    .memory_format(at::MemoryFormat::Contiguous));
+      at::empty(tensor.sizes(),
+                tensor.options().device(at::kCPU).dtype(dtype).pinned_memory(false).memory_format(
+                    at::MemoryFormat::Contiguous));
   copy.copy_(tensor);
   return copy;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/tree.h"
 
+#include <ATen/core/function_schema.h>
 #include <c10/util/Exception.h>
 
 #include <utility>

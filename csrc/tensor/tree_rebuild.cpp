@@ -44,8 +44,7 @@ class Rebuilder {
                    : visit(node, type->expectRef<c10::OptionalType>().getElementType());
       case TypeKind::UnionType: return one_of(node, type->expectRef<c10::UnionType>());
       case TypeKind::TupleType: return tuple(node, type->cast<c10::TupleType>());
-      case TypeKind::ListType:
-        return list(node, type->expectRef<c10::ListType>().getElementType());
+      case TypeKind::ListType: return list(node, type->expectRef<c10::ListType>().getElementType());
       case TypeKind::DictType: return dict(node, *type->cast<c10::DictType>());
       case TypeKind::NumberType:
         if (node.kind == Kind::kInt || node.kind == Kind::kFloat || node.kind == Kind::kComplex) {
@@ -85,8 +84,7 @@ class Rebuilder {
       case Kind::kTuple:
       case Kind::kNamedTuple: return tuple(node, nullptr);
       case Kind::kList: return list(node, type_from(node.types[0]));
-      case Kind::kDict:
-        return dict_of(node, type_from(node.types[0]), type_from(node.types[1]));
+      case Kind::kDict: return dict_of(node, type_from(node.types[0]), type_from(node.types[1]));
       case Kind::kObject: throw Mismatch();
     }
     throw Mismatch();

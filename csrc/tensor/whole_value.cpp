@@ -52,8 +52,8 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
   OrdinaryTensors ordinary;
   const at::Tensor& master = masters_[i];
   const at::ScalarType dtype = layout_->places()[i].dtype;
-  const bool goes_to_input = layout_->tensors()[i].is_beside_input && input_device.has_value() &&
-                             !input_device->is_cpu();
+  const bool goes_to_input =
+      layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
   if (goes_to_input) return master.to(*input_device).to(dtype);
   if (dtype != master.scalar_type()) return master.to(dtype);
 #if MODCACHE_HAS_LAZY_CLONE
@@ -109,9 +109,9 @@ Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
     OrdinaryTensors ordinary;
     std::vector<at::Tensor> masters;
     for (std::size_t i = 0; i < layout->places().size(); ++i) {
-      masters.push_back(at::empty(
-          layout->tensors()[i].sizes,
-          at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
+      masters.push_back(
+          at::empty(layout->tensors()[i].sizes,
+                    at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
     }
     if (masters.size() == 1) {
       MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, masters[0].mutable_data_ptr()));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
 #include "tensor/tree.h"

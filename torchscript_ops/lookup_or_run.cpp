@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// lookup_or_run and lookup_or_run_any: one key for the whole call, or one per row as texts or ids.
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "module/scripted.h"
+#include "operators.h"
+
+namespace modcache::ops {
+namespace {
+
+using module::Want;
+using torch::jit::Stack;
+
+const char* name_of(Want want) {
+  return want == Want::kTensor ? "cache::lookup_or_run" : "cache::lookup_or_run_any";
+}
+
+// The stack's last five: module, input, key or keys, scope, method.
+module::ScriptedCall call_on(const Stack& stack, Want want) {
+  const auto arguments = torch::jit::last(stack, 5);
+  const std::string& scope = arguments[3].toStringRef();
+  if (!scope.empty()) check_scope(name_of(want), scope);
+  return {arguments[0], arguments[1], scope, arguments[4].toStringRef(), want};
+}
+
+void one_key(Stack* stack, Want want) {
+  const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
+  check_key(name_of(want), key);
+  at::IValue result = module::lookup_or_run(call_on(*stack, want), key);
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, std::move(result));
+}
+
+// A list whose elements are what one row is.
+at::IValue list_of_rows(std::vector<at::IValue> rows) {
+  const bool are_tensors = rows[0].isTensor();
+  c10::impl::GenericList list(are_tensors ? c10::TypePtr(c10::TensorType::get())
+                                          : c10::TypePtr(c10::AnyType::get()));
+  for (at::IValue& row : rows) list.push_back(std::move(row));
+  return list;
+}
+
+void key_per_row(Stack* stack, Want want) {
+  module::BatchKeys keys = checked_keys(name_of(want), torch::jit::last(*stack, 5)[2]);
+  module::Rows rows = module::lookup_or_run_rows(call_on(*stack, want), std::move(keys));
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, rows.apart.has_value() ? list_of_rows(*std::move(rows.apart))
+                                                  : std::move(rows.together));
+}
+
+}  // namespace
+
+void lookup_or_run(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kTensor); }
+void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
+  key_per_row(stack, Want::kTensor);
+}
+void lookup_or_run_any(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kAny); }
+void lookup_or_run_any_rows(const c10::OperatorHandle&, Stack* stack) {
+  key_per_row(stack, Want::kAny);
+}
+
+void scripted_rows(const c10::OperatorHandle&, Stack* stack) {
+  module::BatchKeys keys = checked_keys("modcache.lookup_or_run", torch::jit::last(*stack, 5)[2]);
+  module::Rows rows = module::lookup_or_run_rows(call_on(*stack, Want::kAny), std::move(keys));
+  torch::jit::drop(*stack, 5);
+  const bool is_apart = rows.apart.has_value();
+  torch::jit::push(*stack, is_apart);
+  torch::jit::push(*stack,
+                   is_apart ? list_of_rows(*std::move(rows.apart)) : std::move(rows.together));
+}
+
+}  // namespace modcache::ops
