@@ -19,7 +19,9 @@ constexpr int kMostAttempts = 5;
 // How old the count of bytes on disk may be before it is a reason to refuse an entry.
 constexpr std::int64_t kDiskBytesAgeMs = 50;
 constexpr std::size_t kMostSharedContexts = 1024;
-constexpr std::uint64_t kWalBytesAtFlush = 1 << 20;
+// What a flush leaves of the log: little beside the entries, and strict puts, which flush each
+// time, still empty it only once for many.
+constexpr std::uint64_t kWalBytesAtFlush = 128 << 10;
 // A flush waits for this process's own writing, which another process delays by at most the
 // store's patience.
 constexpr std::chrono::minutes kOwnWriting{10};
