@@ -149,13 +149,12 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
   MODCACHE_RETURN_IF_ERROR(number(context, fitting));
   std::size_t pushed = 0;
   auto position = queue_.push_all({fitting.begin(), fitting.end()}, deadline, pushed);
-  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
-  if (!position.is_ok()) return position.status();
   if (options_.durability == Durability::kStrict) {
-    const Status safe = wait_until_safe(position.value());
-    if (!safe.is_ok()) sequences.assign(puts.size(), 0);
-    MODCACHE_RETURN_IF_ERROR(safe);
+    MODCACHE_RETURN_IF_ERROR(position.status());
+    MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
   }
+  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
+  MODCACHE_RETURN_IF_ERROR(position.status());
   return budget;
 }
 
