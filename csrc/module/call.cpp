@@ -63,11 +63,11 @@ void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
     const auto& settings = session_->settings();
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return;
-    session_->store(request(),
-                    std::make_shared<const cache::Entry>(cache::Entry{
-                        tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
-                        parts_.input.signature, run_us}));
-    lead_.stored();
+    const bool is_stored = session_->store(
+        request(), std::make_shared<const cache::Entry>(cache::Entry{
+                       tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
+                       parts_.input.signature, run_us}));
+    if (is_stored) lead_.stored();
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
