@@ -24,7 +24,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_PLAIN = (type(None), bool, float, complex, str)
+_PLAIN = (type(None), bool, float, complex)
 _MOST_DEPTH = 60  # the library's own bound is 64
 
 
@@ -37,6 +37,8 @@ def tagged(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if kind in _TENSORS or kind in _PLAIN:
         return value
+    if kind is str:
+        return value if _is_unicode(value) else _refused("text with lone surrogates")
     if kind is int:
         return value if -(2**63) <= value < 2**63 else _refused("an integer beyond 64 bits")
     if depth > _MOST_DEPTH:
@@ -44,7 +46,7 @@ def tagged(value: Any, depth: int = 0) -> Any:
     if kind is tuple or kind is list:
         return ("(" if kind is tuple else "[", _all_tagged(value, depth))
     if kind is dict:
-        if all(type(key) is str or type(key) is int for key in value):
+        if all(map(_is_key, value)):
             return ("{", tuple(value), _all_tagged(value.values(), depth))
         return _refused("a dict with keys that are neither str nor int")
     if isinstance(value, torch.Tensor):
@@ -78,6 +80,16 @@ def untagged(value: Any) -> Any:
 
 def _refused(why: str) -> tuple[str, str]:
     return ("?", why)
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _is_key(key: Any) -> bool:
+    if type(key) is str:
+        return _is_unicode(key)
+    return type(key) is int and -(2**63) <= key < 2**63
 
 
 def _all_tagged(values: Any, depth: int) -> tuple[Any, ...]:
