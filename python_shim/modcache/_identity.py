@@ -19,6 +19,7 @@ import torch
 
 from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
+from modcache._scripted import code_of_scripted
 from modcache._walk import Records, Walk, same_leaves
 
 
@@ -60,6 +61,8 @@ class ModuleState:
         self._records = Records()
         self._leaves: list[object] = []
         self._structure = ""
+        self._generation = 0  # of the structure
+        self._scripted = ((-1, ""), "")  # of which generation and weights, and what was found
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -78,13 +81,24 @@ class ModuleState:
             if not self._structure or not same_leaves(walk.leaves, self._leaves):
                 self._structure = digest_of(walk.leaves)
                 self._leaves = walk.leaves
-            structure = self._structure
+                self._generation += 1
+            structure, generation = self._structure, self._generation
         try:
             weights = str(torch.ops.cache._tensors_digest(self.watch, walk.tensors))
         except (RuntimeError, NotImplementedError) as error:
             raise UnidentifiedError(str(error).split("\n", 1)[0]) from None
-        together = hashlib.blake2b(f"{structure}/{weights}".encode(), digest_size=16)
-        return Sight(walk, weights, together.hexdigest())
+        text = f"{structure}/{weights}"
+        if walk.scripted:
+            text += f"/{self._code_of_scripted(walk, (generation, weights))}"
+        return Sight(walk, weights, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+    def _code_of_scripted(self, walk: Walk, seen: tuple[int, str]) -> str:
+        """What their methods are: that changes only together with what was seen otherwise."""
+        known, code = self._scripted
+        if known != seen:
+            code = code_of_scripted(walk.scripted)
+            self._scripted = (seen, code)
+        return code
 
     def tensors_in_reach(self, module: torch.nn.Module) -> list[torch.Tensor]:
         """Every tensor that can be found, also where something else cannot be hashed."""
