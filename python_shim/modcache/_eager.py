@@ -3,40 +3,33 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from modcache._identity import GradPattern, ModuleState, Sight, change_between, state_of
+from modcache._bypass import count_bypass, seen_result
+from modcache._identity import (
+    GradPattern,
+    ModuleState,
+    Sight,
+    change_between,
+    forget_weights_of,
+    state_of,
+)
+from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
-from modcache._subclass import is_refused, is_subclass, stand_in
+from modcache._scripted import fingerprint_of_method
+from modcache._wrappers import identified_as, runnable
 
 # What cache::_begin says is to be done.
 _RETURN, _JUST_RUN = 0, 2
 _CURE = "pass scope=... to name the module yourself"
 
 
-def identified_as(module: torch.nn.Module) -> torch.nn.Module:
-    """The module inside the wrappers that do not change what it computes (DDP, torch.compile)."""
-    dynamo = sys.modules.get("torch._dynamo")  # importing it takes seconds
-    compiled: Any = getattr(dynamo, "OptimizedModule", ())
-    while True:
-        if isinstance(module, compiled):
-            inner = module._orig_mod
-        elif isinstance(module, (DistributedDataParallel, torch.nn.DataParallel)):
-            inner = module.module
-        else:
-            return module
-        if not isinstance(inner, torch.nn.Module):
-            return module
-        module = inner
-
-
-def fingerprint(module: torch.nn.Module) -> str:
+def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
     """32 hexadecimal digits. Raises TypeError when something in the module cannot be hashed."""
+    _call_of(module, (), method)
     try:
         return state_of(module).look(module).fingerprint
     except UnidentifiedError as reason:
@@ -59,6 +52,9 @@ def lookup_or_run(
     While results carry a graph the module is in training: it is run without a look at it, since
     every step would have all weights hashed for nothing.
     """
+    seen, refusal = shown(input)
+    if refusal:
+        return run_uncached(module, input, key, method, refusal)
     call = _call_of(module, input, method)
     target = identified_as(module)
     state = state_of(target)
@@ -67,8 +63,7 @@ def lookup_or_run(
     is_looked_up = not is_off and pattern not in state.graph_patterns
     before, address, unidentified = None, "", ""
     if is_looked_up:
-        before, address, unidentified = _identify(target, state, scope)
-    seen = stand_in() if is_refused(input) else input
+        before, address, unidentified = _identify(target, state, scope, method)
     todo, value, run = torch.ops.cache._begin(
         address, method, seen, key, pattern.module, state.watch, class_name=type(target).__name__
     )
@@ -90,29 +85,34 @@ def lookup_or_run(
         raise
     state.note_graph(pattern, output.requires_grad)
     trainable = _count_requiring_grad(target) if output.requires_grad else 0
-    seen = stand_in() if is_subclass(output) else output
-    torch.ops.cache._finish(run, seen, because, requiring_grad=trainable)
+    torch.ops.cache._finish(run, seen_result(output), because, requiring_grad=trainable)
     return output
 
 
-def run_uncached(module: torch.nn.Module, input: Any, key: str, method: str) -> torch.Tensor:
-    """Runs a module of any kind on an input that the library cannot be given, and counts that."""
+def run_uncached(
+    module: torch.nn.Module, input: Any, key: str, method: str, why: str
+) -> torch.Tensor:
+    """Runs a module of any kind without the cache, and counts that."""
     call = _call_of(module, input, method)
     name = str(getattr(module, "original_name", type(module).__name__))
-    torch.ops.cache._begin("", method, stand_in(), key, 0, 0, class_name=name)
+    count_bypass(name, method, key, why)
+    if torch.is_grad_enabled():
+        forget_weights_of(identified_as(module))
     return _checked(call(), module, method)
 
 
 def _identify(
-    module: torch.nn.Module, state: ModuleState, scope: str
+    module: torch.nn.Module, state: ModuleState, scope: str, method: str
 ) -> tuple[Sight | None, str, str]:
     """What was seen, the scope to look under ("": none), and why nothing may be stored (or "")."""
     if scope:
         return None, scope, ""
     try:
+        if isinstance(module, torch.jit.ScriptModule):
+            return None, fingerprint_of_method(module, method), ""
         sight = state.look(module)
     except UnidentifiedError as reason:
-        return None, "", f"{reason}; {_CURE}"
+        return None, "", f"none that can be checked, since {reason}; {_CURE}"
     return sight, sight.fingerprint, ""
 
 
@@ -136,7 +136,7 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
 
 
 def _call_of(module: torch.nn.Module, input: Any, method: str) -> Callable[[], Any]:
-    function = _runnable(module) if method == "forward" else getattr(module, method, None)
+    function = runnable(module) if method == "forward" else getattr(module, method, None)
     if not callable(function):
         raise AttributeError(
             f"method={method!r}: {type(module).__qualname__} has no such method. "
@@ -144,17 +144,6 @@ def _call_of(module: torch.nn.Module, input: Any, method: str) -> Callable[[], A
         )
     arguments = input if isinstance(input, tuple) else (input,)
     return lambda: function(*arguments)
-
-
-def _runnable(module: torch.nn.Module) -> torch.nn.Module:
-    """The module to call.
-
-    Where no gradient is recorded, DDP has nothing to reduce, and what it sends all the same would
-    have processes that miss wait for ever for those that hit: the module inside is called.
-    """
-    if isinstance(module, DistributedDataParallel) and not torch.is_grad_enabled():
-        return _runnable(module.module)
-    return module
 
 
 def _checked(output: Any, module: torch.nn.Module, method: str) -> torch.Tensor:

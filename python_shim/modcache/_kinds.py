@@ -173,7 +173,13 @@ def _array(walk: Walk, value: Any) -> None:
     if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
         raise UnidentifiedError(f"a {plain_name(type(value))} may hold more than its elements")
     array = numpy.asarray(value)
-    walk.leaves += (_BYTES, walk.named(type(value)), array.dtype.str, str(array.dtype), str(array.shape))
+    walk.leaves += (
+        _BYTES,
+        walk.named(type(value)),
+        array.dtype.str,
+        str(array.dtype),
+        str(array.shape),
+    )
     if array.dtype.hasobject:
         walk.value(array.ravel().tolist())
     else:

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from modcache import _eager
-from modcache._subclass import is_refused
+from modcache._bypass import is_traced, transform_in_force
+from modcache._inputs import is_taken_as_it_is
 from modcache._text import checked_text
+from modcache._wrappers import identified_as
 
 
 def lookup_or_run(
@@ -34,7 +36,8 @@ def lookup_or_run(
 
     Raises:
         TypeError: an argument of a wrong type, or a module that returns no Tensor.
-        ValueError: text with lone surrogates. RuntimeError: an empty key.
+        ValueError: an empty key, or text with lone surrogates.
+        AttributeError, or RuntimeError for a scripted module: it has no such method.
         Whatever the module raises, unchanged; nothing is stored then.
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
@@ -44,14 +47,15 @@ def lookup_or_run(
     key = checked_text(key, "key", '"image-000017"')
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
-    if isinstance(module, torch.jit.ScriptModule):
-        if is_refused(input):
-            return _eager.run_uncached(module, input, key, method)
+    is_scripted = isinstance(module, torch.jit.ScriptModule)
+    why = transform_in_force(input)
+    if not why and is_traced() and not is_scripted:
+        why = "under torch.jit.trace"
+    if why:
+        return _eager.run_uncached(module, input, key, method, why)
+    if is_scripted and is_taken_as_it_is(input):
         output = torch.ops.cache.lookup_or_run(module, input, key, scope=scope, method=method)
         return output  # type: ignore[no-any-return]
-    inner = _eager.identified_as(module)
-    if isinstance(inner, torch.jit.ScriptModule) and not scope:
-        scope = str(torch.ops.cache.fingerprint(inner, method=method))
     return _eager.lookup_or_run(module, input, key, scope, method)
 
 
@@ -64,14 +68,15 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
 
     Raises:
         TypeError: no module, or an eager one with an attribute that cannot be hashed.
-        RuntimeError: the same for a scripted one.
+        AttributeError: an eager module without such a method.
+        RuntimeError: either of these for a scripted one.
     """
     _check_module(module, "fingerprint")
     method = checked_text(method, "method", '"forward"')
-    inner = _eager.identified_as(module)
+    inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(inner, method=method))
-    return _eager.fingerprint(inner)
+    return _eager.fingerprint(inner, method)
 
 
 def refresh_fingerprint(module: torch.nn.Module) -> str:
@@ -83,7 +88,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     Raises: as ``fingerprint``.
     """
     _check_module(module, "refresh_fingerprint")
-    inner = _eager.identified_as(module)
+    inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         torch.ops.cache.refresh_fingerprint(inner)
         return fingerprint(inner)

@@ -61,12 +61,14 @@ def code_of_scripted(modules: Iterable[torch.jit.ScriptModule]) -> str:
     for module in modules:
         torch.ops.cache.refresh_fingerprint(module)  # the walk may know more of its weights
         for method in sorted(set(module._c._method_names())):
-            try:
-                text = str(torch.ops.cache.fingerprint(module, method=method))
-            except RuntimeError as error:
-                reason = str(error).split("\n", 1)[0]
-                raise UnidentifiedError(
-                    f"method '{method}' of a scripted submodule has no fingerprint: {reason}"
-                ) from None
-            found.append(f"{method}={text}")
+            found.append(f"{method}={fingerprint_of_method(module, method)}")
     return ";".join(found)
+
+
+def fingerprint_of_method(module: torch.jit.ScriptModule, method: str) -> str:
+    """The library's fingerprint. Raises UnidentifiedError when there is none."""
+    try:
+        return str(torch.ops.cache.fingerprint(module, method=method))
+    except RuntimeError as error:
+        reason = str(error).split("\n", 1)[0].removeprefix("cache::lookup_or_run: ")
+        raise UnidentifiedError(f"a scripted module has no fingerprint ({reason})") from None

@@ -27,6 +27,7 @@ from modcache._reads import MISSING, Code
 from modcache._records import ClassName, ClassNames, ClassRecord, ModuleRecord, same_objects
 from modcache._scripted import ScriptRecord, python_attributes
 from modcache._tokens import ATOMS
+from modcache._wrappers import identified_as
 
 _DEEPEST = 100
 _MOST_FUNCTIONS = 4096
@@ -147,6 +148,9 @@ class Walk:
             if isinstance(module, torch.jit.ScriptModule):
                 self._script_module(module)
                 return
+            if "training" not in module.__dict__:  # torch.compile's wrapper hands it on
+                self._compiled_module(module)
+                return
             named = self.named(type(module))
             record = self._records.modules[id(module)] = ModuleRecord(module, named)
         leaves.append(record)
@@ -193,6 +197,13 @@ class Walk:
                 f"attribute '{name}' of {cls} cannot be hashed ({error})"
             ) from None
 
+    def _compiled_module(self, module: torch.nn.Module) -> None:
+        inner = identified_as(module)
+        if inner is module:
+            name = plain_name(type(module))
+            raise UnidentifiedError(f"a {name} with hooks or methods of its own cannot be hashed")
+        self._module(inner)
+
     def _script_module(self, module: torch.jit.ScriptModule) -> None:
         record = self._records.scripted.get(id(module))
         if record is None or not record.fits(module):
@@ -208,7 +219,8 @@ class Walk:
             self.leaves.append(name)
             self._owned(record.name, name, value)
         self.named_class(type(module))
-        for name, child in module._modules.items():
+        children: Any = module._modules
+        for name, child in children.items():
             self.leaves.append(name)
             self._module(child)
             self.leaves.append(_END)
