@@ -111,7 +111,7 @@ def contains(scope: str, key: str) -> bool:
     Runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``.
 
     Raises:
-        TypeError, ValueError: an argument that is no valid text; RuntimeError: an empty key.
+        TypeError: an argument that is no text. ValueError: one that is empty or no valid Unicode.
     """
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     return bool(torch.ops.cache.contains(scope, checked_text(key, "key", '"image-000017"')))
