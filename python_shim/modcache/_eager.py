@@ -187,9 +187,9 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
 
 
 def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
-    function = runnable(module) if method == "forward" else getattr(module, method, None)
+    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
     if callable(function):
-        return function
+        return function  # type: ignore[no-any-return]
     raise AttributeError(
         f"method={method!r}: {type(module).__qualname__} has no such method. "
         'Name one of its methods; the default is "forward".'

@@ -60,7 +60,9 @@ def in_wanted_form(is_apart: bool, value: Any, ragged: str, who: str) -> Any:
 
     Args:
         is_apart: ``value`` is a list of rows that do not fit together; else it is the batch.
+        value: what the library gave.
         ragged: "error", "list" (of rows, always) or "pad" (a padded tensor and the lengths).
+        who: the module and method, for messages.
     """
     if ragged == "error":
         if is_apart:
@@ -105,5 +107,7 @@ def _shapes_of(rows: list[Any]) -> str:
         str(list(row.shape)) if isinstance(row, torch.Tensor) else f"a {type(row).__name__}"
         for row in rows
     ]
-    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 1)
-    return f"row 0 is {shapes[0]}, row {other} is {shapes[other]}" if other < len(rows) else shapes[0]
+    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if other is None:
+        return f"all are {shapes[0]}"
+    return f"row 0 is {shapes[0]}, row {other} is {shapes[other]}"

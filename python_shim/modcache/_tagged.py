@@ -109,9 +109,11 @@ def _registered(value: Any, depth: int) -> Any:
     except (TypeError, ValueError):
         return refusal
     # What JSON does not give back as it was (tuples, keys that are no text) would come back wrong.
-    return ("o", _name_of(kind), text, _all_tagged(items, depth)) if json.loads(
-        text
-    ) == context else refusal
+    return (
+        ("o", _name_of(kind), text, _all_tagged(items, depth))
+        if json.loads(text) == context
+        else refusal
+    )
 
 
 def _name_of(kind: type) -> str:
@@ -147,4 +149,4 @@ def _named_class(name: str, fields: tuple[str, ...]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _made_up(name: str, fields: tuple[str, ...]) -> Any:
-    return collections.namedtuple(name, fields)  # type: ignore[misc]
+    return collections.namedtuple(name, fields)
