@@ -17,13 +17,13 @@ std::uint64_t word_at(const std::byte* place) {
   return word;
 }
 
-// Offset of the first 16 bytes in [from, to) that are not all zero; `from` when there are none.
+// Offset of the first 16 bytes in [from, to) that are not all zero.
 // REQUIRES: to <= the number of readable bytes.
-std::size_t first_nonzero(const std::byte* bytes, std::size_t from, std::size_t to) {
+std::optional<std::size_t> first_nonzero(const std::byte* bytes, std::size_t from, std::size_t to) {
   for (std::size_t at = from; at + 16 <= to; at += 16) {
     if ((word_at(bytes + at) | word_at(bytes + at + 8)) != 0) return at;
   }
-  return from;
+  return std::nullopt;
 }
 
 // The bytes that a tensor may be sampled in.
@@ -64,8 +64,7 @@ std::optional<std::size_t> place_by_gradient(const at::Tensor& tensor, std::size
   const auto* bytes = static_cast<const std::byte*>(gradient.const_data_ptr());
   if (bytes == nullptr) return std::nullopt;
   const std::size_t to = std::min(limit_bytes, tensor.nbytes());
-  const std::size_t place = first_nonzero(bytes, 0, to);
-  return place == 0 ? std::nullopt : std::optional(place);
+  return first_nonzero(bytes, 0, to);
 }
 
 }  // namespace
@@ -106,7 +105,7 @@ void ByteSamples::add(std::size_t index, const at::Tensor& tensor, Effort effort
   for (std::size_t i = 0; i <= kRotating; ++i) {
     const std::size_t place = last / kRotating * i + last % kRotating * i / kRotating;
     const std::size_t to = std::min(extent.size_bytes, place + kZerosBytes);
-    const std::size_t nonzero = first_nonzero(extent.bytes, place, to);
+    const std::size_t nonzero = first_nonzero(extent.bytes, place, to).value_or(place);
     auto& samples = tensor.is_inference() ? uncounted_ : i == 0 ? fixed_ : rotating_[i - 1];
     samples.push_back(sample_at(extent.bytes + nonzero, kSampleBytes, index));
   }
