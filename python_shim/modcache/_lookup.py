@@ -22,7 +22,9 @@ def lookup_or_run(
     Args:
         module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
         input: what the module is run on: a Tensor of any shape, or a tuple, whose items become
-            the arguments of the method. A list or dict is one argument.
+            the arguments of the method. A list or dict is one argument. Values besides tensors
+            (numbers, text, dtypes, enums, ...) are part of the address; an input with a value
+            that cannot be told from others by its text passes through uncached.
         key: names the sample: non-empty text of any length. The same key with the same module
             means the same output.
         scope: a name for the module that the caller answers for, for instance
@@ -47,13 +49,13 @@ def lookup_or_run(
     key = checked_text(key, "key", '"image-000017"')
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
-    is_scripted = isinstance(module, torch.jit.ScriptModule)
     why = transform_in_force(input)
-    if not why and is_traced() and not is_scripted:
+    is_operators = isinstance(module, torch.jit.ScriptModule) and is_taken_as_it_is(input)
+    if not why and is_traced() and not is_operators:
         why = "under torch.jit.trace"
     if why:
         return _eager.run_uncached(module, input, key, method, why)
-    if is_scripted and is_taken_as_it_is(input):
+    if is_operators:
         output = torch.ops.cache.lookup_or_run(module, input, key, scope=scope, method=method)
         return output  # type: ignore[no-any-return]
     return _eager.lookup_or_run(module, input, key, scope, method)
