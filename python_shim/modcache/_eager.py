@@ -65,7 +65,7 @@ def lookup_or_run(
     if is_looked_up:
         before, address, unidentified = _identify(target, state, scope, method)
     todo, value, run = torch.ops.cache._begin(
-        address, method, seen, key, pattern.module, state.watch, class_name=type(target).__name__
+        address, method, seen, key, pattern.module, state.watch, class_name=_name_of(target)
     )
     if todo == _RETURN:
         return value  # type: ignore[no-any-return]
@@ -94,11 +94,15 @@ def run_uncached(
 ) -> torch.Tensor:
     """Runs a module of any kind without the cache, and counts that."""
     call = _call_of(module, input, method)
-    name = str(getattr(module, "original_name", type(module).__name__))
-    count_bypass(name, method, key, why)
+    count_bypass(_name_of(module), method, key, why)
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
     return _checked(call(), module, method)
+
+
+def _name_of(module: torch.nn.Module) -> str:
+    """The name of its class, also where it was scripted."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def _identify(

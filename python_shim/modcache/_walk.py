@@ -201,7 +201,8 @@ class Walk:
             inner = identified_as(module)
             if inner is module:
                 name = plain_name(type(module))
-                raise UnidentifiedError(f"a {name} with hooks or methods of its own")
+                why = "has hooks or methods of its own, and cannot be hashed"
+                raise UnidentifiedError(f"a {name} {why}")
             self._module(inner)
         else:
             return False
