@@ -22,9 +22,9 @@ std::string class_name_of(const ObjectPtr& module) {
   return module->type()->name().has_value() ? module->type()->name()->name() : "module";
 }
 
-ObjectPtr check_module(const at::IValue& module, const std::string& method) {
-  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(),
-              "cache::lookup_or_run: module must be a TorchScript module (torch.jit.script or "
+ObjectPtr check_module(const char* op, const at::IValue& module, const std::string& method) {
+  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
+              ": module must be a TorchScript module (torch.jit.script or "
               "torch.jit.trace), got ",
               module.tagKind(), module.isObject() ? " of a class that is no module" : "");
   ObjectPtr object = module.toObject();
@@ -33,7 +33,7 @@ ObjectPtr check_module(const at::IValue& module, const std::string& method) {
     for (const auto* function : object->type()->methods()) {
       known += (known.empty() ? "" : ", ") + function->name();
     }
-    TORCH_CHECK(false, "cache::lookup_or_run: ", class_name_of(object), " has no method '", method,
+    TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
                 "'; it has: ", known.empty() ? "none" : known,
                 ". Freezing a model removes the methods of its submodules; keep the submodule "
                 "with torch.jit.freeze(model, preserved_attrs=[...])");
@@ -103,7 +103,7 @@ void warn_not_cacheable(const std::string& class_name, const std::string& method
 at::Tensor lookup_or_run(const at::IValue& module_value, const at::IValue& input,
                          const std::string& key, const std::string& scope,
                          const std::string& method) {
-  const ObjectPtr module = check_module(module_value, method);
+  const ObjectPtr module = check_module("cache::lookup_or_run", module_value, method);
   if (!may_read(cache::Cache::instance().mode())) {
     return run_uncached(module, method, input, Counter::kBypassedOff);
   }
@@ -144,7 +144,7 @@ at::Tensor lookup_or_run(const at::IValue& module_value, const at::IValue& input
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {
-  const ObjectPtr object = check_module(module, method);
+  const ObjectPtr object = check_module("cache::fingerprint", module, method);
   const auto fingerprint = identity_of(object, method)->fingerprint(object);
   TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(object),
               " has no fingerprint: ", fingerprint.why_not_hashable);
