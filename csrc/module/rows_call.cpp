@@ -192,7 +192,7 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
   const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
-  if (!result.why_not_storable.empty() && !is_whole_run_) {
+  if (!result.why_not_storable.empty() && !is_whole_input(running_)) {
     needs_whole_input_ = true;  // such a result cannot be put together from rows
     return;
   }

@@ -97,8 +97,7 @@ def lookup_or_run_rows(
 def run_uncached(module: torch.nn.Module, input: Any, key: str, method: str, why: str) -> Any:
     """Runs a module of any kind without the cache, and counts that."""
     function = _function_of(module, method)
-    name = str(getattr(module, "original_name", type(module).__name__))
-    count_bypass(name, method, key, why)
+    count_bypass(_name_of(module), method, key, why)
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
     return function(*_arguments_of(input))
@@ -114,7 +113,7 @@ class _Call:
     def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
         self._function = _function_of(module, method)
         self._target = identified_as(module)
-        self.class_name = type(self._target).__name__
+        self.class_name = _name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
         self.pattern = grad_pattern(self._target, None if is_off else self.state, input)
@@ -184,6 +183,11 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
     except UnidentifiedError as reason:
         return str(reason)
     return change_between(module, before, after)
+
+
+def _name_of(module: torch.nn.Module) -> str:
+    """The name of its class, also where it was scripted."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:

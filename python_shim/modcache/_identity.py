@@ -91,7 +91,8 @@ class ModuleState:
         try:
             weights = str(torch.ops.cache._tensors_digest(self.watch, walk.tensors))
         except (RuntimeError, NotImplementedError) as error:
-            raise UnidentifiedError(str(error).split("\n", 1)[0]) from None
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
         text = f"{structure}/{weights}"
         if walk.scripted:
             text += f"/{self._code_of_scripted(walk, (generation, weights))}"

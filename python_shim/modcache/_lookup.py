@@ -29,7 +29,9 @@ def lookup_or_run(
     Args:
         module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
         input: what the module is run on: a Tensor of any shape, or a tuple, whose items become
-            the arguments of the method. A list or dict is one argument.
+            the arguments of the method. A list or dict is one argument. Values besides tensors
+            (numbers, text, dtypes, enums, ...) are part of the address; an input with a value
+            that cannot be told from others by its text passes through uncached.
         key: names the sample: non-empty text of any length. The same key with the same module
             means the same output. Or one key per row of a batch: a list of B texts, or B ids as
             a list of int or an int64 tensor; id 7 and key "7" are the same. Then the first
@@ -91,14 +93,13 @@ def _looked_up(
     keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
-    is_scripted = isinstance(module, torch.jit.ScriptModule)
     why = transform_in_force(input)
-    if not why and is_traced() and not is_scripted:
+    is_operators = isinstance(module, torch.jit.ScriptModule) and is_taken_as_it_is(input)
+    if not why and is_traced() and not is_operators:
         why = "under torch.jit.trace"
     if why:
         name = keys if isinstance(keys, str) else "rows"
         return False, _eager.run_uncached(module, input, name, method, why)
-    is_operators = is_scripted and is_taken_as_it_is(input)
     if isinstance(keys, str):
         if is_operators:
             operator = torch.ops.cache.lookup_or_run_any

@@ -15,6 +15,7 @@ import torch
 
 from modcache._kinds import UnidentifiedError
 
+SCRIPTED: type = torch.jit._script.RecursiveScriptModule
 _INTERNAL = frozenset(
     {
         *vars(torch.nn.Module()), "_c", "_concrete_type", "_initializing", "_actual_script_module",
@@ -34,21 +35,39 @@ class ScriptRecord:
         held = module._concrete_type.get_attributes()
         self.attributes = sorted(set(held) - {"training", "_is_full_backward_hook"})
         self.has_training = "training" in held
+        self.python_attributes = _python_attributes(module)
+        self._note_names(module)
+
+    def _note_names(self, module: torch.jit.ScriptModule) -> None:
+        held = vars(module)
+        self._names = frozenset(held)
+        self._methods = [name for name in held if type(held[name]) is torch._C.ScriptMethod]
 
     def fits(self, module: torch.jit.ScriptModule) -> bool:
-        return self._module() is module and self._native == id(module._c)
+        if self._module() is not module or self._native != id(module._c):
+            return False
+        held = vars(module)
+        if held.keys() != self._names:  # methods are put there at their first use
+            if _python_attributes(module) != self.python_attributes:
+                return False
+            self._note_names(module)
+        return all(type(held[name]) is torch._C.ScriptMethod for name in self._methods)
 
     def is_alive(self) -> bool:
         return self._module() is not None
 
 
-def python_attributes(module: torch.jit.ScriptModule) -> dict[str, object]:
-    """What was put on the Python side of a scripted module."""
-    return {
-        name: value
-        for name, value in sorted(vars(module).items())
-        if name not in _INTERNAL and not isinstance(value, torch._C.ScriptMethod)
-    }
+def _python_attributes(module: torch.jit.ScriptModule) -> list[str]:
+    """What was put on the Python side.
+
+    Containers have methods there that are bound to the module that was scripted, and hand out its
+    submodules.
+    """
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if name not in _INTERNAL and type(value) is not torch._C.ScriptMethod
+    )
 
 
 def code_of_scripted(modules: Iterable[torch.jit.ScriptModule]) -> str:

@@ -25,7 +25,7 @@ from modcache._kinds import Mark, UnidentifiedError, way_of_kind
 from modcache._names import is_installed, plain_name, trusted_name
 from modcache._reads import MISSING, Code
 from modcache._records import ClassName, ClassNames, ClassRecord, ModuleRecord, same_objects
-from modcache._scripted import ScriptRecord, python_attributes
+from modcache._scripted import SCRIPTED, ScriptRecord
 from modcache._tokens import ATOMS
 from modcache._wrappers import identified_as
 
@@ -145,11 +145,7 @@ class Walk:
         leaves = self.leaves
         record = self._records.modules.get(id(module))
         if record is None or not record.fits(module):
-            if isinstance(module, torch.jit.ScriptModule):
-                self._script_module(module)
-                return
-            if "training" not in module.__dict__:  # torch.compile's wrapper hands it on
-                self._compiled_module(module)
+            if self._is_special(module):
                 return
             named = self.named(type(module))
             record = self._records.modules[id(module)] = ModuleRecord(module, named)
@@ -197,12 +193,20 @@ class Walk:
                 f"attribute '{name}' of {cls} cannot be hashed ({error})"
             ) from None
 
-    def _compiled_module(self, module: torch.nn.Module) -> None:
-        inner = identified_as(module)
-        if inner is module:
-            name = plain_name(type(module))
-            raise UnidentifiedError(f"a {name} with hooks or methods of its own cannot be hashed")
-        self._module(inner)
+    def _is_special(self, module: torch.nn.Module) -> bool:
+        """Looks at a module that does not keep its attributes where others do."""
+        if isinstance(module, torch.jit.ScriptModule):
+            self._script_module(module)
+        elif "training" not in module.__dict__:  # torch.compile's wrapper hands it on
+            inner = identified_as(module)
+            if inner is module:
+                name = plain_name(type(module))
+                why = "has hooks or methods of its own, and cannot be hashed"
+                raise UnidentifiedError(f"a {name} {why}")
+            self._module(inner)
+        else:
+            return False
+        return True
 
     def _script_module(self, module: torch.jit.ScriptModule) -> None:
         record = self._records.scripted.get(id(module))
@@ -214,11 +218,18 @@ class Walk:
         if record.has_training:
             self.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
         for name in record.attributes:
-            self._owned(record.name, name, native.getattr(name))
-        for name, value in python_attributes(module).items():
+            value = native.getattr(name)
+            if type(value) in _TENSOR_TYPES:
+                self.leaves.append(_TENSOR)
+                self.tensor_owners[len(self.tensors)] = (record.name, name)
+                self.tensors.append(value)
+            else:
+                self._owned(record.name, name, value)
+        for name in record.python_attributes:
             self.leaves.append(name)
-            self._owned(record.name, name, value)
-        self.named_class(type(module))
+            self._owned(record.name, name, vars(module)[name])
+        if type(module) is not SCRIPTED:
+            self.named_class(type(module))
         children: Any = module._modules
         for name, child in children.items():
             self.leaves.append(name)

@@ -10,7 +10,7 @@ import modcache
 import pytest
 import torch
 from conftest import bypassed
-from models import frozen
+from models import frozen, reloaded
 from torch import nn
 
 X = torch.linspace(-1, 1, 8)
@@ -186,6 +186,19 @@ def test_a_scripted_child_is_swapped() -> None:
     for child in (Child(), Squares(), Child(3.0), Child()):
         parent.child = torch.jit.script(child)
         assert torch.equal(modcache.lookup_or_run(parent, X, "k"), parent(X))
+
+
+def test_a_scripted_child_from_a_file(counted: Any) -> None:
+    """Its methods come to the Python side at their first use."""
+    parent = Parent(reloaded(torch.jit.script(Child())), lambda c, x: c.encode(x))
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(parent, X, "k"), parent(X))
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
+    assert modcache.fingerprint(parent) == modcache.fingerprint(
+        Parent(torch.jit.script(Child()), parent.use)
+    )
+    parent.child.encode = lambda x: x * 5
+    assert torch.equal(modcache.lookup_or_run(parent, X, "k"), X * 5)
 
 
 def test_an_equal_scripted_child_is_the_same() -> None:

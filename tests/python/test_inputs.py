@@ -39,11 +39,11 @@ class Number(enum.IntEnum):
     SEVEN = 7
 
 
-class Word(str, enum.Enum):
+class Word(str, enum.Enum):  # noqa: UP042  (its str() is its name)
     A = "a"
 
 
-Pair = namedtuple("Pair", "one two")  # noqa: PYI024
+Pair = namedtuple("Pair", "one two")
 
 CACHED = [
     {"x": X, "n": 3},
@@ -102,10 +102,10 @@ CACHED = [
 def test_all_these_are_cached_and_no_two_share_an_entry(counted: Any) -> None:
     module = Describes()
     for _ in range(2):
-        for input in CACHED:
-            expected = module(*input) if isinstance(input, tuple) else module(input)
-            result = modcache.lookup_or_run(module, input, "k", scope="s")
-            assert torch.equal(result, expected), input
+        for given in CACHED:
+            expected = module(*given) if isinstance(given, tuple) else module(given)
+            result = modcache.lookup_or_run(module, given, "k", scope="s")
+            assert torch.equal(result, expected), given
     assert counted() == {
         "misses": len(CACHED),
         "stored": len(CACHED),
@@ -138,14 +138,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_type_that_stands_in_the_way_is_named(name: str, counted: Any, capfd: Any) -> None:
-    input = REFUSED[name]
 
     class Counts(nn.Module):
         def forward(self, *parts: Any) -> torch.Tensor:
             return torch.full((2,), float(len(parts)))
 
     for _ in range(2):
-        modcache.lookup_or_run(Counts(), input, "k")
+        modcache.lookup_or_run(Counts(), REFUSED[name], "k")
     assert counted() == {"bypassed_type": 2}
     lines = [line for line in capfd.readouterr().err.splitlines() if "Counts.forward" in line]
     assert len(lines) == 1
@@ -173,9 +172,9 @@ class TakesParts(nn.Module):
 
 def test_eager_and_scripted_calls_share_what_both_can_be_given(counted: Any) -> None:
     eager, scripted = TakesParts(), torch.jit.script(TakesParts())
-    for key, input in {"one": (X, [X]), "two": (X, [X, X])}.items():
-        modcache.lookup_or_run(eager, input, key, scope="s")
-        modcache.lookup_or_run(scripted, input, key, scope="s")
+    for key, given in {"one": (X, [X]), "two": (X, [X, X])}.items():
+        modcache.lookup_or_run(eager, given, key, scope="s")
+        modcache.lookup_or_run(scripted, given, key, scope="s")
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
 
 

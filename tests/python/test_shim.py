@@ -67,7 +67,7 @@ MISTAKES = {
     "module of a wrong type": (lambda: modcache.lookup_or_run(1, X, "k"), ["module", "int"]),
     "a class": (lambda: modcache.lookup_or_run(nn.ReLU, X, "k"), ["instance", "ReLU"]),
     "a function": (lambda: modcache.lookup_or_run(torch.relu, X, "k"), ["module", "builtin"]),
-    "an int key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, 7), ["key", "str", "int", "7"]),
+    "an int key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, 7), ["key", "str", "int"]),
     "a bytes key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, b"k"), ["key", "str", "bytes"]),
     "no key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, None), ["key", "str", "NoneType"]),
     "an empty key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, ""), ["key", "empty"]),
@@ -94,8 +94,26 @@ MISTAKES = {
     ),
     "contains without a scope": (lambda: modcache.contains("", "k"), ["scope", "empty"]),
     "contains without a key": (lambda: modcache.contains("s", ""), ["key", "empty"]),
+    "a fingerprint of an unknown method": (
+        lambda: modcache.fingerprint(nn.ReLU(), method="encode"),
+        ["encode", "ReLU", "method"],
+    ),
+    "a fingerprint of an unknown method, scripted": (
+        lambda: modcache.fingerprint(torch.jit.script(nn.ReLU()), method="encode"),
+        ["encode", "method", "forward"],
+    ),
     "a fingerprint of nothing": (lambda: modcache.fingerprint(None), ["module", "NoneType"]),
 }
+
+
+def test_an_empty_key_is_a_value_error() -> None:
+    for call in (
+        lambda: modcache.lookup_or_run(nn.ReLU(), X, ""),
+        lambda: modcache.lookup_or_run(torch.jit.script(nn.ReLU()), X, ""),
+        lambda: modcache.contains("s", ""),
+    ):
+        with pytest.raises(ValueError, match="empty"):
+            call()
 
 
 def with_mode_off(key: str) -> torch.Tensor:
