@@ -15,7 +15,7 @@ from torch import nn
 X = torch.linspace(-1, 1, 8)
 
 
-class Counts(nn.Module):
+class CountsInference(nn.Module):
     """Counts its calls in a buffer, among many weights."""
 
     def __init__(self, shape: tuple[int, ...] = (8,)) -> None:
@@ -33,13 +33,13 @@ class Counts(nn.Module):
 @pytest.mark.parametrize("scope", ["", "named"])
 def test_a_counter_is_never_cached(scope: str, counted: Any, capfd: Any) -> None:
     with torch.inference_mode():
-        module = Counts()
+        module = CountsInference()
         for _ in range(12):
             modcache.lookup_or_run(module, X, "k", scope=scope)
         assert module.calls[0] == 12
     assert bypassed(counted()) == {"bypassed_impure": 12}
     if not scope:
-        assert "buffer 'calls' of Counts changed" in capfd.readouterr().err
+        assert "buffer 'calls' of CountsInference changed" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 70), ()])
@@ -48,7 +48,7 @@ def test_a_counter_too_large_to_be_read_in_full(
 ) -> None:
     monkeypatch.setattr(_contents, "_MOST_BYTES", 0)
     with torch.inference_mode():
-        module = Counts(shape)
+        module = CountsInference(shape)
         for _ in range(3):
             modcache.lookup_or_run(module, X, "k")
     assert bypassed(counted()) == {"bypassed_impure": 3}

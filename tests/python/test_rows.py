@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One key per row: only missing rows are run, each distinct key once, and rows come back in order."""
+"""One key per row: only missing rows are run, each distinct key once, and all come in order."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ class Batched:
     def __init__(self, form: str) -> None:
         face = "scripted" if form == "operator" else form
         self.module = in_form(Rows(), face, torch.zeros(3, 4))
-        self._call = (
-            torch.ops.cache.lookup_or_run if form == "operator" else modcache.lookup_or_run
-        )
+        self._call = torch.ops.cache.lookup_or_run if form == "operator" else modcache.lookup_or_run
 
     def __call__(self, x: torch.Tensor, keys: Any) -> torch.Tensor:
         return self._call(self.module, x, keys)  # type: ignore[no-any-return]
@@ -109,7 +107,7 @@ def test_repeated_keys_are_run_once(batched: Batched, counted: Any) -> None:
 def test_rows_come_back_in_the_order_of_their_keys(batched: Batched) -> None:
     rows = list(range(40))
     batched(batch(rows), keys_of(rows))
-    for shuffled in (rows[::-1], rows[7:] + [99, 98] + rows[:7], [5, 5, 41, 5]):
+    for shuffled in (rows[::-1], [*rows[7:], 99, 98, *rows[:7]], [5, 5, 41, 5]):
         assert torch.equal(batched(batch(shuffled), keys_of(shuffled)), expected(shuffled))
 
 

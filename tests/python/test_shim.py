@@ -230,7 +230,7 @@ def test_it_type_checks(tmp_path: Path) -> None:
         "n: int = modcache.stats()['hits_memory'] + modcache.clear()\n"
         "s: str = modcache.fingerprint(m) + modcache.mode() + modcache.__version__\n"
         "modcache.configure(dir=__import__('pathlib').Path('x'), memory=1, strict=True)\n"
-        "modcache.lookup_or_run(m, torch.ones(1), 7)\n"
+        "modcache.lookup_or_run(m, torch.ones(1), 'k', scope=7)\n"
     )
     folder = Path(modcache.__file__).parent.parent
     source = {"MYPYPATH": str(folder)}

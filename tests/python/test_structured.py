@@ -217,7 +217,9 @@ def test_what_python_stored_torchscript_reads_and_the_other_way_round(counted: A
             assert set(counted()) == {"hits_memory"}
             for value in (stored, read):
                 assert torch.equal(value[0]["sum"], X.sum(1))
-                assert value[1] == [] and value[2].y is None and value[3:] == (None, "text")
+                assert value[1] == []
+                assert value[2].y is None
+                assert value[3:] == (None, "text")
                 assert torch.equal(value[2].x, X + 1)
 
 
