@@ -195,8 +195,9 @@ Status BatchLookup::look_at(Segment& segment) {
 
 std::uint32_t BatchLookup::header_index(const SharedHeader& header) {
   std::vector<SharedHeader>& headers = found_.headers_;
-  for (std::size_t i = headers.size(); i-- > 0 && headers.size() - i <= kRecentHeaders;) {
-    if (headers[i] == header) return static_cast<std::uint32_t>(i);
+  const std::size_t oldest = headers.size() > kRecentHeaders ? headers.size() - kRecentHeaders : 0;
+  for (std::size_t end = headers.size(); end > oldest; --end) {
+    if (headers[end - 1] == header) return static_cast<std::uint32_t>(end - 1);
   }
   headers.push_back(header);
   return static_cast<std::uint32_t>(headers.size() - 1);
