@@ -91,8 +91,8 @@ class Rebuilder {
     throw Mismatch();
   }
 
-  // The choice that has the types and classes which the tree noted, even where the list is empty;
-  // else one that can hold what is there.
+  // The choice that has the types which the tree noted, even where the list is empty; else one that
+  // can hold what is there.
   at::IValue one_of(const Node& node, const c10::UnionType& type) {
     const bool was_exact = is_exact_;
     for (const bool is_exact : {true, false}) {
@@ -146,9 +146,6 @@ class Rebuilder {
     const auto& fields = type.schema()->arguments();
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].name() != node.names[i]) throw Mismatch();
-    }
-    if (is_exact_ && type.name().has_value() && type.name()->qualifiedName() != node.text) {
-      throw Mismatch();
     }
   }
 

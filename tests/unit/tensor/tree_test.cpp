@@ -157,14 +157,12 @@ TEST(TreeTest, of_a_union_the_choice_that_it_was_comes_back) {
 }
 
 TEST(TreeTest, of_several_classes_in_a_union_the_one_that_it_was_comes_back) {
-  const TypePtr other = point_type("__torch__.Other");
-  const TypePtr plain = type_of("Tuple[Tensor, List[int]]");
-  for (const auto& choices : std::vector<std::vector<TypePtr>>{{point_type(), other, plain},
-                                                               {plain, other, point_type()}}) {
+  const TypePtr other = point_type("__torch__.Other", {"a", "b"});
+  for (const auto& choices :
+       std::vector<std::vector<TypePtr>>{{point_type(), other}, {other, point_type()}}) {
     const TypePtr either = c10::UnionType::create(choices);
     expect_rebuilt(point(), either);
     expect_rebuilt(point(other), either);
-    expect_rebuilt(tuple_of({at::ones({2}), list_of("int", {})}), either);
   }
 }
 
