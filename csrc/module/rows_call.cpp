@@ -196,6 +196,7 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
     needs_whole_input_ = true;  // such a result cannot be put together from rows
     return;
   }
+  is_refused_ = true;  // also when strict=true makes may_keep() throw
   const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
   const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
   TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
@@ -203,6 +204,7 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
               "; every tensor of its result must have the rows as its first dimension. For one key "
               "for the whole input, pass the key as a str");
   if (may_keep) {
+    is_refused_ = false;
     if (grad_is_unknown_) note_graph_free(parts_);
     auto& counters = cache::Cache::instance().counters();
     counters.add(Counter::kRunUs, run_->run_us());
@@ -273,7 +275,7 @@ std::optional<tensor::Flat> RowsCall::together() {
   if (!is_whole_run_) {
     for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
     // Their value came from the memory of this call.
-    if (!keys_.repeated().empty()) {
+    if (!is_refused_ && !keys_.repeated().empty()) {
       cache::Cache::instance().counters().add(Counter::kHitsMemory,
                                               static_cast<std::int64_t>(keys_.repeated().size()));
     }

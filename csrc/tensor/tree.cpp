@@ -219,6 +219,7 @@ class Tagger {
       parts.emplace_back(node.types[0]);
     }
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (const Node& child : node.children) items.push_back(visit(child));
     parts.push_back(tuple(std::move(items)));
     return tuple(std::move(parts));

@@ -91,8 +91,8 @@ class Rebuilder {
     throw Mismatch();
   }
 
-  // The choice that has the types and classes which the tree noted, even where the list is empty;
-  // else one that can hold what is there.
+  // The choice that has the types which the tree noted, even where the list is empty; else one that
+  // can hold what is there.
   at::IValue one_of(const Node& node, const c10::UnionType& type) {
     const bool was_exact = is_exact_;
     for (const bool is_exact : {true, false}) {
@@ -123,6 +123,7 @@ class Rebuilder {
     if (node.kind != Kind::kTuple && node.kind != Kind::kNamedTuple) throw Mismatch();
     if (type != nullptr) check_tuple(node, *type);
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (std::size_t i = 0; i < node.children.size(); ++i) {
       items.push_back(visit(node.children[i], type != nullptr ? type->elements()[i] : nullptr));
     }
@@ -133,6 +134,7 @@ class Rebuilder {
       return c10::ivalue::Tuple::create(std::move(items));
     }
     std::vector<TypePtr> types;
+    types.reserve(items.size());
     for (const at::IValue& item : items) types.push_back(c10::unshapedType(item.type()));
     auto named = c10::TupleType::createNamed(c10::QualifiedName(node.text), node.names, types);
     return c10::ivalue::Tuple::createNamed(std::move(items), std::move(named));
@@ -146,9 +148,6 @@ class Rebuilder {
     const auto& fields = type.schema()->arguments();
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].name() != node.names[i]) throw Mismatch();
-    }
-    if (is_exact_ && type.name().has_value() && type.name()->qualifiedName() != node.text) {
-      throw Mismatch();
     }
   }
 
@@ -170,6 +169,7 @@ class Rebuilder {
 
   at::IValue list(const Node& node, TypePtr element) {
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (const Node& child : node.children) items.push_back(visit(child, element));
     if (element == nullptr) element = type_of(items);
     c10::impl::GenericList list(std::move(element));

@@ -107,6 +107,8 @@ class Reader {
 
   Node node(std::vector<TensorLayout>& tensors, int depth) {
     Node node;
+    // What is none of the kinds is refused below.
+    // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange)
     node.kind = static_cast<Node::Kind>(u8());
     switch (node.kind) {
       case Node::Kind::kTensor: tensors.push_back(tensor()); return node;

@@ -37,12 +37,13 @@ IValue dict_of(const std::string& key, const std::string& value,
   return dict;
 }
 TypePtr point_type(const std::string& name = "__torch__.Point",
-                   const std::vector<std::string>& fields = {"x", "label"}) {
+                   const std::vector<std::string>& fields = {"x", "label"},
+                   const std::string& element = "int") {
   return c10::TupleType::createNamed(c10::QualifiedName(name), fields,
-                                     {c10::TensorType::get(), type_of("List[int]")});
+                                     {c10::TensorType::get(), type_of("List[" + element + "]")});
 }
-IValue point(const TypePtr& type = point_type()) {
-  return c10::ivalue::Tuple::createNamed({at::ones({2}), list_of("int", {})},
+IValue point(const TypePtr& type = point_type(), const std::string& element = "int") {
+  return c10::ivalue::Tuple::createNamed({at::ones({2}), list_of(element, {})},
                                          type->cast<c10::TupleType>());
 }
 
@@ -157,14 +158,13 @@ TEST(TreeTest, of_a_union_the_choice_that_it_was_comes_back) {
 }
 
 TEST(TreeTest, of_several_classes_in_a_union_the_one_that_it_was_comes_back) {
-  const TypePtr other = point_type("__torch__.Other");
-  const TypePtr plain = type_of("Tuple[Tensor, List[int]]");
-  for (const auto& choices : std::vector<std::vector<TypePtr>>{{point_type(), other, plain},
-                                                               {plain, other, point_type()}}) {
+  // torch makes no union of classes that hold the same types.
+  const TypePtr other = point_type("__torch__.Other", {"x", "label"}, "str");
+  for (const auto& choices :
+       std::vector<std::vector<TypePtr>>{{point_type(), other}, {other, point_type()}}) {
     const TypePtr either = c10::UnionType::create(choices);
     expect_rebuilt(point(), either);
-    expect_rebuilt(point(other), either);
-    expect_rebuilt(tuple_of({at::ones({2}), list_of("int", {})}), either);
+    expect_rebuilt(point(other, "str"), either);
   }
 }
 
