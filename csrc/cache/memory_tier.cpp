@@ -25,10 +25,13 @@ MemoryTier::~MemoryTier() { stop_holding_across_fork(fork_ticket_); }
 MemoryTier::Slots::iterator MemoryTier::find(const Digest128& address, const store::EntryId& id) {
   const auto found = by_address_.find(address);
   if (found == by_address_.end()) return slots_.end();
-  const Slot& slot = *found->second;
-  // Compared in full: an address is a hash, and a stranger may have chosen the key.
-  if (slot.key != id.key || slot.context->digest != id.context.digest) return slots_.end();
-  return found->second;
+  return is_of(*found->second, id) ? found->second : slots_.end();
+}
+
+// Compared in full: an address is a hash, and a stranger may have chosen the key.
+bool MemoryTier::is_of(const Slot& slot, const store::EntryId& id) {
+  if (slot.key != id.key) return false;
+  return slot.context.get() == &id.context || slot.context->digest == id.context.digest;
 }
 
 MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId& id) {
@@ -44,11 +47,26 @@ void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::C
   held.assign(keys.size(), Held{});
   MutexLock lock(mutex_);
   if (slots_.empty()) return;
+  // In three rounds, so that what one needs is on its way from memory when it comes.
+  std::vector<Slots::iterator> found(keys.size(), slots_.end());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto slot = find(addresses[i], {context, keys[i]});
-    if (slot == slots_.end()) continue;
-    slots_.splice(slots_.begin(), slots_, slot);
-    held[i] = slot->held;
+    const auto slot = by_address_.find(addresses[i]);
+    if (slot == by_address_.end()) continue;
+    found[i] = slot->second;
+    __builtin_prefetch(&found[i]->key);
+    __builtin_prefetch(&found[i]->held);
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (found[i] == slots_.end()) continue;
+    if (!is_of(*found[i], {context, keys[i]})) {
+      found[i] = slots_.end();
+      continue;
+    }
+    slots_.splice(slots_.begin(), slots_, found[i]);
+    __builtin_prefetch(found[i]->held.entry.get());
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (found[i] != slots_.end()) held[i] = found[i]->held;
   }
 }
 

@@ -96,6 +96,8 @@ class MemoryTier {
   };
   using Slots = std::list<Slot>;  // front: used last
 
+  static bool is_of(const Slot& slot, const store::EntryId& id);
+
   Slots::iterator find(const Digest128& address, const store::EntryId& id)
       MODCACHE_REQUIRES(mutex_);
   void remove(Slots::iterator slot) MODCACHE_REQUIRES(mutex_);

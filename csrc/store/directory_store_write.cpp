@@ -19,7 +19,9 @@ constexpr int kMostAttempts = 5;
 // How old the count of bytes on disk may be before it is a reason to refuse an entry.
 constexpr std::int64_t kDiskBytesAgeMs = 50;
 constexpr std::size_t kMostSharedContexts = 1024;
-constexpr std::uint64_t kWalBytesAtFlush = 1 << 20;
+// What a flush leaves of the log: little beside the entries, and strict puts, which flush each
+// time, still empty it only once for many.
+constexpr std::uint64_t kWalBytesAtFlush = 128 << 10;
 // A flush waits for this process's own writing, which another process delays by at most the
 // store's patience.
 constexpr std::chrono::minutes kOwnWriting{10};
@@ -147,13 +149,12 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
   MODCACHE_RETURN_IF_ERROR(number(context, fitting));
   std::size_t pushed = 0;
   auto position = queue_.push_all({fitting.begin(), fitting.end()}, deadline, pushed);
-  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
-  if (!position.is_ok()) return position.status();
   if (options_.durability == Durability::kStrict) {
-    const Status safe = wait_until_safe(position.value());
-    if (!safe.is_ok()) sequences.assign(puts.size(), 0);
-    MODCACHE_RETURN_IF_ERROR(safe);
+    MODCACHE_RETURN_IF_ERROR(position.status());
+    MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
   }
+  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
+  MODCACHE_RETURN_IF_ERROR(position.status());
   return budget;
 }
 

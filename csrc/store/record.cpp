@@ -104,12 +104,18 @@ void write_checksum(std::uint64_t checksum, char* target) {
   }
 }
 
-std::uint64_t read_checksum(std::string_view bytes) {
-  std::uint64_t checksum = 0;
-  for (std::size_t i = kChecksumSizeBytes; i-- > 0;) {
-    checksum = (checksum << 8) | static_cast<unsigned char>(bytes[i]);
+// Little-endian on every machine.
+template <typename Number>
+Number read_number(const char* bytes) {
+  Number number = 0;
+  for (std::size_t i = 0; i < sizeof number; ++i) {
+    number |= static_cast<Number>(static_cast<unsigned char>(bytes[i])) << (8 * i);
   }
-  return checksum;
+  return number;
+}
+
+std::uint64_t read_checksum(std::string_view bytes) {
+  return read_number<std::uint64_t>(bytes.data());
 }
 
 std::uint64_t checksum_of(std::string_view bytes, std::uint64_t seed) {
@@ -223,16 +229,8 @@ Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t sal
 bool is_head_of(const void* bytes, std::uint64_t sequence, std::string_view context,
                 std::string_view key) {
   const auto* record = static_cast<const char*>(bytes);
-  const auto key_size_bytes = static_cast<std::uint32_t>(key.size());
-  const auto number_is = [record](std::size_t offset, auto expected) {
-    for (std::size_t i = 0; i < sizeof expected; ++i) {
-      if (static_cast<unsigned char>(record[offset + i]) != ((expected >> (8 * i)) & 0xff)) {
-        return false;
-      }
-    }
-    return true;
-  };
-  return number_is(kSequenceOffset, sequence) && number_is(kKeySizeOffset, key_size_bytes) &&
+  return read_number<std::uint64_t>(record + kSequenceOffset) == sequence &&
+         read_number<std::uint32_t>(record + kKeySizeOffset) == key.size() &&
          std::memcmp(record + kContextOffset, context.data(), context.size()) == 0 &&
          std::memcmp(record + kRecordFixedSizeBytes, key.data(), key.size()) == 0;
 }

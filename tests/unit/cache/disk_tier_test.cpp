@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "fs/posix_file_system.h"
 #include "support/captured_log.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
@@ -282,6 +285,57 @@ TEST_F(DiskTierTest, a_child_may_let_go_of_the_tier_without_harm_to_the_parent) 
   ASSERT_TRUE(tier->flush());
   tier->close();
   EXPECT_EQ(get(*tier, "key"), "one");
+}
+
+TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
+  const auto tier = open();
+  const EntryPtr one = text_entry("one", "float32[2]", 5);
+  const auto sequences =
+      tier->put_all(*context_, {"a", "b", "c"}, {one, text_entry("two", "float32[2]"), one});
+  ASSERT_EQ(sequences.size(), 3u);
+  for (int turn = 0; turn < 2; ++turn) {
+    const FoundRows rows = tier->get_all(*context_, {"b", "none", "a", "c"}, Access::kRead);
+    EXPECT_FALSE(rows.has(1));
+    for (const std::size_t i : {0, 2, 3}) {
+      ASSERT_TRUE(rows.has(i));
+      EXPECT_EQ(rows.header(i).signature, "float32[2]");
+      EXPECT_EQ(rows.header(i).value_header, testing::TextValue::kHeader);
+      EXPECT_EQ(rows.header_index(i), 0u);
+    }
+    EXPECT_EQ(rows.sequence(2), sequences[0]);
+    EXPECT_EQ(rows.run_us(2), 5);
+    EXPECT_EQ(tier->are_current(*context_, {"a", "b"}, {sequences[0], sequences[0]}),
+              (std::vector<bool>{true, false}));
+    ASSERT_TRUE(tier->flush());
+  }
+}
+
+TEST_F(DiskTierTest, finds_no_rows_where_there_is_no_directory) {
+  const auto tier = open();
+  const FoundRows rows = tier->get_all(*context_, {"a"}, Access::kRead);
+  EXPECT_FALSE(rows.has(0));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "cache"));
+  EXPECT_EQ(count(Counter::kErrors), 0);
+}
+
+TEST_F(DiskTierTest, a_row_whose_header_is_none_is_dropped_by_calls_that_may_write) {
+  store("good", "text");
+  {
+    store::StoreOptions options;
+    options.directory = directory_ / "cache";
+    auto store = store::Store::open(fs::posix_file_system(), std::move(options));
+    ASSERT_TRUE(store.is_ok());
+    ASSERT_TRUE(store.value()->put({id("bad"), "x", share_bytes("text"), 0}).is_ok());
+  }
+  const auto tier = open();
+  for (const Access access : {Access::kRead, Access::kWrite}) {
+    EXPECT_EQ(tier->totals(true).entries, 2);
+    const FoundRows rows = tier->get_all(*context_, {"bad", "good"}, access);
+    EXPECT_FALSE(rows.has(0));
+    EXPECT_TRUE(rows.has(1));
+  }
+  EXPECT_EQ(count(Counter::kCorrupt), 2);
+  EXPECT_EQ(tier->totals(true).entries, 1);
 }
 
 }  // namespace

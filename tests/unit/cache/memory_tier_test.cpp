@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "support/child_process.h"
 #include "support/text_value.h"
@@ -222,6 +225,67 @@ TEST_F(MemoryTierTest, a_forked_child_has_what_its_parent_had) {
   });
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ(get("b"), "<missing>");
+}
+
+TEST_F(MemoryTierTest, gives_and_takes_many_at_once) {
+  const std::vector<std::string_view> keys = {"a", "none", "b"};
+  std::vector<Digest128> addresses;
+  for (const auto key : keys) addresses.push_back(address_of({*context_, key}));
+  std::vector<MemoryTier::Held> held;
+  tier_.get_all(addresses, *context_, keys, held);
+  ASSERT_EQ(held.size(), 3u);
+  for (const auto& one : held) EXPECT_EQ(one.entry, nullptr);
+
+  std::vector<MemoryTier::Put> puts;
+  puts.push_back({addresses[0], "a", {text_entry("one"), 7, 3}});
+  puts.push_back({addresses[2], "b", {text_entry("two"), 8, 3}});
+  puts.push_back({addresses[0], "a", {text_entry("three"), 9, 3}});
+  tier_.put_all(context_, std::move(puts));
+  EXPECT_EQ(tier_.entries(), 2);
+  tier_.get_all(addresses, *context_, keys, held);
+  EXPECT_EQ(text_of(held[0].entry), "three");
+  EXPECT_EQ(held[0].sequence, 9u);
+  EXPECT_EQ(held[1].entry, nullptr);
+  EXPECT_EQ(text_of(held[2].entry), "two");
+  // Addresses are hashes.
+  tier_.get_all({addresses[0]}, *context_, {"another"}, held);
+  EXPECT_EQ(held[0].entry, nullptr);
+}
+
+TEST_F(MemoryTierTest, a_batch_counts_as_use_and_keeps_to_the_budget) {
+  tier_.set_budget(3 * size_of_one());
+  put("a", "1");
+  put("b", "2");
+  put("c", "3");
+  std::vector<MemoryTier::Held> held;
+  tier_.get_all({address_of({*context_, "a"})}, *context_, {"a"}, held);
+  std::vector<MemoryTier::Put> puts;
+  for (const std::string_view key : {"d", "e"}) {
+    puts.push_back({address_of({*context_, key}), key, {text_entry("x"), 1, 0}});
+  }
+  puts.push_back({address_of({*context_, "f"}), "f", {text_entry(std::string(10000, 'x')), 1, 0}});
+  tier_.put_all(context_, std::move(puts));
+  EXPECT_EQ(get("a"), "1");
+  EXPECT_EQ(get("b"), "<missing>");
+  EXPECT_EQ(get("c"), "<missing>");
+  EXPECT_EQ(get("d"), "x");
+  EXPECT_EQ(get("e"), "x");
+  EXPECT_EQ(get("f"), "<missing>") << "larger than the whole budget";
+  EXPECT_EQ(evicted(), 2);
+}
+
+TEST_F(MemoryTierTest, settles_what_the_directory_said_of_many) {
+  for (const char* key : {"a", "b", "c"}) put(key, key, 7, 3);
+  const auto verdict = [&](std::string_view key, store::Sequence sequence, bool is_current) {
+    return MemoryTier::Verdict{address_of({*context_, key}), key, sequence, is_current};
+  };
+  tier_.settle_all(*context_,
+                   {verdict("a", 7, true), verdict("b", 7, false), verdict("c", 6, true),
+                    verdict("none", 7, true)},
+                   4);
+  EXPECT_EQ(held("a").removals, 4u);
+  EXPECT_EQ(get("b"), "<missing>");
+  EXPECT_EQ(held("c").removals, 3u) << "replaced meanwhile";
 }
 
 }  // namespace

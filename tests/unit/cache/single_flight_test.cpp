@@ -188,5 +188,63 @@ TEST_F(SingleFlightTest, a_forked_child_starts_without_the_flights_of_its_parent
   other.join();
 }
 
+TEST_F(SingleFlightTest, a_batch_leads_what_nobody_else_leads_and_does_not_wait) {
+  const auto other = flights_.enter(kOtherKey);
+  std::vector<bool> is_led;
+  Lead lead = flights_.try_enter_all({kKey, kOtherKey}, is_led);
+  EXPECT_TRUE(lead.is_held());
+  EXPECT_EQ(is_led, (std::vector<bool>{true, false}));
+  EXPECT_FALSE(flights_.try_enter(kKey).is_held());
+  EXPECT_FALSE(flights_.try_enter_all({kKey, kOtherKey}, is_led).is_held());
+  lead.give_up();
+  EXPECT_TRUE(is_free(kKey));
+  EXPECT_FALSE(flights_.try_enter(kOtherKey).is_held());
+}
+
+TEST_F(SingleFlightTest, single_callers_wait_for_a_batch_as_for_anybody) {
+  std::vector<bool> is_led;
+  Lead lead = flights_.try_enter_all({kKey, kOtherKey}, is_led);
+  auto first = enter_elsewhere(kKey);
+  auto second = enter_elsewhere(kOtherKey);
+  EXPECT_TRUE(is_waiting(first) && is_waiting(second));
+  lead.stored();
+  lead.give_up();
+  EXPECT_TRUE(first.get().look_again);
+  EXPECT_TRUE(second.get().look_again);
+}
+
+TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
+  Lead first = flights_.try_enter(kKey);
+  Lead second = flights_.try_enter(kOtherKey);
+  auto waited = std::async(std::launch::async, [this] {
+    return flights_.wait_all({kKey, kOtherKey});
+  });
+  first.stored();
+  first.give_up();
+  EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
+  second.give_up();
+  EXPECT_TRUE(waited.get()) << "the first one stored something";
+}
+
+TEST_F(SingleFlightTest, looking_again_is_of_no_use_where_nothing_was_stored) {
+  Lead lead = flights_.try_enter(kKey);
+  auto waited = std::async(std::launch::async, [this] { return flights_.wait(kKey); });
+  EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
+  lead.give_up();
+  EXPECT_FALSE(waited.get());
+  // From a thread of its own: this one may have counted a lead that ended elsewhere.
+  EXPECT_TRUE(std::async(std::launch::async, [this] { return flights_.wait(kKey); }).get())
+      << "a run that ended before may have stored something";
+}
+
+TEST_F(SingleFlightTest, a_thread_that_leads_a_batch_does_not_wait) {
+  auto other =
+      std::async(std::launch::async, [this] { return flights_.try_enter(kOtherKey); }).get();
+  Lead lead = flights_.try_enter(kKey);
+  EXPECT_FALSE(flights_.wait(kOtherKey));
+  EXPECT_FALSE(flights_.enter(kOtherKey).lead.is_held());
+  EXPECT_TRUE(other.is_held());
+}
+
 }  // namespace
 }  // namespace modcache::cache

@@ -127,5 +127,17 @@ TEST(SegmentHeaderTest, tells_a_newer_version_from_damage) {
   EXPECT_EQ(decode_segment_header(bytes).status().code(), StatusCode::kUnsupportedVersion);
 }
 
+TEST(RecordTest, is_known_again_by_sequence_context_and_key) {
+  const std::string bytes = example_bytes();
+  const RecordHead head = example_head();
+  const std::string context = head.context.bytes();
+  EXPECT_TRUE(is_head_of(bytes.data(), head.sequence, context, "the key"));
+  EXPECT_FALSE(is_head_of(bytes.data(), head.sequence + 1, context, "the key"));
+  EXPECT_FALSE(is_head_of(bytes.data(), head.sequence, std::string(16, 'x'), "the key"));
+  EXPECT_FALSE(is_head_of(bytes.data(), head.sequence, context, "the kex"));
+  EXPECT_FALSE(is_head_of(bytes.data(), head.sequence, context, "the ke")) << "the key is longer";
+  EXPECT_FALSE(is_head_of(bytes.data(), head.sequence, context, "the keyt")) << "header, not key";
+}
+
 }  // namespace
 }  // namespace modcache::store

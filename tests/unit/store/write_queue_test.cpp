@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "support/store_fixture.h"
 
@@ -128,6 +130,35 @@ TEST_F(WriteQueueTest, gathers_until_somebody_wants_it_or_it_stops) {
   queue_.stop();
   EXPECT_EQ(queue_.take(std::chrono::hours(1), Clock::now() + std::chrono::hours(1)).size(), 1u);
   EXPECT_TRUE(queue_.take(std::chrono::hours(1), Clock::now() + std::chrono::hours(1)).empty());
+}
+
+TEST_F(WriteQueueTest, takes_many_as_far_as_there_is_room) {
+  std::size_t pushed = 0;
+  const std::vector<QueuedPutPtr> puts = {make("a", 1, 60), make("b", 2, 30), make("c", 3, 30)};
+  EXPECT_EQ(queue_.push_all(puts, Clock::now(), pushed).status().code(), StatusCode::kBusy);
+  EXPECT_EQ(pushed, 2u);
+  EXPECT_EQ(queue_.size_bytes(), 90u);
+  EXPECT_EQ(found("b"), 2u);
+  EXPECT_EQ(found("c"), 0u);
+}
+
+TEST_F(WriteQueueTest, finds_many_of_one_context) {
+  const std::vector<std::string_view> keys = {"a", "b", "c"};
+  std::vector<Digest128> addresses;
+  for (const auto key : keys) addresses.push_back(address_of(context_->digest, key));
+  EXPECT_TRUE(queue_.find_all(context_->digest, keys, addresses).empty());
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  ASSERT_TRUE(push(make("c", 2)).is_ok());
+  ASSERT_TRUE(push(make("c", 3)).is_ok());
+  const auto found = queue_.find_all(context_->digest, keys, addresses);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0]->sequence, 1u);
+  EXPECT_EQ(found[1], nullptr);
+  EXPECT_EQ(found[2]->sequence, 3u);
+  // Addresses are hashes, so keys are compared.
+  EXPECT_EQ(queue_.find_all(context_->digest, {"b"}, {addresses[0]})[0], nullptr);
+  queue_.finish(take(), Status::ok());
+  EXPECT_TRUE(queue_.find_all(context_->digest, keys, addresses).empty());
 }
 
 }  // namespace

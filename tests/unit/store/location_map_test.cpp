@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/location_map.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace modcache::store {
+namespace {
+
+class LocationMapTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kRemovals = 5;
+
+  KnownRecord record(Sequence sequence, const std::string& header = "header") {
+    return {7, 64 * sequence, sequence, 3, 100 + sequence, 11 * sequence, map_.intern(header)};
+  }
+  void add(const Digest128& address, Sequence sequence) {
+    map_.add(address, record(sequence), kRemovals);
+  }
+  // 0: not known.
+  Sequence found(const Digest128& address, std::uint64_t removals = kRemovals) {
+    const auto known = map_.find(address, removals);
+    return known ? known->sequence : 0;
+  }
+
+  LocationMap map_;
+};
+
+TEST_F(LocationMapTest, gives_back_all_of_a_record) {
+  map_.add({1, 2}, record(9), kRemovals);
+  const auto known = map_.find({1, 2}, kRemovals);
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->segment, 7u);
+  EXPECT_EQ(known->offset, 576u);
+  EXPECT_EQ(known->sequence, 9u);
+  EXPECT_EQ(known->run_us, 3);
+  EXPECT_EQ(known->payload_size_bytes, 109u);
+  EXPECT_EQ(known->payload_checksum, 99u);
+  EXPECT_EQ(*known->header, "header");
+  EXPECT_FALSE(known->payload_is_verified);
+  EXPECT_EQ(found({2, 1}), 0u);
+}
+
+TEST_F(LocationMapTest, one_text_has_one_header) {
+  EXPECT_EQ(map_.intern("a"), map_.intern(std::string("a")));
+  EXPECT_NE(map_.intern("a"), map_.intern("b"));
+  map_.add({1, 2}, record(9, "a"), kRemovals);
+  EXPECT_EQ(map_.find({1, 2}, kRemovals)->header, map_.intern("a"));
+  EXPECT_EQ(found({1, 2}, kRemovals + 1), 0u);
+  EXPECT_EQ(map_.intern("a"), map_.intern("a")) << "also after all was forgotten";
+}
+
+TEST_F(LocationMapTest, forgets_all_when_something_was_removed_and_takes_nothing_older) {
+  add({1, 2}, 9);
+  EXPECT_EQ(found({1, 2}, 0), 0u) << "0: the counter could not be read";
+  EXPECT_EQ(found({1, 2}, kRemovals - 1), 9u) << "read before somebody else read a larger one";
+  EXPECT_EQ(found({1, 2}, kRemovals + 1), 0u);
+  add({1, 2}, 9);
+  EXPECT_EQ(found({1, 2}, kRemovals + 1), 0u) << "the location is from before the removal";
+}
+
+TEST_F(LocationMapTest, remembers_what_was_verified_of_this_very_record) {
+  add({1, 2}, 9);
+  map_.note_verified({{{1, 2}, 8}, {{3, 4}, 9}});
+  EXPECT_FALSE(map_.find({1, 2}, kRemovals)->payload_is_verified);
+  map_.note_verified({{{1, 2}, 9}});
+  EXPECT_TRUE(map_.find({1, 2}, kRemovals)->payload_is_verified);
+  add({1, 2}, 10);
+  EXPECT_FALSE(map_.find({1, 2}, kRemovals)->payload_is_verified);
+}
+
+TEST_F(LocationMapTest, visits_the_known_ones_of_many) {
+  add({1, 1}, 4);
+  add({1, 3}, 5);
+  std::map<std::size_t, Sequence> visited;
+  map_.find_all(
+      {{1, 1}, {1, 2}, {1, 3}}, kRemovals,
+      [&](std::size_t i, const LocationMap::Visited& record) { visited[i] = record.sequence; });
+  EXPECT_EQ(visited, (std::map<std::size_t, Sequence>{{0, 4}, {2, 5}}));
+}
+
+TEST_F(LocationMapTest, agrees_with_a_plain_map_whatever_is_added_and_removed) {
+  std::mt19937 random(1);
+  std::map<std::uint64_t, Sequence> expected;
+  // Few different homes, so that records push each other on, and over the table's end.
+  const auto address = [](std::uint64_t number) {
+    return Digest128{number, number % 5 == 0 ? ~std::uint64_t{0} - number % 3 : number % 97};
+  };
+  for (Sequence turn = 1; turn <= 20000; ++turn) {
+    const std::uint64_t number = random() % 3000;
+    if (random() % 3 == 0) {
+      map_.remove(address(number));
+      expected.erase(number);
+    } else {
+      add(address(number), turn);
+      expected[number] = turn;
+    }
+  }
+  for (std::uint64_t number = 0; number < 3000; ++number) {
+    const auto entry = expected.find(number);
+    ASSERT_EQ(found(address(number)), entry == expected.end() ? 0 : entry->second) << number;
+  }
+}
+
+TEST_F(LocationMapTest, is_bounded) {
+  std::mt19937_64 random(1);
+  std::vector<Digest128> addresses;
+  std::vector<LocationMap::NewRecord> records;
+  for (Sequence i = 1; i <= 500000; ++i) {
+    addresses.push_back({random(), random()});
+    records.push_back({addresses.back(), record(1)});
+  }
+  map_.add_all(records, kRemovals);
+  std::size_t known = 0;
+  map_.find_all(addresses, kRemovals,
+                [&known](std::size_t, const LocationMap::Visited&) { ++known; });
+  EXPECT_LT(known, 400000u);
+  EXPECT_EQ(found(addresses.back()), 1u) << "what came last is known";
+}
+
+}  // namespace
+}  // namespace modcache::store
