@@ -58,6 +58,9 @@ class StoreProcessTest : public testing::StoreTest {
 // one, for which the child would wait for ever.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 
+// AddressSanitizer's allocator has locks of its own, which GCC 12's does not hold across fork: a
+// child of a parent with a thread that allocates all the time sooner or later waits for ever.
+#if !defined(__SANITIZE_ADDRESS__)
 TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   auto store = open_store(directory_.path());
   ASSERT_TRUE(put(*store, context_, "parent", "from the parent").is_ok());
@@ -91,6 +94,7 @@ TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   EXPECT_TRUE(store->flush().is_ok());
   EXPECT_EQ(store->totals().value().entries, 1 + kChildren + written);
 }
+#endif  // !__SANITIZE_ADDRESS__
 
 // SQLite counts locks per process: inherited, such counts would say what is not so.
 TEST_F(StoreProcessTest, keeps_a_childs_store_whole_when_the_parents_closes) {
