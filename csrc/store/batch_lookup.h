@@ -52,6 +52,7 @@ class BatchLookup {
   using Row = FoundEntries::Row;
   using Segment = FoundEntries::Segment;
 
+  bool has_other_sequence(const Row& row) const;
   bool take_if_still_there(Row& row, std::string_view key);
   Result<std::string_view> read(const Segment& segment, std::uint64_t offset,
                                 std::size_t size_bytes);
