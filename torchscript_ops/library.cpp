@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
@@ -19,6 +20,7 @@ namespace modcache::ops {
 namespace {
 
 using torch::CppFunction;
+using BoxedKernel = void(const c10::OperatorHandle&, torch::jit::Stack*);
 
 // Conservative: each operator may read and write what others do, so TorchScript neither drops,
 // merges, reorders nor folds them.
@@ -27,31 +29,23 @@ void define(torch::Library& m, const char* schema, Kernel&& kernel) {
   m.def(torch::schema(schema, c10::AliasAnalysisKind::CONSERVATIVE), std::forward<Kernel>(kernel));
 }
 
+// One key for the call, or one per row as texts or ids.
+template <BoxedKernel* one_key, BoxedKernel* key_per_row>
+void define_lookup_or_run(torch::Library& m, const std::string& name, const std::string& result) {
+  const auto schema = [&](const char* overload, const char* keys) {
+    return name + overload + "(Any module, Any input, " + keys +
+           ", *, str scope=\"\", str method=\"forward\") -> " + result;
+  };
+  define(m, schema("", "str key").c_str(), CppFunction::makeFromBoxedFunction<one_key>());
+  define(m, schema(".keys", "str[] keys").c_str(),
+         CppFunction::makeFromBoxedFunction<key_per_row>());
+  define(m, schema(".ids", "Tensor ids").c_str(),
+         CppFunction::makeFromBoxedFunction<key_per_row>());
+}
+
 void define_public(torch::Library& m) {
-  m.def(
-      "lookup_or_run(Any module, Any input, str key, *, str scope=\"\", str method=\"forward\") "
-      "-> Tensor",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run>());
-  m.def(
-      "lookup_or_run.keys(Any module, Any input, str[] keys, *, str scope=\"\", str "
-      "method=\"forward\") -> Tensor",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run_rows>());
-  m.def(
-      "lookup_or_run.ids(Any module, Any input, Tensor ids, *, str scope=\"\", str "
-      "method=\"forward\") -> Tensor",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run_rows>());
-  m.def(
-      "lookup_or_run_any(Any module, Any input, str key, *, str scope=\"\", str "
-      "method=\"forward\") -> Any",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run_any>());
-  m.def(
-      "lookup_or_run_any.keys(Any module, Any input, str[] keys, *, str scope=\"\", str "
-      "method=\"forward\") -> Any",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run_any_rows>());
-  m.def(
-      "lookup_or_run_any.ids(Any module, Any input, Tensor ids, *, str scope=\"\", str "
-      "method=\"forward\") -> Any",
-      CppFunction::makeFromBoxedFunction<&lookup_or_run_any_rows>());
+  define_lookup_or_run<&lookup_or_run, &lookup_or_run_rows>(m, "lookup_or_run", "Tensor");
+  define_lookup_or_run<&lookup_or_run_any, &lookup_or_run_any_rows>(m, "lookup_or_run_any", "Any");
   define(m, "fingerprint(Any module, *, str method=\"forward\") -> str",
          CppFunction::makeFromBoxedFunction<&fingerprint>());
   define(m, "refresh_fingerprint(Any module) -> str",

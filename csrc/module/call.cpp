@@ -48,12 +48,10 @@ void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   }
   if (grad_is_unknown_) note_graph_free(parts_);
   auto& counters = cache::Cache::instance().counters();
-  counters.add(Counter::kMisses);
   counters.add(Counter::kRunUs, run_->run_us());
-  if (!parts_.scope.empty()) {
-    if (may_read(mode_) && always_runs(mode_)) compare(result);
-    if (may_write(mode_)) keep(result, run_->run_us());
-  }
+  const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
+  if (!is_verified || !compare(result)) counters.add(Counter::kMisses);
+  if (may_write(mode_) && !parts_.scope.empty()) keep(result, run_->run_us());
   lead_.give_up();
 }
 
@@ -63,11 +61,11 @@ void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
     const auto& settings = session_->settings();
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return;
-    session_->store(request(),
-                    std::make_shared<const cache::Entry>(cache::Entry{
-                        tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
-                        parts_.input.signature, run_us}));
-    lead_.stored();
+    const bool is_stored = session_->store(
+        request(), std::make_shared<const cache::Entry>(cache::Entry{
+                       tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
+                       parts_.input.signature, run_us}));
+    if (is_stored) lead_.stored();
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
@@ -75,10 +73,10 @@ void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
   }
 }
 
-void Call::compare(const tensor::Flat& result) {
+bool Call::compare(const tensor::Flat& result) {
   try {
     const cache::EntryPtr entry = session_->peek(request());
-    if (entry == nullptr) return;
+    if (entry == nullptr) return false;
     const tensor::StoredValue stored = tensor::stored_value(*entry->value);
     const double rtol = stored.layout->tolerance(session_->settings().verify_rtol);
     const std::string found = tensor::difference(result, stored.value, rtol);
@@ -88,6 +86,7 @@ void Call::compare(const tensor::Flat& result) {
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
         "a result of " + parts_.who() + " could not be verified: " + error.what());
   }
+  return true;
 }
 
 void Call::abandon() {

@@ -45,7 +45,8 @@ class Call {
  private:
   cache::Request request() const { return {context_, key_, parts_.input.signature}; }
   void keep(const tensor::Flat& result, std::int64_t run_us);
-  void compare(const tensor::Flat& result);
+  // Whether there was something to compare with.
+  bool compare(const tensor::Flat& result);
 
   CallParts parts_;
   std::string key_;

@@ -83,14 +83,16 @@ Identity::Fingerprint Identity::fingerprint(const ObjectPtr& module) {
 
 std::shared_ptr<const Inventory> Identity::observe(const ObjectPtr& module) {
   StatePtr known = current(module, Inventory::Depth::kIdentity);
-  if (known != nullptr) return {known, &known->inventory};
+  // Tensors that count no versions are hashed right before the run, and again after it.
+  if (known != nullptr && !known->inventory.has_uncounted()) return {known, &known->inventory};
   const StatePtr before = state();
   if (before == nullptr) {
-    known = renew(module, TensorWatch::Hashing::kNone);
+    known = renew(module, TensorWatch::Hashing::kUncounted);
   } else {
-    // Not kept: it has no digests, and the next fingerprint wants to borrow those that are known.
-    known = std::make_shared<const State>(module, source_of(module, before.get()),
-                                          TensorWatch::Hashing::kNone, before->refreshes, nullptr);
+    // Not kept: the next fingerprint wants to borrow the digests that are known.
+    known =
+        std::make_shared<const State>(module, source_of(module, before.get()),
+                                      TensorWatch::Hashing::kUncounted, before->refreshes, nullptr);
   }
   return {known, &known->inventory};
 }
@@ -106,7 +108,7 @@ Inventory::RequiringGrad Identity::requiring_grad(const ObjectPtr& module) {
 std::optional<std::string> Identity::changed_since(const Inventory& before,
                                                    const ObjectPtr& module) {
   auto difference = before.compare(*module, Inventory::Depth::kSamples);
-  if (!difference.has_value()) return std::nullopt;
+  if (!difference.has_value()) return before.changed_uncounted();
   return std::move(difference->what);
 }
 

@@ -35,7 +35,8 @@ class Identity {
   // The next fingerprint hashes everything anew.
   void refresh() { refreshes_.fetch_add(1, std::memory_order_acq_rel); }
 
-  // What the module is right now, for changed_since() after a run. Hashes nothing.
+  // What the module is right now, for changed_since() after a run. Hashes nothing but tensors that
+  // count no versions (those made under inference mode).
   std::shared_ptr<const Inventory> observe(const ObjectPtr& module);
   static std::optional<std::string> changed_since(const Inventory& before, const ObjectPtr& module);
 

@@ -3,10 +3,9 @@
 
 #include <ATen/core/jit_type.h>
 
+#include <cstdint>
 #include <unordered_map>
 #include <utility>
-
-#include "module/plain_value.h"
 
 namespace modcache::module {
 namespace {
@@ -34,7 +33,21 @@ struct Inventory::Walk {
   Inventory& inventory;
   const Source& source;
   std::vector<at::Tensor> tensors;
-  std::unordered_map<const c10::ivalue::Object*, std::size_t> seen;
+  std::unordered_map<const c10::ivalue::Object*, std::size_t> seen = {};
+  std::uint64_t unreached_classes = 0;
+
+  // Classes whose methods are not called are numbered as they are met.
+  const std::string& class_mark(const c10::ClassTypePtr& type) {
+    auto [mark, is_new] = inventory.class_marks_.try_emplace(type);
+    if (is_new) {
+      const auto reached = source.classes.find(type);
+      const std::uint64_t number = reached != source.classes.end()
+                                       ? reached->second
+                                       : source.classes.size() + unreached_classes++;
+      mark->second = std::to_string(number) + ':' + source.name_in_code(*type);
+    }
+    return mark->second;
+  }
 
   std::size_t visit(const ObjectPtr& object, const std::string& path) {
     const auto [known, is_new] = seen.try_emplace(object.get(), inventory.objects_.size());
@@ -42,7 +55,8 @@ struct Inventory::Walk {
     if (!is_new) return owner;
     const c10::ClassTypePtr type = object->type();
     inventory.objects_.push_back(object.get());
-    inventory.types_.push_back(type.get());
+    inventory.types_.push_back(type);
+    class_mark(type);
     const auto reached = source.attributes.find(type);
     if (reached == source.attributes.end()) return owner;
     std::set<std::string> names = reached->second.read;
@@ -77,6 +91,7 @@ struct Inventory::Walk {
       if (slot.kind == Kind::kScalar) slot.scalar = value;
     }
     append_plain_value(value, plain);
+    append_objects(plain, [this](const c10::ClassTypePtr& type) { return class_mark(type); });
     if (slot.kind != Kind::kTensor) slot.bytes = plain.bytes;
     slot.target = tensors.size();
     slot.tensor_count = plain.tensors.size();
@@ -87,38 +102,17 @@ struct Inventory::Walk {
     if (slot.is_read && !plain.why_not_hashable.empty() && inventory.why_not_hashable_.empty()) {
       inventory.why_not_hashable_ = "attribute '" + slot.path + "' is " + plain.why_not_hashable;
     }
-    if (!plain.objects.empty() && slot.is_read && inventory.why_not_hashable_.empty()) {
-      visit_objects(plain, slot);
-    }
     inventory.slots_[place] = std::move(slot);
-  }
-
-  // Plain TorchScript objects are written attribute by attribute into their holder's bytes; one
-  // that holds tensors or itself is beyond what a slot can be compared by.
-  void visit_objects(PlainValue& plain, Slot& slot) {
-    for (std::size_t i = 0; i < plain.objects.size() && i < 1000; ++i) {
-      PlainValue inner;
-      const ObjectPtr object = plain.objects[i];
-      for (const at::IValue& field : object->slots()) append_plain_value(field, inner);
-      if (!inner.tensors.empty() || !inner.why_not_hashable.empty() || i == 999) {
-        inventory.why_not_hashable_ = "attribute '" + slot.path + "' holds an object of class " +
-                                      object->type()->name()->qualifiedName() +
-                                      " that cannot be hashed";
-        return;
-      }
-      slot.bytes += inner.bytes;
-      for (ObjectPtr& next : inner.objects) plain.objects.push_back(std::move(next));
-    }
   }
 };
 
 Inventory::Inventory(const ObjectPtr& module, const Source& source, TensorWatch::Hashing hashing,
                      const Inventory* before)
     : is_hashed_(hashing == TensorWatch::Hashing::kContents) {
-  Walk walk{*this, source, {}, {}};
+  Walk walk{*this, source, {}};
   walk.visit(module, "");
   if (!source.why_not_hashable.empty()) why_not_hashable_ = source.why_not_hashable;
-  if (!why_not_hashable_.empty()) {
+  if (!why_not_hashable_.empty() && is_hashed_) {
     hashing = TensorWatch::Hashing::kNone;
     is_hashed_ = false;
   }
@@ -135,25 +129,26 @@ bool Inventory::slot_is_same(const Slot& slot, const at::IValue& now) const {
       return now.isTensor() && tensors_->same_identity(slot.target, now.toTensor());
     case Kind::kObject:
       return now.isObject() && &now.toObjectRef() == objects_[slot.target] &&
-             (!slot.is_interface || now.toObjectRef().type().get() == types_[slot.target]);
+             (!slot.is_interface || now.toObjectRef().type() == types_[slot.target]);
     case Kind::kScalar: return same_scalar(slot.scalar, now);
     case Kind::kContainer: break;
   }
-  Inventory::Slot fresh;
-  PlainValue plain;
-  append_plain_value(now, plain);
-  fresh.bytes = plain.bytes;
-  for (std::size_t i = 0; i < plain.objects.size() && i < 1000; ++i) {
-    PlainValue inner;
-    for (const at::IValue& field : plain.objects[i]->slots()) append_plain_value(field, inner);
-    fresh.bytes += inner.bytes;
-    for (ObjectPtr& next : inner.objects) plain.objects.push_back(std::move(next));
-  }
-  if (fresh.bytes != slot.bytes || plain.tensors.size() != slot.tensor_count) return false;
+  const PlainValue plain = written_down(now);
+  if (plain.bytes != slot.bytes || plain.tensors.size() != slot.tensor_count) return false;
   for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
     if (!tensors_->same_identity(slot.target + i, plain.tensors[i])) return false;
   }
   return true;
+}
+
+PlainValue Inventory::written_down(const at::IValue& value) const {
+  PlainValue plain;
+  append_plain_value(value, plain);
+  append_objects(plain, [this](const c10::ClassTypePtr& type) {
+    const auto mark = class_marks_.find(type);
+    return mark != class_marks_.end() ? mark->second : "new";
+  });
+  return plain;
 }
 
 std::string Inventory::describe(const Slot& slot) const {
@@ -165,7 +160,7 @@ std::string Inventory::describe(const Slot& slot) const {
 
 std::optional<Inventory::Difference> Inventory::compare(const c10::ivalue::Object& module,
                                                         Depth depth) const {
-  if (&module != objects_.front() || module.type().get() != types_.front()) {
+  if (&module != objects_.front() || module.type() != types_.front()) {
     return Difference{"the module itself"};
   }
   for (const Slot& slot : slots_) {
@@ -180,6 +175,20 @@ std::optional<Inventory::Difference> Inventory::compare(const c10::ivalue::Objec
   return std::nullopt;
 }
 
+std::optional<std::string> Inventory::changed_uncounted() const {
+  if (!tensors_->has_uncounted()) return std::nullopt;
+  std::size_t index = 0;
+  std::optional<std::size_t> culprit;
+  // In the order of the walk, which is that of `tensors_`.
+  const bool is_same = for_each_tensor([&](const at::Tensor& tensor) {
+    if (!culprit.has_value() && !tensors_->uncounted_matches(index, tensor)) culprit = index;
+    ++index;
+  });
+  if (!is_same) return "the module itself";
+  if (!culprit.has_value()) return std::nullopt;
+  return describe(slots_[slot_of_tensor_[*culprit]]);
+}
+
 template <typename Visit>
 bool Inventory::for_each_tensor(Visit&& visit) const {
   for (const Slot& slot : slots_) {
@@ -192,8 +201,7 @@ bool Inventory::for_each_tensor(Visit&& visit) const {
     } else if (slot.kind == Kind::kScalar) {
       if (now.isTensor()) return false;
     } else if (slot.tensor_count != 0 || is_container(now)) {
-      PlainValue plain;
-      append_plain_value(now, plain);
+      const PlainValue plain = written_down(now);
       if (plain.tensors.size() != slot.tensor_count) return false;
       for (const at::Tensor& tensor : plain.tensors) visit(tensor);
     }
@@ -203,7 +211,7 @@ bool Inventory::for_each_tensor(Visit&& visit) const {
 
 std::optional<Inventory::RequiringGrad> Inventory::requiring_grad(
     const c10::ivalue::Object& module) const {
-  if (&module != objects_.front() || module.type().get() != types_.front()) return std::nullopt;
+  if (&module != objects_.front() || module.type() != types_.front()) return std::nullopt;
   RequiringGrad found;
   std::uint64_t pattern = 1;
   const bool is_known = for_each_tensor([&](const at::Tensor& tensor) {
@@ -224,6 +232,7 @@ Digest128 Inventory::digest() const {
     hasher.add(static_cast<std::uint64_t>(slot.kind));
     if (slot.kind == Kind::kObject) {
       hasher.add(static_cast<std::uint64_t>(slot.target));
+      hasher.add(class_marks_.at(types_[slot.target]));
       continue;
     }
     hasher.add(slot.bytes);

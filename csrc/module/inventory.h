@@ -9,12 +9,14 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
+#include "module/plain_value.h"
 #include "module/source.h"
 #include "module/tensor_watch.h"
 
@@ -37,6 +39,11 @@ class Inventory {
     bool versions_lie = false;  // only the bytes showed it
   };
   std::optional<Difference> compare(const c10::ivalue::Object& module, Depth depth) const;
+
+  // Around a run, after compare(): names a tensor that counts no versions and whose contents
+  // changed since this was made with Hashing::kUncounted.
+  bool has_uncounted() const { return tensors_->has_uncounted(); }
+  std::optional<std::string> changed_uncounted() const;
 
   // Over which tensors require grad now. Nothing when the module holds other submodules, or
   // tensors at other places, than it did.
@@ -61,7 +68,7 @@ class Inventory {
     bool is_read = false;
     bool is_interface = false;     // kObject: another class may come to lie here
     std::size_t target = 0;        // kTensor: first tensor; kObject: index into objects_
-    std::size_t tensor_count = 0;  // kContainer
+    std::size_t tensor_count = 0;  // kTensor: 1; kContainer: any
     at::IValue scalar;             // kScalar
     std::string bytes;             // kScalar, kContainer: canonical form
     std::string path;
@@ -70,6 +77,8 @@ class Inventory {
   struct Walk;
 
   bool slot_is_same(const Slot& slot, const at::IValue& now) const;
+  // REQUIRES: what leads to `value` was found unchanged.
+  PlainValue written_down(const at::IValue& value) const;
   std::string describe(const Slot& slot) const;
   // Visits the tensors that the module holds now; false when its structure is another.
   template <typename Visit>
@@ -78,7 +87,8 @@ class Inventory {
   // Never dereferenced before the slot that leads there was found unchanged. The first is the
   // module itself.
   std::vector<const c10::ivalue::Object*> objects_;
-  std::vector<const c10::ClassType*> types_;
+  std::vector<c10::ClassTypePtr> types_;
+  std::map<c10::ClassTypePtr, std::string> class_marks_;  // says the same in every process
   std::vector<Slot> slots_;
   std::unique_ptr<const TensorWatch> tensors_;
   std::vector<std::size_t> slot_of_tensor_;

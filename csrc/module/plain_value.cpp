@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "module/class_names.h"
 #include "module/tensor_watch.h"
 
 namespace modcache::module {
@@ -37,9 +38,10 @@ void append_object(const at::IValue& value, PlainValue& out) {
           "an object of the C++ class " + type->name()->qualifiedName() + " without __getstate__";
       return;
     }
+    const auto [known, is_new] = out.number_of_object.try_emplace(object.get(), out.objects.size());
     out.bytes += 'o';
-    append_number(out.bytes, out.objects.size());
-    out.objects.push_back(object);
+    append_number(out.bytes, known->second);
+    if (is_new) out.objects.push_back(object);
     return;
   }
   out.bytes += 'p';
@@ -70,6 +72,7 @@ void append_scalar(const at::IValue& value, PlainValue& out) {
     bytes += 'v';
   } else if (value.isEnum()) {
     bytes += 'e';
+    append_text(bytes, without_mangling(value.toEnumHolder()->qualifiedClassName()));
     append_text(bytes, value.toEnumHolder()->name());
     append_plain_value(value.toEnumHolder()->value(), out);
   } else {
@@ -109,6 +112,17 @@ void append_plain_value(const at::IValue& value, PlainValue& out) {
     append_object(value, out);
   } else {
     append_scalar(value, out);
+  }
+}
+
+void append_objects(PlainValue& value, const ClassMark& class_mark) {
+  // Fields may lead to further objects, which are appended to the list.
+  for (std::size_t i = 0; i < value.objects.size(); ++i) {
+    const c10::intrusive_ptr<c10::ivalue::Object> object = value.objects[i];
+    value.bytes += 'O';
+    append_text(value.bytes, class_mark(object->type()));
+    append_number(value.bytes, object->slots().size());
+    for (const at::IValue& field : object->slots()) append_plain_value(field, value);
   }
 }
 

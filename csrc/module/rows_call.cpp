@@ -192,7 +192,7 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
   const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
-  if (!result.why_not_storable.empty() && !is_whole_run_) {
+  if (!result.why_not_storable.empty() && !is_whole_input(running_)) {
     needs_whole_input_ = true;  // such a result cannot be put together from rows
     return;
   }
@@ -205,12 +205,11 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   if (may_keep) {
     if (grad_is_unknown_) note_graph_free(parts_);
     auto& counters = cache::Cache::instance().counters();
-    counters.add(Counter::kMisses, static_cast<std::int64_t>(running_keys_.size()));
     counters.add(Counter::kRunUs, run_->run_us());
-    if (!parts_.scope.empty()) {
-      if (may_read(mode_) && always_runs(mode_)) compare(result);
-      if (may_write(mode_)) keep(result, run_->run_us() / rows);
-    }
+    const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
+    const std::int64_t compared = is_verified ? compare(result) : 0;
+    counters.add(Counter::kMisses, static_cast<std::int64_t>(running_keys_.size()) - compared);
+    if (may_write(mode_) && !parts_.scope.empty()) keep(result, run_->run_us() / rows);
   }
   output_.add_computed(running_, std::move(result));
 }
@@ -239,12 +238,14 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
   }
 }
 
-void RowsCall::compare(const tensor::Flat& result) {
+std::int64_t RowsCall::compare(const tensor::Flat& result) {
+  std::int64_t compared = 0;
   try {
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
       const std::string_view key = keys_.distinct()[running_keys_[k]];
       const cache::EntryPtr entry = session_->peek(request(key));
       if (entry == nullptr) continue;
+      ++compared;
       const tensor::StoredValue stored = tensor::stored_value(*entry->value);
       tensor::Flat row{result.root, {}, {}};
       for (const at::Tensor& tensor : result.tensors) {
@@ -259,6 +260,7 @@ void RowsCall::compare(const tensor::Flat& result) {
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
         "results of " + parts_.who() + " could not be verified: " + error.what());
   }
+  return compared;
 }
 
 void RowsCall::abandon() {

@@ -72,7 +72,8 @@ class RowsCall {
     return is_whole_run_ ? static_cast<std::size_t>(keys_.first_row(k)) : k;
   }
   void keep(const tensor::Flat& result, std::int64_t run_us);
-  void compare(const tensor::Flat& result);
+  // How many rows there was something to compare with.
+  std::int64_t compare(const tensor::Flat& result);
 
   CallParts parts_;
   BatchKeys keys_;

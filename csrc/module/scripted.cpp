@@ -28,9 +28,9 @@ std::string class_name_of(const ObjectPtr& module) {
   return module->type()->name().has_value() ? module->type()->name()->name() : "module";
 }
 
-ObjectPtr check_module(const at::IValue& module, const std::string& method) {
-  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(),
-              "cache::lookup_or_run: module must be a TorchScript module (torch.jit.script or "
+ObjectPtr check_module(const char* op, const at::IValue& module, const std::string& method) {
+  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
+              ": module must be a TorchScript module (torch.jit.script or "
               "torch.jit.trace), got ",
               module.tagKind(), module.isObject() ? " of a class that is no module" : "");
   ObjectPtr object = module.toObject();
@@ -39,7 +39,7 @@ ObjectPtr check_module(const at::IValue& module, const std::string& method) {
     for (const auto* function : object->type()->methods()) {
       known += (known.empty() ? "" : ", ") + function->name();
     }
-    TORCH_CHECK(false, "cache::lookup_or_run: ", class_name_of(object), " has no method '", method,
+    TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
                 "'; it has: ", known.empty() ? "none" : known,
                 ". Freezing a model removes the methods of its submodules; keep the submodule "
                 "with torch.jit.freeze(model, preserved_attrs=[...])");
@@ -91,7 +91,7 @@ bool requires_grad(const tensor::Flat& result) {
 class Target {
  public:
   explicit Target(const ScriptedCall& call)
-      : call_(call), module_(check_module(call.module, call.method)) {}
+      : call_(call), module_(check_module("cache::lookup_or_run", call.module, call.method)) {}
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
   // counted then, once for each of its rows.
@@ -255,7 +255,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {
-  const ObjectPtr object = check_module(module, method);
+  const ObjectPtr object = check_module("cache::fingerprint", module, method);
   const auto fingerprint = identity_of(object, method)->fingerprint(object);
   TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(object),
               " has no fingerprint: ", fingerprint.why_not_hashable);

@@ -5,8 +5,9 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/python_print.h>
 
-#include <unordered_map>
+#include <cstdint>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "module/plain_value.h"
@@ -16,35 +17,94 @@ namespace {
 
 namespace jit = torch::jit;
 
-void collect_types(const c10::intrusive_ptr<c10::ivalue::Object>& object,
-                   std::unordered_set<const c10::ivalue::Object*>& seen,
-                   std::vector<c10::ClassTypePtr>& types) {
-  if (!seen.insert(object.get()).second) return;
-  types.push_back(object->type());
-  for (const at::IValue& slot : object->slots()) {
-    if (slot.isObject()) collect_types(slot.toObject(), seen, types);
+constexpr auto kNoClass = ~std::uint64_t{0};
+
+// Classes in the order in which they were first met.
+class ClassList {
+ public:
+  void add(const c10::ClassTypePtr& type) {
+    if (seen_types_.insert(type.get()).second) types_.push_back(type);
   }
-}
+
+  // The classes of all objects that `value` leads to.
+  void add_all(const at::IValue& value) {
+    if (value.isObject()) {
+      const auto object = value.toObject();
+      if (!seen_objects_.insert(object.get()).second) return;
+      add(object->type());
+      for (const at::IValue& slot : object->slots()) add_all(slot);
+    } else if (value.isTuple()) {
+      for (const at::IValue& element : value.toTupleRef().elements()) add_all(element);
+    } else if (value.isList()) {
+      if (may_hold_objects(*value.type()->containedType(0))) {
+        for (const at::IValue& element : value.toListRef()) add_all(element);
+      }
+    } else if (value.isGenericDict()) {
+      if (!may_hold_objects(*value.type()->containedType(1))) return;
+      for (const auto& item : value.toGenericDict()) add_all(item.value());
+    }
+  }
+
+  std::size_t size() const { return types_.size(); }
+  c10::ClassTypePtr operator[](std::size_t index) const { return types_[index]; }
+
+ private:
+  // Spares looking through long lists of numbers.
+  static bool may_hold_objects(const c10::Type& element) {
+    switch (element.kind()) {
+      case c10::TypeKind::IntType:
+      case c10::TypeKind::FloatType:
+      case c10::TypeKind::BoolType:
+      case c10::TypeKind::StringType:
+      case c10::TypeKind::TensorType: return false;
+      default: return true;
+    }
+  }
+
+  std::vector<c10::ClassTypePtr> types_;
+  std::unordered_set<const c10::ClassType*> seen_types_;
+  std::unordered_set<const c10::ivalue::Object*> seen_objects_;
+};
 
 // Walks the graphs of a method and of what it calls, in the order in which the code names them.
 class Reach {
  public:
+  struct Reached {
+    const jit::Function* function;
+    c10::ClassTypePtr owner;  // null for a free function
+  };
+
   explicit Reach(const c10::intrusive_ptr<c10::ivalue::Object>& module) {
-    std::unordered_set<const c10::ivalue::Object*> seen;
-    collect_types(module, seen, object_types_);
+    classes_.add_all(module);
   }
 
-  void visit(const jit::Function& function) {
+  void visit(const jit::Function& function, const c10::ClassTypePtr& owner) {
     if (!seen_.insert(&function).second) return;
-    functions_.push_back(&function);
+    functions_.push_back({&function, owner});
     // Built-in and torchbind functions have no graph; their name stands for them.
     auto* with_graph = jit::tryToGraphFunction(const_cast<jit::Function&>(function));
     if (with_graph != nullptr) visit(*with_graph->graph()->block());
   }
 
-  bool has_interfaces() const { return has_interfaces_; }
+  // Any class of the module, or of an object that the code makes, may lie behind an interface.
+  void visit_interfaces() {
+    std::size_t known = 0;
+    do {
+      known = functions_.size();
+      for (std::size_t call = 0; call < interface_calls_.size(); ++call) {
+        const auto [receiver, name] = interface_calls_[call];
+        for (std::size_t i = 0; i < classes_.size(); ++i) {
+          const c10::ClassTypePtr type = classes_[i];
+          const jit::Function* method = type->findMethod(name);
+          if (method != nullptr && type->isSubtypeOf(*receiver)) visit(*method, type);
+        }
+      }
+    } while (functions_.size() != known);  // what was found may make further objects and calls
+  }
+
+  bool has_interfaces() const { return !interface_calls_.empty(); }
   const std::string& why_not_hashable() const { return why_not_hashable_; }
-  const std::vector<const jit::Function*>& functions() const { return functions_; }
+  const std::vector<Reached>& functions() const { return functions_; }
   std::map<c10::ClassTypePtr, ReachedAttributes> take_attributes() {
     return std::move(attributes_);
   }
@@ -63,9 +123,13 @@ class Reach {
         break;
       case c10::prim::CallFunction:
         if (auto type = node.inputs().at(0)->type()->cast<c10::FunctionType>()) {
-          visit(*type->function());
+          visit(*type->function(), nullptr);
         }
         break;
+      case c10::prim::CreateObject:
+        classes_.add(node.output()->type()->expect<c10::ClassType>());
+        break;
+      case c10::prim::ModuleContainerIndex: note_submodules(node.inputs().at(0)->type()); break;
       case c10::prim::PythonOp:
         // @torch.jit.ignore: its code is not TorchScript's to show.
         why_not_hashable_ = "the code calls Python (torch.jit.ignore)";
@@ -85,78 +149,33 @@ class Reach {
     }
   }
 
+  // self.stages[name] with a name that only the run knows reads one of them, and no GetAttr.
+  void note_submodules(const c10::TypePtr& container) {
+    const auto type = container->cast<c10::ClassType>();
+    if (type == nullptr) return;
+    for (std::size_t i = 0; i < type->numAttributes(); ++i) {
+      const auto attribute = type->getAttribute(i)->cast<c10::ClassType>();
+      const bool is_interface = type->getAttribute(i)->kind() == c10::TypeKind::InterfaceType;
+      if (is_interface || (attribute != nullptr && attribute->is_module())) {
+        attributes_[type].read.insert(type->getAttributeName(i));
+      }
+    }
+  }
+
   void visit_method(const c10::TypePtr& receiver, const std::string& name) {
     if (auto type = receiver->cast<c10::ClassType>()) {
-      if (const jit::Function* method = type->findMethod(name)) visit(*method);
-      return;
-    }
-    // An interface: any class of the module that has the method may be meant.
-    has_interfaces_ = true;
-    for (const auto& type : object_types_) {
-      const jit::Function* method = type->findMethod(name);
-      if (method != nullptr && type->isSubtypeOf(*receiver)) visit(*method);
+      if (const jit::Function* method = type->findMethod(name)) visit(*method, type);
+    } else {
+      interface_calls_.emplace_back(receiver, name);
     }
   }
 
-  std::vector<c10::ClassTypePtr> object_types_;
+  ClassList classes_;
   std::unordered_set<const jit::Function*> seen_;
-  std::vector<const jit::Function*> functions_;
+  std::vector<Reached> functions_;
+  std::vector<std::pair<c10::TypePtr, std::string>> interface_calls_;
   std::map<c10::ClassTypePtr, ReachedAttributes> attributes_;
-  bool has_interfaces_ = false;
   std::string why_not_hashable_;
-};
-
-bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '.';
-}
-
-// "__torch__.a.___torch_mangle_7.B" -> "__torch__.a.B#0", with the same number for the same name
-// throughout, in the order of appearance among names that differ only in their mangling.
-class NameStabilizer {
- public:
-  std::string stabilize(const std::string& text) {
-    static const std::string kRoot = "__torch__";
-    std::string out;
-    out.reserve(text.size());
-    std::size_t position = 0;
-    while (true) {
-      const std::size_t start = text.find(kRoot, position);
-      if (start == std::string::npos) break;
-      std::size_t end = start;
-      while (end < text.size() && is_name_char(text[end])) ++end;
-      out.append(text, position, start - position);
-      out += stable_name(text.substr(start, end - start));
-      position = end;
-    }
-    out.append(text, position, std::string::npos);
-    return out;
-  }
-
- private:
-  static std::string without_mangling(const std::string& name) {
-    static const std::string kMangle = "___torch_mangle_";
-    std::string out = name;
-    for (auto at = out.find(kMangle); at != std::string::npos; at = out.find(kMangle, at)) {
-      std::size_t end = at + kMangle.size();
-      while (end < out.size() && out[end] >= '0' && out[end] <= '9') ++end;
-      if (end < out.size() && out[end] == '.') ++end;
-      out.erase(at, end - at);
-    }
-    return out;
-  }
-
-  const std::string& stable_name(const std::string& name) {
-    auto [known, is_new] = stable_.try_emplace(name);
-    if (is_new) {
-      const std::string base = without_mangling(name);
-      known->second = base + '#' + std::to_string(count_[base]++);
-    }
-    return known->second;
-  }
-
-  std::unordered_map<std::string, std::string> stable_;
-  std::unordered_map<std::string, int> count_;
 };
 
 }  // namespace
@@ -165,26 +184,34 @@ Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
                    const std::string& method) {
   Reach reach(module);
   const auto type = module->type();
-  reach.visit(type->getMethod(method));
+  reach.visit(type->getMethod(method), type);
   if (method == "forward") {
-    for (const jit::Function* hook : type->getForwardPreHooks()) reach.visit(*hook);
-    for (const jit::Function* hook : type->getForwardHooks()) reach.visit(*hook);
+    for (const jit::Function* hook : type->getForwardPreHooks()) reach.visit(*hook, type);
+    for (const jit::Function* hook : type->getForwardHooks()) reach.visit(*hook, type);
   }
+  reach.visit_interfaces();
 
+  Source source;
   std::vector<at::IValue> constants;
   jit::PrintDepsTable dependencies;
-  NameStabilizer names;
   Xxh3Hasher hasher;
-  for (const jit::Function* function : reach.functions()) {
-    if (!function->isGraphFunction()) {
-      hasher.add(names.stabilize(function->qualname().qualifiedName()));
-      continue;
+  for (const auto& [function, owner] : reach.functions()) {
+    // The text of a method does not name its class, nor that of a call the receiver's.
+    hasher.add(owner != nullptr
+                   ? source.classes.try_emplace(owner, source.classes.size()).first->second
+                   : kNoClass);
+    if (owner == nullptr || !function->isGraphFunction()) {
+      hasher.add(source.names.stabilize(function->qualname().qualifiedName()));
     }
+    if (!function->isGraphFunction()) continue;
     jit::PythonPrint printer(constants, dependencies);
     printer.printMethod(*function);
-    hasher.add(names.stabilize(printer.str()));
+    hasher.add(source.names.stabilize(printer.str()));
   }
-  Source source;
+  std::vector<std::string> class_names(source.classes.size());
+  for (const auto& [owner, number] : source.classes)
+    class_names[number] = source.name_in_code(*owner);
+  for (const std::string& name : class_names) hasher.add(name);
   source.why_not_hashable = reach.why_not_hashable();
   for (const at::IValue& constant : constants) {
     hasher.add(constant_digest(constant, source.why_not_hashable).bytes());
@@ -193,6 +220,10 @@ Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
   source.attributes = reach.take_attributes();
   source.has_interfaces = reach.has_interfaces();
   return source;
+}
+
+std::string Source::name_in_code(const c10::ClassType& type) const {
+  return type.name().has_value() ? names.known(type.name()->qualifiedName()) : std::string();
 }
 
 }  // namespace modcache::module

@@ -8,11 +8,13 @@
 #include <ATen/core/jit_type.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 
 #include "base/hash.h"
+#include "module/class_names.h"
 
 namespace modcache::module {
 
@@ -25,11 +27,18 @@ struct Source {
   Digest128 digest;  // of the code, with the values of its constants
   // What the code reads and writes, by the class that has it.
   std::map<c10::ClassTypePtr, ReachedAttributes> attributes;
+  // The classes whose methods it reaches, numbered in the order in which it does. The digest has
+  // methods under these numbers; objects are to be written down with the numbers of their classes.
+  std::map<c10::ClassTypePtr, std::uint64_t> classes;
+  NameStabilizer names;  // knows the names that the text of the code contains
   // Set when a constant of the code cannot be hashed: "a tensor that is quantized", ...
   std::string why_not_hashable;
   // The code calls through an interface: which classes it reaches depends on the submodules that
   // lie there now.
   bool has_interfaces = false;
+
+  // How the text of the code names a class (isinstance, construction); empty when it does not.
+  std::string name_in_code(const c10::ClassType& type) const;
 };
 
 // REQUIRES: the module has `method`. Costs about as much as saving the module's code.

@@ -5,7 +5,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "module/optimizer_steps.h"
 #include "tensor/input.h"
@@ -19,8 +18,24 @@ std::uint32_t version_of(c10::TensorImpl& tensor) {
   return tensor.is_inference() ? 0 : tensor.version_counter().current_version();
 }
 
-bool is_all_zero(const std::byte* bytes, std::size_t size_bytes) {
-  return std::all_of(bytes, bytes + size_bytes, [](std::byte b) { return b == std::byte{0}; });
+// Of tensors that count no versions, hashed around each run that misses. Counters and the state of
+// a decoder are far smaller.
+constexpr std::size_t kMostUncountedBytes = 16 << 20;
+
+bool is_hashed_around_a_run(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_inference() && why_not_hashable(tensor) == nullptr &&
+         tensor.is_cpu() && tensor.nbytes() <= kMostUncountedBytes;
+}
+
+// Null for a gradient that has none.
+const c10::StorageImpl* gradient_storage(const at::Tensor& gradient) {
+  if (gradient.is_sparse()) return gradient._values().storage().unsafeGetStorageImpl();
+  return gradient.has_storage() ? gradient.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+bool is_opaque(const at::Tensor& tensor) {
+  return tensor.layout() != at::kStrided || tensor.is_nested() ||
+         tensor.key_set().has(c10::DispatchKey::Python);
 }
 
 }  // namespace
@@ -30,6 +45,7 @@ const char* why_not_hashable(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) return "not dense (sparse or opaque)";
   if (tensor.is_quantized()) return "quantized";
   if (tensor.is_nested()) return "nested";
+  if (tensor.key_set().has(c10::DispatchKey::Python)) return "of a Python class";
   if (tensor.is_meta() || !tensor.has_storage()) return "without data";
   return nullptr;
 }
@@ -50,15 +66,36 @@ Digest128 hash_tensor(const at::Tensor& tensor) {
   return hasher.digest();
 }
 
+TensorWatch::Gradient::Gradient(const c10::TensorImpl& tensor) {
+  const at::Tensor& gradient = tensor.grad();
+  address = gradient.unsafeGetTensorImpl();
+  if (!gradient.defined()) return;
+  version = version_of(*gradient.unsafeGetTensorImpl());
+  storage_address = gradient_storage(gradient);
+  const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+  if (storage_address != nullptr) storage.emplace(values.storage().getWeakStorageImpl());
+}
+
+bool TensorWatch::Gradient::is_that_of(const c10::TensorImpl& tensor) const {
+  const at::Tensor& gradient = tensor.grad();
+  if (gradient.unsafeGetTensorImpl() != address) return false;
+  if (!gradient.defined()) return true;
+  return version_of(*gradient.unsafeGetTensorImpl()) == version &&
+         gradient_storage(gradient) == storage_address;
+}
+
 TensorWatch::Record::Record(const at::Tensor& watched) {
   tensor_address = watched.unsafeGetTensorImpl();
   if (!watched.defined()) return;
+  gradient = Gradient(*watched.unsafeGetTensorImpl());
+  version = version_of(*watched.unsafeGetTensorImpl());
+  is_opaque = module::is_opaque(watched);
+  if (is_opaque) return;
   if (watched.has_storage()) {
     storage.emplace(watched.storage().getWeakStorageImpl());
     storage_address = watched.storage().unsafeGetStorageImpl();
+    data = storage_address->data();
   }
-  data = watched.has_storage() ? watched.storage().data() : nullptr;
-  version = version_of(*watched.unsafeGetTensorImpl());
   dtype = watched.scalar_type();
   storage_offset = watched.storage_offset();
   sizes_and_strides.append(watched.sizes().begin(), watched.sizes().end());
@@ -67,53 +104,28 @@ TensorWatch::Record::Record(const at::Tensor& watched) {
   is_negative = watched.is_neg();
 }
 
-// Places are spread over the tensor; one that holds only zeros says little (scaling leaves it as
-// it is), so a few neighbours are tried for it.
-void TensorWatch::Record::take_samples(const at::Tensor& watched) {
-  samples = 0;
-  if (!watched.defined() || !watched.is_cpu() || watched.nbytes() == 0) return;
-  const auto* bytes = static_cast<const std::byte*>(watched.const_data_ptr());
-  // A tensor with gaps lends its first element only: what lies between is not its own.
-  const bool has_gaps = !watched.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
-  const std::size_t size_bytes = has_gaps ? watched.element_size() : watched.nbytes();
-  const std::size_t count =
-      std::min(kSamplesPerTensor, (size_bytes + kSampleBytes - 1) / kSampleBytes);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::size_t offset = size_bytes / count * i;
-    for (int attempt = 0; attempt < 8; ++attempt) {
-      const std::size_t next = offset + kSampleBytes;
-      if (next + kSampleBytes > size_bytes || !is_all_zero(bytes + offset, kSampleBytes)) break;
-      offset = next;
-    }
-    Sample& taken = sample[samples++];
-    taken.place = bytes + offset;
-    taken.size_bytes = std::min(kSampleBytes, size_bytes - offset);
-    std::memcpy(taken.bytes.data(), taken.place, taken.size_bytes);
-  }
-}
-
 TensorWatch::TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing,
                          const TensorWatch* before) {
   // Before anything is read: a step in between is then seen by the next comparison.
   steps_seen_ = optimizer_steps();
   if (before != nullptr && !before->all_samples_match(tensors)) before = nullptr;
   records_.reserve(tensors.size());
-  std::int64_t largest_bytes = -1;
+  const auto effort =
+      hashing == Hashing::kContents ? ByteSamples::Effort::kHigh : ByteSamples::Effort::kLow;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     Record record(tensor);
     // Identity first, contents second: a write in between is seen by the next comparison.
-    if (hashing == Hashing::kContents) {
+    if (hashing == Hashing::kContents && why_not_hashable(tensor) == nullptr) {
       const bool unchanged =
           before != nullptr && i < before->size() && before->same_identity(i, tensor);
       record.digest = unchanged ? before->digest(i) : hash_tensor(tensor);
     }
-    record.take_samples(tensor);
-    if (tensor.defined() && tensor.requires_grad()) trainable_.push_back(i);
-    if (record.samples != 0 && static_cast<std::int64_t>(tensor.nbytes()) > largest_bytes) {
-      largest_bytes = static_cast<std::int64_t>(tensor.nbytes());
-      largest_ = i;
+    if (hashing == Hashing::kUncounted && is_hashed_around_a_run(tensor)) {
+      record.digest = hash_tensor(tensor);
     }
+    if (tensor.defined()) has_uncounted_ = has_uncounted_ || tensor.is_inference();
+    if (record.data != nullptr) samples_.add(i, tensor, effort);
     records_.push_back(std::move(record));
   }
 }
@@ -132,6 +144,8 @@ bool TensorWatch::same_identity(std::size_t index, const at::Tensor& tensor) con
   c10::TensorImpl& now = *tensor.unsafeGetTensorImpl();
   if (&now != record.tensor_address) return false;
   if (!tensor.defined()) return true;
+  if (!record.gradient.is_that_of(now)) return false;
+  if (record.is_opaque) return version_of(now) == record.version;
   if (now.has_storage() != (record.storage_address != nullptr)) return false;
   if (now.has_storage()) {
     const c10::StorageImpl* storage = now.unsafe_storage().unsafeGetStorageImpl();
@@ -141,12 +155,6 @@ bool TensorWatch::same_identity(std::size_t index, const at::Tensor& tensor) con
     return false;
   return version_of(now) == record.version && now.storage_offset() == record.storage_offset &&
          c10::typeMetaToScalarType(now.dtype()) == record.dtype && record.has_geometry_of(now);
-}
-
-bool TensorWatch::sample_matches(const Record& record, std::uint64_t turn) const {
-  if (record.samples == 0) return true;
-  const Sample& sample = record.sample[turn % record.samples];
-  return std::memcmp(sample.place, sample.bytes.data(), sample.size_bytes) == 0;
 }
 
 bool TensorWatch::no_step_since() const {
@@ -165,10 +173,7 @@ bool TensorWatch::all_samples_match(const std::vector<at::Tensor>& tensors) cons
   const std::size_t common = std::min(tensors.size(), records_.size());
   for (std::size_t i = 0; i < common; ++i) {
     // Samples of a tensor that is no longer the same may point into freed memory.
-    if (!same_identity(i, tensors[i])) continue;
-    for (std::uint64_t turn = 0; turn < records_[i].samples; ++turn) {
-      if (!sample_matches(records_[i], turn)) return false;
-    }
+    if (same_identity(i, tensors[i]) && !samples_.all_match(i)) return false;
   }
   return true;
 }
@@ -179,18 +184,13 @@ bool TensorWatch::samples_match(std::size_t* culprit) const {
     if (culprit != nullptr) *culprit = 0;
     return false;
   }
-  const std::uint64_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
-  const auto differs = [&](std::size_t index) {
-    if (sample_matches(records_[index], turn)) return false;
-    if (culprit != nullptr) *culprit = index;
-    return true;
-  };
-  const std::size_t count = std::min(kTensorsPerTurn, records_.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    if (differs((turn * kTensorsPerTurn + i) % records_.size())) return false;
-  }
-  if (differs(largest_)) return false;
-  return std::none_of(trainable_.begin(), trainable_.end(), differs);
+  const auto changed = samples_.find_change(turn_.fetch_add(1, std::memory_order_relaxed));
+  if (changed.has_value() && culprit != nullptr) *culprit = *changed;
+  return !changed.has_value();
+}
+
+bool TensorWatch::uncounted_matches(std::size_t index, const at::Tensor& tensor) const {
+  return !is_hashed_around_a_run(tensor) || hash_tensor(tensor) == records_[index].digest;
 }
 
 TensorWatch::Change TensorWatch::compare(const std::vector<at::Tensor>& tensors,

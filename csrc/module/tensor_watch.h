@@ -3,11 +3,13 @@
 // TensorWatch: a digest over the contents of a list of tensors that is cheap to ask for again.
 //
 // The contents are hashed once. After that each question compares identities (tensor, storage,
-// data pointer, version counter, geometry; the storage by a weak reference, so that its address
-// cannot come back under another) and a rotating sample of bytes on the CPU, which is what notices
-// writes that leave no other trace (`.data`, fused optimizers). What it cannot see: a write to a
-// few elements through a raw pointer or a NumPy view, and writes without a version on an
-// accelerator.
+// data pointer, version counter, geometry, and of the gradient as much, since a new one foretells a
+// write; storages by weak references, so that their addresses cannot come back under others) and a
+// few bytes of every tensor on the CPU, which is what notices writes that leave no other trace
+// (`.data`, fused optimizers). What it cannot see: a write to a few elements through `.data`, a raw
+// pointer or a NumPy view, and writes without a version on an accelerator.
+//
+// Tensors that are not plain memory (sparse, opaque, nested) are compared by identity and version.
 //
 // A TensorWatch is immutable but for its sample cursor; any thread may ask it. It keeps no
 // tensor alive.
@@ -16,7 +18,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "module/byte_samples.h"
 
 namespace modcache::module {
 
@@ -42,11 +44,12 @@ class TensorWatch {
   TensorWatch() = default;
   // Notes the identities and samples of `tensors`; with Hashing::kContents also hashes them,
   // reusing from `before` (may be null) the digests of tensors whose identity did not change,
-  // unless bytes of any of those changed without a trace: then nothing is reused.
-  enum class Hashing { kNone, kContents };
+  // unless bytes of any of those changed without a trace: then nothing is reused. kUncounted hashes
+  // only tensors on the CPU that count no versions, very large ones excepted.
+  enum class Hashing { kNone, kUncounted, kContents };
   TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing, const TensorWatch* before);
 
-  // Whether tensor `index` of the list is what it was, by identity and version alone.
+  // Whether tensor `index` of the list is what it was, by identities and versions alone.
   bool same_identity(std::size_t index, const at::Tensor& tensor) const;
 
   // Whether the list is unchanged: the identities of all and this turn's samples.
@@ -59,19 +62,26 @@ class TensorWatch {
   // Compares this turn's samples only. REQUIRES: the identities were found unchanged.
   bool samples_match(std::size_t* culprit = nullptr) const;
 
+  // Whether any of the tensors counts no versions, as those made under inference mode do not.
+  bool has_uncounted() const { return has_uncounted_; }
+  // Whether such a tensor has the contents that it had. REQUIRES: made with Hashing::kUncounted,
+  // and the identity was found unchanged.
+  bool uncounted_matches(std::size_t index, const at::Tensor& tensor) const;
+
   std::size_t size() const { return records_.size(); }
-  // REQUIRES: made with Hashing::kContents.
+  // REQUIRES: made with Hashing::kContents, and the tensor's contents can be hashed.
   const Digest128& digest(std::size_t index) const { return records_[index].digest; }
 
  private:
-  static constexpr std::size_t kSampleBytes = 16;
-  static constexpr std::size_t kSamplesPerTensor = 4;
-  static constexpr std::size_t kTensorsPerTurn = 8;
+  struct Gradient {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+    const at::TensorImpl* address = nullptr;
+    const c10::StorageImpl* storage_address = nullptr;
+    std::uint32_t version = 0;
 
-  struct Sample {
-    const std::byte* place = nullptr;
-    std::array<std::byte, kSampleBytes> bytes{};
-    std::size_t size_bytes = 0;
+    Gradient() = default;
+    explicit Gradient(const c10::TensorImpl& tensor);
+    bool is_that_of(const c10::TensorImpl& tensor) const;
   };
   struct Record {
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
@@ -84,22 +94,20 @@ class TensorWatch {
     c10::SmallVector<std::int64_t, 8> sizes_and_strides;
     bool is_conjugate = false;
     bool is_negative = false;
+    bool is_opaque = false;
+    Gradient gradient;
     Digest128 digest;
-    std::size_t samples = 0;
-    std::array<Sample, kSamplesPerTensor> sample;
 
     explicit Record(const at::Tensor& watched);
-    void take_samples(const at::Tensor& watched);
     bool has_geometry_of(const c10::TensorImpl& tensor_now) const;
   };
 
   // Whether no optimizer has stepped a tensor of the list since it was last found unchanged.
   bool no_step_since() const;
-  bool sample_matches(const Record& record, std::uint64_t turn) const;
 
   std::vector<Record> records_;
-  std::vector<std::size_t> trainable_;  // sampled at every turn: optimizers write to these
-  std::size_t largest_ = 0;             // likewise: it is never all zeros in a real model
+  ByteSamples samples_;
+  bool has_uncounted_ = false;
   mutable std::atomic<std::uint64_t> turn_{0};
   mutable std::atomic<std::uint64_t> steps_seen_{0};
 };

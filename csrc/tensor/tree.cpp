@@ -112,6 +112,9 @@ class Flattener {
   Flat& flat_;
 };
 
+// Python's tag for what cannot be stored, with the reason.
+constexpr char kRefused = '?';
+
 // Reads ("[", items) and its like.
 class TaggedFlattener {
  public:
@@ -129,7 +132,13 @@ class TaggedFlattener {
     if (is_plain(value)) return plain_node(value);
     const auto& parts = elements_of(value);
     check(!parts.empty() && parts[0].isString() && parts[0].toStringRef().size() == 1);
-    Node node = node_of(static_cast<Kind>(parts[0].toStringRef()[0]));
+    const char tag = parts[0].toStringRef()[0];
+    if (tag == kRefused) {
+      check(parts.size() == 2);
+      flat_.why_not_storable = parts[1].toStringRef();
+      return node_of(Kind::kNone);
+    }
+    Node node = node_of(static_cast<Kind>(tag));
     std::size_t items = 1;
     switch (node.kind) {
       case Kind::kTuple: break;

@@ -6,7 +6,7 @@
 // of mixed types nor Python's own classes. Tensors and plain values stand for themselves, and
 // containers are
 //     ("(", items) ("[", items) ("{", keys, values) ("N", class, fields, items)
-//     ("o", class, context, items)
+//     ("o", class, context, items) ("?", why it cannot be stored)
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -18,16 +18,20 @@ from modcache._library import load as _load
 _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
-from modcache._lookup import fingerprint, lookup_or_run, refresh_fingerprint  # noqa: E402
+from modcache._lookup import (  # noqa: E402
+    fingerprint,
+    lookup_or_run,
+    lookup_or_run_any,
+    refresh_fingerprint,
+)
+from modcache._mode import mode, set_mode  # noqa: E402
 from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
 from modcache._settings import (  # noqa: E402
     clear,
     configure,
     contains,
     flush,
-    mode,
     reset_stats,
-    set_mode,
     settings,
     stats,
 )
@@ -57,6 +61,7 @@ __all__ = [
     "flush",
     "library_path",
     "lookup_or_run",
+    "lookup_or_run_any",
     "mode",
     "refresh_fingerprint",
     "reset_stats",

@@ -20,9 +20,7 @@ import builtins
 import functools
 import hashlib
 import types
-import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from modcache._names import (
@@ -36,6 +34,16 @@ from modcache._names import (
     plain_name,
     top_package,
     trusted_name,
+)
+from modcache._reads import (
+    MISSING,
+    Code,
+    Place,
+    Read,
+    read_of_attribute,
+    read_of_cell,
+    read_of_global,
+    read_of_member,
 )
 from modcache._tokens import ATOMS, tokens_of_atom
 
@@ -53,63 +61,6 @@ _CLASS_NOISE = frozenset(
     }
 )  # fmt: skip
 _CO_NOISE = 0x01000000 | 0x02000000  # flags that only tell compilers apart
-MISSING = "modcache: no such global"
-
-
-class Read:
-    """A value that code reads from outside itself.
-
-    ``place`` is a mapping to look the name up in; or a function (held weakly), whose attribute or,
-    with ``cell``, whose closure is read.
-    """
-
-    def __init__(self, place: Any, name: str, cell: int | None = None) -> None:
-        is_function = isinstance(place, types.FunctionType)
-        self._place: Any = weakref.ref(place) if is_function else place
-        self._is_function = is_function
-        self._cell = cell
-        self.name = name
-
-    def value(self) -> object:
-        if not self._is_function:
-            return self._place.get(self.name, MISSING)
-        function = self._place()
-        if self._cell is None or function is None:
-            return getattr(function, self.name, MISSING)
-        try:
-            return function.__closure__[self._cell].cell_contents
-        except ValueError:  # not filled yet
-            return MISSING
-
-
-@dataclass
-class Code:
-    """What was found. ``digest`` is stable across processes; the rest serves later checks."""
-
-    digest: bytes = b""
-    mentions_training: bool = False
-    unknown: str = ""  # why this code identifies nothing
-    reads: list[Read] = field(default_factory=list)
-    held: list[tuple[Mapping[str, Any], str, object]] = field(default_factory=list)
-    functions: list[tuple[weakref.ref[types.FunctionType], tuple[object, ...]]] = field(
-        default_factory=list
-    )
-
-    def is_current(self) -> bool:
-        """False once something that was followed has been replaced by another."""
-        return all(place.get(name, MISSING) is value for place, name, value in self.held) and all(
-            _parts_of(function()) == parts for function, parts in self.functions
-        )
-
-
-def _parts_of(function: types.FunctionType | None) -> tuple[object, ...]:
-    """What may be replaced in a function without making it another object."""
-    if function is None:
-        return ()
-    return (
-        function.__code__, id(function.__defaults__), id(function.__kwdefaults__),
-        bool(function.__dict__),
-    )  # fmt: skip
 
 
 def code_of_class(cls: type) -> Code:
@@ -132,7 +83,8 @@ class _Walk:
     def __init__(self) -> None:
         self._hasher = hashlib.blake2b(digest_size=16)
         self._found = Code()
-        self._seen: dict[int, object] = {}  # by id; holds what it names
+        self._indices: dict[int, int] = {}  # of classes and callables, by id
+        self._alive: list[object] = []  # an id means something only while its object lives
         self._visited: set[tuple[int, bool]] = set()
         self._waiting: list[tuple[types.FunctionType, bool]] = []
         self._count = 0
@@ -152,50 +104,50 @@ class _Walk:
             self._hasher.update(len(data).to_bytes(8, "little"))
             self._hasher.update(data)
 
-    def _is_new(self, value: object) -> bool:
-        if id(value) in self._seen:
-            return False
-        self._seen[id(value)] = value
-        return True
+    def _index_of(self, value: object) -> str:
+        """Tells objects of one name apart: what is read once is referred to by this ever after."""
+        if id(value) not in self._indices:
+            self._indices[id(value)] = len(self._indices)
+            self._alive.append(value)
+        return str(self._indices[id(value)])
 
     def visit_class(self, cls: type) -> None:
-        if not self._is_new(cls):
-            return
-        self._feed("class", cls.__qualname__)
+        """Reads a class. Each is visited once."""
+        self._feed("class", cls.__qualname__, self._index_of(cls))
         is_strict = not is_installed(cls)
         for name in sorted(vars(cls)):
             if name in _CLASS_NOISE:
                 continue
             self._feed(name)
             if is_strict:
-                self._member(name, vars(cls)[name])
+                self._member(cls, (name,), vars(cls)[name])
             else:
                 self._lenient(vars(cls)[name])
 
     def visit_function(self, function: types.FunctionType, *, is_strict: bool) -> None:
-        self._feed("function", function.__qualname__)
+        index = self._index_of(function)
+        self._feed("function", function.__qualname__, index, str(is_strict))
         key = (id(function), is_strict)
         if key not in self._visited:
             self._visited.add(key)
-            self._seen[id(function)] = function
             self._waiting.append((function, is_strict))
 
-    def _member(self, name: str, value: Any) -> None:
+    def _member(self, cls: type, path: tuple[str, ...], value: Any) -> None:
         """An attribute of an own class. Its identity is checked with the class."""
         if isinstance(value, types.FunctionType):
             self.visit_function(value, is_strict=True)
         elif isinstance(value, (staticmethod, classmethod)):
             self._feed(type(value).__name__)
-            self._member(name, value.__func__)
+            self._member(cls, (*path, "__func__"), value.__func__)
         elif isinstance(value, property):
-            for part in (value.fget, value.fset, value.fdel):
-                self._member(name, part)
+            for name in ("fget", "fset", "fdel"):
+                self._member(cls, (*path, name), getattr(value, name))
         elif isinstance(value, functools.cached_property):
-            self._member(name, value.func)
+            self._member(cls, (*path, "func"), value.func)
         elif type(value) in ATOMS:
             self._feed(*tokens_of_atom(value))
         else:
-            self._read(Read({name: value}, name))
+            self._read(read_of_member(cls, path))
 
     def _read(self, read: Read) -> None:
         self._feed("read")
@@ -219,7 +171,7 @@ class _Walk:
         elif isinstance(getattr(value, "func", None), types.FunctionType):  # cached_property
             self._lenient(value.func, depth)
         elif isinstance(value, type):
-            self._feed("class", plain_name(value))
+            self._feed("class", plain_name(value), self._index_of(value))
         else:
             self._lenient_value(value, depth)
 
@@ -235,12 +187,14 @@ class _Walk:
             for key, item in value.items():
                 self._lenient(key, depth + 1)
                 self._lenient(item, depth + 1)
+        elif callable(value):
+            self._feed("callable", plain_name(value), self._index_of(value))
         else:
-            name = plain_name(value) if callable(value) else plain_name(type(value))
-            self._feed("other", name)
+            self._feed("other", plain_name(type(value)))
 
     def _function(self, function: types.FunctionType, is_strict: bool) -> None:
         code = function.__code__
+        self._feed("body", self._index_of(function), str(is_strict))
         self._code(code)
         own = not is_installed(function)
         if own or is_strict:
@@ -250,20 +204,20 @@ class _Walk:
         if top_package(function.__globals__.get("__name__")) in _UNFOLLOWED:
             return
         if own:
-            self._globals(function.__globals__, code)
+            self._globals(Place(function), code)
         else:
             self._lenient_globals(function, code)
 
     def _held_strictly(self, function: types.FunctionType) -> None:
-        self._found.functions.append((weakref.ref(function), _parts_of(function)))
+        self._found.hold_function(function)
         for name in ("__defaults__", "__kwdefaults__", "__dict__"):
             if getattr(function, name):
                 self._feed(name)
-                self._read(Read(function, name))
+                self._read(read_of_attribute(function, name))
         for index, name in enumerate(function.__code__.co_freevars):
             if name != "__class__":  # what super() needs
                 self._feed("cell", name)
-                self._read(Read(function, name, index))
+                self._read(read_of_cell(function, index))
 
     def _held_leniently(self, function: types.FunctionType) -> None:
         for name, default in sorted((function.__kwdefaults__ or {}).items()):
@@ -310,7 +264,7 @@ class _Walk:
                 self._found.mentions_training = True
             self._feed(*tokens_of_atom(constant))
 
-    def _globals(self, place: Mapping[str, Any], code: types.CodeType) -> None:
+    def _globals(self, place: Place, code: types.CodeType) -> None:
         """What the names that own ``code`` (and the code inside it) loads lead to."""
         names = names_in(code)
         for name in names.imports:
@@ -325,29 +279,29 @@ class _Walk:
     def _unknown(self, reason: str) -> None:
         self._found.unknown = self._found.unknown or reason
 
-    def _global(self, place: Mapping[str, Any], name: str, attributes: list[str]) -> None:
-        value = place.get(name, MISSING)
+    def _global(self, place: Place, name: str, attributes: list[str]) -> None:
+        value = place.names().get(name, MISSING)
         self._feed("global", name)
         if value is MISSING:
             if name in _UNFORESEEABLE and hasattr(builtins, name):
                 self._unknown(f"its code calls {name}()")
         elif isinstance(value, types.ModuleType):
-            self._feed(value.__name__)
+            self._feed("module", value.__name__)
             self._module(value, attributes)
         elif known := trusted_name(value):
-            self._feed(known)
+            self._feed("trusted", known)
         elif isinstance(value, types.FunctionType):
             self.visit_function(value, is_strict=True)
         else:
-            self._read(Read(place, name))
+            self._read(read_of_global(place, name))
             return
-        self._found.held.append((place, name, value))
+        self._found.hold(place, name, value)
 
     def _module(self, module: types.ModuleType, attributes: list[str]) -> None:
         if is_trusted(module):
             return
         if attributes and attributes[0] in vars(module):
-            self._global(vars(module), attributes[0], attributes[1:])
+            self._global(Place(module), attributes[0], attributes[1:])
         elif not is_installed_module(module):
             what = f"reads {attributes[0]} from" if attributes else "uses as a value"
             self._unknown(f"its code {what} the module {module.__name__}")
@@ -356,7 +310,7 @@ class _Walk:
         names = names_in(code)
         for name in dict.fromkeys(chain[0] for chain in names.globals):
             if name in function.__globals__:
-                self._lenient_global(function, function.__globals__, name, names.attributes)
+                self._lenient_global(function, Place(function), name, names.attributes)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._lenient_globals(function, constant)
@@ -364,25 +318,25 @@ class _Walk:
     def _lenient_global(
         self,
         function: types.FunctionType,
-        place: Mapping[str, Any],
+        place: Place,
         name: str,
         attributes: Mapping[str, None],
     ) -> None:
-        value = place[name]
+        value = place.names()[name]
         if isinstance(value, types.ModuleType):
             if self._is_followed(function, value.__name__, getattr(value, "__file__", None)):
                 for attribute in attributes:
                     if isinstance(vars(value).get(attribute), (types.FunctionType, type)):
-                        self._lenient_global(function, vars(value), attribute, {})
+                        self._lenient_global(function, Place(value), attribute, {})
             return
         self._feed("global", name)
         if isinstance(value, types.FunctionType):
             file = value.__code__.co_filename
             if self._is_followed(function, value.__module__, file):
-                self._found.held.append((place, name, value))
+                self._found.hold(place, name, value)
                 self.visit_function(value, is_strict=False)
             else:
-                self._feed(plain_name(value))
+                self._feed("named", plain_name(value), self._index_of(value))
             return
         self._lenient(value)
 

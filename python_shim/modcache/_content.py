@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from modcache._subclass import is_subclass
+from modcache._inputs import is_subclass
 from modcache._text import checked_text
 
 # Asked here, since such a tensor does not get as far as the library's own checks.

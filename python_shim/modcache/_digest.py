@@ -13,12 +13,12 @@ import hashlib
 
 import torch
 
-from modcache._code import Code
 from modcache._kinds import Mark
-from modcache._names import plain_name
-from modcache._records import ClassRecord, ModuleRecord
+from modcache._reads import Code
+from modcache._records import ClassName, ClassRecord, ModuleRecord
+from modcache._scripted import ScriptRecord
 from modcache._tokens import ATOMS, tokens_of_atom
-from modcache._walk import Walk
+from modcache._walk import NOT_TRAINING, TRAINING, Walk
 
 
 def digest_of(leaves: list[object]) -> str:
@@ -31,34 +31,57 @@ def digest_of(leaves: list[object]) -> str:
     return hasher.hexdigest()
 
 
+class _Classes:
+    """Numbers classes in the order of their first mention.
+
+    Every mention has the number: names may be shared, and code is written down only once.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # by the id of a ClassName, which the leaves hold
+
+    def tokens_of(self, named: ClassName) -> list[str | bytes]:
+        return ["type", named.plain, str(self._number_of(named))]
+
+    def short_tokens_of(self, named: ClassName) -> list[str | bytes]:
+        return [named.qualname, str(self._number_of(named))]
+
+    def _number_of(self, named: ClassName) -> int:
+        return self._numbers.setdefault(id(named), len(self._numbers))
+
+
 def _tokens(leaves: list[object]) -> list[str | bytes]:
-    classes = {leaf.cls: leaf for leaf in leaves if isinstance(leaf, ClassRecord)}
+    records = {id(leaf.named): leaf for leaf in leaves if isinstance(leaf, ClassRecord)}
     asks_anywhere = any(
         (isinstance(leaf, Code) and leaf.mentions_training)
         or (isinstance(leaf, ClassRecord) and leaf.code.mentions_training and not leaf.is_torch)
         for leaf in leaves
     )
+    classes = _Classes()
     tokens: list[str | bytes] = []
     for leaf in leaves:
         if isinstance(leaf, ModuleRecord):
-            asks = asks_anywhere or classes[leaf.cls].code.mentions_training
+            asks = asks_anywhere or records[id(leaf.named)].code.mentions_training
+            tokens += ("module", *classes.short_tokens_of(leaf.named))
             tokens += _tokens_of_module(leaf, asks)
-        elif isinstance(leaf, (ClassRecord, Code)):
-            tokens += ("code", leaf.code.digest if isinstance(leaf, ClassRecord) else leaf.digest)
+        elif isinstance(leaf, ScriptRecord):
+            tokens += ("scripted", leaf.name, str(len(leaf.attributes)), *leaf.attributes)
+        elif isinstance(leaf, ClassRecord):
+            tokens += ("code of", *classes.short_tokens_of(leaf.named), leaf.code.digest)
+        elif isinstance(leaf, Code):
+            tokens += ("code", leaf.digest)
         elif isinstance(leaf, Mark):
-            tokens += ("mark", leaf.name)
-        elif isinstance(leaf, type):
-            tokens += (
-                "type",
-                plain_name(leaf) if leaf.__module__ != "__main__" else leaf.__qualname__,
-            )
+            if asks_anywhere or leaf not in (TRAINING, NOT_TRAINING):
+                tokens += ("mark", leaf.name)
+        elif isinstance(leaf, ClassName):
+            tokens += classes.tokens_of(leaf)
         else:
             tokens += _tokens_of_value(leaf)
     return tokens
 
 
 def _tokens_of_module(record: ModuleRecord, training_matters: bool) -> list[str | bytes]:
-    tokens: list[str | bytes] = ["module", record.cls.__qualname__]
+    tokens: list[str | bytes] = []
     for name, value in record.values().items():
         if name != "training" or training_matters:
             tokens += (name, *_tokens_of_value(value))
@@ -86,7 +109,7 @@ def difference(before: Walk, after: Walk) -> str:
         if isinstance(was, ModuleRecord) and isinstance(now, ModuleRecord):
             name = _changed_name(was, now)
             if name:
-                return f"attribute '{name}' of {was.cls.__qualname__} changed"
+                return f"attribute '{name}' of {was.named.qualname} changed"
             continue
         owner = after.owner_at(index) or before.owner_at(index)
         return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"
@@ -96,7 +119,7 @@ def difference(before: Walk, after: Walk) -> str:
 
 
 def _changed_name(was: ModuleRecord, now: ModuleRecord) -> str:
-    if was.cls is not now.cls:
+    if was.named is not now.named:
         return "__class__"
     old, new = was.values(), now.values()
     for name in sorted({*old, *new, *was.others, *now.others}):

@@ -3,40 +3,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from modcache._identity import GradPattern, ModuleState, Sight, change_between, state_of
+from modcache._bypass import count_bypass
+from modcache._grad import count_requiring_grad, grad_pattern, has_graph
+from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
+from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
-from modcache._subclass import is_refused, is_subclass, stand_in
+from modcache._rows import select_rows
+from modcache._scripted import fingerprint_of_method
+from modcache._tagged import UnknownClassError, tagged, untagged
+from modcache._wrappers import identified_as, runnable
 
 # What cache::_begin says is to be done.
 _RETURN, _JUST_RUN = 0, 2
 _CURE = "pass scope=... to name the module yourself"
 
 
-def identified_as(module: torch.nn.Module) -> torch.nn.Module:
-    """The module inside the wrappers that do not change what it computes (DDP, torch.compile)."""
-    dynamo = sys.modules.get("torch._dynamo")  # importing it takes seconds
-    compiled: Any = getattr(dynamo, "OptimizedModule", ())
-    while True:
-        if isinstance(module, compiled):
-            inner = module._orig_mod
-        elif isinstance(module, (DistributedDataParallel, torch.nn.DataParallel)):
-            inner = module.module
-        else:
-            return module
-        if not isinstance(inner, torch.nn.Module):
-            return module
-        module = inner
-
-
-def fingerprint(module: torch.nn.Module) -> str:
+def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
     """32 hexadecimal digits. Raises TypeError when something in the module cannot be hashed."""
+    _function_of(module, method)
     try:
         return state_of(module).look(module).fingerprint
     except UnidentifiedError as reason:
@@ -51,69 +40,130 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     return fingerprint(module)
 
 
-def lookup_or_run(
-    module: torch.nn.Module, input: Any, key: str, scope: str, method: str
-) -> torch.Tensor:
-    """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint.
+def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, method: str) -> Any:
+    """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
+    seen, refusal = shown(input)
+    if refusal:
+        return run_uncached(module, input, key, method, refusal)
+    call = _Call(module, input, scope, method)
+    todo, value, run = torch.ops.cache._begin(
+        call.address, method, seen, key, call.pattern.module, call.state.watch,
+        class_name=call.class_name,
+    )  # fmt: skip
+    if todo == _RETURN:
+        try:
+            return untagged(value)
+        except UnknownClassError as reason:
+            return run_uncached(module, input, key, method, f"it was stored, but {reason}")
+    call.note_run()
+    if todo == _JUST_RUN:
+        return call.run(input)
+    return call.run_observed(
+        input, run, finish=torch.ops.cache._finish, abandon=torch.ops.cache._abandon
+    )
+
+
+def lookup_or_run_rows(
+    module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, scope: str, method: str
+) -> tuple[bool, Any]:
+    """One key per row: the batch; or True, and a list of rows that do not fit together."""
+    seen, refusal = shown(input)
+    if refusal:
+        return False, run_uncached(module, input, "rows", method, refusal)
+    call = _Call(module, input, scope, method)
+    todo, rows, run = torch.ops.cache._begin_rows(
+        call.address, method, seen, keys, call.pattern.module, class_name=call.class_name
+    )
+    if todo != _RETURN:
+        call.note_run()
+    if todo == _JUST_RUN:
+        return False, call.run(input)
+    while rows:
+        is_whole = len(rows) == len(keys)
+        output = call.run_observed(
+            input if is_whole else select_rows(input, rows),
+            run, finish=torch.ops.cache._finish_rows, abandon=torch.ops.cache._abandon_rows,
+        )  # fmt: skip
+        rows = torch.ops.cache._next_rows(run)
+        if is_whole and not rows:
+            return False, output
+    is_apart, value = torch.ops.cache._rows(run)
+    try:
+        return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
+    except UnknownClassError as reason:
+        return False, run_uncached(module, input, "rows", method, f"it was stored, but {reason}")
+
+
+def run_uncached(module: torch.nn.Module, input: Any, key: str, method: str, why: str) -> Any:
+    """Runs a module of any kind without the cache, and counts that."""
+    function = _function_of(module, method)
+    count_bypass(_name_of(module), method, key, why)
+    if torch.is_grad_enabled():
+        forget_weights_of(identified_as(module))
+    return function(*_arguments_of(input))
+
+
+class _Call:
+    """A module on its way through one call.
 
     While results carry a graph the module is in training: it is run without a look at it, since
     every step would have all weights hashed for nothing.
     """
-    call = _call_of(module, input, method)
-    target = identified_as(module)
-    state = state_of(target)
-    is_off = torch.ops.cache.mode() == "off"
-    pattern = _grad_pattern(target, None if is_off else state, input)
-    is_looked_up = not is_off and pattern not in state.graph_patterns
-    before, address, unidentified = None, "", ""
-    if is_looked_up:
-        before, address, unidentified = _identify(target, state, scope)
-    seen = stand_in() if is_refused(input) else input
-    todo, value, run = torch.ops.cache._begin(
-        address, method, seen, key, pattern.module, state.watch, class_name=type(target).__name__
-    )
-    if todo == _RETURN:
-        return value  # type: ignore[no-any-return]
-    if pattern.module:
-        state.forget_weights()  # a fused optimizer step leaves no trace but new bytes
-    if todo == _JUST_RUN:
-        return _checked(call(), target, method)
-    try:
-        if before is None and not unidentified:
-            before = _glance(target, state)
-        if before is not None:
-            before.note_versions()
-        output = _checked(call(), target, method)
-        because = unidentified or _change(target, state, before)
-    except BaseException:
-        torch.ops.cache._abandon(run)
-        raise
-    state.note_graph(pattern, output.requires_grad)
-    trainable = _count_requiring_grad(target) if output.requires_grad else 0
-    seen = stand_in() if is_subclass(output) else output
-    torch.ops.cache._finish(run, seen, because, requiring_grad=trainable)
-    return output
 
+    def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
+        self._function = _function_of(module, method)
+        self._target = identified_as(module)
+        self.class_name = _name_of(self._target)
+        self.state = state_of(self._target)
+        is_off = torch.ops.cache.mode() == "off"
+        self.pattern = grad_pattern(self._target, None if is_off else self.state, input)
+        self._before: Sight | None = None
+        self._unidentified = ""
+        self.address = ""
+        if not is_off and self.pattern not in self.state.graph_patterns:
+            self._identify(scope, method)
 
-def run_uncached(module: torch.nn.Module, input: Any, key: str, method: str) -> torch.Tensor:
-    """Runs a module of any kind on an input that the library cannot be given, and counts that."""
-    call = _call_of(module, input, method)
-    name = str(getattr(module, "original_name", type(module).__name__))
-    torch.ops.cache._begin("", method, stand_in(), key, 0, 0, class_name=name)
-    return _checked(call(), module, method)
+    def _identify(self, scope: str, method: str) -> None:
+        """Finds the scope to look under ("": none), or why nothing may be stored."""
+        target = self._target
+        try:
+            if scope:
+                self.address = scope
+            elif isinstance(target, torch.jit.ScriptModule):
+                self.address = fingerprint_of_method(target, method)
+            else:
+                self._before = self.state.look(target)
+                self.address = self._before.fingerprint
+        except UnidentifiedError as reason:
+            self._unidentified = f"none that can be checked, since {reason}; {_CURE}"
 
+    def note_run(self) -> None:
+        if self.pattern.module:
+            self.state.forget_weights()  # a fused optimizer step leaves no trace but new bytes
 
-def _identify(
-    module: torch.nn.Module, state: ModuleState, scope: str
-) -> tuple[Sight | None, str, str]:
-    """What was seen, the scope to look under ("": none), and why nothing may be stored (or "")."""
-    if scope:
-        return None, scope, ""
-    try:
-        sight = state.look(module)
-    except UnidentifiedError as reason:
-        return None, "", f"{reason}; {_CURE}"
-    return sight, sight.fingerprint, ""
+    def run(self, input: Any) -> Any:
+        return self._function(*_arguments_of(input))
+
+    def run_observed(
+        self, input: Any, run: Any, *, finish: Callable[..., Any], abandon: Callable[..., Any]
+    ) -> Any:
+        """Runs the module, and tells the library what came of it."""
+        try:
+            before = self._before
+            if before is None and not self._unidentified:
+                before = _glance(self._target, self.state)
+            if before is not None:
+                before.note_versions()
+            output = self.run(input)
+            because = self._unidentified or _change(self._target, self.state, before)
+        except BaseException:
+            abandon(run)
+            raise
+        is_graph = has_graph(output)
+        self.state.note_graph(self.pattern, is_graph)
+        trainable = count_requiring_grad(self._target) if is_graph else 0
+        finish(run, tagged(output), because, requiring_grad=trainable)
+        return output
 
 
 def _glance(module: torch.nn.Module, state: ModuleState) -> Sight | None:
@@ -135,72 +185,20 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
     return change_between(module, before, after)
 
 
-def _call_of(module: torch.nn.Module, input: Any, method: str) -> Callable[[], Any]:
-    function = _runnable(module) if method == "forward" else getattr(module, method, None)
-    if not callable(function):
-        raise AttributeError(
-            f"method={method!r}: {type(module).__qualname__} has no such method. "
-            'Name one of its methods; the default is "forward".'
-        )
-    arguments = input if isinstance(input, tuple) else (input,)
-    return lambda: function(*arguments)
+def _name_of(module: torch.nn.Module) -> str:
+    """The name of its class, also where it was scripted."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
-def _runnable(module: torch.nn.Module) -> torch.nn.Module:
-    """The module to call.
-
-    Where no gradient is recorded, DDP has nothing to reduce, and what it sends all the same would
-    have processes that miss wait for ever for those that hit: the module inside is called.
-    """
-    if isinstance(module, DistributedDataParallel) and not torch.is_grad_enabled():
-        return _runnable(module.module)
-    return module
-
-
-def _checked(output: Any, module: torch.nn.Module, method: str) -> torch.Tensor:
-    if isinstance(output, torch.Tensor):
-        return output
-    raise TypeError(
-        f"{type(module).__qualname__}.{method} returned a {type(output).__qualname__}, but "
-        "lookup_or_run caches one Tensor. Return a Tensor, or use lookup_or_run_any, which takes "
-        "structured results."
+def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
+    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    raise AttributeError(
+        f"method={method!r}: {type(module).__qualname__} has no such method. "
+        'Name one of its methods; the default is "forward".'
     )
 
 
-def _grad_pattern(module: torch.nn.Module, state: ModuleState | None, input: Any) -> GradPattern:
-    if not torch.is_grad_enabled():
-        return GradPattern(0, ())
-    flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))
-    if state is not None:  # with mode off only who trains matters
-        flags += tuple(tensor.requires_grad for tensor in state.tensors_in_reach(module))
-    # The library only asks whether two patterns are the same, within this process.
-    return GradPattern(hash(flags) & 0x7FFF_FFFF_FFFF | 1 if any(flags) else 0, _flags_of(input))
-
-
-def _flags_of(value: Any) -> tuple[bool, ...]:
-    """Which tensors of an input require grad, in order."""
-    if isinstance(value, torch.Tensor):
-        return (value.requires_grad,)
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return tuple(flag for part in value for flag in _flags_of(part))
-    return ()
-
-
-def _count_requiring_grad(module: torch.nn.Module) -> int:
-    return sum(tensor.requires_grad for tensor in _tensors_of(module))
-
-
-def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters and buffers, faster than ``module.parameters()``."""
-    seen = set()
-    waiting = [module]
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        for tensors in (part._parameters, part._buffers):
-            yield from [tensor for tensor in tensors.values() if tensor is not None]
-        waiting += [child for child in part._modules.values() if child is not None]
+def _arguments_of(input: Any) -> tuple[Any, ...]:
+    return input if isinstance(input, tuple) else (input,)

@@ -17,8 +17,11 @@ from typing import NamedTuple
 
 import torch
 
+from modcache._bypass import untraced
+from modcache._contents import contents_without_versions
 from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
+from modcache._scripted import code_of_scripted
 from modcache._walk import Records, Walk, same_leaves
 
 
@@ -26,7 +29,8 @@ class Sight:
     """What one look at a module found.
 
     ``weights`` is the library's digest of the tensors; empty when they were not looked into.
-    ``versions`` has identity and version counter of each tensor, once they are noted.
+    ``versions`` has identity and version counter of each tensor, once they are noted, and
+    ``contents`` digests of those that have no such counter.
     """
 
     def __init__(self, walk: Walk, weights: str, fingerprint: str) -> None:
@@ -34,9 +38,11 @@ class Sight:
         self.weights = weights
         self.fingerprint = fingerprint
         self.versions: list[tuple[int, int | None]] = []
+        self.contents: dict[int, str] = {}
 
     def note_versions(self) -> Sight:
         self.versions = [(id(tensor), _version_of(tensor)) for tensor in self.walk.tensors]
+        self.contents = contents_without_versions(self.walk.tensors)
         return self
 
 
@@ -60,6 +66,8 @@ class ModuleState:
         self._records = Records()
         self._leaves: list[object] = []
         self._structure = ""
+        self._generation = 0  # of the structure
+        self._scripted = ((-1, ""), "")  # of which generation and weights, and what was found
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -78,13 +86,25 @@ class ModuleState:
             if not self._structure or not same_leaves(walk.leaves, self._leaves):
                 self._structure = digest_of(walk.leaves)
                 self._leaves = walk.leaves
-            structure = self._structure
+                self._generation += 1
+            structure, generation = self._structure, self._generation
         try:
             weights = str(torch.ops.cache._tensors_digest(self.watch, walk.tensors))
         except (RuntimeError, NotImplementedError) as error:
-            raise UnidentifiedError(str(error).split("\n", 1)[0]) from None
-        together = hashlib.blake2b(f"{structure}/{weights}".encode(), digest_size=16)
-        return Sight(walk, weights, together.hexdigest())
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
+        text = f"{structure}/{weights}"
+        if walk.scripted:
+            text += f"/{self._code_of_scripted(walk, (generation, weights))}"
+        return Sight(walk, weights, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+
+    def _code_of_scripted(self, walk: Walk, seen: tuple[int, str]) -> str:
+        """What their methods are: that changes only together with what was seen otherwise."""
+        known, code = self._scripted
+        if known != seen:
+            code = code_of_scripted(walk.scripted)
+            self._scripted = (seen, code)
+        return code
 
     def tensors_in_reach(self, module: torch.nn.Module) -> list[torch.Tensor]:
         """Every tensor that can be found, also where something else cannot be hashed."""
@@ -115,10 +135,10 @@ def change_between(module: torch.nn.Module, before: Sight, after: Sight) -> str:
         changed = before.weights != after.weights
     else:
         changed = before.versions != after.versions
-    if not changed:
+    if not changed and before.contents == after.contents:
         return ""
     for index, (was, now) in enumerate(zip(before.versions, after.versions, strict=False)):
-        if was != now:
+        if was != now or before.contents.get(index) != after.contents.get(index):
             return f"{name_of_tensor(module, after.walk, index)} changed"
     return f"a tensor of {type(module).__qualname__} changed"
 
@@ -143,6 +163,14 @@ def state_of(module: torch.nn.Module) -> ModuleState:
         state = ModuleState()
         _states[id(module)] = (weakref.ref(module, _Forget(id(module), state.watch)), state)
         return state
+
+
+def forget_weights_of(module: torch.nn.Module) -> None:
+    """The next look at ``module``, if there was one, reads every byte of its tensors."""
+    entry = _states.get(id(module))
+    if entry is not None and entry[0]() is module:
+        with untraced():
+            entry[1].forget_weights()
 
 
 class _Forget:

@@ -70,7 +70,7 @@ def _set(walk: Walk, value: Any) -> None:
 
 def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:
     items = list(content)
-    walk.leaves += (_CONTAINER, type(value), len(items))
+    walk.leaves += (_CONTAINER, walk.named(type(value)), len(items))
     for item in items:
         walk.value(item)
     if type(value).__module__ not in ("builtins", "collections") or hasattr(value, "__dict__"):
@@ -78,7 +78,7 @@ def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:
 
 
 def _enum(walk: Walk, value: enum.Enum) -> None:
-    walk.leaves += (_NAMED, type(value), value.name)
+    walk.leaves += (_NAMED, value.name)
     walk.value(value.value)
     walk.named_class(type(value))
 
@@ -126,7 +126,7 @@ def _wrapper(walk: Walk, value: Any) -> None:  # functools.lru_cache
 
 def _reduced(walk: Walk, value: Any) -> None:
     """Things whose way of being pickled says all that they are."""
-    walk.leaves += (_CALLABLE, type(value))
+    walk.leaves += (_CALLABLE, walk.named(type(value)))
     walk.value(value.__reduce__()[1:])
     make = value.__reduce__()[0]
     if isinstance(make, functools.partial):
@@ -144,12 +144,12 @@ def _python_module(walk: Walk, value: types.ModuleType) -> None:
 
 
 def _logger(walk: Walk, value: logging.Logger) -> None:
-    walk.leaves += (_NAMED, type(value), value.name)
+    walk.leaves += (_NAMED, walk.named(type(value)), value.name)
 
 
 def _printed(walk: Walk, value: Any) -> None:
     """Things whose text says all that they are."""
-    walk.leaves += (_NAMED, type(value), str(value))
+    walk.leaves += (_NAMED, walk.named(type(value)), str(value))
 
 
 def _pattern(walk: Walk, value: re.Pattern[Any]) -> None:
@@ -173,7 +173,13 @@ def _array(walk: Walk, value: Any) -> None:
     if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
         raise UnidentifiedError(f"a {plain_name(type(value))} may hold more than its elements")
     array = numpy.asarray(value)
-    walk.leaves += (_BYTES, type(value), array.dtype.str, str(array.dtype), str(array.shape))
+    walk.leaves += (
+        _BYTES,
+        walk.named(type(value)),
+        array.dtype.str,
+        str(array.dtype),
+        str(array.shape),
+    )
     if array.dtype.hasobject:
         walk.value(array.ravel().tolist())
     else:
@@ -184,7 +190,7 @@ def _ufunc(walk: Walk, value: Any) -> None:
     name = value.__name__
     if vars(sys.modules["numpy"]).get(name) is not value:
         raise UnidentifiedError(f"{name} is no function of numpy itself")
-    walk.leaves += (_NAMED, type(value), name)
+    walk.leaves += (_NAMED, walk.named(type(value)), name)
 
 
 def _by_name(walk: Walk, value: Any) -> None:

@@ -8,51 +8,107 @@ from typing import Any
 import torch
 
 from modcache import _eager
-from modcache._subclass import is_refused
+from modcache._bypass import is_traced, transform_in_force
+from modcache._inputs import is_taken_as_it_is
+from modcache._rows import checked_keys, checked_ragged, in_wanted_form
 from modcache._text import checked_text
+from modcache._wrappers import identified_as
 
 
 def lookup_or_run(
-    module: torch.nn.Module, input: Any, key: str, *, scope: str = "", method: str = "forward"
-) -> torch.Tensor:
-    """The module's output for this sample: from the cache, or by running the module once.
+    module: torch.nn.Module,
+    input: Any,
+    key: str | list[str] | list[int] | torch.Tensor,
+    *,
+    scope: str = "",
+    method: str = "forward",
+    ragged: str = "error",
+) -> Any:
+    """The module's output for this sample or batch: from the cache, or by running the module.
 
     Args:
         module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
         input: what the module is run on: a Tensor of any shape, or a tuple, whose items become
-            the arguments of the method. A list or dict is one argument.
+            the arguments of the method. A list or dict is one argument. Values besides tensors
+            (numbers, text, dtypes, enums, ...) are part of the address; an input with a value
+            that cannot be told from others by its text passes through uncached.
         key: names the sample: non-empty text of any length. The same key with the same module
-            means the same output.
+            means the same output. Or one key per row of a batch: a list of B texts, or B ids as
+            a list of int or an int64 tensor; id 7 and key "7" are the same. Then the first
+            dimension of every tensor in ``input`` and in the output is B, only the missing rows
+            are run, each distinct key once, and what is no tensor goes to every row.
         scope: a name for the module that the caller answers for, for instance
             ``"clip-vit-b32@3"``; it replaces the fingerprint and its check. The default is the
             module's fingerprint, which changes with its code, attributes and weights.
         method: the method to run.
+        ragged: what becomes of rows whose shapes differ: "error"; "list": the rows as a list,
+            whatever their shapes; "pad": a tensor [B, longest, ...] padded with zeros, and an
+            int64 tensor [B] of lengths.
 
     Returns:
-        The output: values, dtype and shape as the module returned them. What comes from the
-        cache never requires grad. Writing into it changes no later result.
+        The output: values, dtypes and shapes as the module returned them, in tuples, lists,
+        dicts, named tuples and classes of torch's pytree registry (Hugging Face's ModelOutput)
+        as it did. What comes from the cache never requires grad. Writing into it changes no
+        later result.
 
     Raises:
-        TypeError: an argument of a wrong type, or a module that returns no Tensor.
-        ValueError: text with lone surrogates. RuntimeError: an empty key.
+        TypeError: an argument of a wrong type.
+        ValueError: an empty key, text with lone surrogates, a number of keys that is not the
+            number of rows, or rows that do not fit together.
+        AttributeError, or RuntimeError for a scripted module: it has no such method.
+        RuntimeError: an output without a first dimension of B.
         Whatever the module raises, unchanged; nothing is stored then.
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
-    ``cache::lookup_or_run``.
+    ``cache::lookup_or_run``, which returns one Tensor.
     """
-    _check_module(module, "lookup_or_run")
-    key = checked_text(key, "key", '"image-000017"')
+    ragged = checked_ragged(ragged)
+    is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
+    if isinstance(key, str):
+        return value
+    return in_wanted_form(is_apart, value, ragged, f"{type(module).__name__}.{method}")
+
+
+def lookup_or_run_any(
+    module: torch.nn.Module,
+    input: Any,
+    key: str | list[str] | list[int] | torch.Tensor,
+    *,
+    scope: str = "",
+    method: str = "forward",
+) -> Any:
+    """As ``lookup_or_run``; rows that do not fit into one batch come back as a list of rows.
+
+    Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
+    which returns ``Any``: structured values with the type that the method declares.
+    """
+    return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
+
+
+def _looked_up(
+    module: torch.nn.Module, input: Any, key: object, scope: str, method: str, function: str
+) -> tuple[bool, Any]:
+    """The value; or True, and a list of rows that do not fit together."""
+    _check_module(module, function)
+    keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
-    if isinstance(module, torch.jit.ScriptModule):
-        if is_refused(input):
-            return _eager.run_uncached(module, input, key, method)
-        output = torch.ops.cache.lookup_or_run(module, input, key, scope=scope, method=method)
-        return output  # type: ignore[no-any-return]
-    inner = _eager.identified_as(module)
-    if isinstance(inner, torch.jit.ScriptModule) and not scope:
-        scope = str(torch.ops.cache.fingerprint(inner, method=method))
-    return _eager.lookup_or_run(module, input, key, scope, method)
+    why = transform_in_force(input)
+    is_operators = isinstance(module, torch.jit.ScriptModule) and is_taken_as_it_is(input)
+    if not why and is_traced() and not is_operators:
+        why = "under torch.jit.trace"
+    if why:
+        name = keys if isinstance(keys, str) else "rows"
+        return False, _eager.run_uncached(module, input, name, method, why)
+    if isinstance(keys, str):
+        if is_operators:
+            operator = torch.ops.cache.lookup_or_run_any
+            return False, operator(module, input, keys, scope=scope, method=method)
+        return False, _eager.lookup_or_run(module, input, keys, scope, method)
+    if is_operators:
+        operator = torch.ops.cache._scripted_rows
+        return operator(module, input, keys, scope=scope, method=method)  # type: ignore[no-any-return]
+    return _eager.lookup_or_run_rows(module, input, keys, scope, method)
 
 
 def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
@@ -64,14 +120,15 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
 
     Raises:
         TypeError: no module, or an eager one with an attribute that cannot be hashed.
-        RuntimeError: the same for a scripted one.
+        AttributeError: an eager module without such a method.
+        RuntimeError: either of these for a scripted one.
     """
     _check_module(module, "fingerprint")
     method = checked_text(method, "method", '"forward"')
-    inner = _eager.identified_as(module)
+    inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(inner, method=method))
-    return _eager.fingerprint(inner)
+    return _eager.fingerprint(inner, method)
 
 
 def refresh_fingerprint(module: torch.nn.Module) -> str:
@@ -83,7 +140,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     Raises: as ``fingerprint``.
     """
     _check_module(module, "refresh_fingerprint")
-    inner = _eager.identified_as(module)
+    inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         torch.ops.cache.refresh_fingerprint(inner)
         return fingerprint(inner)

@@ -2,53 +2,156 @@
 """What a walk remembers about classes and modules from call to call.
 
 A record is made once, is checked by the identity of the objects it saw (cheap), and is replaced
-by a new one when anything differs. No record keeps a module or a tensor alive.
+by a new one when anything differs. No record keeps a module, a class, a function of the user's or
+a tensor alive.
 """
 
 from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 
 from modcache._code import code_of_class
-from modcache._names import top_package
+from modcache._names import is_installed, plain_name, top_package
+from modcache._reads import weakly
 from modcache._tokens import ATOMS
 
 # What torch.nn.Module keeps in every instance; `training` is the one that is also a setting.
 _INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {"_compiled_call_impl"}
+
+_CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
 def same_objects(now: Collection[object], before: Collection[object]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
+class ClassName:
+    """A class as a leaf: one object for each class, as long as that lives."""
+
+    __slots__ = ("__weakref__", "cls", "plain", "qualname", "way")
+
+    def __init__(self, cls: type) -> None:
+        self.cls: weakref.ref[type] = weakref.ref(cls)
+        self.qualname = cls.__qualname__
+        self.plain = self.qualname if cls.__module__ == "__main__" else plain_name(cls)
+        self.way: Callable[[Any, Any], None] | None = None  # how a walk looks at its objects
+
+
+class ClassNames:
+    """All classes that walks have met."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, ClassName] = {}
+        self._room = 256
+
+    def of(self, cls: type) -> ClassName:
+        known = self._names.get(id(cls))
+        if known is None or known.cls() is not cls:
+            known = self._names[id(cls)] = ClassName(cls)
+            if len(self._names) > self._room:
+                alive = {key: name for key, name in self._names.items() if name.cls() is not None}
+                self._names, self._room = alive, 2 * len(alive) + 256
+        return known
+
+
+class _Death:
+    """Set once one of the objects that it was told of is gone, and its id free for another."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+
+    def note(self, _: object) -> None:
+        self.has_come = True
+
+
 class ClassRecord:
     """The code of a class as it was when it was read."""
 
-    def __init__(self, cls: type) -> None:
-        self.cls = cls
+    def __init__(self, cls: type, named: ClassName) -> None:
+        self.named = named
         self.code = code_of_class(cls)
         self.is_torch = top_package(cls.__module__) == "torch"
-        self._bases = [base for base in cls.__mro__ if base not in (torch.nn.Module, object)]
-        self._members = [tuple(vars(base).values()) for base in self._bases]
+        self._order = [id(base) for base in cls.__mro__]
+        self._death = _Death()
+        self._kept: list[object] = []
+        self._bases: list[tuple[weakref.ref[type], list[int], list[tuple[str, object]]]] = []
+        for base in cls.__mro__:
+            if base not in (torch.nn.Module, object):
+                members = vars(base)
+                own = not is_installed(base)
+                told = [(name, self._watched(value, own)) for name, value in members.items()]
+                self._bases.append(
+                    (
+                        weakref.ref(base),
+                        [id(value) for value in members.values()],
+                        [(name, facts) for name, facts in told if facts is not None],
+                    )
+                )
 
-    def fits(self) -> bool:
+    def _watched(self, value: object, own: bool) -> object:
+        """What has to be compared besides the id of a member; None where that is enough.
+
+        What containers of the user's own classes hold is looked at as a value that code reads.
+        """
+        if type(value) in ATOMS or (not own and isinstance(value, _CONTAINERS)):
+            self._kept.append(value)
+            return None
+        try:
+            self._kept.append(weakref.ref(value, self._death.note))
+        except TypeError:  # its id may come to be another's
+            return _facts_of(value)
+        return None
+
+    def fits(self, cls: type) -> bool:
         """False once a method or class attribute was replaced, or a function that it calls."""
-        members = zip(self._bases, self._members, strict=True)
-        return self.code.is_current() and all(
-            same_objects(vars(base).values(), before) for base, before in members
-        )
+        if self._death.has_come or self._order != [id(base) for base in cls.__mro__]:
+            return False
+        for reference, ids, told in self._bases:
+            base = reference()
+            if base is None or ids != list(map(id, vars(base).values())):
+                return False
+            if told and any(_facts_of(vars(base).get(name)) != facts for name, facts in told):
+                return False
+        return self.code.is_current()
+
+
+def _facts_of(member: object) -> object:
+    """Tells members of a class apart that take no weak reference."""
+    parts: tuple[object, ...] = ()
+    if isinstance(member, (staticmethod, classmethod)):
+        parts = (_Same(member.__func__),)
+    elif isinstance(member, property):
+        parts = (_Same(member.fget), _Same(member.fset), _Same(member.fdel))
+    return (_Same(type(member)), *parts)
+
+
+class _Same:
+    """Equal to another that was made of the same object, while that lives."""
+
+    def __init__(self, value: object) -> None:
+        self._value = weakly(value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same):
+            return False
+        mine, its = self._value(), other._value()
+        is_gone = mine is None and isinstance(self._value, weakref.ref)
+        return mine is its and not is_gone
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class ModuleRecord:
     """One module's atoms (numbers, text, ...) and the names of everything else it holds."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, named: ClassName) -> None:
         attributes = vars(module)
-        self.cls = type(module)
+        self.named = named
         self._module = weakref.ref(module)
         self._names = frozenset(attributes)
         names = sorted(name for name in attributes if name not in _INTERNAL)
@@ -70,7 +173,7 @@ class ModuleRecord:
         return (
             all(map(operator.is_, values, self._values))
             and self._module() is module
-            and type(module) is self.cls
+            and type(module) is self.named.cls()
             and attributes.keys() == self._names
             and [*attributes["_parameters"], 0, *attributes["_buffers"], 0, *attributes["_modules"]]
             == self._held

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings, modes, counters and housekeeping: typed names for the library's operators.
+"""Settings, counters and housekeeping: typed names for the library's operators.
 
 What is a valid option or value is the library's knowledge; this file only turns Python values
 into the text that the library reads.
@@ -56,35 +56,11 @@ def _as_text(name: str, value: object) -> str:
 
 
 def settings() -> dict[str, str]:
-    """The settings in force, by option name, as the text that ``configure`` would take."""
+    """The settings in force, by option name, as the text that ``configure`` would take.
+
+    ``mode`` is the process's: guards of the calling thread do not show.
+    """
     return dict(torch.ops.cache.settings())
-
-
-def mode() -> str:
-    """The effective mode of the calling thread: ``"off"``, ``"read"`` or ``"on"``.
-
-    It is what is left when process and directory are taken together: a permission that is
-    missing at either is missing.
-    """
-    return str(torch.ops.cache.mode())
-
-
-def set_mode(mode: str) -> None:
-    """Sets the process's mode; the next call of every thread sees it.
-
-    Args:
-        mode: ``"off"`` (always run, touch no file), ``"read"`` (look up, store nothing) or
-            ``"on"``.
-
-    Raises:
-        TypeError: not a str.
-        ValueError: not one of the modes.
-    """
-    text = checked_text(mode, "mode", '"off"')
-    try:
-        torch.ops.cache.set_mode(text)
-    except RuntimeError as error:
-        raise ValueError(str(error).split("\n", 1)[0]) from None
 
 
 def stats() -> dict[str, int]:
@@ -135,7 +111,7 @@ def contains(scope: str, key: str) -> bool:
     Runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``.
 
     Raises:
-        TypeError, ValueError: an argument that is no valid text; RuntimeError: an empty key.
+        TypeError: an argument that is no text. ValueError: one that is empty or no valid Unicode.
     """
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     return bool(torch.ops.cache.contains(scope, checked_text(key, "key", '"image-000017"')))

@@ -29,7 +29,7 @@ def checked_text(value: object, what: str, example: str) -> str:
             f"{error.start} is a lone surrogate. Bytes that are no text (file names, for instance) "
             "can be written as hexadecimal digits: os.fsencode(name).hex()."
         ) from None
-    return str(value)
+    return str.__str__(value)  # of a (str, Enum) str() would be its name
 
 
 def _shown(value: object) -> str:

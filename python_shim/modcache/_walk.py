@@ -20,11 +20,14 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from modcache._code import MISSING, Code, code_of_function
+from modcache._code import code_of_function
 from modcache._kinds import Mark, UnidentifiedError, way_of_kind
 from modcache._names import is_installed, plain_name, trusted_name
-from modcache._records import ClassRecord, ModuleRecord, same_objects
+from modcache._reads import MISSING, Code
+from modcache._records import ClassName, ClassNames, ClassRecord, ModuleRecord, same_objects
+from modcache._scripted import SCRIPTED, ScriptRecord
 from modcache._tokens import ATOMS
+from modcache._wrappers import identified_as
 
 _DEEPEST = 100
 _MOST_FUNCTIONS = 4096
@@ -37,13 +40,14 @@ _PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset
 
 _TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
-_MODULE = Mark("module")
 _HOOK = Mark("hook")
 _CALLABLE = Mark("callable")
 _OBJECT = Mark("object")
 _NAMED = Mark("named")
 _GLOBAL = Mark("global")
 _END = Mark("end")
+# The flag of a scripted module.
+TRAINING, NOT_TRAINING = Mark("training"), Mark("not training")
 
 
 class Records:
@@ -51,23 +55,35 @@ class Records:
 
     def __init__(self) -> None:
         self.modules: dict[int, ModuleRecord] = {}
-        self.classes: dict[type, ClassRecord] = {}
+        self.scripted: dict[int, ScriptRecord] = {}
+        self.names = ClassNames()
         self.functions: dict[int, tuple[weakref.ref[types.FunctionType], Code]] = {}
-        self.kinds: dict[type, Callable[[Walk, Any], None]] = {}
+        self._classes: dict[int, ClassRecord] = {}
         self._room = 256
+
+    def of_class(self, cls: type) -> ClassRecord:
+        named = self.names.of(cls)
+        record = self._classes.get(id(cls))
+        if record is None or record.named is not named or not record.fits(cls):
+            record = self._classes[id(cls)] = ClassRecord(cls, named)
+        return record
 
     def forget_the_dead(self) -> None:
         """Drops records of modules that are gone, once there are many."""
-        if len(self.modules) > self._room:
-            alive = {key: record for key, record in self.modules.items() if record.is_alive()}
-            self.modules = alive
-            self._room = 2 * len(alive) + 256
+        if len(self.modules) + len(self.scripted) + len(self._classes) > self._room:
+            self.modules = {k: record for k, record in self.modules.items() if record.is_alive()}
+            self.scripted = {k: record for k, record in self.scripted.items() if record.is_alive()}
+            self._classes = {
+                k: record for k, record in self._classes.items() if record.named.cls() is not None
+            }
+            alive = len(self.modules) + len(self.scripted) + len(self._classes)
+            self._room = 2 * alive + 256
         if len(self.functions) > _MOST_FUNCTIONS:
             self.functions = {}
 
 
 class Walk:
-    """One look at a module. ``leaves`` and ``tensors`` are the outcome.
+    """One look at a module. ``leaves``, ``tensors`` and ``scripted`` modules are the outcome.
 
     ``owners`` has (index of the first leaf, class name, attribute) for each attribute that was
     looked into, ``tensor_owners`` (class name, attribute) by the index of a tensor found there.
@@ -80,6 +96,7 @@ class Walk:
         self._is_tolerant = is_tolerant
         self.leaves: list[object] = []
         self.tensors: list[torch.Tensor] = []
+        self.scripted: list[torch.jit.ScriptModule] = []
         self.owners: list[tuple[int, str, str]] = []
         self.tensor_owners: dict[int, tuple[str, str]] = {}
         self._records = records
@@ -128,18 +145,18 @@ class Walk:
         leaves = self.leaves
         record = self._records.modules.get(id(module))
         if record is None or not record.fits(module):
-            if isinstance(module, torch.jit.ScriptModule):
-                self._script_module(module)
+            if self._is_special(module):
                 return
-            record = self._records.modules[id(module)] = ModuleRecord(module)
+            named = self.named(type(module))
+            record = self._records.modules[id(module)] = ModuleRecord(module, named)
         leaves.append(record)
-        if record.cls not in self._classes:
-            self._class(record.cls)
+        if type(module) not in self._classes:
+            self._class(type(module))
         attributes = module.__dict__
         if record.has_tensors:
             self._state(attributes)
         for name in record.others:
-            self._owned(record.cls.__qualname__, name, attributes.get(name, MISSING))
+            self._owned(record.named.qualname, name, attributes.get(name, MISSING))
         if attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]:
             self._hooks(record, attributes)
         for child in attributes["_modules"].values():
@@ -154,10 +171,11 @@ class Walk:
                 self.tensors.append(tensor)
 
     def _hooks(self, record: ModuleRecord, attributes: dict[str, Any]) -> None:
-        before, after = attributes["_forward_pre_hooks"], attributes["_forward_hooks"]
-        for hook in (*before.values(), None, *after.values()):
-            self.leaves.append(_HOOK)
-            self._owned(record.cls.__qualname__, "forward hook", hook)
+        for kind in ("_forward_pre_hooks", "_forward_hooks"):
+            with_keywords = attributes[f"{kind}_with_kwargs"]
+            for number, hook in attributes[kind].items():
+                self.leaves += (_HOOK, kind, number in with_keywords)
+                self._owned(record.named.qualname, "forward hook", hook)
 
     def _owned(self, cls: str, name: str, value: object) -> None:
         """Looks into an attribute, and says in errors which one it was."""
@@ -175,18 +193,52 @@ class Walk:
                 f"attribute '{name}' of {cls} cannot be hashed ({error})"
             ) from None
 
+    def _is_special(self, module: torch.nn.Module) -> bool:
+        """Looks at a module that does not keep its attributes where others do."""
+        if isinstance(module, torch.jit.ScriptModule):
+            self._script_module(module)
+        elif "training" not in module.__dict__:  # torch.compile's wrapper hands it on
+            inner = identified_as(module)
+            if inner is module:
+                name = plain_name(type(module))
+                why = "has hooks or methods of its own, and cannot be hashed"
+                raise UnidentifiedError(f"a {name} {why}")
+            self._module(inner)
+        else:
+            return False
+        return True
+
     def _script_module(self, module: torch.jit.ScriptModule) -> None:
-        try:
-            self.leaves += (_MODULE, str(torch.ops.cache.fingerprint(module)))
-        except RuntimeError as error:
-            reason = str(error).split("\n", 1)[0]
-            raise UnidentifiedError(f"a scripted submodule has no fingerprint: {reason}") from None
+        record = self._records.scripted.get(id(module))
+        if record is None or not record.fits(module):
+            record = self._records.scripted[id(module)] = ScriptRecord(module)
+        self.scripted.append(module)
+        self.leaves.append(record)
+        native: Any = module._c
+        if record.has_training:
+            self.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
+        for name in record.attributes:
+            value = native.getattr(name)
+            if type(value) in _TENSOR_TYPES:
+                self.leaves.append(_TENSOR)
+                self.tensor_owners[len(self.tensors)] = (record.name, name)
+                self.tensors.append(value)
+            else:
+                self._owned(record.name, name, value)
+        for name in record.python_attributes:
+            self.leaves.append(name)
+            self._owned(record.name, name, vars(module)[name])
+        if type(module) is not SCRIPTED:
+            self.named_class(type(module))
+        children: Any = module._modules
+        for name, child in children.items():
+            self.leaves.append(name)
+            self._module(child)
+            self.leaves.append(_END)
 
     def _class(self, cls: type) -> None:
         self._classes.add(cls)
-        record = self._records.classes.get(cls)
-        if record is None or not record.fits():
-            record = self._records.classes[cls] = ClassRecord(cls)
+        record = self._records.of_class(cls)
         self.leaves.append(record)
         self._reads(record.code)
 
@@ -203,9 +255,10 @@ class Walk:
         if kind in ATOMS:
             self.leaves.append(value)
             return
-        look = self._records.kinds.get(kind)
+        named = self._records.names.of(kind)
+        look = named.way
         if look is None:
-            look = self._records.kinds[kind] = _way_to_look_at(kind)
+            look = named.way = _way_to_look_at(kind)
         self._depth += 1
         if self._depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
             raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
@@ -218,9 +271,13 @@ class Walk:
             self.tensor_owners[len(self.tensors)] = self.owners[-1][1:]
         self.tensors.append(value)
 
+    def named(self, cls: type) -> ClassName:
+        """A class as a leaf. Leaves are kept, and must not keep a class alive."""
+        return self._records.names.of(cls)
+
     def named_class(self, cls: type) -> None:
         """A class: its code, where it is the user's own."""
-        self.leaves += (_NAMED, cls)
+        self.leaves += (_NAMED, self.named(cls))
         if not is_installed(cls) and cls not in self._classes:
             self._class(cls)
 

@@ -107,3 +107,22 @@ def test_arguments_that_are_no_tensors_count(face: str) -> None:
         result = modcache.lookup_or_run(module, (X, X * 3, times), "k")
         assert torch.equal(result, (X - X * 3) * times)
     assert modcache.stats()["hits_memory"] == 2
+
+
+def test_a_key_too_long_for_the_directory_is_kept_in_memory(counted: Any, capfd: Any) -> None:
+    module = frozen(nn.Linear(4, 4))
+    longest = "k" * (16 << 20)
+    for key in (longest, longest + "k"):
+        assert torch.equal(modcache.lookup_or_run(module, X, key), module(X))
+        assert torch.equal(modcache.lookup_or_run(module, X, key), module(X))
+        modcache.flush()
+        grown = counted()
+        assert (grown["misses"], grown["hits_memory"]) == (1, 1)
+        assert grown.get("errors", 0) == (key != longest)
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "modcache" in line]
+    assert "a key has between 1 and 16777216 bytes, not 16777217" in line
+    modcache.clear(tier="memory")
+    assert torch.equal(modcache.lookup_or_run(module, X, longest + "k"), module(X))
+    assert torch.equal(modcache.lookup_or_run(module, X, longest), module(X))
+    grown = counted()
+    assert (grown["misses"], grown["hits_disk"]) == (1, 1)

@@ -97,20 +97,7 @@ class First(nn.Module):
         return torch.full((2,), float(len(parts)))
 
 
-REFUSED = [
-    ([X, 1],),
-    ({"a": X, "b": 1},),
-    [],
-    ({},),
-    np.ones(2),
-    {1, 2},
-    2**70,
-    (X, [2**70]),
-    b"x",
-    slice(1),
-    ({"a": 1, 2: X},),
-    object(),
-]
+REFUSED = [np.ones(2), {1, 2}, (X, [np.ones(2)]), {"a": object()}, object()]
 
 
 @pytest.mark.parametrize("input", REFUSED, ids=lambda value: type(value).__name__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""off, read and on: what a mode forbids, who sees it, and that off touches no file."""
+"""Modes: what each forbids, who sees it, and that off touches no file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_each_mode_reads_writes_and_runs(face: str, counted: Any) -> None:
 
 
 def test_the_mode_shows() -> None:
-    for mode in ("off", "read", "on"):
+    for mode in ("off", "read", "on", "refresh", "verify"):
         modcache.set_mode(mode)
         assert modcache.mode() == mode
         assert modcache.settings()["mode"] == mode

@@ -23,6 +23,11 @@ OPTIONS = (
     "namespace",
     "io",
     "log",
+    "dtype",
+    "codec",
+    "verify_rtol",
+    "min_run_us",
+    "max_rows",
 )
 
 
@@ -47,6 +52,14 @@ def test_settings_shows_every_option() -> None:
         ({"io": "pread"}, {"io": "pread"}),
         ({"log": "error"}, {"log": "error"}),
         ({"namespace": "täg"}, {"namespace": "täg"}),
+        ({"mode": "verify"}, {"mode": "verify"}),
+        ({"dtype": "bfloat16"}, {"dtype": "bfloat16"}),
+        ({"codec": "zstd"}, {"codec": "zstd"}),
+        ({"verify_rtol": 1e-5}, {"verify_rtol": "1e-05"}),
+        ({"verify_rtol": 0.0}, {"verify_rtol": "0"}),
+        ({"min_run_us": 5000}, {"min_run_us": "5000"}),
+        ({"min_run_us": 5e3}, {"min_run_us": "5000"}),
+        ({"max_rows": 64}, {"max_rows": "64"}),
     ],
     ids=str,
 )
@@ -76,11 +89,18 @@ BAD = [
     ({"memory": float("nan")}, ["memory", "nan"]),
     ({"memory": ""}, ["memory"]),
     ({"memory": "5 bananas"}, ["memory", "5 bananas"]),
-    ({"mode": "sometimes"}, ["mode", "sometimes", "off", "read", "on"]),
+    ({"mode": "sometimes"}, ["mode", "sometimes", "off, read, on, refresh, verify"]),
     ({"match": "all"}, ["match", "all", "shape", "dtype", "none"]),
     ({"durability": "eternal"}, ["durability", "relaxed", "strict"]),
     ({"io": "aio"}, ["io", "aio", "mmap", "pread"]),
     ({"log": "debug"}, ["log", "debug", "off", "error", "warning", "info"]),
+    ({"dtype": "half"}, ["dtype", "half", "keep", "float16", "bfloat16"]),
+    ({"codec": "gzip"}, ["codec", "gzip", "none", "zstd"]),
+    ({"verify_rtol": -1e-4}, ["verify_rtol", "-0.0001", "not negative"]),
+    ({"verify_rtol": float("inf")}, ["verify_rtol", "inf", "finite"]),
+    ({"min_run_us": -1}, ["min_run_us", "-1", "not negative"]),
+    ({"min_run_us": 1.5}, ["min_run_us", "1.5", "integer"]),
+    ({"max_rows": -1}, ["max_rows", "-1", "not negative"]),
     ({"strict": "perhaps"}, ["strict", "perhaps", "true", "false"]),
     ({"dir": ""}, ["dir"]),
     ({"dir": None}, ["dir", "None", "str"]),
@@ -126,6 +146,8 @@ def test_the_default_directory_follows_xdg(processes: ProcessRunner, tmp_path: P
     assert found["memory"] == "1000000000"
     assert found["disk"] == "100000000000"
     assert (found["mode"], found["match"], found["strict"]) == ("on", "shape", "false")
+    assert (found["dtype"], found["codec"], found["verify_rtol"]) == ("keep", "none", "0.0001")
+    assert (found["min_run_us"], found["max_rows"]) == ("0", "0")
 
 
 def settings_without_dir() -> dict[str, str]:
@@ -137,7 +159,14 @@ def settings_without_dir() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("MEMORY", "-1"), ("DISK", "huge"), ("MATCH", "x"), ("STRICT", "maybe"), ("LOG", "loud")],
+    [
+        ("MEMORY", "-1"),
+        ("DISK", "huge"),
+        ("MATCH", "x"),
+        ("STRICT", "maybe"),
+        ("LOG", "loud"),
+        ("MAX_ROWS", "many"),
+    ],
 )
 def test_a_bad_environment_is_warned_about_and_the_default_used(
     name: str, value: str, processes: ProcessRunner
@@ -196,3 +225,16 @@ def test_every_way_of_reading_and_writing_keeps_values(
     for key, value in values.items():
         assert torch.equal(modcache.lookup_or_run(nn.Identity(), value, key), value)
     assert modcache.stats()["hits_disk"] == len(values)
+
+
+def test_results_of_short_runs_are_not_kept_and_stored_values_are(counted: Any) -> None:
+    modcache.configure(min_run_us=60_000_000)
+    x = torch.ones(2)
+    modcache.lookup_or_run(nn.ReLU(), x, "k")
+    assert counted() == {"misses": 1}
+    torch.ops.cache.store("s", "k", x)
+    assert counted() == {"stored": 1}
+    assert modcache.contains("s", "k")
+    modcache.configure(min_run_us=0)
+    modcache.lookup_or_run(nn.ReLU(), x, "k")
+    assert counted() == {"misses": 1, "stored": 1}

@@ -67,7 +67,7 @@ MISTAKES = {
     "module of a wrong type": (lambda: modcache.lookup_or_run(1, X, "k"), ["module", "int"]),
     "a class": (lambda: modcache.lookup_or_run(nn.ReLU, X, "k"), ["instance", "ReLU"]),
     "a function": (lambda: modcache.lookup_or_run(torch.relu, X, "k"), ["module", "builtin"]),
-    "an int key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, 7), ["key", "str", "int", "7"]),
+    "an int key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, 7), ["key", "str", "int"]),
     "a bytes key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, b"k"), ["key", "str", "bytes"]),
     "no key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, None), ["key", "str", "NoneType"]),
     "an empty key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, ""), ["key", "empty"]),
@@ -94,8 +94,26 @@ MISTAKES = {
     ),
     "contains without a scope": (lambda: modcache.contains("", "k"), ["scope", "empty"]),
     "contains without a key": (lambda: modcache.contains("s", ""), ["key", "empty"]),
+    "a fingerprint of an unknown method": (
+        lambda: modcache.fingerprint(nn.ReLU(), method="encode"),
+        ["encode", "ReLU", "method"],
+    ),
+    "a fingerprint of an unknown method, scripted": (
+        lambda: modcache.fingerprint(torch.jit.script(nn.ReLU()), method="encode"),
+        ["encode", "method", "forward"],
+    ),
     "a fingerprint of nothing": (lambda: modcache.fingerprint(None), ["module", "NoneType"]),
 }
+
+
+def test_an_empty_key_is_a_value_error() -> None:
+    for call in (
+        lambda: modcache.lookup_or_run(nn.ReLU(), X, ""),
+        lambda: modcache.lookup_or_run(torch.jit.script(nn.ReLU()), X, ""),
+        lambda: modcache.contains("s", ""),
+    ):
+        with pytest.raises(ValueError, match="empty"):
+            call()
 
 
 def with_mode_off(key: str) -> torch.Tensor:
@@ -212,7 +230,7 @@ def test_it_type_checks(tmp_path: Path) -> None:
         "n: int = modcache.stats()['hits_memory'] + modcache.clear()\n"
         "s: str = modcache.fingerprint(m) + modcache.mode() + modcache.__version__\n"
         "modcache.configure(dir=__import__('pathlib').Path('x'), memory=1, strict=True)\n"
-        "modcache.lookup_or_run(m, torch.ones(1), 7)\n"
+        "modcache.lookup_or_run(m, torch.ones(1), 'k', scope=7)\n"
     )
     folder = Path(modcache.__file__).parent.parent
     source = {"MYPYPATH": str(folder)}

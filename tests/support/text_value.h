@@ -21,7 +21,7 @@ class TextValue final : public cache::Value {
   explicit TextValue(std::string text) : text_(std::move(text)) {}
   const std::string& text() const { return text_; }
   std::size_t size_bytes() const override { return text_.size(); }
-  Written write(codec::Codec) const override {
+  cache::Written write(codec::Codec) const override {
     return {std::string(kHeader), share_bytes(text_)};
   }
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All parts that say who a module is, in one file: torch's headers take most of a minute to
-// compile.
+// Source, inventory and identity in one file: torch's headers take most of a minute to compile.
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -24,7 +22,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using torch::jit::Module;
-using Change = TensorWatch::Change;
 using Depth = Inventory::Depth;
 using Hashing = TensorWatch::Hashing;
 
@@ -205,111 +202,6 @@ TEST_F(InventoryTest, knows_which_tensors_require_grad_now) {
   module_.attr("weight").toTensor().requires_grad_(true);
   EXPECT_NE(inventory_.requiring_grad(*object(module_))->pattern, 0u);
   EXPECT_EQ(inventory_.requiring_grad(*object(module_))->count, 1);
-}
-
-// ----- tensor watch
-
-class TensorWatchTest : public ::testing::Test {
- protected:
-  Change compare() const { return watch_.compare(tensors_); }
-
-  std::vector<at::Tensor> tensors_{at::arange(1, 1001, at::kFloat), at::ones({3}), at::Tensor()};
-  const TensorWatch watch_{tensors_, Hashing::kContents, nullptr};
-};
-
-TEST_F(TensorWatchTest, sees_no_change_where_there_is_none) {
-  for (int turn = 0; turn < 20; ++turn) EXPECT_EQ(compare(), Change::kNone);
-}
-
-TEST_F(TensorWatchTest, sees_an_in_place_write_by_its_version) {
-  tensors_[1].add_(1);
-  std::size_t culprit = 99;
-  EXPECT_EQ(watch_.compare(tensors_, &culprit), Change::kIdentity);
-  EXPECT_EQ(culprit, 1u);
-}
-
-TEST_F(TensorWatchTest, sees_data_that_was_replaced) {
-  tensors_[0].set_data(tensors_[0].clone());
-  EXPECT_EQ(compare(), Change::kIdentity);
-}
-
-TEST_F(TensorWatchTest, sees_a_tensor_that_took_anothers_place_even_at_one_address) {
-  tensors_[1] = at::Tensor();
-  EXPECT_EQ(compare(), Change::kIdentity);
-  for (int i = 0; i < 100; ++i) {
-    tensors_[1] = at::ones({3});
-    ASSERT_EQ(compare(), Change::kIdentity);
-    tensors_[1] = at::Tensor();
-  }
-}
-
-TEST_F(TensorWatchTest, sees_another_shape_over_the_same_bytes) {
-  tensors_[0].unsafeGetTensorImpl()->set_sizes_contiguous({10, 100});
-  EXPECT_EQ(compare(), Change::kIdentity);
-}
-
-TEST_F(TensorWatchTest, sees_a_list_that_became_longer_or_shorter) {
-  auto longer = tensors_;
-  longer.push_back(at::ones({1}));
-  EXPECT_EQ(watch_.compare(longer), Change::kIdentity);
-  EXPECT_EQ(watch_.compare({tensors_[0]}), Change::kIdentity);
-  EXPECT_EQ(watch_.compare({}), Change::kIdentity);
-}
-
-TEST_F(TensorWatchTest, sees_a_byte_that_changed_without_a_version_in_a_sampled_place) {
-  tensors_[0].variable_data()[0] = -1;  // the first bytes are always among the samples
-  Change seen = Change::kNone;
-  for (int turn = 0; turn < 4 && seen == Change::kNone; ++turn) seen = compare();
-  EXPECT_EQ(seen, Change::kSample);
-}
-
-TEST_F(TensorWatchTest, sees_all_elements_scaled_without_a_version_at_once) {
-  tensors_[0].variable_data().mul_(2);
-  EXPECT_EQ(compare(), Change::kSample);
-}
-
-TEST_F(TensorWatchTest, sees_writes_to_inference_tensors_which_have_no_version) {
-  const c10::InferenceMode inference(true);
-  std::vector<at::Tensor> tensors{at::ones({100})};
-  const TensorWatch watch(tensors, Hashing::kContents, nullptr);
-  EXPECT_EQ(watch.compare(tensors), Change::kNone);
-  tensors[0].mul_(2);
-  EXPECT_EQ(watch.compare(tensors), Change::kSample);
-}
-
-TEST_F(TensorWatchTest, keeps_no_tensor_alive) {
-  tensors_[0] = at::ones({2});
-  EXPECT_EQ(tensors_[0].use_count(), 1u);
-  const TensorWatch watch(tensors_, Hashing::kContents, nullptr);
-  EXPECT_EQ(tensors_[0].use_count(), 1u);
-}
-
-TEST_F(TensorWatchTest, digests_are_over_dtype_shape_and_values_not_strides) {
-  const at::Tensor matrix = at::arange(6, at::kFloat).view({2, 3});
-  EXPECT_EQ(module::hash_tensor(matrix), module::hash_tensor(matrix.clone()));
-  EXPECT_EQ(module::hash_tensor(matrix.t()), module::hash_tensor(matrix.t().contiguous()));
-  const std::vector<at::Tensor> different{matrix,
-                                          matrix.view({3, 2}),
-                                          matrix.view({6}),
-                                          matrix.to(at::kDouble),
-                                          matrix + 1,
-                                          at::Tensor(),
-                                          at::ones({0}),
-                                          at::ones({0, 1}),
-                                          at::zeros({}, at::kInt),
-                                          at::zeros({}),
-                                          at::zeros({}, at::kBool)};
-  std::set<std::string> digests;
-  for (const at::Tensor& tensor : different) digests.insert(module::hash_tensor(tensor).hex());
-  EXPECT_EQ(digests.size(), different.size());
-}
-
-TEST_F(TensorWatchTest, lends_digests_of_what_is_unchanged_and_hashes_the_rest) {
-  tensors_[1].add_(1);
-  const TensorWatch renewed(tensors_, Hashing::kContents, &watch_);
-  EXPECT_EQ(renewed.digest(0), watch_.digest(0));
-  EXPECT_EQ(renewed.digest(1), module::hash_tensor(tensors_[1]));
-  EXPECT_NE(renewed.digest(1), watch_.digest(1));
 }
 
 // ----- identity

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What later checks compare of the code that was read: values it reads, objects it was made of.
+
+Everything is held weakly, or by the name under which something else holds it: a module, its class
+and the namespace of both can refer to each other in a circle, and must be free to go.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MISSING = "modcache: no such global"
+_NO_NAMES: Mapping[str, Any] = {}
+
+
+class Place:
+    """A namespace, reached through its owner: the globals of a function, or a module's names."""
+
+    def __init__(self, owner: types.FunctionType | types.ModuleType) -> None:
+        self._owner: weakref.ref[Any] = weakref.ref(owner)
+        self._name = "__globals__" if isinstance(owner, types.FunctionType) else "__dict__"
+
+    def names(self) -> Mapping[str, Any]:
+        """Empty once the owner is gone."""
+        owner = self._owner()
+        return _NO_NAMES if owner is None else getattr(owner, self._name)
+
+
+class Read:
+    """A value that code reads from outside itself, found anew at every check."""
+
+    def __init__(self, name: str, value: Callable[[], object]) -> None:
+        self.name = name
+        self.value = value
+
+
+def read_of_global(place: Place, name: str) -> Read:
+    return Read(name, lambda: place.names().get(name, MISSING))
+
+
+def read_of_member(cls: type, path: tuple[str, ...]) -> Read:
+    """``path``: the name in the class, and attributes to follow from there (``__func__``, ...)."""
+    owner = weakref.ref(cls)
+
+    def value() -> object:
+        found: Any = vars(owner() or object).get(path[0], MISSING)
+        for name in path[1:]:
+            found = getattr(found, name, MISSING)
+        return found
+
+    return Read(path[0], value)
+
+
+def read_of_attribute(function: types.FunctionType, name: str) -> Read:
+    owner = weakref.ref(function)
+    return Read(name, lambda: getattr(owner(), name, MISSING))
+
+
+def read_of_cell(function: types.FunctionType, index: int) -> Read:
+    owner = weakref.ref(function)
+
+    def value() -> object:
+        living = owner()
+        try:
+            return MISSING if living is None else living.__closure__[index].cell_contents  # type: ignore[index]
+        except ValueError:  # not filled yet
+            return MISSING
+
+    return Read(function.__code__.co_freevars[index], value)
+
+
+class _Kept:
+    """Stands in for a weak reference to what cannot have one."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __call__(self) -> object:
+        return self._value
+
+
+def weakly(value: object) -> Callable[[], object]:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return _Kept(value)
+
+
+@dataclass
+class Code:
+    """What was found. ``digest`` is stable across processes; the rest serves later checks."""
+
+    digest: bytes = b""
+    mentions_training: bool = False
+    unknown: str = ""  # why this code identifies nothing
+    reads: list[Read] = field(default_factory=list)
+    _held: dict[int, tuple[Place, dict[str, Callable[[], object]]]] = field(default_factory=dict)
+    _functions: list[tuple[weakref.ref[types.FunctionType], tuple[object, ...]]] = field(
+        default_factory=list
+    )
+
+    def hold(self, place: Place, name: str, value: object) -> None:
+        """From now on this code is current only while ``place`` has ``value`` under ``name``.
+
+        REQUIRES: ``value`` belongs to a trusted module where it takes no weak reference.
+        """
+        _, held = self._held.setdefault(id(place.names()), (place, {}))
+        held[name] = weakly(value)
+
+    def hold_function(self, function: types.FunctionType) -> None:
+        self._functions.append((weakref.ref(function), _parts_of(function)))
+
+    def is_current(self) -> bool:
+        """False once something that was followed has been replaced by another, or is gone."""
+        for place, held in self._held.values():
+            names = place.names()
+            for name, reference in held.items():
+                value = names.get(name, MISSING)
+                if value is None or reference() is not value:
+                    return False
+        return all(_parts_of(function()) == parts for function, parts in self._functions)
+
+
+def _parts_of(function: types.FunctionType | None) -> tuple[object, ...]:
+    """What may be replaced in a function without making it another object."""
+    if function is None:
+        return ()
+    return (
+        function.__code__, id(function.__defaults__), id(function.__kwdefaults__),
+        bool(function.__dict__),
+    )  # fmt: skip

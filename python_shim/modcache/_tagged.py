@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structured values on their way into the library and back.
+
+torch's matcher takes neither lists of mixed types nor Python's own classes, so containers travel
+as tagged tuples; tensors and plain values stand for themselves::
+
+    ("(", items)  ("[", items)  ("{", keys, values)  ("N", class, fields, items)
+    ("o", class, context, items)  ("?", why it cannot be stored)
+
+"o" is a class that the pytree registry knows, such as Hugging Face's ModelOutput. Nothing is
+imported and no code is run for what a cache says: a class that this process does not have yet is
+not one that the module can return.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import json
+import sys
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (type(None), bool, float, complex)
+_MOST_DEPTH = 60  # the library's own bound is 64
+
+
+class UnknownClassError(Exception):
+    """A stored value is of a class that this process does not know."""
+
+
+def tagged(value: Any, depth: int = 0) -> Any:
+    """The value as the library reads it. What cannot be stored becomes a ("?", why)."""
+    kind = type(value)
+    if kind in _TENSORS or kind in _PLAIN:
+        return value
+    if kind is str:
+        return value if _is_unicode(value) else _refused("text with lone surrogates")
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else _refused("an integer beyond 64 bits")
+    if depth > _MOST_DEPTH:
+        return _refused("a value nested too deeply")
+    if kind is tuple or kind is list:
+        return ("(" if kind is tuple else "[", _all_tagged(value, depth))
+    if kind is dict:
+        if all(map(_is_key, value)):
+            return ("{", tuple(value), _all_tagged(value.values(), depth))
+        return _refused("a dict with keys that are neither str nor int")
+    if isinstance(value, torch.Tensor):
+        return _refused("a tensor subclass")
+    if isinstance(value, tuple) and _named_class(_name_of(kind), _fields_of(kind)) is kind:
+        return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth))
+    return _registered(value, depth)
+
+
+def untagged(value: Any) -> Any:
+    """The inverse. Raises UnknownClassError."""
+    if type(value) is not tuple:
+        return value
+    tag = value[0]
+    if tag == "{":
+        return dict(zip(value[1], map(untagged, value[2]), strict=True))
+    items = [untagged(item) for item in value[-1]]
+    if tag == "(":
+        return tuple(items)
+    if tag == "[":
+        return items
+    name = value[1]
+    if tag == "N":
+        return _named_class(name, value[2])(*items)
+    kind = _class_named(name)
+    node = pytree.SUPPORTED_NODES.get(kind) if isinstance(kind, type) else None
+    if node is None:
+        raise UnknownClassError(f"the pytree registry of this process has no {name}")
+    return node.unflatten_fn(items, json.loads(value[2]))
+
+
+def _refused(why: str) -> tuple[str, str]:
+    return ("?", why)
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _is_key(key: Any) -> bool:
+    if type(key) is str:
+        return _is_unicode(key)
+    return type(key) is int and -(2**63) <= key < 2**63
+
+
+def _all_tagged(values: Any, depth: int) -> tuple[Any, ...]:
+    return tuple(tagged(value, depth + 1) for value in values)
+
+
+def _registered(value: Any, depth: int) -> Any:
+    """A value of a class that the pytree registry takes apart."""
+    kind = type(value)
+    refusal = _refused(f"a value of type {_name_of(kind)}")
+    node = pytree.SUPPORTED_NODES.get(kind)
+    if node is None or _class_named(_name_of(kind)) is not kind:
+        return refusal
+    items, context = node.flatten_fn(value)
+    try:
+        text = json.dumps(context)
+    except (TypeError, ValueError):
+        return refusal
+    # What JSON does not give back as it was (tuples, keys that are no text) would come back wrong.
+    return (
+        ("o", _name_of(kind), text, _all_tagged(items, depth))
+        if json.loads(text) == context
+        else refusal
+    )
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _fields_of(kind: type) -> tuple[str, ...]:
+    fields = getattr(kind, "_fields", ())
+    return fields if isinstance(fields, tuple) else ()
+
+
+def _class_named(name: str) -> Any:
+    """What a qualified name leads to among the modules that are loaded; None where nothing is."""
+    name = name.removeprefix("__torch__.")
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:end]))
+        if found is None:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part, None)
+        return found
+    return None
+
+
+def _named_class(name: str, fields: tuple[str, ...]) -> Any:
+    """The named tuple's class; one made up where this process has none of that name and fields."""
+    found = _class_named(name)
+    if isinstance(found, type) and issubclass(found, tuple) and _fields_of(found) == fields:
+        return found
+    return _made_up(name.rpartition(".")[2], fields)
+
+
+@functools.lru_cache(maxsize=256)
+def _made_up(name: str, fields: tuple[str, ...]) -> Any:
+    return collections.namedtuple(name, fields)
