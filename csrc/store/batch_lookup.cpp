@@ -14,6 +14,13 @@ constexpr std::size_t kCacheLineBytes = 64;
 // Different headers of one batch that are told apart; of more, some are kept twice.
 constexpr std::size_t kRecentHeaders = 8;
 
+// Of a record that will be read soon: its head, and what a small value has of payload.
+constexpr std::size_t kPrefetchBytes = 2304;
+
+void prefetch(const std::byte* bytes, std::size_t size_bytes) {
+  for (std::size_t i = 0; i < size_bytes; i += kCacheLineBytes) __builtin_prefetch(bytes + i);
+}
+
 bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t file_size_bytes) {
   return offset <= file_size_bytes && size_bytes <= file_size_bytes - offset;
 }
@@ -125,6 +132,15 @@ Result<std::string_view> BatchLookup::read(const Segment& segment, std::uint64_t
     MODCACHE_RETURN_IF_ERROR(segment.reader->read(offset, buffer_.data(), size_bytes));
   }
   return std::string_view(buffer_);
+}
+
+void BatchLookup::expect_stored(const Location& location) {
+  const Segment& segment = found_.segments_[segment_index(location.segment)];
+  if (segment.mapping == nullptr ||
+      !is_within(location.offset, kPrefetchBytes, segment.size_bytes)) {
+    return;
+  }
+  prefetch(segment.mapping->data() + location.offset, kPrefetchBytes);
 }
 
 Status BatchLookup::take_stored(std::size_t i, const Location& location) {

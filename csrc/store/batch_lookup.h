@@ -39,6 +39,8 @@ class BatchLookup {
   // keys are forgotten and stay missing.
   void take_known(std::uint64_t removals);
 
+  // A hint: take_stored() will come soon with this location.
+  void expect_stored(const Location& location);
   // Takes what the index says of key i. kCorruption: the record there is not that of the key.
   Status take_stored(std::size_t i, const Location& location);
 
