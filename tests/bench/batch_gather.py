@@ -4,7 +4,7 @@
     python tests/bench/batch_gather.py [--values small large] [--rounds 5] [--json FILE]
 
 Each round is a process of its own, with a warm page cache. It asks every way for the same batches
-of random rows, batch by batch in turn, in two phases: `first` asks for each row for the first time
+of random rows, batch by batch, in two phases: `first` asks for each row for the first time
 in this process (modcache looks it up in its database and checks its checksum), `again` asks for
 all rows once more in another order. Each figure is the median over the rounds of the round's median
 call, in microseconds per key; ratios are to NumPy's memmap gather. Fill times and bytes on disk
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sqlite3
 import statistics
 import subprocess
@@ -306,11 +307,12 @@ def measure(folder: Path, values: Values, seed: int) -> dict[str, dict[str, floa
     for way in ways:
         way.open()
     figures: dict[str, dict[str, float]] = {way.name: {} for way in ways}
+    order = random.Random(seed)
     for phase in ("first", "again"):
         samples: dict[str, list[float]] = {way.name: [] for way in ways}
-        for number, batch in enumerate(batches(values, seed if phase == "first" else seed + 1000)):
-            turn = number % len(ways)
-            for way in ways[turn:] + ways[:turn]:
+        for batch in batches(values, seed if phase == "first" else seed + 1000):
+            # In a new order each time: one way's call finds the caches as another's left them.
+            for way in order.sample(ways, len(ways)):
                 samples[way.name].append(timed(way.gather, batch))
         for name, of_way in samples.items():
             figures[name][phase] = statistics.median(of_way)
