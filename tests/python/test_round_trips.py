@@ -204,4 +204,3 @@ def test_only_the_viewed_part_of_a_big_storage_is_stored(
     assert bytes_on_disk() - before < 40_000  # of which most are pages of the database
     reopen()
     assert exact(modcache.lookup_or_run(Refuses(), x, key, scope="s")) == exact(value)
-

