@@ -51,7 +51,7 @@ def tagged(value: Any, depth: int = 0) -> Any:
         return _refused("a dict with keys that are neither str nor int")
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
-    if isinstance(value, tuple) and _named_class(_name_of(kind), _fields_of(kind)) is kind:
+    if _is_named_tuple(kind) and _named_class(_name_of(kind), _fields_of(kind)) is kind:
         return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth))
     return _registered(value, depth)
 
@@ -70,12 +70,12 @@ def untagged(value: Any) -> Any:
         return items
     name = value[1]
     if tag == "N":
-        return _named_class(name, value[2])(*items)
+        return _named_class(name, value[2])._make(items)
     kind = _class_named(name)
     node = pytree.SUPPORTED_NODES.get(kind) if isinstance(kind, type) else None
     if node is None:
         raise UnknownClassError(f"the pytree registry of this process has no {name}")
-    return node.unflatten_fn(items, json.loads(value[2]))
+    return _rebuilt(kind, items, json.loads(value[2]))
 
 
 def _refused(why: str) -> tuple[str, str]:
@@ -104,25 +104,34 @@ def _registered(value: Any, depth: int) -> Any:
     if node is None or _class_named(_name_of(kind)) is not kind:
         return refusal
     items, context = node.flatten_fn(value)
+    items = list(items)
     try:
         text = json.dumps(context)
-    except (TypeError, ValueError):
+        # What JSON does not give back as it was (tuples, keys that are no text) would come back
+        # wrong; so would what the registry makes another class of.
+        is_kept = json.loads(text) == context and type(_rebuilt(kind, items, context)) is kind
+    except Exception:  # the class's own code: whatever it raises, the model has its result
         return refusal
-    # What JSON does not give back as it was (tuples, keys that are no text) would come back wrong.
-    return (
-        ("o", _name_of(kind), text, _all_tagged(items, depth))
-        if json.loads(text) == context
-        else refusal
-    )
+    return ("o", _name_of(kind), text, _all_tagged(items, depth)) if is_kept else refusal
+
+
+def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
+    if kind is torch.Size:  # of which the registry makes a plain tuple
+        return torch.Size(items)
+    return pytree.SUPPORTED_NODES[kind].unflatten_fn(items, context)
 
 
 def _name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _fields_of(kind: type) -> tuple[str, ...]:
-    fields = getattr(kind, "_fields", ())
-    return fields if isinstance(fields, tuple) else ()
+def _is_named_tuple(kind: object) -> bool:
+    """Not any subclass of tuple: torch.Size and torch.return_types.max are made otherwise."""
+    return isinstance(kind, type) and pytree.is_namedtuple_class(kind)
+
+
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    return tuple(kind._fields)
 
 
 def _class_named(name: str) -> Any:
@@ -142,7 +151,7 @@ def _class_named(name: str) -> Any:
 def _named_class(name: str, fields: tuple[str, ...]) -> Any:
     """The named tuple's class; one made up where this process has none of that name and fields."""
     found = _class_named(name)
-    if isinstance(found, type) and issubclass(found, tuple) and _fields_of(found) == fields:
+    if _is_named_tuple(found) and _fields_of(found) == fields:
         return found
     return _made_up(name.rpartition(".")[2], fields)
 

@@ -119,6 +119,21 @@ def leaves_equal(a: Any, b: Any) -> bool:
 Pair = collections.namedtuple("Pair", "first second")
 
 
+class Swapping(Pair):
+    """A named tuple that is not made of its fields as they come."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: Any, second: Any) -> "Swapping":
+        return super().__new__(cls, second, first)
+
+
+class Items(tuple):
+    """No named tuple, and unknown to the pytree registry."""
+
+    __slots__ = ()
+
+
 class Python(nn.Module):
     """Gives what a function makes of its input; named by the caller through a scope."""
 
@@ -137,6 +152,9 @@ GIFTS = {
     "empty list": lambda x: {"none": [], "x": x},
     "dict": lambda x: {"b": x, "a": 1, 7: [x]},
     "named tuple": lambda x: Pair(x, Point(x, None)),
+    "named tuple with a constructor": lambda x: Swapping(x, [x + 1]),
+    "what torch returns": lambda x: {"max": x.max(dim=1), "topk": x.topk(2)},
+    "shape": lambda x: (x, x.shape[1:]),
     "ordered dict": lambda x: collections.OrderedDict(z=x, a=x + 1),
     "nested": lambda x: {"a": [(x, {"b": [x * 2, None]})]},
     "floats of all kinds": lambda x: [x, float("inf"), -0.0, 1e-320],
@@ -192,9 +210,10 @@ class Unregistered:
         (lambda x: {1.5: x}, "neither str nor int"),
         (lambda x: [x, 2**70], "64 bits"),
         (lambda x: [x, b"bytes"], "bytes"),
+        (lambda x: Items([[x]]), "Items"),
         (lambda x: (x, x.to_sparse()), "sparse"),
     ],
-    ids=["class", "float key", "big int", "bytes", "sparse inside"],
+    ids=["class", "float key", "big int", "bytes", "tuple class", "sparse inside"],
 )
 @pytest.mark.parametrize("key", ["k", KEYS], ids=["one key", "per row"])
 def test_what_cannot_be_stored_passes_through_and_is_counted(
@@ -266,3 +285,17 @@ def test_writing_into_a_structured_result_changes_no_later_one(reopen: Any) -> N
             result["a"][0][0].zero_()
             result["a"].append("more")
             reopen()
+
+
+class Renamed(list):
+    """A class whose registered way back leads to another class."""
+
+
+pytree.register_pytree_node(Renamed, lambda value: (list(value), None), lambda items, _: items)
+
+
+def test_a_class_that_the_registry_does_not_give_back_passes_through(counted: Any) -> None:
+    for _ in range(2):
+        result = modcache.lookup_or_run(Python(lambda x: Renamed([x])), X, "k", scope="s")
+        assert type(result) is Renamed
+    assert counted() == {"bypassed_type": 2}
