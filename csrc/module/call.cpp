@@ -69,7 +69,7 @@ void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be kept: " + error.what());
+        "a result of " + parts_.who() + " could not be kept: " + text_of(error));
   }
 }
 
@@ -84,7 +84,7 @@ bool Call::compare(const tensor::Flat& result) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be verified: " + error.what());
+        "a result of " + parts_.who() + " could not be verified: " + text_of(error));
   }
   return true;
 }

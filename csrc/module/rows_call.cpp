@@ -236,7 +236,7 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be kept: " + error.what());
+        "results of " + parts_.who() + " could not be kept: " + text_of(error));
   }
 }
 
@@ -261,7 +261,7 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be verified: " + error.what());
+        "results of " + parts_.who() + " could not be verified: " + text_of(error));
   }
   return compared;
 }

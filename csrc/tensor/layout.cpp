@@ -16,8 +16,9 @@ constexpr std::size_t kAlignmentBytes = 64;
 // Half a step between two numbers, as a part of the number.
 constexpr double kHalfRounding = 1.0 / 2048;
 constexpr double kBFloat16Rounding = 1.0 / 256;
-// Half the smallest float16: below 6e-5 its steps become no smaller.
+// Half the smallest number: where numbers are tiny their steps become no smaller.
 constexpr double kHalfSubnormalRounding = 1.0 / (1 << 25);
+constexpr double kBFloat16SubnormalRounding = 0x1p-134;
 
 bool multiply(std::size_t& product, std::int64_t factor) {
   return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
@@ -97,7 +98,8 @@ Tolerance Layout::tolerance(double rtol) const {
     if (place.dtype == place.stored_dtype) continue;
     const bool is_half = place.stored_dtype == at::kHalf;
     rounding.relative = std::max(rounding.relative, is_half ? kHalfRounding : kBFloat16Rounding);
-    rounding.absolute = std::max(rounding.absolute, is_half ? kHalfSubnormalRounding : 0);
+    rounding.absolute =
+        std::max(rounding.absolute, is_half ? kHalfSubnormalRounding : kBFloat16SubnormalRounding);
   }
   return {rtol + rounding.relative, rounding.absolute};
 }

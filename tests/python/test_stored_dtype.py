@@ -238,7 +238,6 @@ def test_verify_accepts_the_rounding_and_nothing_beyond(
         reopen()
 
 
-@pytest.mark.xfail(reason="the tolerance knows no smallest bfloat16, as it does for float16")
 def test_verify_accepts_what_the_rounding_made_zero() -> None:
     modcache.configure(dtype="bfloat16")
     value = torch.full((6, 4), 1e-50, dtype=torch.float64)

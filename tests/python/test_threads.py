@@ -52,7 +52,8 @@ def test_eight_threads_with_one_key_run_once(face: str) -> None:
         assert torch.equal(result, X)
     stats = modcache.stats()
     assert (stats["misses"], stats["stored"]) == (1, 1)
-    assert stats["hits_memory"] == 7
+    # The directory's queue has a result a moment before the memory tier does.
+    assert stats["hits_memory"] + stats["hits_disk"] == 7
 
 
 @pytest.mark.parametrize("face", ["eager", "scripted"])
