@@ -60,6 +60,10 @@ void check_scope(const char* op, const std::string& scope) {
 module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
   if (keys.isTensor()) {
     const at::Tensor& ids = keys.toTensor();
+    // torch makes one of None.
+    TORCH_CHECK_TYPE(ids.defined(), op,
+                     ": key must be a str, or one key per row: a list of str or an int64 tensor; "
+                     "but got None");
     TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong && ids.dim() == 1, op,
                       ": ids must be an int64 tensor of one dimension, one id per row, but got ",
                       ids.scalar_type(), ids.sizes());

@@ -98,8 +98,7 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
     const Entry& entry = *entries[i];
     Written written = entry.value->write(settings_.codec);
     headers.push_back(pack_header(entry.signature, written.header));
-    puts.push_back(
-        {keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0)});
+    puts.push_back({keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0)});
   }
   const Status status = store->put_all(context, puts, sequences);
   if (status.is_ok()) return sequences;

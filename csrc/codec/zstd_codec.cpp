@@ -61,7 +61,7 @@ template <typename Context>
 class Borrowed {
  public:
   Borrowed() {
-    for (auto& slot : idle_) {
+    for (auto& slot : idle) {
       if (slot.load(std::memory_order_relaxed) == nullptr) continue;
       workplace_.reset(slot.exchange(nullptr, std::memory_order_acquire));
       if (workplace_ != nullptr) return;
@@ -69,7 +69,7 @@ class Borrowed {
     workplace_ = std::make_unique<Workplace<Context>>();
   }
   ~Borrowed() {
-    for (auto& slot : idle_) {
+    for (auto& slot : idle) {
       Workplace<Context>* empty = nullptr;
       if (slot.compare_exchange_strong(empty, workplace_.get(), std::memory_order_release,
                                        std::memory_order_relaxed)) {
@@ -83,7 +83,7 @@ class Borrowed {
   Workplace<Context>* operator->() { return workplace_.get(); }
 
  private:
-  static inline std::array<std::atomic<Workplace<Context>*>, 16> idle_{};
+  static inline std::array<std::atomic<Workplace<Context>*>, 16> idle{};
   std::unique_ptr<Workplace<Context>> workplace_;
 };
 

@@ -78,8 +78,8 @@ bool Call::compare(const tensor::Flat& result) {
     const cache::EntryPtr entry = session_->peek(request());
     if (entry == nullptr) return false;
     const tensor::StoredValue stored = tensor::stored_value(*entry->value);
-    const double rtol = stored.layout->tolerance(session_->settings().verify_rtol);
-    const std::string found = tensor::difference(result, stored.value, rtol);
+    const tensor::Tolerance tolerance = stored.layout->tolerance(session_->settings().verify_rtol);
+    const std::string found = tensor::difference(result, stored.value, tolerance);
     if (!found.empty()) report_difference(parts_, key_, found);
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);

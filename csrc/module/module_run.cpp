@@ -7,7 +7,6 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "tensor/storable.h"
 
 namespace modcache::module {
 namespace {
@@ -60,14 +59,6 @@ bool requires_grad(const tensor::Flat& result) {
   return false;
 }
 
-std::string why_not_storable(const tensor::Flat& result) {
-  if (!result.why_not_storable.empty()) return result.why_not_storable;
-  for (const at::Tensor& tensor : result.tensors) {
-    if (const char* why = tensor::why_not_storable(tensor)) return why;
-  }
-  return {};
-}
-
 bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
             std::int64_t rows, const char* cause, const std::string& message) {
   cache::Cache::instance().counters().add(counter, rows);
@@ -102,7 +93,7 @@ bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
                   "the result of " + parts.who() +
                       " is not cached, for it is no function of state and input: " + impure);
   }
-  if (const std::string why = why_not_storable(result); !why.empty()) {
+  if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
     return refuse(parts, session, Counter::kBypassedType, rows, "type",
                   "the result of " + parts.who() + " is not cached: it is " + why);
   }

@@ -191,18 +191,20 @@ void RowsCall::begin_run() { run_.emplace(); }
 void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
-  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
-  if (!result.why_not_storable.empty() && !is_whole_input(running_)) {
+  const bool is_storable = tensor::why_not_storable(result).empty();
+  if (!is_storable && !is_whole_input(running_)) {
     needs_whole_input_ = true;  // such a result cannot be put together from rows
     return;
   }
-  const std::string why_no_rows =
-      result.why_not_storable.empty() ? tensor::why_no_rows(result, rows) : "";
+  is_refused_ = true;  // also when strict=true makes may_keep() throw
+  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
+  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
   TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
               " rows, one key each, and returned ", why_no_rows,
               "; every tensor of its result must have the rows as its first dimension. For one key "
               "for the whole input, pass the key as a str");
   if (may_keep) {
+    is_refused_ = false;
     if (grad_is_unknown_) note_graph_free(parts_);
     auto& counters = cache::Cache::instance().counters();
     counters.add(Counter::kRunUs, run_->run_us());
@@ -251,8 +253,9 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
       for (const at::Tensor& tensor : result.tensors) {
         row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(place_in_run(k))));
       }
-      const double rtol = stored.layout->tolerance(session_->settings().verify_rtol);
-      const std::string found = tensor::difference(row, stored.value, rtol);
+      const tensor::Tolerance tolerance =
+          stored.layout->tolerance(session_->settings().verify_rtol);
+      const std::string found = tensor::difference(row, stored.value, tolerance);
       if (!found.empty()) report_difference(parts_, key, found);
     }
   } catch (const std::exception& error) {
@@ -272,7 +275,7 @@ std::optional<tensor::Flat> RowsCall::together() {
   if (!is_whole_run_) {
     for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
     // Their value came from the memory of this call.
-    if (!keys_.repeated().empty()) {
+    if (!is_refused_ && !keys_.repeated().empty()) {
       cache::Cache::instance().counters().add(Counter::kHitsMemory,
                                               static_cast<std::int64_t>(keys_.repeated().size()));
     }

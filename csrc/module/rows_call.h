@@ -85,6 +85,7 @@ class RowsCall {
 
   bool is_begun_ = false;
   bool needs_whole_input_ = false;
+  bool is_refused_ = false;    // the last run's result may not be kept
   bool is_whole_run_ = false;  // the input is run as it is, repeated keys and all
   // Places in keys_.distinct(): to be run by this thread, and being run by others.
   std::vector<std::size_t> mine_;

@@ -10,11 +10,16 @@
 namespace modcache::store {
 namespace {
 
-// How many records ahead their heads are fetched.
-constexpr std::size_t kAhead = 8;
 constexpr std::size_t kCacheLineBytes = 64;
 // Different headers of one batch that are told apart; of more, some are kept twice.
 constexpr std::size_t kRecentHeaders = 8;
+
+// Of a record that will be read soon: its head, and what a small value has of payload.
+constexpr std::size_t kPrefetchBytes = 2304;
+
+void prefetch(const std::byte* bytes, std::size_t size_bytes) {
+  for (std::size_t i = 0; i < size_bytes; i += kCacheLineBytes) __builtin_prefetch(bytes + i);
+}
 
 bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t file_size_bytes) {
   return offset <= file_size_bytes && size_bytes <= file_size_bytes - offset;
@@ -73,24 +78,31 @@ void BatchLookup::take_known(std::uint64_t removals) {
                               });
   // A failure shows in the size, which is 0 then; the index is asked, and tells why.
   for (Segment& segment : found_.segments_) (void)open(segment);
-  const auto prefetch = [&](std::size_t place) {
-    if (place >= known.size()) return;
-    const Row& row = rows[known[place]];
-    const Segment& segment = found_.segments_[row.segment];
-    if (segment.mapping == nullptr || row.payload_offset >= segment.size_bytes) return;
-    const std::byte* head = segment.mapping->data() + row.payload_offset;
-    __builtin_prefetch(head);
-    __builtin_prefetch(head + kCacheLineBytes);
-  };
-  for (std::size_t place = 0; place < kAhead; ++place) prefetch(place);
+  // The sequences are compared in a loop of nothing else: then the processor waits for many records
+  // at once, which prefetching them did not bring about.
+  std::vector<char> is_outdated(known.size());
   for (std::size_t place = 0; place < known.size(); ++place) {
-    prefetch(place + kAhead);
+    is_outdated[place] = has_other_sequence(rows[known[place]]) ? 1 : 0;
+  }
+  for (std::size_t place = 0; place < known.size(); ++place) {
     const std::size_t i = known[place];
-    if (take_if_still_there(rows[i], keys_[i])) continue;
+    if (is_outdated[place] == 0 && take_if_still_there(rows[i], keys_[i])) continue;
     rows[i] = Row();
     // The place may be another's with the same address, or outdated; the index knows.
     found_.locations_->remove(addresses()[i]);
   }
+}
+
+// False when the record's head is not mapped: take_if_still_there() looks at all of it.
+bool BatchLookup::has_other_sequence(const Row& row) const {
+  const Segment& segment = found_.segments_[row.segment];
+  if (segment.mapping == nullptr ||
+      !is_within(row.payload_offset, kRecordFixedSizeBytes, segment.size_bytes)) {
+    return false;
+  }
+  const std::byte* head = segment.mapping->data() + row.payload_offset;
+  __builtin_prefetch(head + kCacheLineBytes);
+  return record_sequence(head) != row.sequence;
 }
 
 // Turns a row whose payload_offset is still that of its record into one that can be read.
@@ -120,6 +132,15 @@ Result<std::string_view> BatchLookup::read(const Segment& segment, std::uint64_t
     MODCACHE_RETURN_IF_ERROR(segment.reader->read(offset, buffer_.data(), size_bytes));
   }
   return std::string_view(buffer_);
+}
+
+void BatchLookup::expect_stored(const Location& location) {
+  const Segment& segment = found_.segments_[segment_index(location.segment)];
+  if (segment.mapping == nullptr ||
+      !is_within(location.offset, kPrefetchBytes, segment.size_bytes)) {
+    return;
+  }
+  prefetch(segment.mapping->data() + location.offset, kPrefetchBytes);
 }
 
 Status BatchLookup::take_stored(std::size_t i, const Location& location) {
@@ -195,8 +216,9 @@ Status BatchLookup::look_at(Segment& segment) {
 
 std::uint32_t BatchLookup::header_index(const SharedHeader& header) {
   std::vector<SharedHeader>& headers = found_.headers_;
-  for (std::size_t i = headers.size(); i-- > 0 && headers.size() - i <= kRecentHeaders;) {
-    if (headers[i] == header) return static_cast<std::uint32_t>(i);
+  const std::size_t oldest = headers.size() > kRecentHeaders ? headers.size() - kRecentHeaders : 0;
+  for (std::size_t end = headers.size(); end > oldest; --end) {
+    if (headers[end - 1] == header) return static_cast<std::uint32_t>(end - 1);
   }
   headers.push_back(header);
   return static_cast<std::uint32_t>(headers.size() - 1);

@@ -39,6 +39,8 @@ class BatchLookup {
   // keys are forgotten and stay missing.
   void take_known(std::uint64_t removals);
 
+  // A hint: take_stored() will come soon with this location.
+  void expect_stored(const Location& location);
   // Takes what the index says of key i. kCorruption: the record there is not that of the key.
   Status take_stored(std::size_t i, const Location& location);
 
@@ -52,6 +54,7 @@ class BatchLookup {
   using Row = FoundEntries::Row;
   using Segment = FoundEntries::Segment;
 
+  bool has_other_sequence(const Row& row) const;
   bool take_if_still_there(Row& row, std::string_view key);
   Result<std::string_view> read(const Segment& segment, std::uint64_t offset,
                                 std::size_t size_bytes);

@@ -216,4 +216,14 @@ Status Transaction::commit() {
   return Status::ok();
 }
 
+Result<ReadTransaction> ReadTransaction::begin(Database& database) {
+  MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN"));
+  return ReadTransaction(&database);
+}
+
+// Nothing was changed, so ending it cannot lose anything.
+ReadTransaction::~ReadTransaction() {
+  if (database_ != nullptr) (void)database_->execute("ROLLBACK");
+}
+
 }  // namespace modcache::store

@@ -110,4 +110,20 @@ class Transaction {
   Database* database_;
 };
 
+// What is read while it lives is one state of the database, and its locks are taken once, not for
+// each query. Changes nothing.
+class ReadTransaction {
+ public:
+  static Result<ReadTransaction> begin(Database& database);
+  ReadTransaction(ReadTransaction&& other) noexcept : database_(other.database_) {
+    other.database_ = nullptr;
+  }
+  ReadTransaction& operator=(ReadTransaction&&) = delete;
+  ~ReadTransaction();
+
+ private:
+  explicit ReadTransaction(Database* database) : database_(database) {}
+  Database* database_;
+};
+
 }  // namespace modcache::store

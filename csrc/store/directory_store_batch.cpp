@@ -7,6 +7,12 @@
 #include "store/directory_store.h"
 
 namespace modcache::store {
+namespace {
+
+// How many records ahead of the one that is taken they are fetched from memory.
+constexpr std::size_t kAhead = 4;
+
+}  // namespace
 
 FoundEntries DirectoryStore::find_all(const Context& context,
                                       const std::vector<std::string_view>& keys) {
@@ -31,6 +37,9 @@ void DirectoryStore::take_from_index(const Context& context,
   auto locations = opened_.reader->find_all(context.digest, keys, missing);
   if (!locations.is_ok()) return batch.fail_index(as_index_failure(locations.status()));
   for (std::size_t place = 0; place < missing.size(); ++place) {
+    if (place + kAhead < missing.size() && locations.value()[place + kAhead]) {
+      batch.expect_stored(*locations.value()[place + kAhead]);
+    }
     const auto& location = locations.value()[place];
     if (!location) continue;
     const std::size_t i = missing[place];

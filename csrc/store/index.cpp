@@ -21,6 +21,24 @@ constexpr char kWriteSettings[] =
     "PRAGMA temp_store=MEMORY;";
 constexpr char kCreateSettings[] = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;";
 
+Result<std::uint64_t> segment_named(std::string_view name) {
+  const auto segment = parse_segment_name(std::string(name));
+  if (!segment) return Status::corruption("the database names an impossible segment");
+  return *segment;
+}
+
+// Of a row whose second column is the offset, and the others follow in their order.
+Location location_in(const Query& query, std::uint64_t segment) {
+  Location location;
+  location.segment = segment;
+  location.offset = static_cast<std::uint64_t>(query.number(1));
+  location.header_size_bytes = static_cast<std::uint32_t>(query.number(2));
+  location.payload_size_bytes = static_cast<std::uint64_t>(query.number(3));
+  location.sequence = static_cast<Sequence>(query.number(4));
+  location.run_us = query.number(5);
+  return location;
+}
+
 }  // namespace
 
 bool is_cleared_by(const Clear& clear, const Context& context, std::string_view key,
@@ -32,6 +50,8 @@ bool is_cleared_by(const Clear& clear, const Context& context, std::string_view 
 
 struct Index::Statements {
   Statement find;
+  Statement find_in_context;
+  Statement segment_by_id;
   Statement clears_after;
   Statement context_by_digest;
   Statement add_context;
@@ -107,6 +127,10 @@ Status Index::prepare_statements() {
        "SELECT s.name, e.offset, e.header_size, e.payload_size, e.sequence, e.run_us"
        " FROM contexts c JOIN entries e ON e.context_id=c.id JOIN segments s ON s.id=e.segment_id"
        " WHERE c.digest=? AND e.key=?"},
+      {&statements_->find_in_context,
+       "SELECT segment_id, offset, header_size, payload_size, sequence, run_us FROM entries"
+       " WHERE context_id=? AND key=?"},
+      {&statements_->segment_by_id, "SELECT name FROM segments WHERE id=?"},
       {&statements_->clears_after,
        "SELECT sequence, scope, key_prefix FROM clears"
        " WHERE sequence>?"},
@@ -143,42 +167,55 @@ Status Index::prepare_statements() {
 Result<Location> Index::find(const Digest128& context, std::string_view key) {
   const std::string digest = context.bytes();
   MutexLock lock(mutex_);
-  auto location = find_locked(digest, key);
-  if (!location.is_ok()) return location.status();
-  if (!location.value()) return Status::not_found();
-  return *location.value();
+  Query query(statements_->find);
+  auto has_row = query.bind_blob(digest).bind_blob(key).step();
+  if (!has_row.is_ok()) return has_row.status();
+  if (!has_row.value()) return Status::not_found();
+  auto segment = segment_named(query.bytes(0));
+  if (!segment.is_ok()) return segment.status();
+  return location_in(query, segment.value());
 }
 
 Result<std::vector<std::optional<Location>>> Index::find_all(
     const Digest128& context, const std::vector<std::string_view>& keys,
     const std::vector<std::size_t>& rows) {
-  const std::string digest = context.bytes();
-  std::vector<std::optional<Location>> locations;
-  locations.reserve(rows.size());
+  std::vector<std::optional<Location>> locations(rows.size());
   MutexLock lock(mutex_);
-  for (const std::size_t row : rows) {
-    auto location = find_locked(digest, keys[row]);
-    if (!location.is_ok()) return location.status();
-    locations.push_back(location.value());
+  auto transaction = ReadTransaction::begin(*database_);
+  if (!transaction.is_ok()) return transaction.status();
+  auto context_id = known_context_id(context);
+  if (!context_id.is_ok()) return context_id.status();
+  if (context_id.value() == 0) return locations;
+  std::map<std::int64_t, std::uint64_t> segments;  // by the database's number
+  for (std::size_t place = 0; place < rows.size(); ++place) {
+    Query query(statements_->find_in_context);
+    auto has_row = query.bind(context_id.value()).bind_blob(keys[rows[place]]).step();
+    if (!has_row.is_ok()) return has_row.status();
+    if (!has_row.value()) continue;
+    const auto [segment, is_new] = segments.emplace(query.number(0), 0);
+    if (is_new) {
+      auto found = segment_of(segment->first);
+      if (!found.is_ok()) return found.status();
+      segment->second = found.value();
+    }
+    locations[place] = location_in(query, segment->second);
   }
   return locations;
 }
 
-Result<std::optional<Location>> Index::find_locked(std::string_view context, std::string_view key) {
-  Query query(statements_->find);
-  auto has_row = query.bind_blob(context).bind_blob(key).step();
+Result<std::uint64_t> Index::segment_of(std::int64_t id) {
+  Query query(statements_->segment_by_id);
+  auto has_row = query.bind(id).step();
   if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return std::optional<Location>();
-  const auto segment = parse_segment_name(std::string(query.bytes(0)));
-  if (!segment) return Status::corruption("the database names an impossible segment");
-  Location location;
-  location.segment = *segment;
-  location.offset = static_cast<std::uint64_t>(query.number(1));
-  location.header_size_bytes = static_cast<std::uint32_t>(query.number(2));
-  location.payload_size_bytes = static_cast<std::uint64_t>(query.number(3));
-  location.sequence = static_cast<Sequence>(query.number(4));
-  location.run_us = query.number(5);
-  return std::optional<Location>(location);
+  return segment_named(has_row.value() ? query.bytes(0) : std::string_view());
+}
+
+Result<std::int64_t> Index::known_context_id(const Digest128& digest) {
+  const std::string bytes = digest.bytes();
+  Query query(statements_->context_by_digest);
+  auto has_row = query.bind_blob(bytes).step();
+  if (!has_row.is_ok()) return has_row.status();
+  return has_row.value() ? query.number(0) : 0;
 }
 
 Result<std::vector<Clear>> Index::clears_after(Sequence sequence) {
@@ -204,13 +241,9 @@ Result<bool> Index::is_cleared(const Context& context, std::string_view key, Seq
 }
 
 Result<std::int64_t> Index::context_id(const Context& context) {
+  auto known = known_context_id(context.digest);
+  if (!known.is_ok() || known.value() != 0) return known;
   const std::string digest = context.digest.bytes();
-  {
-    Query query(statements_->context_by_digest);
-    auto has_row = query.bind_blob(digest).step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (has_row.value()) return query.number(0);
-  }
   Query query(statements_->add_context);
   auto has_row =
       query.bind_blob(digest).bind_blob(context.scope).bind_blob(context.description).step();

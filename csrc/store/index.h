@@ -78,7 +78,8 @@ class Index {
   ~Index();
 
   Result<Location> find(const Digest128& context, std::string_view key);
-  // For keys[rows[0]], keys[rows[1]] and so on: where each lies, if anywhere. One lock for all.
+  // For keys[rows[0]], keys[rows[1]] and so on: where each lies, if anywhere. All are answers from
+  // one state of the database.
   Result<std::vector<std::optional<Location>>> find_all(const Digest128& context,
                                                         const std::vector<std::string_view>& keys,
                                                         const std::vector<std::size_t>& rows);
@@ -112,8 +113,9 @@ class Index {
   Index();
   Status connect(const std::string& path, Database::Mode mode, std::int64_t patience_ms)
       MODCACHE_REQUIRES(mutex_);
-  Result<std::optional<Location>> find_locked(std::string_view context, std::string_view key)
-      MODCACHE_REQUIRES(mutex_);
+  // 0: there is none.
+  Result<std::int64_t> known_context_id(const Digest128& digest) MODCACHE_REQUIRES(mutex_);
+  Result<std::uint64_t> segment_of(std::int64_t id) MODCACHE_REQUIRES(mutex_);
   Status prepare(Database::Mode mode) MODCACHE_REQUIRES(mutex_);
   Status prepare_statements() MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> context_id(const Context& context) MODCACHE_REQUIRES(mutex_);

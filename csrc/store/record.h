@@ -85,6 +85,9 @@ struct DecodedHead {
 // REQUIRES: bytes holds at least the fixed part.
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt);
 
+// REQUIRES: kRecordFixedSizeBytes are there.
+std::uint64_t record_sequence(const void* bytes);
+
 // Whether a record of kind entry at `bytes` is still the one whose head was decoded before: its
 // sequence, context and key, and no checksum. `context` is the digest as 16 bytes.
 // REQUIRES: kRecordFixedSizeBytes + key.size() bytes are there.

@@ -5,12 +5,13 @@
 
 #include <string>
 
+#include "tensor/layout.h"
 #include "tensor/tree.h"
 
 namespace modcache::tensor {
 
-// Empty: none beyond the tolerance. Numbers may differ by `rtol` times the largest one of their
-// tensor; everything else is to be equal, NaN to NaN.
-std::string difference(const Flat& fresh, const Flat& stored, double rtol);
+// Empty: none beyond the tolerance, which is for floating numbers; everything else is to be equal,
+// NaN to NaN.
+std::string difference(const Flat& fresh, const Flat& stored, const Tolerance& tolerance);
 
 }  // namespace modcache::tensor

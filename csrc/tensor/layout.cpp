@@ -16,6 +16,8 @@ constexpr std::size_t kAlignmentBytes = 64;
 // Half a step between two numbers, as a part of the number.
 constexpr double kHalfRounding = 1.0 / 2048;
 constexpr double kBFloat16Rounding = 1.0 / 256;
+// Half the smallest float16: below 6e-5 its steps become no smaller.
+constexpr double kHalfSubnormalRounding = 1.0 / (1 << 25);
 
 bool multiply(std::size_t& product, std::int64_t factor) {
   return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
@@ -89,12 +91,15 @@ std::string Layout::header_with(std::uint8_t codec) const {
   return encode_value_header(header);
 }
 
-double Layout::tolerance(double rtol) const {
+Tolerance Layout::tolerance(double rtol) const {
+  Tolerance rounding;
   for (const Place& place : places_) {
     if (place.dtype == place.stored_dtype) continue;
-    rtol = std::max(rtol, place.stored_dtype == at::kHalf ? kHalfRounding : kBFloat16Rounding);
+    const bool is_half = place.stored_dtype == at::kHalf;
+    rounding.relative = std::max(rounding.relative, is_half ? kHalfRounding : kBFloat16Rounding);
+    rounding.absolute = std::max(rounding.absolute, is_half ? kHalfSubnormalRounding : 0);
   }
-  return rtol;
+  return {rtol + rounding.relative, rounding.absolute};
 }
 
 bool Layout::has_rows_like(const Layout& other) const {

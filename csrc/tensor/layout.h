@@ -20,6 +20,11 @@
 
 namespace modcache::tensor {
 
+struct Tolerance {
+  double relative = 0;  // to the largest number of a tensor
+  double absolute = 0;
+};
+
 class Layout;
 using LayoutPtr = std::shared_ptr<const Layout>;
 
@@ -53,9 +58,8 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::size_t element_size_bytes() const;  // of the first tensor, for the codec
   std::string header_with(std::uint8_t codec) const;
 
-  // How far numbers may be from the stored ones, relative to the largest: `rtol`, or what they were
-  // rounded by.
-  double tolerance(double rtol) const;
+  // How far numbers may be from the stored ones: `rtol`, and what they were rounded by.
+  Tolerance tolerance(double rtol) const;
 
   // Whether values of both can be rows of one batch: the same tree, dtypes and shapes.
   bool has_rows_like(const Layout& other) const;

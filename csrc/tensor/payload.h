@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "cache/value.h"
 #include "codec/codec.h"
-#include "store/store.h"
 #include "tensor/layout.h"
 
 namespace modcache::tensor {

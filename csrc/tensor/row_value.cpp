@@ -25,7 +25,8 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
   for (const at::Tensor& tensor : result.tensors) {
     // What lies ready to be cut is not copied first.
     const bool is_ready = dtype == cache::StoredDtype::kKeep && tensor.device().is_cpu() &&
-                          tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+                          tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+                          !tensor._is_zerotensor();
     copies_.push_back(is_ready ? tensor : copy_to_store(tensor, dtype));
   }
   layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);

@@ -4,37 +4,13 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
-#include <optional>
 #include <sstream>
 #include <utility>
 
+#include "tensor/storable.h"
+
 namespace modcache::tensor {
 namespace {
-
-// As what a dtype without index_select is picked: another of the same size.
-std::optional<at::ScalarType> stand_in(at::ScalarType type) {
-  switch (type) {
-    case at::kByte:
-    case at::kChar:
-    case at::kShort:
-    case at::kInt:
-    case at::kLong:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kFloat:
-    case at::kDouble:
-    case at::kBool:
-    case at::kComplexFloat:
-    case at::kComplexDouble: return std::nullopt;
-    default: break;
-  }
-  switch (c10::elementSize(type)) {
-    case 1: return at::kByte;
-    case 2: return at::kShort;
-    case 4: return at::kInt;
-    default: return at::kLong;
-  }
-}
 
 at::IValue select_in(const at::IValue& value, const std::vector<std::int64_t>& rows) {
   if (value.isTensor()) return select_rows(value.toTensor(), rows);
@@ -65,9 +41,9 @@ at::IValue select_in(const at::IValue& value, const std::vector<std::int64_t>& r
 
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   const at::Tensor index = at::tensor(rows, at::kLong).to(tensor.device());
-  const auto other = stand_in(tensor.scalar_type());
-  if (!other.has_value()) return at::index_select(tensor, 0, index);
-  return at::index_select(tensor.view(*other), 0, index).view(tensor.scalar_type());
+  const at::Tensor selected = at::index_select(as_operable(tensor), 0, index);
+  return selected.scalar_type() == tensor.scalar_type() ? selected
+                                                        : selected.view(tensor.scalar_type());
 }
 
 at::IValue select_rows(const at::IValue& input, const std::vector<std::int64_t>& rows) {

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <numeric>
+#include <string>
 
 #include "base/fork.h"
 #include "tensor/output_buffer.h"
@@ -36,6 +39,13 @@ bool is_on_cpu(const Flat& value) {
   });
 }
 
+// Its bytes are its elements in order.
+at::Tensor plain_contiguous(const at::Tensor& tensor) {
+  const bool is_plain =
+      tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+  return is_plain ? tensor.detach() : copy_to_store(tensor, cache::StoredDtype::kKeep);
+}
+
 bool have_rows_alike(const Flat& a, const Flat& b) {
   if (a.root != b.root || a.tensors.size() != b.tensors.size()) return false;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
@@ -45,6 +55,19 @@ bool have_rows_alike(const Flat& a, const Flat& b) {
     }
   }
   return true;
+}
+
+// How many rows ahead of the one that is being copied they are fetched.
+constexpr std::size_t kAhead = 2;
+
+// The rows of a batch lie anywhere, and what fetches memory ahead by itself finds each row's
+// beginning anew. Past the first 4 KiB it has caught up.
+void prefetch(const StoredRow& row) {
+  constexpr std::size_t kLineBytes = 64;
+  constexpr std::size_t kMostBytes = 4 << 10;
+  if (row.bytes == nullptr) return;
+  const std::size_t size_bytes = std::min(kMostBytes, row.layout->payload_size_bytes());
+  for (std::size_t i = 0; i < size_bytes; i += kLineBytes) __builtin_prefetch(row.bytes + i);
 }
 
 // Runs `body` over [0, count), in several threads where `size_bytes` in all make that pay. Never
@@ -63,9 +86,19 @@ void for_each(std::size_t count, std::size_t size_bytes, const Body& body) {
   });
 }
 
+// torch may refuse sizes that a header claims, or find no memory for them.
+template <typename Body>
+Status without_throwing(const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return Status::io_error(std::string("a stored row could not be made: ") + error.what());
+  }
+}
+
 }  // namespace
 
-void RowsOutput::begin(const StoredRow& first) {
+Status RowsOutput::begin(const StoredRow& first) {
   layout_ = first.layout->shared_from_this();
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < layout_->places().size(); ++i) {
@@ -74,19 +107,32 @@ void RowsOutput::begin(const StoredRow& first) {
     sizes.insert(sizes.end(), of_row.begin(), of_row.end());
     block_.push_back(output_tensor(sizes, layout_->places()[i].stored_dtype));
   }
+  return Status::ok();
 }
 
 bool RowsOutput::fits_the_first(const StoredRow& row) const {
   return row.layout == layout_.get() || row.layout->has_rows_like(*layout_);
 }
 
+bool RowsOutput::has_dtype_of_block(const Layout& layout, std::size_t i) const {
+  return layout.places()[i].stored_dtype == block_[i].scalar_type();
+}
+
+// A row that was stored under another setting of `dtype`, or as it was since it would have
+// overflowed, must not be narrowed to what the others are.
+bool RowsOutput::fits_the_block(const StoredRow& row) const {
+  for (std::size_t i = 0; i < block_.size(); ++i) {
+    if (!has_dtype_of_block(*row.layout, i)) return false;
+  }
+  return true;
+}
+
 Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
-  const auto& places = layout_->places();
-  if (row.bytes == nullptr && places.size() == 1 && row.layout == layout_.get()) {
-    const std::size_t size_bytes = places[0].size_bytes;
+  const auto& places = row.layout->places();
+  if (row.bytes == nullptr && places.size() == 1 && has_dtype_of_block(*row.layout, 0)) {
     return read_payload(
-        *layout_, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
-        row_of(block_[0], row.row, size_bytes));
+        *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
+        row_of(block_[0], row.row, places[0].size_bytes));
   }
   std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
   const std::byte* payload = row.bytes;
@@ -98,12 +144,10 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
     payload = scratch.get();
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
-    const Layout::Place& place = row.layout->places()[i];
-    if (place.stored_dtype == places[i].stored_dtype) {
-      copy_bytes(row_of(block_[i], row.row, place.size_bytes), payload + place.offset,
-                 place.size_bytes);
-    } else {
-      // Stored under another setting of `dtype` than the first row was.
+    if (has_dtype_of_block(*row.layout, i)) {
+      copy_bytes(row_of(block_[i], row.row, places[i].size_bytes), payload + places[i].offset,
+                 places[i].size_bytes);
+    } else {  // the block was widened
       OrdinaryTensors ordinary;
       block_[i]
           .select(0, static_cast<std::int64_t>(row.row))
@@ -137,34 +181,67 @@ Status RowsOutput::read_single(const StoredRow& row, const ReadStored& read) {
 
 std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<StoredRow>& rows,
                                                         const ReadStored& read) {
-  if (rows.empty()) return {};
-  if (layout_ == nullptr) begin(rows[0]);
-  std::vector<char> fits(rows.size());
   std::vector<Status> statuses(rows.size());
-  for (std::size_t k = 0; k < rows.size(); ++k) fits[k] = fits_the_first(rows[k]) ? 1 : 0;
-  for_each(rows.size(), rows.size() * layout_->payload_size_bytes(), [&](std::size_t k) {
-    if (fits[k] != 0) statuses[k] = copy_row(rows[k], read);
-  });
+  std::vector<std::size_t> left(rows.size());
+  std::iota(left.begin(), left.end(), 0);
+  // Where no row of the first's kind can be read, the others are asked which kind they are.
+  while (!left.empty()) left = add_like_the_first(rows, left, read, statuses);
   std::vector<Failure> failures;
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (fits[k] == 0) statuses[k] = read_single(rows[k], read);
-    if (!statuses[k].is_ok()) {
-      failures.push_back({k, statuses[k]});
-    } else if (fits[k] != 0) {
-      stored_.push_back(rows[k].row);
-    }
+    if (!statuses[k].is_ok()) failures.push_back({k, statuses[k]});
   }
   return failures;
+}
+
+// Of `rows`, those at `places`. Gives back those that are to be tried again.
+std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<StoredRow>& rows,
+                                                        const std::vector<std::size_t>& places,
+                                                        const ReadStored& read,
+                                                        std::vector<Status>& statuses) {
+  if (layout_ == nullptr) {
+    const Status status = without_throwing([&] { return begin(rows[places[0]]); });
+    if (!status.is_ok()) {
+      statuses[places[0]] = status;
+      layout_ = nullptr;
+      block_.clear();
+      return {places.begin() + 1, places.end()};
+    }
+  }
+  std::vector<std::size_t> alike;
+  std::vector<std::size_t> others;
+  for (const std::size_t k : places) (fits_the_first(rows[k]) ? alike : others).push_back(k);
+  const bool fit_the_block = std::all_of(alike.begin(), alike.end(),
+                                         [&](std::size_t k) { return fits_the_block(rows[k]); });
+  if (!fit_the_block) widen();
+  for_each(alike.size(), alike.size() * layout_->payload_size_bytes(), [&](std::size_t i) {
+    const std::size_t k = alike[i];
+    if (i + kAhead < alike.size()) prefetch(rows[alike[i + kAhead]]);
+    statuses[k] = without_throwing([&] { return copy_row(rows[k], read); });
+  });
+  for (const std::size_t k : alike) {
+    if (statuses[k].is_ok()) stored_.push_back(rows[k].row);
+  }
+  if (stored_.empty()) {
+    layout_ = nullptr;
+    block_.clear();
+    return others;
+  }
+  for (const std::size_t k : others) {
+    statuses[k] = without_throwing([&] { return read_single(rows[k], read); });
+  }
+  return {};
 }
 
 void RowsOutput::add_computed(std::vector<std::int64_t> rows, Flat result) {
   computed_.push_back({std::move(rows), std::move(result)});
 }
 
+// To what a hit gives back.
 void RowsOutput::widen() {
   OrdinaryTensors ordinary;
-  for (std::size_t i = 0; i < block_.size(); ++i)
+  for (std::size_t i = 0; i < block_.size(); ++i) {
     block_[i] = block_[i].to(layout_->places()[i].dtype);
+  }
 }
 
 bool RowsOutput::do_computed_fit() const {
@@ -200,8 +277,7 @@ Flat RowsOutput::copied_on_cpu() {
   }
   for (const Computed& computed : computed_) {
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      const at::Tensor source =
-          computed.result.tensors[i].detach().resolve_conj().resolve_neg().contiguous();
+      const at::Tensor source = plain_contiguous(computed.result.tensors[i]);
       const std::size_t size_bytes = source.nbytes() / computed.rows.size();
       const auto* bytes = static_cast<const std::byte*>(source.const_data_ptr());
       for (std::size_t k = 0; k < computed.rows.size(); ++k) {
@@ -259,11 +335,12 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
     }
     return together;
   }
-  if (!do_computed_fit()) return std::nullopt;
+  // As it is, whatever it is.
   if (computed_.size() == 1 && computed_[0].rows.size() == rows_ &&
       std::is_sorted(computed_[0].rows.begin(), computed_[0].rows.end())) {
     return std::move(computed_[0].result);
   }
+  if (!do_computed_fit()) return std::nullopt;
   const bool are_on_cpu = std::all_of(computed_.begin(), computed_.end(),
                                       [](const Computed& one) { return is_on_cpu(one.result); });
   return are_on_cpu ? copied_on_cpu() : gathered();
@@ -286,7 +363,9 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
     rows[row].root = layout_->root();
     OrdinaryTensors ordinary;
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      add(row, *layout_, i, block_[i].select(0, static_cast<std::int64_t>(row)).clone());
+      add(row, *layout_, i,
+          copy_to_store(block_[i].select(0, static_cast<std::int64_t>(row)),
+                        cache::StoredDtype::kKeep));
     }
   }
   for (const Computed& computed : computed_) {
@@ -300,7 +379,10 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
   }
   for (const auto& [row, same_as] : repeated_) {
     rows[row] = rows[same_as];
-    for (at::Tensor& tensor : rows[row].tensors) tensor = tensor.clone();
+    for (at::Tensor& tensor : rows[row].tensors) {
+      const at::Tensor copy = as_operable(tensor).clone();
+      tensor = copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
+    }
   }
   return rows;
 }

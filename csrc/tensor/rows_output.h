@@ -63,10 +63,16 @@ class RowsOutput {
     std::vector<at::Tensor> tensors;
   };
 
+  std::vector<std::size_t> add_like_the_first(const std::vector<StoredRow>& rows,
+                                              const std::vector<std::size_t>& places,
+                                              const ReadStored& read,
+                                              std::vector<Status>& statuses);
   Status copy_row(const StoredRow& row, const ReadStored& read);
   Status read_single(const StoredRow& row, const ReadStored& read);
   bool fits_the_first(const StoredRow& row) const;
-  void begin(const StoredRow& first);
+  bool fits_the_block(const StoredRow& row) const;
+  bool has_dtype_of_block(const Layout& layout, std::size_t i) const;
+  Status begin(const StoredRow& first);
   void widen();
   bool do_computed_fit() const;
   Flat copied_on_cpu();

@@ -5,10 +5,37 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isinf.h>
 
+#include <optional>
+
 #include "tensor/value_header.h"
 
 namespace modcache::tensor {
 namespace {
+
+// For a dtype that lacks operators: another of the same size.
+std::optional<at::ScalarType> stand_in(at::ScalarType type) {
+  switch (type) {
+    case at::kByte:
+    case at::kChar:
+    case at::kShort:
+    case at::kInt:
+    case at::kLong:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBool:
+    case at::kComplexFloat:
+    case at::kComplexDouble: return std::nullopt;
+    default: break;
+  }
+  switch (c10::elementSize(type)) {
+    case 1: return at::kByte;
+    case 2: return at::kShort;
+    case 4: return at::kInt;
+    default: return at::kLong;
+  }
+}
 
 at::Tensor contiguous_copy(const at::Tensor& tensor, at::ScalarType dtype) {
   at::Tensor copy =
@@ -58,6 +85,11 @@ const char* why_not_storable(const at::Tensor& tensor) {
   return nullptr;
 }
 
+at::Tensor as_operable(const at::Tensor& tensor) {
+  const auto other = stand_in(tensor.scalar_type());
+  return other.has_value() ? tensor.resolve_conj().view(*other) : tensor;
+}
+
 at::Tensor copy_to_store(const at::Tensor& tensor, cache::StoredDtype dtype) {
   OrdinaryTensors ordinary;
   const at::Tensor plain = tensor.detach();
@@ -65,7 +97,9 @@ at::Tensor copy_to_store(const at::Tensor& tensor, cache::StoredDtype dtype) {
     at::Tensor narrowed = contiguous_copy(plain, *narrow);
     if (at::equal(at::isinf(narrowed), at::isinf(plain).to(at::kCPU))) return narrowed;
   }
-  return contiguous_copy(plain, plain.scalar_type());
+  const at::Tensor operable = as_operable(plain);
+  const at::Tensor copy = contiguous_copy(operable, operable.scalar_type());
+  return copy.scalar_type() == plain.scalar_type() ? copy : copy.view(plain.scalar_type());
 }
 
 }  // namespace modcache::tensor

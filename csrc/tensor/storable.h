@@ -26,6 +26,10 @@ const char* why_not_storable(const at::Tensor& tensor);
 // Whether a stored tensor may have this dtype.
 bool is_storable_dtype(at::ScalarType type);
 
+// The same bits as numbers that torch can copy, compare and index: it has few operators for float8,
+// the unsigned and the sub-byte dtypes. Shares memory, unless a conjugation has to be carried out.
+at::Tensor as_operable(const at::Tensor& tensor);
+
 // An ordinary contiguous copy on the CPU. Floating numbers wider than `dtype` are narrowed to it,
 // unless one of them would become infinite.
 // REQUIRES: why_not_storable(tensor) == nullptr.

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "tensor/storable.h"
+
 namespace modcache::tensor {
 namespace {
 
@@ -54,12 +56,12 @@ class Flattener {
   explicit Flattener(Flat& flat) : flat_(flat) {}
 
   Node visit(const at::IValue& value, int depth) {
-    if (depth > ValueHeader::kMostDepth) return refuse("a value nested too deeply");
     if (value.isTensor()) {
       flat_.tensors.push_back(value.toTensor());
       return node_of(Kind::kTensor);
     }
     if (is_plain(value)) return plain_node(value);
+    if (depth >= ValueHeader::kMostDepth) return refuse("a value nested too deeply");
     if (value.isTuple()) return tuple(value.toTupleRef(), depth);
     if (value.isList()) return list(value, depth);
     if (value.isGenericDict()) return dict(value, depth);
@@ -121,15 +123,15 @@ class TaggedFlattener {
   explicit TaggedFlattener(Flat& flat) : flat_(flat) {}
 
   Node visit(const at::IValue& value, int depth) {
-    if (depth > ValueHeader::kMostDepth) {
-      flat_.why_not_storable = "a value nested too deeply";
-      return node_of(Kind::kNone);
-    }
     if (value.isTensor()) {
       flat_.tensors.push_back(value.toTensor());
       return node_of(Kind::kTensor);
     }
     if (is_plain(value)) return plain_node(value);
+    if (depth >= ValueHeader::kMostDepth) {
+      flat_.why_not_storable = "a value nested too deeply";
+      return node_of(Kind::kNone);
+    }
     const auto& parts = elements_of(value);
     check(!parts.empty() && parts[0].isString() && parts[0].toStringRef().size() == 1);
     const char tag = parts[0].toStringRef()[0];
@@ -217,6 +219,7 @@ class Tagger {
       parts.emplace_back(node.types[0]);
     }
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (const Node& child : node.children) items.push_back(visit(child));
     parts.push_back(tuple(std::move(items)));
     return tuple(std::move(parts));
@@ -254,6 +257,14 @@ Flat flatten_tagged(const at::IValue& value) {
   Flat flat;
   flat.root = TaggedFlattener(flat).visit(value, 0);
   return flat;
+}
+
+std::string why_not_storable(const Flat& value) {
+  if (!value.why_not_storable.empty()) return value.why_not_storable;
+  for (const at::Tensor& tensor : value.tensors) {
+    if (const char* why = why_not_storable(tensor)) return why;
+  }
+  return {};
 }
 
 at::IValue rebuild_tagged(const Node& root, const std::vector<at::Tensor>& tensors) {

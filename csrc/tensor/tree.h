@@ -30,6 +30,9 @@ struct Flat {
   bool is_lone_tensor() const { return root.kind == Node::Kind::kTensor; }
 };
 
+// Why no tier can hold it; empty when one can. The text completes "a result that is ...".
+std::string why_not_storable(const Flat& value);
+
 // What a TorchScript module returned.
 Flat flatten(const at::IValue& value);
 // What Python handed over. Throws for what is no tagged tuple.

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/frontend/script_type_parser.h>
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "tensor/tree.h"
@@ -44,7 +45,7 @@ class Rebuilder {
                    : visit(node, type->expectRef<c10::OptionalType>().getElementType());
       case TypeKind::UnionType: return one_of(node, type->expectRef<c10::UnionType>());
       case TypeKind::TupleType: return tuple(node, type->cast<c10::TupleType>());
-      case TypeKind::ListType: return list(node, type->expectRef<c10::ListType>().getElementType());
+      case TypeKind::ListType: return list_as(node, *type->cast<c10::ListType>());
       case TypeKind::DictType: return dict(node, *type->cast<c10::DictType>());
       case TypeKind::NumberType:
         if (node.kind == Kind::kInt || node.kind == Kind::kFloat || node.kind == Kind::kComplex) {
@@ -90,7 +91,20 @@ class Rebuilder {
     throw Mismatch();
   }
 
+  // The choice that has the types which the tree noted, even where the list is empty; else one that
+  // can hold what is there.
   at::IValue one_of(const Node& node, const c10::UnionType& type) {
+    const bool was_exact = is_exact_;
+    for (const bool is_exact : {true, false}) {
+      if (was_exact && !is_exact) break;
+      is_exact_ = is_exact;
+      std::optional<at::IValue> value = first_that_fits(node, type);
+      is_exact_ = was_exact;
+      if (value.has_value()) return *std::move(value);
+    }
+    throw Mismatch();
+  }
+  std::optional<at::IValue> first_that_fits(const Node& node, const c10::UnionType& type) {
     const std::size_t next = next_;
     for (const TypePtr& choice : type.containedTypes()) {
       try {
@@ -99,13 +113,17 @@ class Rebuilder {
         next_ = next;
       }
     }
-    throw Mismatch();
+    return std::nullopt;
+  }
+  void check_noted(const std::string& noted, const TypePtr& type) const {
+    if (is_exact_ && !noted.empty() && noted != type->annotation_str()) throw Mismatch();
   }
 
   at::IValue tuple(const Node& node, const c10::TupleTypePtr& type) {
     if (node.kind != Kind::kTuple && node.kind != Kind::kNamedTuple) throw Mismatch();
-    if (type != nullptr && type->elements().size() != node.children.size()) throw Mismatch();
+    if (type != nullptr) check_tuple(node, *type);
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (std::size_t i = 0; i < node.children.size(); ++i) {
       items.push_back(visit(node.children[i], type != nullptr ? type->elements()[i] : nullptr));
     }
@@ -116,25 +134,42 @@ class Rebuilder {
       return c10::ivalue::Tuple::create(std::move(items));
     }
     std::vector<TypePtr> types;
-    for (const at::IValue& item : items) types.push_back(item.type());
+    types.reserve(items.size());
+    for (const at::IValue& item : items) types.push_back(c10::unshapedType(item.type()));
     auto named = c10::TupleType::createNamed(c10::QualifiedName(node.text), node.names, types);
     return c10::ivalue::Tuple::createNamed(std::move(items), std::move(named));
+  }
+
+  void check_tuple(const Node& node, const c10::TupleType& type) const {
+    if (type.elements().size() != node.children.size()) throw Mismatch();
+    const bool is_named = node.kind == Kind::kNamedTuple;
+    if (is_exact_ && is_named != (type.schema() != nullptr)) throw Mismatch();
+    if (!is_named || type.schema() == nullptr) return;
+    const auto& fields = type.schema()->arguments();
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].name() != node.names[i]) throw Mismatch();
+    }
   }
 
   // Elements of a type that nobody knows: that of the first, where all have it.
   static TypePtr type_of(const std::vector<at::IValue>& items) {
     if (items.empty()) return c10::TensorType::get();  // as TorchScript types an empty []
-    TypePtr type = items[0].isTensor() ? c10::TensorType::get() : items[0].type();
+    TypePtr type = c10::unshapedType(items[0].type());
     for (const at::IValue& item : items) {
-      const TypePtr other = item.isTensor() ? c10::TensorType::get() : item.type();
-      if (*other != *type) return c10::AnyType::get();
+      if (*c10::unshapedType(item.type()) != *type) return c10::AnyType::get();
     }
     return type;
   }
 
-  at::IValue list(const Node& node, TypePtr element) {
+  at::IValue list_as(const Node& node, const c10::ListType& type) {
     if (node.kind != Kind::kList) throw Mismatch();
+    check_noted(node.types[0], type.getElementType());
+    return list(node, type.getElementType());
+  }
+
+  at::IValue list(const Node& node, TypePtr element) {
     std::vector<at::IValue> items;
+    items.reserve(node.children.size());
     for (const Node& child : node.children) items.push_back(visit(child, element));
     if (element == nullptr) element = type_of(items);
     c10::impl::GenericList list(std::move(element));
@@ -145,6 +180,8 @@ class Rebuilder {
 
   at::IValue dict(const Node& node, const c10::DictType& type) {
     if (node.kind != Kind::kDict) throw Mismatch();
+    check_noted(node.types[0], type.getKeyType());
+    check_noted(node.types[1], type.getValueType());
     return dict_of(node, type.getKeyType(), type.getValueType());
   }
 
@@ -167,6 +204,7 @@ class Rebuilder {
 
   const std::vector<at::Tensor>& tensors_;
   std::size_t next_ = 0;
+  bool is_exact_ = false;
 };
 
 }  // namespace
@@ -177,6 +215,8 @@ std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor
     return Rebuilder(tensors).visit(root, type);
   } catch (const Mismatch&) {
     return std::nullopt;
+  } catch (const c10::Error&) {
+    return std::nullopt;  // a class name, field name or key that torch does not take
   }
 }
 

@@ -107,6 +107,8 @@ class Reader {
 
   Node node(std::vector<TensorLayout>& tensors, int depth) {
     Node node;
+    // What is none of the kinds is refused below.
+    // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange)
     node.kind = static_cast<Node::Kind>(u8());
     switch (node.kind) {
       case Node::Kind::kTensor: tensors.push_back(tensor()); return node;
@@ -174,15 +176,27 @@ class Reader {
     if (!is_well_formed(node)) fail();
   }
 
+  // What the encoder writes: readers below rely on it.
   static bool is_well_formed(const Node& node) {
+    if (node.kind != Node::Kind::kNamedTuple && !node.names.empty()) return false;
     switch (node.kind) {
-      case Node::Kind::kTuple: return node.names.empty() && node.types.empty();
-      case Node::Kind::kNamedTuple: return node.names.size() == node.children.size();
-      case Node::Kind::kList: return node.types.size() == 1;
-      case Node::Kind::kDict: return node.types.size() == 2 && node.children.size() % 2 == 0;
+      case Node::Kind::kTuple: return node.text.empty() && node.types.empty();
+      case Node::Kind::kNamedTuple:
+        return node.names.size() == node.children.size() && node.types.empty();
+      case Node::Kind::kList: return node.text.empty() && node.types.size() == 1;
+      case Node::Kind::kDict:
+        return node.text.empty() && node.types.size() == 2 && has_well_formed_keys(node);
       case Node::Kind::kObject: return node.types.size() == 1;
       default: return true;
     }
+  }
+  static bool has_well_formed_keys(const Node& dict) {
+    if (dict.children.size() % 2 != 0) return false;
+    for (std::size_t i = 0; i < dict.children.size(); i += 2) {
+      const Node::Kind kind = dict.children[i].kind;
+      if (kind != Node::Kind::kString && kind != Node::Kind::kInt) return false;
+    }
+    return true;
   }
 
   std::string_view rest_;

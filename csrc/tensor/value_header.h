@@ -28,7 +28,8 @@ struct Node {
     kTuple = '(',
     kNamedTuple = 'N',  // text: its class; names: its fields
     kList = '[',        // types: {of its elements}, as TorchScript writes types
-    kDict = '{',        // types: {of its keys, of its values}; children: key, value, key, value
+    kDict = '{',        // types: {of its keys, of its values}; children: key, value, key, value;
+                        // keys are kString or kInt
     kObject = 'o',      // text: a class that Python's pytree registry knows; types: {its context}
   };
 

@@ -131,6 +131,7 @@ TEST(RecordTest, is_known_again_by_sequence_context_and_key) {
   const std::string bytes = example_bytes();
   const RecordHead head = example_head();
   const std::string context = head.context.bytes();
+  EXPECT_EQ(record_sequence(bytes.data()), head.sequence);
   EXPECT_TRUE(is_head_of(bytes.data(), head.sequence, context, "the key"));
   EXPECT_FALSE(is_head_of(bytes.data(), head.sequence + 1, context, "the key"));
   EXPECT_FALSE(is_head_of(bytes.data(), head.sequence, std::string(16, 'x'), "the key"));
