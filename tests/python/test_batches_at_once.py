@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import multiprocessing
 import os
 import random
 import sys
@@ -97,7 +98,7 @@ def ask_in_threads(face: str, threads: int, seed: int, rounds: int) -> tuple[lis
     plans = [overlapping_batches(seed + index, rounds) for index in range(threads)]
 
     def work(plan: list[list[int]]) -> Callable[[], bool]:
-        return lambda: all([is_right(module, rows) for rows in plan])
+        return lambda: [is_right(module, rows) for rows in plan].count(False) == 0
 
     answers = at_once(*[work(plan) for plan in plans])
     return answers, len({row for plan in plans for rows in plan for row in rows})
@@ -243,6 +244,36 @@ def test_nobody_waits_for_one_key_that_failed() -> None:
     assert torch.equal(result, x)
 
 
+class Waits(Busy):
+    """Runs until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.has_begun.set()
+        self.may_end.wait(PATIENCE_S)
+        return super().forward(x)
+
+
+def test_a_forked_child_waits_for_no_run_of_its_parent() -> None:
+    rows = list(range(5))
+    waits = Waits()
+    thread = threading.Thread(target=lambda: is_right(waits, rows, scope="s"))
+    thread.start()
+    waits.has_begun.wait()
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: sys.exit(0 if is_right(Busy(), rows, scope="s") else 2)
+    )
+    child.start()
+    child.join(PATIENCE_S / 2)
+    waits.may_end.set()
+    thread.join()
+    child.kill()
+    assert child.exitcode == 0
+
+
 # --- Workers, and their end -------------------------------------------------------------
 
 
@@ -270,7 +301,7 @@ def test_forked_workers_fill_with_batches(face: str) -> None:
     ]
     for _ in range(2):
         loader = torch.utils.data.DataLoader(
-            dataset, batch_size=None, num_workers=3, multiprocessing_context="fork"
+            dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"
         )
         for item, wanted in zip(loader, expected, strict=True):
             assert torch.equal(item, wanted)

@@ -85,7 +85,7 @@ def face(request: Any) -> Face:
     return Face(*request.param)
 
 
-# mode -> entry there? -> (what is returned, the counter that moves, whether it is written).
+# mode -> entry there? -> (what is returned, the counters that move).
 # 2 is what is stored, 3 what a run gives.
 TABLE: dict[str, dict[bool, tuple[float, tuple[str, ...]]]] = {
     "off": {True: (3.0, ("bypassed_off",)), False: (3.0, ("bypassed_off",))},
@@ -96,22 +96,20 @@ TABLE: dict[str, dict[bool, tuple[float, tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("level", ["process", "thread"])
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "missing"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_table(mode: str, is_there: bool, level: str, face: Face, counted: Any) -> None:
+def test_the_table(mode: str, is_there: bool, face: Face, counted: Any) -> None:
     returned, counters = TABLE[mode][is_there]
     if is_there:
         face.call(2.0)
     counted()
     RAN.clear()
-    if level == "process":
-        modcache.set_mode(mode)
-    assert face.call(3.0, mode if level == "thread" else "") == returned
+    modcache.set_mode(mode)
+    assert face.call(3.0) == returned
     modcache.set_mode("on")
     assert counted() == dict.fromkeys(counters, face.units)
     if face.face == "eager":
-        assert RAN == ([ROWS] if returned == 3.0 else [])
+        assert sum(RAN) == (ROWS if returned == 3.0 else 0)
     # What is stored now.
     is_stored = is_there or "stored" in counters
     left = 3.0 if "stored" in counters else 2.0
@@ -119,9 +117,11 @@ def test_the_table(mode: str, is_there: bool, level: str, face: Face, counted: A
 
 
 @pytest.mark.parametrize(("process", "thread"), [*itertools.product(MODES, MODES)])
-@pytest.mark.parametrize("key_form", ["rows", "ids"])
-def test_a_guard_can_only_take_away(process: str, thread: str, key_form: str, counted: Any) -> None:
-    face = Face("eager", key_form, "tensor")
+@pytest.mark.parametrize("face_name", FACES)
+def test_a_guard_can_only_take_away(
+    process: str, thread: str, face_name: str, counted: Any
+) -> None:
+    face = Face(face_name, "rows", "tensor")
     face.call(2.0)
     counted()
     modcache.set_mode(process)
@@ -293,15 +293,19 @@ def test_every_dtype_can_be_verified(dtype: torch.dtype, counted: Any) -> None:
         assert counted() == {"verify_differences": expected}
 
 
+class GivenAndReported(Given):
+    """One message per module and while: that of no other test."""
+
+
 def test_the_report_names_the_key_and_the_module(capfd: Any) -> None:
-    modcache.configure(log="warning")
-    modcache.lookup_or_run(Given(X), X, ["a", "b", "the-odd-one", "d"], scope="s")
+    keys = ["a", "b", "the-odd-one", "d"]
+    modcache.lookup_or_run(GivenAndReported(X), X, keys, scope="s")
     fresh = X.clone()
     fresh[2] += 100
     with modcache.mode("verify"):
-        modcache.lookup_or_run(Given(fresh), X, ["a", "b", "the-odd-one", "d"], scope="s")
+        modcache.lookup_or_run(GivenAndReported(fresh), X, keys, scope="s")
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "verify" in line]
-    for part in ("'the-odd-one'", "Given.forward", "100"):
+    for part in ("'the-odd-one'", "GivenAndReported.forward", "100"):
         assert part in line
 
 
@@ -318,9 +322,6 @@ def test_rows_of_another_batch_composition_agree(counted: Any) -> None:
             some = keys[rows.start : rows.stop]
             fresh.append(modcache.lookup_or_run(module, x[rows.start : rows.stop], some))
     assert counted() == {}, "all were compared, and none differs"
-    modcache.configure(verify_rtol=0)
-    with modcache.mode("verify"):
-        modcache.lookup_or_run(module, x[:1], keys[:1])
     # Stored and recomputed really are not the same bits, or the above proved nothing.
     stored = modcache.lookup_or_run(module, x, keys)
     assert not torch.equal(torch.cat(fresh), stored)
