@@ -3,6 +3,7 @@
 // lookup_or_run and lookup_or_run_any: one key for the whole call, or one per row as texts or ids.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,8 @@ void one_key(Stack* stack, Want want) {
 
 // A list whose elements are what one row is.
 at::IValue list_of_rows(std::vector<at::IValue> rows) {
-  const bool are_tensors = rows[0].isTensor();
+  const bool are_tensors =
+      std::all_of(rows.begin(), rows.end(), [](const at::IValue& row) { return row.isTensor(); });
   c10::impl::GenericList list(are_tensors ? c10::TypePtr(c10::TensorType::get())
                                           : c10::TypePtr(c10::AnyType::get()));
   for (at::IValue& row : rows) list.push_back(std::move(row));

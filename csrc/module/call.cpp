@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "tensor/difference.h"
+#include "tensor/error_text.h"
 #include "tensor/stored_value.h"
 
 namespace modcache::module {
@@ -41,35 +42,34 @@ void Call::reject_hit() {
 void Call::begin_run() { run_.emplace(); }
 
 void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
+  // Also when this throws: whoever keeps the exception may keep this call, too.
+  cache::SingleFlight::Lead lead = std::move(lead_);
   run_->end();
-  if (!run_->may_keep(parts_, *session_, result, facts, 1)) {
-    lead_.give_up();
-    return;
-  }
+  if (!run_->may_keep(parts_, *session_, result, facts, 1)) return;
   if (grad_is_unknown_) note_graph_free(parts_);
   auto& counters = cache::Cache::instance().counters();
   counters.add(Counter::kRunUs, run_->run_us());
   const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
   if (!is_verified || !compare(result)) counters.add(Counter::kMisses);
-  if (may_write(mode_) && !parts_.scope.empty()) keep(result, run_->run_us());
-  lead_.give_up();
+  const bool may_store = may_write(mode_) && !parts_.scope.empty();
+  if (may_store && keep(result, run_->run_us())) lead.stored();
 }
 
 // The model has its result: nothing that goes wrong from here on may take it away.
-void Call::keep(const tensor::Flat& result, std::int64_t run_us) {
+bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
   try {
     const auto& settings = session_->settings();
     // A run that only taught whether there is a graph does not replace what is there.
-    if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return;
-    const bool is_stored = session_->store(
+    if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return false;
+    return session_->store(
         request(), std::make_shared<const cache::Entry>(cache::Entry{
                        tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
                        parts_.input.signature, run_us}));
-    if (is_stored) lead_.stored();
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be kept: " + text_of(error));
+        "a result of " + parts_.who() + " could not be kept: " + tensor::text_of(error));
+    return false;
   }
 }
 
@@ -84,7 +84,7 @@ bool Call::compare(const tensor::Flat& result) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be verified: " + text_of(error));
+        "a result of " + parts_.who() + " could not be verified: " + tensor::text_of(error));
   }
   return true;
 }

@@ -44,7 +44,7 @@ class Call {
 
  private:
   cache::Request request() const { return {context_, key_, parts_.input.signature}; }
-  void keep(const tensor::Flat& result, std::int64_t run_us);
+  bool keep(const tensor::Flat& result, std::int64_t run_us);
   // Whether there was something to compare with.
   bool compare(const tensor::Flat& result);
 

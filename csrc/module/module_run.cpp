@@ -103,11 +103,6 @@ bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
 bool is_known_graph_free(const CallParts& parts) { return graph_free().contains(parts); }
 void note_graph_free(const CallParts& parts) { graph_free().insert(parts); }
 
-std::string text_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
-}
-
 void report_difference(const CallParts& parts, std::string_view key,
                        const std::string& difference) {
   cache::Cache::instance().counters().add(Counter::kVerifyDifferences);

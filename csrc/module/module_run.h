@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,9 +58,6 @@ class ModuleRun {
 // graph, which a hit would cut off: before that is known, the module is run once to learn it.
 bool is_known_graph_free(const CallParts& parts);
 void note_graph_free(const CallParts& parts);
-
-// What an exception says, without the stack that torch's own carry.
-std::string text_of(const std::exception& error);
 
 // The mode `verify` found a stored result that differs from a fresh one: counted, logged.
 void report_difference(const CallParts& parts, std::string_view key, const std::string& difference);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "tensor/difference.h"
+#include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/row_value.h"
 #include "tensor/rows.h"
@@ -85,6 +86,15 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   running_.clear();
   for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
   return running_;
+}
+
+void RowsCall::reject_hits() {
+  needs_whole_input_ = true;
+  cache::Cache::instance().counters().add(Counter::kKeyConflicts,
+                                          static_cast<std::int64_t>(keys_.rows()));
+  log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
+           "stored results of " + parts_.who() +
+               " have another type than the method declares: they are computed anew, and replaced");
 }
 
 // What was found so far is not used.
@@ -189,16 +199,25 @@ Status RowsCall::locate(const cache::FoundRows& disk, tensor::StoredRow& row,
 void RowsCall::begin_run() { run_.emplace(); }
 
 void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
+  try {
+    judge_run(std::move(result), facts);
+  } catch (...) {
+    abandon();  // whoever keeps the exception may keep this call, too
+    throw;
+  }
+}
+
+void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
   const bool is_storable = tensor::why_not_storable(result).empty();
-  if (!is_storable && !is_whole_input(running_)) {
-    needs_whole_input_ = true;  // such a result cannot be put together from rows
+  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
+  if ((!is_storable || !why_no_rows.empty()) && !is_whole_input(running_)) {
+    needs_whole_input_ = true;  // it cannot be put together from rows; a whole one may be right
     return;
   }
-  is_refused_ = true;  // also when strict=true makes may_keep() throw
+  is_refused_ = true;
   const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
-  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
   TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
               " rows, one key each, and returned ", why_no_rows,
               "; every tensor of its result must have the rows as its first dimension. For one key "
@@ -210,7 +229,7 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
     counters.add(Counter::kRunUs, run_->run_us());
     const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
     const std::int64_t compared = is_verified ? compare(result) : 0;
-    counters.add(Counter::kMisses, static_cast<std::int64_t>(running_keys_.size()) - compared);
+    counters.add(Counter::kMisses, rows - compared);
     if (may_write(mode_) && !parts_.scope.empty()) keep(result, run_->run_us() / rows);
   }
   output_.add_computed(running_, std::move(result));
@@ -236,7 +255,7 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be kept: " + text_of(error));
+        "results of " + parts_.who() + " could not be kept: " + tensor::text_of(error));
   }
 }
 
@@ -261,7 +280,7 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be verified: " + text_of(error));
+        "results of " + parts_.who() + " could not be verified: " + tensor::text_of(error));
   }
   return compared;
 }
@@ -275,7 +294,7 @@ std::optional<tensor::Flat> RowsCall::together() {
   if (!is_whole_run_) {
     for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
     // Their value came from the memory of this call.
-    if (!is_refused_ && !keys_.repeated().empty()) {
+    if (!is_refused_ && !always_runs(mode_) && !keys_.repeated().empty()) {
       cache::Cache::instance().counters().add(Counter::kHitsMemory,
                                               static_cast<std::int64_t>(keys_.repeated().size()));
     }

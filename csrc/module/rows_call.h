@@ -44,6 +44,10 @@ class RowsCall {
   // when `result` does not have these rows: nothing is stored then.
   void finish_run(tensor::Flat result, const RunFacts& facts);
 
+  // What together() or apart() gave cannot be used after all: next_rows() then has the whole input
+  // run, and its rows replace what is stored.
+  void reject_hits();
+
   // The module raised: nothing of this run is kept, and waiters go on.
   void abandon();
 
@@ -71,6 +75,7 @@ class RowsCall {
   std::size_t place_in_run(std::size_t k) const {
     return is_whole_run_ ? static_cast<std::size_t>(keys_.first_row(k)) : k;
   }
+  void judge_run(tensor::Flat result, const RunFacts& facts);
   void keep(const tensor::Flat& result, std::int64_t run_us);
   // How many rows there was something to compare with.
   std::int64_t compare(const tensor::Flat& result);

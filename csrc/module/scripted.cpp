@@ -140,11 +140,12 @@ class Target {
   // Runs the module between `call`'s begin and finish; its two kinds name the latter differently.
   template <typename Begin, typename Finish>
   at::IValue run_observed(const at::IValue& input, const Begin& begin, const Finish& finish) {
-    const auto before = identity_->observe(module_);
+    // What all runs of a call are stored under is what the module was before the first of them.
+    if (before_ == nullptr) before_ = identity_->observe(module_);
     begin();
     at::IValue result = run(module_, call_.method, input);
     RunFacts facts;
-    if (auto changed = Identity::changed_since(*before, module_)) {
+    if (auto changed = Identity::changed_since(*before_, module_)) {
       facts.impure_because = *changed + " of " + class_name_of(module_) + " changed during the run";
     }
     check_wanted(result.isTensor(), result.tagKind());
@@ -156,10 +157,20 @@ class Target {
     return result;
   }
 
-  // Null: it says nothing, as for a method that returns Any.
-  c10::TypePtr declared_type() const {
+  // What is stored, as the value that the method returns; nothing when it is of another type.
+  std::optional<at::IValue> as_declared(const tensor::Node& root,
+                                        const std::vector<at::Tensor>& tensors) const {
     const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
-    return returns.size() == 1 ? returns[0].type() : nullptr;
+    const c10::TypePtr type = returns.size() == 1 ? returns[0].type() : nullptr;
+    auto value = tensor::rebuild(root, tensors, type);
+    if (value.has_value()) check_wanted(value->isTensor(), "a structured value");
+    return value;
+  }
+
+  bool returns_tensor() const {
+    const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
+    return returns.size() == 1 && (returns[0].type()->kind() == c10::TypeKind::TensorType ||
+                                   returns[0].type()->kind() == c10::TypeKind::AnyType);
   }
 
   std::string who() const { return class_name_of(module_) + "." + call_.method; }
@@ -175,6 +186,7 @@ class Target {
   const ScriptedCall& call_;
   const ObjectPtr module_;
   std::shared_ptr<Identity> identity_;
+  std::shared_ptr<const Inventory> before_;
   std::uint64_t grad_pattern_ = 0;
 };
 
@@ -203,55 +215,66 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);
   if (const auto hit = call.lookup()) {
-    if (hit->is_lone_tensor()) return hit->hand_out_tensor(call.parts().input.device);
-    target.check_wanted(false, "a structured value");
-    auto rebuilt = tensor::rebuild(hit->root(), hit->hand_out(call.parts().input.device),
-                                   target.declared_type());
-    if (rebuilt.has_value()) return *std::move(rebuilt);
+    const auto& device = call.parts().input.device;
+    if (hit->is_lone_tensor() && target.returns_tensor()) return hit->hand_out_tensor(device);
+    if (auto value = target.as_declared(hit->root(), hit->hand_out(device))) {
+      return *std::move(value);
+    }
     call.reject_hit();
   }
   return target.run_observed(
       scripted.input, [&] { call.begin_run(); },
-      [&](tensor::Flat result, const RunFacts& facts) { call.finish(result, facts); });
+      [&](const tensor::Flat& result, const RunFacts& facts) { call.finish(result, facts); });
 }
+
+namespace {
+
+// What the rows of `call` give, once all are there; nothing when the method declares another type.
+std::optional<Rows> rows_of(const ScriptedCall& scripted, const Target& target, RowsCall& call) {
+  if (auto flat = call.together()) {
+    auto value = target.as_declared(flat->root, flat->tensors);
+    if (!value.has_value()) return std::nullopt;
+    return Rows{*std::move(value), {}};
+  }
+  const std::vector<tensor::Flat> apart = call.apart();
+  if (scripted.want == Want::kTensor) refuse_apart(target.who(), apart);
+  std::vector<at::IValue> rows;
+  rows.reserve(apart.size());
+  for (const tensor::Flat& row : apart) {
+    auto value = target.as_declared(row.root, row.tensors);
+    if (!value.has_value()) return std::nullopt;
+    rows.push_back(*std::move(value));
+  }
+  return Rows{{}, std::move(rows)};
+}
+
+}  // namespace
 
 Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
   Target target(scripted);
   const auto count = static_cast<std::int64_t>(keys.rows());
   tensor::check_rows(scripted.input, count);
-  if (keys.rows() == 0) return {target.run_uncached(), {}};
+  if (count == 0) return {target.run_uncached(), {}};
   auto parts = target.prepare(tensor::Per::kRow, count);
   if (!parts.has_value()) return {target.run_uncached(), {}};
   RowsCall call(*std::move(parts), std::move(keys));
-  at::IValue last;
-  bool is_whole = false;
-  while (const auto rows = call.next_rows()) {
-    is_whole = call.is_whole_input(*rows);
-    last = target.run_observed(
-        is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows),
-        [&] { call.begin_run(); },
-        [&](tensor::Flat result, const RunFacts& facts) {
-          call.finish_run(std::move(result), facts);
-        });
-  }
-  if (is_whole) return {std::move(last), {}};
-  if (auto flat = call.together()) {
-    if (flat->is_lone_tensor()) return {std::move(flat->tensors[0]), {}};
-    target.check_wanted(false, "a structured value");
-    if (auto rebuilt = tensor::rebuild(flat->root, flat->tensors, target.declared_type())) {
-      return {*std::move(rebuilt), {}};
+  while (true) {
+    at::IValue last;
+    bool is_whole = false;
+    while (const auto rows = call.next_rows()) {
+      is_whole = call.is_whole_input(*rows);
+      last = target.run_observed(
+          is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows),
+          [&] { call.begin_run(); },
+          [&](tensor::Flat result, const RunFacts& facts) {
+            call.finish_run(std::move(result), facts);
+          });
     }
-    return {target.run_uncached(), {}};  // stored as another type than the method declares
+    // The module's own result is of its own type.
+    if (is_whole) return {std::move(last), {}};
+    if (auto rows = rows_of(scripted, target, call)) return *std::move(rows);
+    call.reject_hits();
   }
-  std::vector<tensor::Flat> apart = call.apart();
-  if (scripted.want == Want::kTensor) refuse_apart(target.who(), apart);
-  std::vector<at::IValue> rows;
-  for (const tensor::Flat& row : apart) {
-    auto rebuilt = tensor::rebuild(row.root, row.tensors, target.declared_type());
-    if (!rebuilt.has_value()) return {target.run_uncached(), {}};
-    rows.push_back(*std::move(rebuilt));
-  }
-  return {{}, std::move(rows)};
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {

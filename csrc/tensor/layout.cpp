@@ -20,6 +20,14 @@ constexpr double kBFloat16Rounding = 1.0 / 256;
 constexpr double kHalfSubnormalRounding = 1.0 / (1 << 25);
 constexpr double kBFloat16SubnormalRounding = 0x1p-134;
 
+std::size_t size_of(const Node& node) {
+  std::size_t size = sizeof(Node) + node.text.capacity();
+  for (const std::string& name : node.names) size += sizeof(name) + name.capacity();
+  for (const std::string& type : node.types) size += sizeof(type) + type.capacity();
+  for (const Node& child : node.children) size += size_of(child);
+  return size;
+}
+
 bool multiply(std::size_t& product, std::int64_t factor) {
   return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
 }
@@ -55,6 +63,8 @@ Result<LayoutPtr> Layout::of(ValueHeader header) {
     layout->places_.push_back(place);
   }
   layout->payload_size_bytes_ = end;
+  layout->size_bytes_ = sizeof(Layout) + size_of(header.root) +
+                        header.tensors.size() * (sizeof(Place) + sizeof(TensorLayout) + 32);
   layout->header_ = std::move(header);
   return LayoutPtr(std::move(layout));
 }

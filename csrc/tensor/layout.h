@@ -56,6 +56,8 @@ class Layout : public std::enable_shared_from_this<Layout> {
   bool is_encoded() const { return header_.codec != 0; }
   std::size_t payload_size_bytes() const { return payload_size_bytes_; }
   std::size_t element_size_bytes() const;  // of the first tensor, for the codec
+  // Memory that the layout itself takes.
+  std::size_t size_bytes() const { return size_bytes_; }
   std::string header_with(std::uint8_t codec) const;
 
   // How far numbers may be from the stored ones: `rtol`, and what they were rounded by.
@@ -68,6 +70,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
   ValueHeader header_;
   std::vector<Place> places_;
   std::size_t payload_size_bytes_ = 0;
+  std::size_t size_bytes_ = 0;
 };
 
 // A copy of one tensor of a value whose payload lies at `payload`, in the dtype that it had.

@@ -10,8 +10,10 @@
 namespace modcache::tensor {
 
 // NOLINTNEXTLINE(*-avoid-c-arrays): not zeroed, as a vector would be
-RowValue::RowValue(LayoutPtr layout)
-    : layout_(std::move(layout)), bytes_(new std::byte[layout_->payload_size_bytes()]) {}
+RowValue::RowValue(LayoutPtr layout, std::size_t sharers)
+    : layout_(std::move(layout)),
+      sharers_(sharers),
+      bytes_(new std::byte[layout_->payload_size_bytes()]) {}
 
 cache::Written RowValue::write(codec::Codec codec) const {
   return write_payload(*layout_,
@@ -30,10 +32,13 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
     copies_.push_back(is_ready ? tensor : copy_to_store(tensor, dtype));
   }
   layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);
+  if (!copies_.empty() && copies_[0].size(0) > 0) {
+    rows_ = static_cast<std::size_t>(copies_[0].size(0));
+  }
 }
 
 std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
-  auto value = std::make_shared<RowValue>(layout_);
+  auto value = std::make_shared<RowValue>(layout_, rows_);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout_->places()[i];
     if (place.size_bytes == 0) continue;

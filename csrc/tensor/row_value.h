@@ -16,12 +16,15 @@ namespace modcache::tensor {
 
 class RowValue final : public cache::Value, public std::enable_shared_from_this<RowValue> {
  public:
-  explicit RowValue(LayoutPtr layout);
+  // `sharers`: how many rows have this layout in common.
+  RowValue(LayoutPtr layout, std::size_t sharers);
 
   const Layout& layout() const { return *layout_; }
   const std::byte* bytes() const { return bytes_.get(); }
 
-  std::size_t size_bytes() const override { return layout_->payload_size_bytes() + kObjectBytes; }
+  std::size_t size_bytes() const override {
+    return layout_->payload_size_bytes() + layout_->size_bytes() / sharers_ + kObjectBytes;
+  }
   cache::Written write(codec::Codec codec) const override;
 
  private:
@@ -29,6 +32,7 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   static constexpr std::size_t kObjectBytes = 96;
 
   LayoutPtr layout_;
+  std::size_t sharers_;
   std::unique_ptr<std::byte[]> bytes_;
 };
 
@@ -42,6 +46,7 @@ class RowCutter {
  private:
   std::vector<at::Tensor> copies_;
   LayoutPtr layout_;
+  std::size_t rows_ = 1;
 };
 
 }  // namespace modcache::tensor

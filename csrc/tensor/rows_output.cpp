@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/fork.h"
+#include "tensor/error_text.h"
 #include "tensor/output_buffer.h"
 #include "tensor/payload.h"
 #include "tensor/rows.h"
@@ -92,7 +93,7 @@ Status without_throwing(const Body& body) {
   try {
     return body();
   } catch (const std::exception& error) {
-    return Status::io_error(std::string("a stored row could not be made: ") + error.what());
+    return Status::io_error(std::string("a stored row could not be made: ") + text_of(error));
   }
 }
 
@@ -201,10 +202,15 @@ std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<Stored
   if (layout_ == nullptr) {
     const Status status = without_throwing([&] { return begin(rows[places[0]]); });
     if (!status.is_ok()) {
-      statuses[places[0]] = status;
+      const Layout* const refused = rows[places[0]].layout;
       layout_ = nullptr;
       block_.clear();
-      return {places.begin() + 1, places.end()};
+      std::vector<std::size_t> others;
+      for (const std::size_t k : places) {
+        if (rows[k].layout == refused) statuses[k] = status;
+        if (rows[k].layout != refused) others.push_back(k);
+      }
+      return others;
     }
   }
   std::vector<std::size_t> alike;
@@ -379,6 +385,7 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
   }
   for (const auto& [row, same_as] : repeated_) {
     rows[row] = rows[same_as];
+    const c10::InferenceMode no_inference(false);  // a graph goes on
     for (at::Tensor& tensor : rows[row].tensors) {
       const at::Tensor copy = as_operable(tensor).clone();
       tensor = copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());

@@ -152,6 +152,7 @@ class TaggedFlattener {
         for (const at::IValue& field : elements_of(parts[2])) {
           node.names.push_back(field.toStringRef());
         }
+        check(node.names.size() == elements_of(parts[3]).size());
         items = 3;
         break;
       case Kind::kObject:

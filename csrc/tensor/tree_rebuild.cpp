@@ -22,7 +22,7 @@ struct Mismatch : std::exception {};
 
 bool is_known(const TypePtr& type) { return type != nullptr && type->kind() != TypeKind::AnyType; }
 
-// What stands in the tree for the type of a list's elements; Any when it says nothing.
+// What stands in the tree for the type of a list's elements; null when it says nothing.
 TypePtr type_from(const std::string& text) {
   if (text.empty()) return nullptr;
   try {
@@ -84,11 +84,18 @@ class Rebuilder {
       case Kind::kString: return node.text;
       case Kind::kTuple:
       case Kind::kNamedTuple: return tuple(node, nullptr);
-      case Kind::kList: return list(node, type_from(node.types[0]));
-      case Kind::kDict: return dict_of(node, type_from(node.types[0]), type_from(node.types[1]));
+      case Kind::kList: return list(node, noted_type(node, 0));
+      case Kind::kDict: return dict_of(node, noted_type(node, 0), noted_type(node, 1));
       case Kind::kObject: throw Mismatch();
     }
     throw Mismatch();
+  }
+
+  // What is there tells its own type, where nothing else does.
+  static TypePtr noted_type(const Node& node, std::size_t i) {
+    TypePtr type = type_from(node.types[i]);
+    if (type == nullptr && !node.types[i].empty() && node.children.empty()) throw Mismatch();
+    return type;
   }
 
   // The choice that has the types which the tree noted, even where the list is empty; else one that
@@ -146,6 +153,7 @@ class Rebuilder {
     if (is_exact_ && is_named != (type.schema() != nullptr)) throw Mismatch();
     if (!is_named || type.schema() == nullptr) return;
     const auto& fields = type.schema()->arguments();
+    if (node.names.size() != fields.size()) throw Mismatch();
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].name() != node.names[i]) throw Mismatch();
     }

@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/storable.h"
 
@@ -74,7 +75,7 @@ std::vector<at::Tensor> WholeValue::hand_out(std::optional<at::Device> input_dev
 }
 
 std::size_t WholeValue::size_bytes() const {
-  std::size_t size = sizeof(WholeValue);
+  std::size_t size = sizeof(WholeValue) + layout_->size_bytes();
   for (const at::Tensor& master : masters_) size += master.nbytes() + kTensorBytes;
   return size;
 }
@@ -108,6 +109,7 @@ Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
   try {
     OrdinaryTensors ordinary;
     std::vector<at::Tensor> masters;
+    masters.reserve(layout->places().size());
     for (std::size_t i = 0; i < layout->places().size(); ++i) {
       masters.push_back(
           at::empty(layout->tensors()[i].sizes,
@@ -126,7 +128,7 @@ Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
     }
     return std::shared_ptr<const cache::Value>(new WholeValue(layout, std::move(masters)));
   } catch (const std::exception& error) {
-    return Status::io_error(std::string("a stored tensor could not be made: ") + error.what());
+    return Status::io_error(std::string("a stored tensor could not be made: ") + text_of(error));
   }
 }
 
