@@ -118,7 +118,8 @@ class Store {
   // Many keys at once, each found or not as find() would; a broken entry is the failure of that
   // entry alone. For keys that this process has met before it takes no SQL, no memory, no lock and
   // no system call per key: a payload is verified when it is first read, and later only the
-  // record's sequence, context and key are compared in the file.
+  // record's sequence, context and key are compared in the file. (Entries with a header above 4 KiB
+  // are asked of the index each time.)
   virtual FoundEntries find_all(const Context& context,
                                 const std::vector<std::string_view>& keys) = 0;
 
