@@ -138,7 +138,8 @@ class Store {
   // kNoSpace: the budget is used up; nothing is stored. kBusy: the queue stayed full.
   virtual Result<Sequence> put(Put put) = 0;
   // Many at once, in order. `sequences` gets one for each put; 0: it was not taken, and the status
-  // says why for the first of these.
+  // says why. kInvalidArgument: the key or the header of these is too large (or the key empty), and
+  // all others were taken. Other codes: the directory failed or is full, and took what came before.
   virtual Status put_all(const Context& context, const std::vector<RowPut>& puts,
                          std::vector<Sequence>& sequences) = 0;
 
