@@ -4,7 +4,7 @@
 //
 //     found = session->lookup_all(request, may_write)       hits, counted; found.missing()
 //     lead = session->lead_rows(request, found)             which of those this thread shall run
-//         run lead.led, session->store_all(...), lead.lead.stored()
+//         run lead.led, and if session->store_all(...) kept any: lead.lead.stored()
 //         lead.lead.give_up()                               before it waits for others
 //     if (session->wait_for(request, lead.awaited)) ...     look those up again
 #pragma once

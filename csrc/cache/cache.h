@@ -3,14 +3,16 @@
 // Cache: what a call goes through, without knowing modules or tensors.
 //
 //     session = cache.session();                  one directory and one set of settings per call
-//     session->lookup(request, lead)              memory, then disk; else the right to run
-//     session->store(request, entry, lead)        hands a result to every tier
+//     session->lookup(request, may_write, lead)   memory, then disk; else the right to run
+//     if (session->store(request, entry))         hands a result to every tier
+//         lead.stored()                           those who wait will find it
 //
 // No function here fails or throws for a cache's reason: at worst a lookup misses and a store is
 // dropped, counted in `errors`. Everything may be called from any thread and in forked children.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,8 +65,9 @@ class Session {
   // page cache holds them once for all workers of a machine.
   BatchFound lookup_all(const BatchRequest& request, bool may_write);
 
-  // Row i of `found`, which was on disk, proved broken when it was read: it is missing after all,
-  // and counted so.
+  // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
+  // the disk proved broken when it was read, so it is counted and dropped as well; one from memory
+  // only does not fit, and both tiers keep what they have. A row that is missing stays so.
   void refuse(const BatchRequest& request, BatchFound& found, std::size_t i, const Status& broken,
               bool may_write);
 
@@ -74,9 +77,9 @@ class Session {
   // any itself: give up first what lead_rows() gave. True: look them up again.
   bool wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
 
-  // Keeps entries[i] for keys[i], as store() does.
-  void store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                 const std::vector<EntryPtr>& entries);
+  // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
+  std::size_t store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                        const std::vector<EntryPtr>& entries);
 
   // The entry, where there is one that matches. Neither counts nor waits, nor keeps in memory what
   // was read from disk.
@@ -103,8 +106,8 @@ class Session {
   }
 
   // session_batch.cpp
-  void store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                  const std::vector<EntryPtr>& entries);
+  std::size_t store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                         const std::vector<EntryPtr>& entries);
   void find_all_in_memory(const BatchRequest& request, BatchFound& found,
                           std::vector<bool>& is_settled);
   void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,

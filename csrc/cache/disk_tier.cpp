@@ -148,10 +148,16 @@ store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
   Written written = entry.value->write(settings_.codec);
   auto sequence = store->put(store::Put{id, pack_header(entry.signature, written.header),
                                         std::move(written.payload), entry.run_us.value_or(0)});
-  if (sequence.is_ok()) return sequence.value();
-  report(sequence.status(), "storing");
-  if (Clock::now() - started > kStall) leave_alone();
-  return 0;
+  report_store(sequence.status(), started);
+  return sequence.is_ok() ? sequence.value() : 0;
+}
+
+void DiskTier::report_store(const Status& status, Clock::time_point started) {
+  if (status.is_ok()) return;
+  report(status, "storing");
+  // An entry that is too large is no fault of the directory, however long it took to write it down.
+  const bool is_entrys_fault = status.code() == StatusCode::kInvalidArgument;
+  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone();
 }
 
 std::uint64_t DiskTier::removals() {

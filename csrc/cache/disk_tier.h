@@ -58,7 +58,7 @@ class DiskTier {
 
   // The new entry's sequence, or 0 when the directory did not take it.
   store::Sequence put(const store::EntryId& id, const Entry& entry);
-  // The same for many.
+  // The same for many. Rows that no directory can hold do not keep the others from being stored.
   std::vector<store::Sequence> put_all(const store::Context& context,
                                        const std::vector<std::string_view>& keys,
                                        const std::vector<EntryPtr>& entries);
@@ -99,6 +99,8 @@ class DiskTier {
                      const FoundRows& rows, Access access);
   static Status first_failure(const store::FoundEntries& entries);
   void leave_alone();
+  // What storing failed with, if it did: counts it, and leaves a directory alone that stalled.
+  void report_store(const Status& status, std::chrono::steady_clock::time_point started);
 
   const Settings settings_;
   const ValueFormat& format_;

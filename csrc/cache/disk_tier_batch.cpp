@@ -15,17 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals)
-    : entries_(std::move(entries)), removals_(removals) {
-  headers_.reserve(entries_.headers().size());
-  for (const store::SharedHeader& packed : entries_.headers()) {
-    Header header;
-    header.packed = packed;
-    header.is_sound = unpack_header(*packed, header.signature, header.value_header);
-    headers_.push_back(std::move(header));
-  }
-}
-
 FoundRows DiskTier::get_all(const store::Context& context,
                             const std::vector<std::string_view>& keys, Access access) {
   const StorePtr store = this->store(access);
@@ -100,10 +89,7 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
     headers.push_back(pack_header(entry.signature, written.header));
     puts.push_back({keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0)});
   }
-  const Status status = store->put_all(context, puts, sequences);
-  if (status.is_ok()) return sequences;
-  report(status, "storing");
-  if (Clock::now() - started > kStall) leave_alone();
+  report_store(store->put_all(context, puts, sequences), started);
   return sequences;
 }
 

@@ -18,14 +18,6 @@ std::vector<Digest128> addresses_of(const store::Context& context,
 
 }  // namespace
 
-std::vector<std::size_t> BatchFound::missing() const {
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (is_missing(i)) missing.push_back(i);
-  }
-  return missing;
-}
-
 BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
   BatchFound found;
   found.landings_ = flights_.landings();
@@ -145,6 +137,14 @@ void Session::warn_of_conflict(const BatchRequest& request, std::string_view key
 
 void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t i,
                      const Status& broken, bool may_write) {
+  if (found.is_missing(i)) return;
+  if (const EntryPtr entry = found.in_memory(i)) {
+    stats_.add(Counter::kHitsMemory, -1);
+    stats_.add(Counter::kSavedUs, -entry->run_us.value_or(0));
+    found.places_[i] = BatchFound::kMissing;
+    found.entries_[i] = nullptr;
+    return;
+  }
   const std::size_t row = found.disk_row(i);
   stats_.add(Counter::kHitsDisk, -1);
   stats_.add(Counter::kSavedUs, -found.disk_.run_us(row));
@@ -179,18 +179,20 @@ std::vector<Digest128> Session::addresses_of_rows(const BatchRequest& request,
 }
 
 // Which of them are kept is asked one by one.
-void Session::store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                         const std::vector<EntryPtr>& entries) {
-  for (std::size_t i = 0; i < keys.size(); ++i) store({context, keys[i], {}}, entries[i]);
+std::size_t Session::store_each(const ContextPtr& context,
+                                const std::vector<std::string_view>& keys,
+                                const std::vector<EntryPtr>& entries) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (store({context, keys[i], {}}, entries[i])) ++kept;
+  }
+  return kept;
 }
 
-void Session::store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                        const std::vector<EntryPtr>& entries) {
-  if (keys.empty()) return;
-  if (settings_.min_run_us > 0) {
-    store_each(context, keys, entries);
-    return;
-  }
+std::size_t Session::store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
+                               const std::vector<EntryPtr>& entries) {
+  if (keys.empty()) return 0;
+  if (settings_.min_run_us > 0) return store_each(context, keys, entries);
   const std::uint64_t removals = disk_->removals();
   const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries);
   // As in store(): `removals` from before the puts only makes the next lookup compare once more.
@@ -202,6 +204,7 @@ void Session::store_all(const ContextPtr& context, const std::vector<std::string
   }
   memory_->put_all(context, std::move(puts));
   stats_.add(Counter::kStored, static_cast<std::int64_t>(keys.size()));
+  return keys.size();
 }
 
 }  // namespace modcache::cache

@@ -68,7 +68,8 @@ class DirectoryStore final : public Store {
   // Writing
   Status check_writable() const;
   std::uint64_t room_bytes(std::uint64_t wanted_bytes);
-  std::vector<std::shared_ptr<QueuedPut>> within_budget(const std::vector<RowPut>& puts);
+  std::vector<std::shared_ptr<QueuedPut>> within_budget(const std::vector<RowPut>& puts,
+                                                        const std::vector<std::size_t>& rows);
   Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();

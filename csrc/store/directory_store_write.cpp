@@ -58,6 +58,21 @@ Status check_row(const RowPut& put) {
   return Status::ok();
 }
 
+// The places of those that can be stored. `refused`: why not the first of the others.
+std::vector<std::size_t> storable_rows(const std::vector<RowPut>& puts, Status& refused) {
+  std::vector<std::size_t> rows;
+  rows.reserve(puts.size());
+  for (std::size_t i = 0; i < puts.size(); ++i) {
+    Status status = check_row(puts[i]);
+    if (status.is_ok()) {
+      rows.push_back(i);
+    } else if (refused.is_ok()) {
+      refused = std::move(status);
+    }
+  }
+  return rows;
+}
+
 NewRecord record_of(const QueuedPut& put) {
   NewRecord record;
   record.head.kind = RecordKind::kEntry;
@@ -136,12 +151,14 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
     return Status::invalid_argument("a scope has at most " + std::to_string(kMaxKeySizeBytes) +
                                     " bytes, not " + std::to_string(context.scope.size()));
   }
-  for (const RowPut& put : puts) MODCACHE_RETURN_IF_ERROR(check_row(put));
+  Status refused;
+  const std::vector<std::size_t> rows = storable_rows(puts, refused);
+  if (rows.empty()) return refused;
   MODCACHE_RETURN_IF_ERROR(check_writable());
   const auto deadline = Clock::now() + std::chrono::milliseconds(options_.patience_ms);
-  std::vector<std::shared_ptr<QueuedPut>> fitting = within_budget(puts);
+  std::vector<std::shared_ptr<QueuedPut>> fitting = within_budget(puts, rows);
   const Status budget =
-      fitting.size() == puts.size()
+      fitting.size() == rows.size()
           ? Status::ok()
           : Status::no_space("'" + directory_.path() + "' has used up its " +
                              std::to_string(options_.disk_budget_bytes) + " bytes");
@@ -153,21 +170,22 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
     MODCACHE_RETURN_IF_ERROR(position.status());
     MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
   }
-  for (std::size_t i = 0; i < pushed; ++i) sequences[i] = fitting[i]->sequence;
+  for (std::size_t i = 0; i < pushed; ++i) sequences[rows[i]] = fitting[i]->sequence;
   MODCACHE_RETURN_IF_ERROR(position.status());
-  return budget;
+  return budget.is_ok() ? refused : budget;
 }
 
-// The first of `puts` for which there is room.
+// Of `rows` of `puts` the first ones, for which there is room.
 std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
-    const std::vector<RowPut>& puts) {
+    const std::vector<RowPut>& puts, const std::vector<std::size_t>& rows) {
   std::uint64_t wanted_bytes = 0;
-  for (const RowPut& put : puts) wanted_bytes += record_size(put);
+  for (const std::size_t i : rows) wanted_bytes += record_size(puts[i]);
   std::uint64_t room = room_bytes(wanted_bytes);
   std::vector<std::shared_ptr<QueuedPut>> fitting;
-  fitting.reserve(puts.size());
+  fitting.reserve(rows.size());
   SharedHeader header;
-  for (const RowPut& put : puts) {
+  for (const std::size_t i : rows) {
+    const RowPut& put = puts[i];
     const std::uint64_t size_bytes = record_size(put);
     if (size_bytes > room) break;
     room -= size_bytes;

@@ -11,10 +11,14 @@ void LocationMap::forget_all() {
   records_ = 0;
   segments_.clear();
   segment_indexes_.clear();
-  // Headers stay, so that their pointers do, until there are too many.
-  if (headers_.size() < kMostHeaders) return;
-  headers_.clear();
+  // Headers stay, so that their pointers do, until there is no room for another.
+}
+
+// REQUIRES: no slot refers to one.
+void LocationMap::forget_headers() {
   header_indexes_.clear();
+  headers_.clear();
+  headers_bytes_ = 0;
 }
 
 // The counter only grows: a smaller one was read before somebody else read a larger.
@@ -40,18 +44,28 @@ std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint
 }
 
 SharedHeader LocationMap::intern(std::string_view header) {
+  if (header.size() > kMostHeaderBytes) return std::make_shared<const std::string>(header);
   MutexLock lock(mutex_);
-  if (headers_.size() >= kMostHeaders) forget_all();
-  return headers_[header_index(header)];
+  const auto known = header_indexes_.find(header);
+  if (known != header_indexes_.end()) return headers_[known->second];
+  auto added = std::make_shared<const std::string>(header);
+  if (has_room_for(header)) header_index(added);
+  return added;
 }
 
-std::uint32_t LocationMap::header_index(std::string_view header) {
-  const auto known = header_indexes_.find(header);
-  if (known != header_indexes_.end()) return known->second;
+bool LocationMap::has_room_for(std::string_view header) const {
+  const std::size_t size_bytes = header.size() + kHeaderOverheadBytes;
+  return headers_bytes_ + size_bytes <= kMostHeadersBytes || header_indexes_.count(header) != 0;
+}
+
+std::uint32_t LocationMap::header_index(const SharedHeader& header) {
   const auto index = static_cast<std::uint32_t>(headers_.size());
-  headers_.push_back(std::make_shared<const std::string>(header));
-  header_indexes_.emplace(*headers_.back(), index);
-  return index;
+  const auto [known, is_new] = header_indexes_.emplace(*header, index);
+  if (is_new) {
+    headers_.push_back(header);
+    headers_bytes_ += header->size() + kHeaderOverheadBytes;
+  }
+  return known->second;
 }
 
 std::uint32_t LocationMap::segment_index(std::uint64_t segment) {
@@ -71,14 +85,20 @@ void LocationMap::grow() {
 
 void LocationMap::add_one(const NewRecord& added) {
   if (added.record.sequence == 0) return;  // none has it; here it marks a free slot
-  const bool is_full = 4 * (records_ + 1) > 3 * slots_.size();
-  if ((is_full && slots_.size() >= kMostSlots) || headers_.size() >= kMostHeaders ||
-      segments_.size() >= kMostSegments) {
-    forget_all();
-  } else if (is_full) {
-    grow();
-  }
   const KnownRecord& record = added.record;
+  if (record.header->size() > kMostHeaderBytes) {
+    remove_one(added.address);  // what was known there is older
+    return;
+  }
+  if (!has_room_for(*record.header)) {
+    forget_all();
+    forget_headers();
+  }
+  if ((needs_more_slots() && slots_.size() >= kMostSlots) || segments_.size() >= kMostSegments) {
+    forget_all();
+  }
+  // Also after all was forgotten: there may never have been a slot.
+  if (needs_more_slots()) grow();
   Slot& slot = slot_for(added.address);
   if (slot.sequence == 0) ++records_;
   slot.address = added.address;
@@ -88,7 +108,7 @@ void LocationMap::add_one(const NewRecord& added) {
   slot.payload_checksum = record.payload_checksum;
   slot.payload_size_bytes = record.payload_size_bytes;
   slot.payload_is_verified = record.payload_is_verified ? 1 : 0;
-  slot.header = header_index(*record.header);
+  slot.header = header_index(record.header);
   slot.segment = segment_index(record.segment);
 }
 
@@ -101,6 +121,10 @@ void LocationMap::add_all(const std::vector<NewRecord>& records, std::uint64_t r
 
 void LocationMap::remove(const Digest128& address) {
   MutexLock lock(mutex_);
+  remove_one(address);
+}
+
+void LocationMap::remove_one(const Digest128& address) {
   if (slots_.empty()) return;
   Slot& slot = slot_for(address);
   if (slot.sequence == 0) return;

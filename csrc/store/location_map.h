@@ -2,7 +2,8 @@
 //
 // LocationMap: the records that this process has met, so that the next find() needs no SQL and no
 // second check of what was checked. All of it is forgotten when any process removed or replaced
-// anything. Bounded: it is a copy of what the index knows, in every process. Thread-safe.
+// anything. Bounded: it is a copy of what the index knows, in every process. Records with a header
+// above kMostHeaderBytes are not kept. Thread-safe.
 //
 // One open-addressing table with a cache line for each record, since a batch looks up hundreds.
 #pragma once
@@ -34,6 +35,11 @@ struct KnownRecord {
 
 class LocationMap {
  public:
+  // Such headers are rare, and seldom two are the same: the index is asked for their records.
+  static constexpr std::size_t kMostHeaderBytes = 4 << 10;
+  // For all headers together, with what the tables take for each.
+  static constexpr std::size_t kMostHeadersBytes = 16 << 20;
+
   // What a lookup sees of a record; borrowed for the time of the visit.
   struct Visited {
     std::uint64_t segment;
@@ -71,13 +77,15 @@ class LocationMap {
   // The payloads of these were found whole. Others than `sequence` says are passed over.
   void note_verified(const std::vector<Verified>& records);
 
-  // The one copy of this text.
+  // The one copy of this text; where it is above kMostHeaderBytes or there is no room for one more
+  // header, a copy of the caller's own. Forgets no record: puts ask for this as well.
   SharedHeader intern(std::string_view header);
 
  private:
   static constexpr std::size_t kLeastSlots = 1 << 10;
   static constexpr std::size_t kMostSlots = 1 << 19;  // 32 MiB, for 393,216 records
-  static constexpr std::size_t kMostHeaders = 1 << 16;
+  // Of one header besides its text: string, control block, hash node and bucket, table entry.
+  static constexpr std::size_t kHeaderOverheadBytes = 160;
   static constexpr std::size_t kMostSegments = 1 << 16;
   // How many lookups ahead the table's lines are fetched.
   static constexpr std::size_t kAhead = 8;
@@ -98,6 +106,7 @@ class LocationMap {
 
   void forget_outdated(std::uint64_t removals) MODCACHE_REQUIRES(mutex_);
   void forget_all() MODCACHE_REQUIRES(mutex_);
+  void forget_headers() MODCACHE_REQUIRES(mutex_);
   std::size_t home(const Digest128& address) const MODCACHE_REQUIRES(mutex_) {
     return address.low & (slots_.size() - 1);
   }
@@ -111,8 +120,14 @@ class LocationMap {
     return (i + 1) & (slots_.size() - 1);
   }
   void add_one(const NewRecord& added) MODCACHE_REQUIRES(mutex_);
+  void remove_one(const Digest128& address) MODCACHE_REQUIRES(mutex_);
+  bool needs_more_slots() const MODCACHE_REQUIRES(mutex_) {
+    return 4 * (records_ + 1) > 3 * slots_.size();
+  }
   void grow() MODCACHE_REQUIRES(mutex_);
-  std::uint32_t header_index(std::string_view header) MODCACHE_REQUIRES(mutex_);
+  bool has_room_for(std::string_view header) const MODCACHE_REQUIRES(mutex_);
+  // REQUIRES: has_room_for(*header).
+  std::uint32_t header_index(const SharedHeader& header) MODCACHE_REQUIRES(mutex_);
   std::uint32_t segment_index(std::uint64_t segment) MODCACHE_REQUIRES(mutex_);
 
   Mutex mutex_;
@@ -121,6 +136,7 @@ class LocationMap {
   std::size_t records_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::vector<SharedHeader> headers_ MODCACHE_GUARDED_BY(mutex_);
   std::unordered_map<std::string_view, std::uint32_t> header_indexes_ MODCACHE_GUARDED_BY(mutex_);
+  std::size_t headers_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::vector<std::uint64_t> segments_ MODCACHE_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, std::uint32_t> segment_indexes_ MODCACHE_GUARDED_BY(mutex_);
 };

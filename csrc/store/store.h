@@ -118,7 +118,8 @@ class Store {
   // Many keys at once, each found or not as find() would; a broken entry is the failure of that
   // entry alone. For keys that this process has met before it takes no SQL, no memory, no lock and
   // no system call per key: a payload is verified when it is first read, and later only the
-  // record's sequence, context and key are compared in the file.
+  // record's sequence, context and key are compared in the file. (Entries with a header above 4 KiB
+  // are asked of the index each time.)
   virtual FoundEntries find_all(const Context& context,
                                 const std::vector<std::string_view>& keys) = 0;
 
@@ -137,7 +138,8 @@ class Store {
   // kNoSpace: the budget is used up; nothing is stored. kBusy: the queue stayed full.
   virtual Result<Sequence> put(Put put) = 0;
   // Many at once, in order. `sequences` gets one for each put; 0: it was not taken, and the status
-  // says why for the first of these.
+  // says why. kInvalidArgument: the key or the header of these is too large (or the key empty), and
+  // all others were taken. Other codes: the directory failed or is full, and took what came before.
   virtual Status put_all(const Context& context, const std::vector<RowPut>& puts,
                          std::vector<Sequence>& sequences) = 0;
 

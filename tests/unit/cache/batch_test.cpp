@@ -63,15 +63,16 @@ class Process {
     for (std::size_t i = 0; i < keys.size(); ++i) texts.push_back(text(request, found, i));
     return texts;
   }
-  void store(const std::map<std::string, std::string>& texts, const std::string& signature = "",
-             std::int64_t run_us = 0) {
+  // How many were kept.
+  std::size_t store(const std::map<std::string, std::string>& texts,
+                    const std::string& signature = "", std::int64_t run_us = 0) {
     Keys keys;
     std::vector<EntryPtr> entries;
     for (const auto& [key, text] : texts) {
       keys.push_back(key);
       entries.push_back(text_entry(text, signature, run_us));
     }
-    session().store_all(row_context(), keys, entries);
+    return session().store_all(row_context(), keys, entries);
   }
   Session& session() {
     session_ = cache_.session();
@@ -200,6 +201,34 @@ TEST_F(BatchTest, a_damaged_record_is_one_miss_and_is_dropped) {
   EXPECT_EQ(here_.stat("corrupt"), 1);
   EXPECT_EQ(here_.stat("errors"), 0);
   EXPECT_EQ(here_.stat("entries_disk"), 1);
+}
+
+TEST_F(BatchTest, a_row_from_memory_that_is_refused_is_no_hit_and_stays_in_both_tiers) {
+  here_.store({{"a", "1"}, {"b", "2"}}, "", 10);
+  const Keys keys = {"a", "b", "none"};
+  const BatchRequest request{row_context(), keys, ""};
+  BatchFound found = here_.session().lookup_all(request, true);
+  for (int turn = 0; turn < 2; ++turn) {  // the second one finds nothing left to refuse
+    here_.session().refuse(request, found, 0, Status::corruption("it does not fit"), true);
+    EXPECT_THAT(found.missing(), ElementsAre(0u, 2u));
+    EXPECT_EQ(found.in_memory(0), nullptr);
+    EXPECT_EQ(text_of(found.in_memory(1)), "2");
+    EXPECT_EQ(here_.stat("hits_memory"), 1);
+    EXPECT_EQ(here_.stat("hits_disk"), 0);
+    EXPECT_EQ(here_.stat("saved_us"), 10);
+    EXPECT_EQ(here_.stat("corrupt"), 0);
+  }
+  here_.cache().flush();
+  EXPECT_THAT(Process(dir_).lookup({"a", "b"}), ElementsAre("disk: 1", "disk: 2"));
+}
+
+TEST_F(BatchTest, says_how_many_rows_it_kept) {
+  EXPECT_EQ(here_.store({{"a", "1"}, {"b", "2"}}, "", 5), 2u);
+  EXPECT_EQ(here_.store({}), 0u);
+  ASSERT_TRUE(here_.cache().configure({{"min_run_us", "100"}}).is_ok());
+  EXPECT_EQ(here_.store({{"c", "3"}, {"d", "4"}}, "", 5), 0u) << "too quick";
+  EXPECT_EQ(here_.store({{"b", "new"}, {"c", "3"}}, "", 5), 1u) << "one replaces";
+  EXPECT_EQ(here_.store({{"c", "3"}, {"d", "4"}}, "", 100), 2u);
 }
 
 TEST_F(BatchTest, a_directory_that_cannot_be_used_is_an_error_and_misses) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -308,6 +309,33 @@ TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
               (std::vector<bool>{true, false}));
     ASSERT_TRUE(tier->flush());
   }
+}
+
+// As a value that takes long to encode.
+class SlowValue final : public Value {
+ public:
+  std::size_t size_bytes() const override { return 1; }
+  Written write(codec::Codec) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    return {std::string(testing::TextValue::kHeader), share_bytes("slow")};
+  }
+};
+
+TEST_F(DiskTierTest, rows_that_no_directory_can_hold_are_errors_and_no_reason_to_leave_it_alone) {
+  const auto tier = open();
+  const std::string signature(store::kMaxHeaderSizeBytes, 's');
+  const EntryPtr slow =
+      std::make_shared<const Entry>(Entry{std::make_shared<const SlowValue>(), signature, 5});
+  const auto sequences =
+      tier->put_all(*context_, {"a", "b", "c"}, {text_entry("one"), slow, text_entry("three")});
+  EXPECT_NE(sequences[0], 0u);
+  EXPECT_EQ(sequences[1], 0u);
+  EXPECT_NE(sequences[2], 0u);
+  EXPECT_EQ(tier->put(id("b"), *slow), 0u);
+  EXPECT_EQ(count(Counter::kErrors), 2) << "one for each call";
+  EXPECT_EQ(get(*tier, "a"), "one");
+  EXPECT_EQ(get(*tier, "b"), "<missing>");
+  EXPECT_EQ(get(*tier, "c"), "three");
 }
 
 TEST_F(DiskTierTest, finds_no_rows_where_there_is_no_directory) {

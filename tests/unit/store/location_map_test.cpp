@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,6 +26,19 @@ class LocationMapTest : public ::testing::Test {
   Sequence found(const Digest128& address, std::uint64_t removals = kRemovals) {
     const auto known = map_.find(address, removals);
     return known ? known->sequence : 0;
+  }
+
+  // Of what intern() gave: the bytes of the texts that the map still has.
+  static std::size_t bytes_alive(const std::vector<std::weak_ptr<const std::string>>& headers) {
+    std::size_t size_bytes = 0;
+    for (const auto& header : headers) {
+      if (const SharedHeader alive = header.lock()) size_bytes += alive->size();
+    }
+    return size_bytes;
+  }
+  // Different for each number.
+  static std::string long_header(std::size_t number) {
+    return std::to_string(number) + std::string(LocationMap::kMostHeaderBytes - 8, 'h');
   }
 
   LocationMap map_;
@@ -120,6 +134,50 @@ TEST_F(LocationMapTest, is_bounded) {
                 [&known](std::size_t, const LocationMap::Visited&) { ++known; });
   EXPECT_LT(known, 400000u);
   EXPECT_EQ(found(addresses.back()), 1u) << "what came last is known";
+}
+
+TEST_F(LocationMapTest, headers_are_bounded_by_their_bytes) {
+  std::vector<std::weak_ptr<const std::string>> headers;
+  for (Sequence i = 1; i <= 6000; ++i) {
+    KnownRecord added = record(i, long_header(i));
+    headers.push_back(added.header);
+    map_.add({i, i}, added, kRemovals);
+  }
+  EXPECT_LE(bytes_alive(headers), LocationMap::kMostHeadersBytes);
+  EXPECT_GT(bytes_alive(headers), 0u);
+  EXPECT_EQ(*map_.find({6000, 6000}, kRemovals)->header, long_header(6000));
+}
+
+TEST_F(LocationMapTest, headers_of_puts_are_bounded_and_push_out_no_record) {
+  add({1, 2}, 9);
+  std::vector<std::weak_ptr<const std::string>> headers;
+  for (std::size_t i = 0; i < 6000; ++i) {
+    const SharedHeader header = map_.intern(long_header(i));
+    ASSERT_EQ(*header, long_header(i));
+    headers.push_back(header);
+  }
+  EXPECT_LE(bytes_alive(headers), LocationMap::kMostHeadersBytes);
+  EXPECT_EQ(found({1, 2}), 9u);
+  EXPECT_EQ(*map_.find({1, 2}, kRemovals)->header, "header");
+}
+
+TEST_F(LocationMapTest, takes_its_first_record_when_there_is_no_room_for_another_header) {
+  for (int i = 0; i < 200000; ++i) map_.intern(std::to_string(i));
+  map_.add({1, 2}, record(9, "new"), kRemovals);
+  EXPECT_EQ(found({1, 2}), 9u);
+  EXPECT_EQ(*map_.find({1, 2}, kRemovals)->header, "new");
+}
+
+TEST_F(LocationMapTest, keeps_no_record_with_a_large_header) {
+  const std::string large(LocationMap::kMostHeaderBytes + 1, 'h');
+  std::weak_ptr<const std::string> header = map_.intern(large);
+  EXPECT_TRUE(header.expired());
+  add({1, 2}, 9);
+  map_.add({1, 2}, record(10, large), kRemovals);
+  EXPECT_EQ(*record(10, large).header, large);
+  EXPECT_EQ(found({1, 2}), 0u) << "nor the older one";
+  map_.add({1, 2}, record(11, large.substr(1)), kRemovals);
+  EXPECT_EQ(found({1, 2}), 11u);
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::Fault;
 using testing::get;
+using ::testing::HasSubstr;
+using ::testing::Ne;
 using testing::open_store;
 using testing::put;
 
@@ -101,6 +103,42 @@ TEST_F(StoreLimitsTest, refuses_impossible_arguments) {
   EXPECT_EQ(
       put(*store, context_, "k", "x", std::string(kMaxHeaderSizeBytes + 1, 'h')).status().code(),
       StatusCode::kInvalidArgument);
+}
+
+TEST_F(StoreLimitsTest, of_a_batch_only_the_impossible_rows_are_not_taken) {
+  for (const Durability durability : {Durability::kRelaxed, Durability::kStrict}) {
+    options_.durability = durability;
+    auto store = open_store(options_);
+    const std::string key(kMaxKeySizeBytes + 1, 'k');
+    const std::string header(kMaxHeaderSizeBytes + 1, 'h');
+    std::vector<Sequence> sequences;
+    const Status status = store->put_all(context_,
+                                         {{key, "", share_bytes("0"), 0},
+                                          {"a", "", share_bytes("1"), 0},
+                                          {"b", header, share_bytes("2"), 0},
+                                          {"", "", share_bytes("3"), 0},
+                                          {"c", "", share_bytes("4"), 0}},
+                                         sequences);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("a key has")) << "of the first";
+    EXPECT_THAT(sequences, ElementsAre(0u, Ne(0u), 0u, 0u, sequences[1] + 1));
+    EXPECT_EQ(get(*store, context_, "a"), "1");
+    EXPECT_EQ(get(*store, context_, "b"), "<missing>");
+    EXPECT_EQ(get(*store, context_, "c"), "4");
+    EXPECT_EQ(store->put_all(context_, {{"", "", {}, 0}}, sequences).code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_THAT(sequences, ElementsAre(0u));
+  }
+}
+
+TEST_F(StoreLimitsTest, a_full_directory_is_told_rather_than_an_impossible_row) {
+  options_.disk_budget_bytes = 0;
+  auto store = open_store(options_);
+  std::vector<Sequence> sequences;
+  const Status status = store->put_all(
+      context_, {{"", "", share_bytes("1"), 0}, {"a", "", share_bytes("2"), 0}}, sequences);
+  EXPECT_EQ(status.code(), StatusCode::kNoSpace);
+  EXPECT_THAT(sequences, ElementsAre(0u, 0u));
 }
 
 TEST_F(StoreLimitsTest, takes_more_than_its_queue_holds_by_writing_on) {

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/found_rows.h"
+
+#include <utility>
+
+#include "cache/entry_header.h"
+
+namespace modcache::cache {
+
+FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals)
+    : entries_(std::move(entries)), removals_(removals) {
+  headers_.reserve(entries_.headers().size());
+  for (const store::SharedHeader& packed : entries_.headers()) {
+    Header header;
+    header.packed = packed;
+    header.is_sound = unpack_header(*packed, header.signature, header.value_header);
+    headers_.push_back(std::move(header));
+  }
+}
+
+}  // namespace modcache::cache
