@@ -250,8 +250,7 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
       entries.push_back(std::make_shared<const cache::Entry>(
           cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
     }
-    session_->store_all(context_, keys, entries);
-    lead_.stored();
+    if (session_->store_all(context_, keys, entries) > 0) lead_.stored();
   } catch (const std::exception& error) {
     cache::Cache::instance().counters().add(Counter::kErrors);
     log(LogLevel::kWarning, "keep:" + parts_.class_name,

@@ -22,8 +22,8 @@ constexpr double kBFloat16SubnormalRounding = 0x1p-134;
 
 std::size_t size_of(const Node& node) {
   std::size_t size = sizeof(Node) + node.text.capacity();
-  for (const std::string& name : node.names) size += sizeof(name) + name.capacity();
-  for (const std::string& type : node.types) size += sizeof(type) + type.capacity();
+  for (const std::string& name : node.names) size += sizeof(std::string) + name.capacity();
+  for (const std::string& type : node.types) size += sizeof(std::string) + type.capacity();
   for (const Node& child : node.children) size += size_of(child);
   return size;
 }
