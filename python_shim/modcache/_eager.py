@@ -156,13 +156,13 @@ class _Call:
                 before.note_versions()
             output = self.run(input)
             because = self._unidentified or _change(self._target, self.state, before)
+            is_graph = has_graph(output)
+            self.state.note_graph(self.pattern, is_graph)
+            trainable = count_requiring_grad(self._target) if is_graph else 0
+            finish(run, tagged(output), because, requiring_grad=trainable)
         except BaseException:
-            abandon(run)
+            abandon(run)  # a caller may keep the exception, and with it this frame and `run`
             raise
-        is_graph = has_graph(output)
-        self.state.note_graph(self.pattern, is_graph)
-        trainable = count_requiring_grad(self._target) if is_graph else 0
-        finish(run, tagged(output), because, requiring_grad=trainable)
         return output
 
 

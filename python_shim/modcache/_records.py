@@ -21,7 +21,10 @@ from modcache._reads import weakly
 from modcache._tokens import ATOMS
 
 # What torch.nn.Module keeps in every instance; `training` is the one that is also a setting.
-_INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {"_compiled_call_impl"}
+# torch.compile leaves a mark on what it wraps.
+_INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {
+    "_compiled_call_impl", "_is_torch_compile",
+}  # fmt: skip
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 

@@ -31,14 +31,25 @@ def checked_keys(keys: object) -> list[str] | torch.Tensor:
     if not keys or type(keys[0]) is int:
         if not all(type(key) is int for key in keys):
             raise TypeError("key: a list of keys is either all str or all int.")
-        return torch.tensor(keys, dtype=torch.int64)
+        return _ids(keys)
     return [checked_text(key, f"key[{row}]", '"image-000017"') for row, key in enumerate(keys)]
+
+
+def _ids(keys: list[int] | tuple[int, ...]) -> torch.Tensor:
+    for row, key in enumerate(keys):
+        if not -(2**63) <= key < 2**63:
+            raise ValueError(
+                f"key[{row}] is {key}, but an id has 64 bits; pass all keys as text: str(id)."
+            )
+    return torch.tensor(keys, dtype=torch.int64)
 
 
 def select_rows(value: Any, rows: list[int]) -> Any:
     """The given rows of every tensor in an input; what is no tensor goes to every row."""
     if isinstance(value, torch.Tensor):
         return torch.ops.cache._select_rows(value, rows)
+    if isinstance(value, torch.Size):  # numbers alone
+        return value
     if isinstance(value, tuple):
         parts = [select_rows(part, rows) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -109,5 +120,5 @@ def _shapes_of(rows: list[Any]) -> str:
     ]
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if other is None:
-        return f"all are {shapes[0]}"
+        return f"all are {shapes[0]}, but their structures or plain values differ"
     return f"row 0 is {shapes[0]}, row {other} is {shapes[other]}"

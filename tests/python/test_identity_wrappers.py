@@ -76,7 +76,9 @@ def test_a_wrapper_that_changes_the_result_is_not_its_module(
 @pytest.mark.parametrize("wrap", [nn.DataParallel, compiled], ids=["data parallel", "compiled"])
 def test_a_plain_wrapper_is_its_module(wrap: Any, counted: Any) -> None:
     module = frozen(nn.Linear(8, 8))
-    assert modcache.fingerprint(wrap(module)) == modcache.fingerprint(module)
+    unwrapped = modcache.fingerprint(module)
+    assert modcache.fingerprint(wrap(module)) == unwrapped
+    assert modcache.fingerprint(module) == unwrapped, "wrapping leaves no trace in it"
     for candidate in (module, wrap(module)):
         modcache.lookup_or_run(candidate, X, "k")
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
