@@ -39,6 +39,7 @@ def test_a_kept_exception_holds_no_other_thread_up(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = Python(lambda x: x + 1)
+    modcache.configure(max_rows=1)  # so that after the first run another row is still led
     modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
 
     def fails(*_: Any) -> Any:
@@ -211,7 +212,6 @@ def test_the_message_names_the_class_that_was_scripted() -> None:
     modcache.configure(max_rows=1)
     with pytest.raises(ValueError, match=r"that UpTo\.forward returned"):
         modcache.lookup_or_run(module, torch.tensor([[1.0, 2.0], [2.0, 2.0]]), ["a", "b"])
-    modcache.configure(max_rows=0)
 
 
 # ----- keys of NumPy's types, and too large ones

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035
 import modcache
 import pytest
 import torch
-from models import in_form
 from modcache import _tagged
+from models import in_form
 from processes import ProcessRunner
 from torch import nn
 from torch.utils import _pytree as pytree
