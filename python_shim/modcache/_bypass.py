@@ -44,8 +44,12 @@ def _is_wrapped(value: Any) -> bool:
     )
 
 
-def count_bypass(class_name: str, method: str, key: str, why: str) -> None:
-    """Counts a call as bypassed, checks its key, and has the library warn once, with ``why``.
+def count_bypass(
+    class_name: str, method: str, key: str | list[str] | torch.Tensor, why: str
+) -> None:
+    """Counts a call, or each of its rows, as bypassed, and has the library warn once of ``why``.
+
+    An empty key is found here. Of ids only the number counts: they may be fake or batched.
 
     Raises:
         ValueError: an empty key. RuntimeError: with ``strict=true``.
@@ -53,7 +57,11 @@ def count_bypass(class_name: str, method: str, key: str, why: str) -> None:
     with untraced():
         # The method stands where the message says what was called.
         text = f"{method} ({why})"
-        torch.ops.cache._begin("", text, _no_value(), key, 0, 0, class_name=class_name)
+        if isinstance(key, str):
+            torch.ops.cache._begin("", text, _no_value(), key, 0, 0, class_name=class_name)
+            return
+        keys = ["id"] * key.shape[0] if isinstance(key, torch.Tensor) else key
+        torch.ops.cache._begin_rows("", text, _NO_DATA, keys, 0, class_name=class_name)
 
 
 @contextlib.contextmanager
@@ -65,6 +73,9 @@ def untraced() -> Iterator[None]:
         yield
     finally:
         torch._C._set_tracing_state(state)  # type: ignore[attr-defined]
+
+
+_NO_DATA = torch.empty(0, device="meta")  # made here: under a mode it would be another one's
 
 
 @functools.cache

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from modcache._grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
-from modcache._rows import select_rows
+from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
 from modcache._tagged import UnknownClassError, tagged, untagged
 from modcache._wrappers import identified_as, runnable
@@ -55,12 +56,12 @@ def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, met
             return untagged(value)
         except UnknownClassError as reason:
             return run_uncached(module, input, key, method, f"it was stored, but {reason}")
-    call.note_run()
     if todo == _JUST_RUN:
+        call.note_run()
         return call.run(input)
-    return call.run_observed(
-        input, run, finish=torch.ops.cache._finish, abandon=torch.ops.cache._abandon
-    )
+    with _abandoned_on_error(run, torch.ops.cache._abandon):
+        call.note_run()
+        return call.run_observed(input, run, torch.ops.cache._finish)
 
 
 def lookup_or_run_rows(
@@ -69,35 +70,42 @@ def lookup_or_run_rows(
     """One key per row: the batch; or True, and a list of rows that do not fit together."""
     seen, refusal = shown(input)
     if refusal:
-        return False, run_uncached(module, input, "rows", method, refusal)
+        return False, run_uncached(module, input, keys, method, refusal)
     call = _Call(module, input, scope, method)
     todo, rows, run = torch.ops.cache._begin_rows(
         call.address, method, seen, keys, call.pattern.module, class_name=call.class_name
     )
-    if todo != _RETURN:
-        call.note_run()
     if todo == _JUST_RUN:
+        call.note_run()
         return False, call.run(input)
-    while rows:
-        is_whole = len(rows) == len(keys)
-        output = call.run_observed(
-            input if is_whole else select_rows(input, rows),
-            run, finish=torch.ops.cache._finish_rows, abandon=torch.ops.cache._abandon_rows,
-        )  # fmt: skip
-        rows = torch.ops.cache._next_rows(run)
-        if is_whole and not rows:
-            return False, output
-    is_apart, value = torch.ops.cache._rows(run)
+    with _abandoned_on_error(run, torch.ops.cache._abandon_rows):
+        if todo != _RETURN:
+            call.note_run()
+        while rows:
+            is_whole = len(rows) == len(keys)
+            part = input if is_whole else select_rows(input, rows)
+            output = call.run_observed(part, run, torch.ops.cache._finish_rows)
+            rows = torch.ops.cache._next_rows(run)
+            if is_whole and not rows:
+                return False, output
+        is_apart, value = torch.ops.cache._rows(run)
     try:
         return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
     except UnknownClassError as reason:
-        return False, run_uncached(module, input, "rows", method, f"it was stored, but {reason}")
+        return False, run_uncached(module, input, keys, method, f"it was stored, but {reason}")
 
 
-def run_uncached(module: torch.nn.Module, input: Any, key: str, method: str, why: str) -> Any:
-    """Runs a module of any kind without the cache, and counts that."""
+def run_uncached(
+    module: torch.nn.Module, input: Any, key: str | list[str] | torch.Tensor, method: str, why: str
+) -> Any:
+    """Runs a module of any kind without the cache, and counts that: each row, if keys are many.
+
+    Raises: ValueError for the caller's mistakes in the keys, before anything runs.
+    """
     function = _function_of(module, method)
-    count_bypass(_name_of(module), method, key, why)
+    if not isinstance(key, str):
+        check_rows(input, key)
+    count_bypass(class_name_of(module), method, key, why)
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
     return function(*_arguments_of(input))
@@ -113,7 +121,7 @@ class _Call:
     def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
         self._function = _function_of(module, method)
         self._target = identified_as(module)
-        self.class_name = _name_of(self._target)
+        self.class_name = class_name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
         self.pattern = grad_pattern(self._target, None if is_off else self.state, input)
@@ -144,26 +152,30 @@ class _Call:
     def run(self, input: Any) -> Any:
         return self._function(*_arguments_of(input))
 
-    def run_observed(
-        self, input: Any, run: Any, *, finish: Callable[..., Any], abandon: Callable[..., Any]
-    ) -> Any:
+    def run_observed(self, input: Any, run: Any, finish: Callable[..., Any]) -> Any:
         """Runs the module, and tells the library what came of it."""
-        try:
-            before = self._before
-            if before is None and not self._unidentified:
-                before = _glance(self._target, self.state)
-            if before is not None:
-                before.note_versions()
-            output = self.run(input)
-            because = self._unidentified or _change(self._target, self.state, before)
-            is_graph = has_graph(output)
-            self.state.note_graph(self.pattern, is_graph)
-            trainable = count_requiring_grad(self._target) if is_graph else 0
-            finish(run, tagged(output), because, requiring_grad=trainable)
-        except BaseException:
-            abandon(run)  # a caller may keep the exception, and with it this frame and `run`
-            raise
+        before = self._before
+        if before is None and not self._unidentified:
+            before = _glance(self._target, self.state)
+        if before is not None:
+            before.note_versions()
+        output = self.run(input)
+        because = self._unidentified or _change(self._target, self.state, before)
+        is_graph = has_graph(output)
+        self.state.note_graph(self.pattern, is_graph)
+        trainable = count_requiring_grad(self._target) if is_graph else 0
+        finish(run, tagged(output), because, requiring_grad=trainable)
         return output
+
+
+@contextlib.contextmanager
+def _abandoned_on_error(run: Any, abandon: Callable[..., Any]) -> Iterator[None]:
+    """Whoever keeps an exception keeps its frames, and with them `run`: nobody waits for that."""
+    try:
+        yield
+    except BaseException:
+        abandon(run)
+        raise
 
 
 def _glance(module: torch.nn.Module, state: ModuleState) -> Sight | None:
@@ -185,7 +197,7 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
     return change_between(module, before, after)
 
 
-def _name_of(module: torch.nn.Module) -> str:
+def class_name_of(module: torch.nn.Module) -> str:
     """The name of its class, also where it was scripted."""
     return str(getattr(module, "original_name", type(module).__name__))
 

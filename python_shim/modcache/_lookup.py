@@ -66,7 +66,8 @@ def lookup_or_run(
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
     if isinstance(key, str):
         return value
-    return in_wanted_form(is_apart, value, ragged, f"{type(module).__name__}.{method}")
+    who = f"{_eager.class_name_of(identified_as(module))}.{method}"
+    return in_wanted_form(is_apart, value, ragged, who)
 
 
 def lookup_or_run_any(
@@ -98,8 +99,7 @@ def _looked_up(
     if not why and is_traced() and not is_operators:
         why = "under torch.jit.trace"
     if why:
-        name = keys if isinstance(keys, str) else "rows"
-        return False, _eager.run_uncached(module, input, name, method, why)
+        return False, _eager.run_uncached(module, input, keys, method, why)
     if isinstance(keys, str):
         if is_operators:
             operator = torch.ops.cache.lookup_or_run_any

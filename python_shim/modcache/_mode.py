@@ -69,11 +69,7 @@ def set_mode(mode: str) -> None:
         TypeError: not a str.
         ValueError: not one of the modes.
     """
-    text = checked_text(mode, "mode", '"off"')
-    try:
-        torch.ops.cache.set_mode(text)
-    except RuntimeError as error:
-        raise ValueError(str(error).split("\n", 1)[0]) from None
+    torch.ops.cache.set_mode(checked_text(mode, "mode", '"off"'))
 
 
 class ModeGuard:
@@ -82,10 +78,7 @@ class ModeGuard:
     def __init__(self, name: str) -> None:
         self._name = checked_text(name, "mode", '"off"')
         self._entered = threading.local()
-        try:  # a wrong name is an error here and not at some later call
-            _leave(_enter(self._name))
-        except RuntimeError as error:
-            raise ValueError(str(error).split("\n", 1)[0]) from None
+        _leave(_enter(self._name))  # a wrong name is an error here and not at some later call
 
     def __enter__(self) -> None:
         before = self._befores()

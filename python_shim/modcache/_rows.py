@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
+from modcache._bypass import untraced
+from modcache._tagged import UnknownClassError, tagged, untagged
 from modcache._text import checked_text
 
 RAGGED = ("error", "list", "pad")
+_MOST_DEPTH = 64
 
 
 def checked_keys(keys: object) -> list[str] | torch.Tensor:
@@ -21,27 +28,75 @@ def checked_keys(keys: object) -> list[str] | torch.Tensor:
     """
     if isinstance(keys, torch.Tensor):
         return keys
-    if type(keys).__module__ == "numpy" and hasattr(keys, "dtype") and keys.dtype.kind == "i":
-        return torch.from_numpy(keys.astype("int64"))  # type: ignore[attr-defined]
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(keys, numpy.ndarray) and keys.dtype.kind in "iu":
+        return (
+            _ids(keys.tolist())
+            if keys.dtype == "uint64"
+            else torch.from_numpy(keys.astype("int64"))
+        )
     if not isinstance(keys, (list, tuple)):
         raise TypeError(
             f"key must be a str, or one key per row: a list of str, a list of int or an int64 "
             f"tensor; but got {type(keys).__name__}."
         )
-    if not keys or type(keys[0]) is int:
-        if not all(type(key) is int for key in keys):
+    whole = (int,) if numpy is None else (int, numpy.integer)
+    if not keys or _is_id(keys[0], whole):
+        if not all(_is_id(key, whole) for key in keys):
             raise TypeError("key: a list of keys is either all str or all int.")
-        return _ids(keys)
+        return _ids([int(key) for key in keys])
     return [checked_text(key, f"key[{row}]", '"image-000017"') for row, key in enumerate(keys)]
 
 
-def _ids(keys: list[int] | tuple[int, ...]) -> torch.Tensor:
+def _is_id(key: object, whole: tuple[type, ...]) -> bool:
+    return type(key) is int or (isinstance(key, whole) and not isinstance(key, int))
+
+
+def _ids(keys: list[int]) -> torch.Tensor:
     for row, key in enumerate(keys):
         if not -(2**63) <= key < 2**63:
             raise ValueError(
                 f"key[{row}] is {key}, but an id has 64 bits; pass all keys as text: str(id)."
             )
-    return torch.tensor(keys, dtype=torch.int64)
+    with untraced():
+        return torch.tensor(keys, dtype=torch.int64)
+
+
+def check_rows(input: Any, keys: list[str] | torch.Tensor) -> None:
+    """What the library checks of other inputs, for one that it is not to see.
+
+    Tensors inside objects of unknown classes are not looked for.
+
+    Raises:
+        ValueError: ids of a wrong type or shape, or a number of keys that is not that of the rows.
+    """
+    with untraced():
+        if isinstance(keys, torch.Tensor) and (keys.dtype != torch.int64 or keys.dim() != 1):
+            raise ValueError(
+                "modcache.lookup_or_run: ids must be an int64 tensor of one dimension, one id per "
+                f"row, but got {keys.dtype} {list(keys.shape)}"
+            )
+        count = len(keys)
+        for tensor in _tensors_in(input, 0):
+            if tensor.dim() == 0 or tensor.size(0) != count:
+                raise ValueError(
+                    f"modcache.lookup_or_run: {count} keys were given, but a tensor of the input "
+                    f"has the shape {_shape_of(tensor)}; with one key per row, the first size of "
+                    "every tensor is the number of keys (for one key for the whole input, pass it "
+                    "as a str)"
+                )
+
+
+def _tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)) and depth < _MOST_DEPTH:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(part, depth + 1)
+
+
+def _shape_of(tensor: torch.Tensor) -> list[int]:
+    return [tensor.size(i) for i in range(1 if tensor.is_nested else tensor.dim())]
 
 
 def select_rows(value: Any, rows: list[int]) -> Any:
@@ -51,12 +106,15 @@ def select_rows(value: Any, rows: list[int]) -> Any:
     if isinstance(value, torch.Size):  # numbers alone
         return value
     if isinstance(value, tuple):
-        parts = [select_rows(part, rows) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        kind, parts = type(value), [select_rows(part, rows) for part in value]
+        # As _make does: a named tuple's own __new__ may take other arguments than its fields.
+        return tuple.__new__(kind, parts) if hasattr(kind, "_fields") else kind(parts)
     if isinstance(value, list):
         return [select_rows(part, rows) for part in value]
     if isinstance(value, dict):
-        return type(value)((key, select_rows(part, rows)) for key, part in value.items())
+        chosen = copy.copy(value)
+        chosen.update((key, select_rows(part, rows)) for key, part in value.items())
+        return chosen
     return value
 
 
@@ -83,29 +141,66 @@ def in_wanted_form(is_apart: bool, value: Any, ragged: str, who: str) -> Any:
                 "zeros and the lengths, or pad the input to a fixed length."
             )
         return value
+    rows = value if is_apart else _rows_of(value, who)
     if ragged == "list":
-        return value if is_apart else _rows_of(value, who)
-    return _padded(value if is_apart else _rows_of(value, who), who)
+        return rows
+    if not rows and isinstance(value, torch.Tensor) and value.dim() > 1:
+        rows = [value.new_zeros((0, *value.shape[2:]))]
+        padded, lengths = _padded(rows, who)
+        return padded[:0], lengths[:0]
+    return _padded(rows, who)
 
 
 def _rows_of(batch: Any, who: str) -> list[Any]:
-    if isinstance(batch, torch.Tensor):
+    """The rows that a batch was put together from, also where no library did that.
+
+    Plain values go to every row.
+    """
+    if isinstance(batch, torch.Tensor) and batch.dim() > 0:
         return list(batch.unbind(0))
+    parts = tagged(batch)
+    sizes = set(_first_sizes(parts))
+    try:
+        if len(sizes) == 1 and -1 not in sizes:
+            return [untagged(_row_of(parts, row)) for row in range(sizes.pop())]
+    except UnknownClassError:
+        pass
     raise TypeError(
-        f"ragged: {who} returned a {type(batch).__name__}, and only the rows of a Tensor can be "
-        'told apart here; leave ragged at "error".'
+        f"ragged: {who} returned a {type(batch).__name__} that cannot be taken apart into rows: "
+        "its tensors differ in their first size, or it holds none, or holds values of other "
+        'classes; leave ragged at "error".'
     )
+
+
+def _first_sizes(parts: Any) -> Iterator[int]:
+    """Of the tensors in a tagged value; -1 for what cannot be cut."""
+    if isinstance(parts, torch.Tensor):
+        yield parts.size(0) if parts.dim() else -1
+    elif isinstance(parts, tuple):
+        if parts[0] == "?":
+            yield -1
+        else:
+            for part in parts[-1]:
+                yield from _first_sizes(part)
+
+
+def _row_of(parts: Any, row: int) -> Any:
+    if isinstance(parts, torch.Tensor):
+        return parts[row]
+    if isinstance(parts, tuple):
+        return (*parts[:-1], tuple(_row_of(part, row) for part in parts[-1]))
+    return parts
 
 
 def _padded(rows: list[Any], who: str) -> tuple[torch.Tensor, torch.Tensor]:
     are_tensors = all(isinstance(row, torch.Tensor) and row.dim() > 0 for row in rows)
-    if not are_tensors or len({row.shape[1:] for row in rows}) > 1:
+    if not rows or not are_tensors or len({row.shape[1:] for row in rows}) > 1:
         raise ValueError(
             f'ragged="pad": the rows that {who} returned must be tensors that differ in their '
-            f"first size alone, but they are: {_shapes_of(rows)}."
+            f"first size alone, but {_shapes_of(rows)}."
         )
     lengths = torch.tensor([row.shape[0] for row in rows], dtype=torch.int64)
-    longest = int(lengths.max()) if rows else 0
+    longest = int(lengths.max())
     padded = rows[0].new_zeros((len(rows), longest, *rows[0].shape[1:]))
     for target, row in zip(padded, rows, strict=True):
         target[: row.shape[0]] = row
@@ -113,12 +208,33 @@ def _padded(rows: list[Any], who: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _shapes_of(rows: list[Any]) -> str:
-    """Of the first row, and of the first that is unlike it."""
-    shapes = [
-        str(list(row.shape)) if isinstance(row, torch.Tensor) else f"a {type(row).__name__}"
-        for row in rows
-    ]
-    other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if other is None:
-        return f"all are {shapes[0]}, but their structures or plain values differ"
-    return f"row 0 is {shapes[0]}, row {other} is {shapes[other]}"
+    """The first row, and the first that is unlike it: what is the first difference."""
+    if not rows:
+        return "there are none"
+    pictures = [_picture(row) for row in rows]
+    for number, picture in enumerate(pictures):
+        for place in {**pictures[0], **picture}:
+            one, other = pictures[0].get(place, _ABSENT), picture.get(place, _ABSENT)
+            if one != other:
+                name = f"{place} of " if place else ""
+                shown = 1 if one[0] == other[0] else 0
+                return f"{name}row 0 is {one[shown]}, {name}row {number} is {other[shown]}"
+    shapes = [f"{place} {one[0]}".strip() for place, one in pictures[0].items()]
+    return f"each row is {', '.join(shapes)}"
+
+
+_ABSENT = ("absent", "absent")
+
+
+def _picture(row: Any) -> dict[str, tuple[str, str]]:
+    """What may differ between rows, by place: briefly, and in full where that is the same."""
+    leaves, _ = pytree.tree_flatten_with_path(row)
+    return {pytree.keystr(path): _picture_of_leaf(leaf) for path, leaf in leaves}
+
+
+def _picture_of_leaf(leaf: Any) -> tuple[str, str]:
+    if isinstance(leaf, torch.Tensor):
+        shape = str(list(leaf.shape))
+        return shape, f"{shape} of {leaf.dtype} on {leaf.device}"
+    text = repr(leaf)
+    return text if len(text) <= 80 else f"{text[:77]}...", text

@@ -8,8 +8,8 @@ as tagged tuples; tensors and plain values stand for themselves::
     ("o", class, context, items)  ("?", why it cannot be stored)
 
 "o" is a class that the pytree registry knows, such as Hugging Face's ModelOutput. Nothing is
-imported and no code is run for what a cache says: a class that this process does not have yet is
-not one that the module can return.
+imported for what a cache says, and no code is run but what rebuilds values of a class that this
+process has: one that it does not have yet is not one that the module can return.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import collections
 import functools
 import json
 import sys
+import types
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ _MOST_DEPTH = 60  # the library's own bound is 64
 
 
 class UnknownClassError(Exception):
-    """A stored value is of a class that this process does not know."""
+    """A stored value is of a class that this process does not know, or that refuses it."""
 
 
 def tagged(value: Any, depth: int = 0) -> Any:
@@ -51,19 +52,29 @@ def tagged(value: Any, depth: int = 0) -> Any:
         return _refused("a dict with keys that are neither str nor int")
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
-    if _is_named_tuple(kind) and _named_class(_name_of(kind), _fields_of(kind)) is kind:
+    if _is_named_tuple(kind) and _is_found(kind):
         return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth))
     return _registered(value, depth)
 
 
 def untagged(value: Any) -> Any:
-    """The inverse. Raises UnknownClassError."""
+    """The inverse. Raises UnknownClassError, and nothing else."""
+    try:
+        return _untagged(value)
+    except UnknownClassError:
+        raise
+    except Exception as error:  # the class's own code
+        text = f"{type(error).__name__}: {error}"
+        raise UnknownClassError(f"a class in it cannot be rebuilt ({text})") from None
+
+
+def _untagged(value: Any) -> Any:
     if type(value) is not tuple:
         return value
     tag = value[0]
     if tag == "{":
-        return dict(zip(value[1], map(untagged, value[2]), strict=True))
-    items = [untagged(item) for item in value[-1]]
+        return dict(zip(value[1], map(_untagged, value[2]), strict=True))
+    items = [_untagged(item) for item in value[-1]]
     if tag == "(":
         return tuple(items)
     if tag == "[":
@@ -103,9 +114,9 @@ def _registered(value: Any, depth: int) -> Any:
     node = pytree.SUPPORTED_NODES.get(kind)
     if node is None or _class_named(_name_of(kind)) is not kind:
         return refusal
-    items, context = node.flatten_fn(value)
-    items = list(items)
     try:
+        items, context = node.flatten_fn(value)
+        items = list(items)
         text = json.dumps(context)
         # What JSON does not give back as it was (tuples, keys that are no text) would come back
         # wrong; so would what the registry makes another class of.
@@ -143,9 +154,25 @@ def _class_named(name: str) -> Any:
         if found is None:
             continue
         for part in parts[end:]:
-            found = getattr(found, part, None)
+            found = _member(found, part)
         return found
     return None
+
+
+def _member(owner: Any, name: str) -> Any:
+    """What is there already: a module's own __getattr__ may import hundreds of others."""
+    if isinstance(owner, types.ModuleType):
+        return types.ModuleType.__getattribute__(owner, "__dict__").get(name)
+    if isinstance(owner, type):
+        return type.__getattribute__(owner, "__dict__").get(name)
+    return None
+
+
+def _is_found(kind: Any) -> bool:
+    try:
+        return _named_class(_name_of(kind), _fields_of(kind)) is kind
+    except UnknownClassError:
+        return False
 
 
 def _named_class(name: str, fields: tuple[str, ...]) -> Any:
@@ -158,4 +185,7 @@ def _named_class(name: str, fields: tuple[str, ...]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _made_up(name: str, fields: tuple[str, ...]) -> Any:
-    return collections.namedtuple(name, fields)
+    try:
+        return collections.namedtuple(name, fields)
+    except ValueError as error:
+        raise UnknownClassError(f"no named tuple can be made for {name}: {error}") from None

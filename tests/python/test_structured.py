@@ -4,12 +4,14 @@
 # No `from __future__ import annotations`: TorchScript reads the annotations.
 
 import collections
+import sys
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035
 
 import modcache
 import pytest
 import torch
+from modcache import _tagged
 from models import in_form
 from processes import ProcessRunner
 from torch import nn
@@ -299,3 +301,63 @@ def test_a_class_that_the_registry_does_not_give_back_passes_through(counted: An
         result = modcache.lookup_or_run(Python(lambda x: Renamed([x])), X, "k", scope="s")
         assert type(result) is Renamed
     assert counted() == {"bypassed_type": 2}
+
+
+# ----- what a cache says about classes
+
+
+def test_looking_a_class_up_imports_nothing() -> None:
+    before = set(sys.modules)
+    for name in ("torch.onnx.Nothing", "torch._inductor.Nothing", "torch.nn.Module.no.such"):
+        assert _tagged._class_named(name) is None
+    assert set(sys.modules) == before
+    assert _tagged._class_named("torch.return_types.max") is torch.return_types.max
+
+
+def test_a_class_that_cannot_be_made_is_an_unknown_one() -> None:
+    for stored in (("N", "gone.Point", ("class",), (1,)), ("o", "torch.Size", "{", (1,))):
+        with pytest.raises(_tagged.UnknownClassError):
+            _tagged.untagged(stored)
+
+
+class Refuses:
+    """Of the registry, and refuses to be rebuilt when `IS_REFUSING`."""
+
+    IS_REFUSING = False
+
+    def __init__(self, x: torch.Tensor) -> None:
+        if self.IS_REFUSING:
+            raise RuntimeError("not today")
+        self.x = x
+
+
+class GivesRefuses(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        result = Refuses.__new__(Refuses)
+        result.x = x
+        return result
+
+
+@pytest.mark.parametrize("key", ["k", KEYS], ids=["whole", "rows"])
+def test_a_class_that_refuses_what_is_stored_has_the_module_run(
+    key: Any, monkeypatch: pytest.MonkeyPatch, counted: Any
+) -> None:
+    if Refuses not in pytree.SUPPORTED_NODES:
+        pytree.register_pytree_node(
+            Refuses, lambda r: ([r.x], None), lambda items, _: Refuses(*items)
+        )
+    modcache.lookup_or_run(GivesRefuses(), X, key, scope="s")
+    assert "stored" in counted()
+    monkeypatch.setattr(Refuses, "IS_REFUSING", True)
+    assert torch.equal(modcache.lookup_or_run(GivesRefuses(), X, key, scope="s").x, X)
+    assert counted()["bypassed_type"] == (1 if key == "k" else 3)
+
+
+def test_a_named_tuple_whose_fields_were_renamed_is_given_back_as_it_is() -> None:
+    local = collections.namedtuple("local", "x class", rename=True)
+
+    class GivesLocal(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return local(x, 1)
+
+    assert type(modcache.lookup_or_run(GivesLocal(), X, "k", scope="s")) is local

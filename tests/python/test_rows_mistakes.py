@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One key per row: callers' mistakes are errors that say so, and failures hold nobody up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import numpy as np
+import pytest
+import torch
+from modcache import _eager, _rows
+from torch import nn
+
+X = torch.arange(12.0).reshape(3, 4)
+KEYS = ["a", "b", "c"]
+
+
+class Python(nn.Module):
+    """Gives what a function makes of its input; the tests name it through a scope."""
+
+    def __init__(self, give: Callable[..., Any]) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.give(*arguments)
+
+
+# ----- failures between the halves of a call
+
+
+@pytest.mark.parametrize("name", ["select_rows", "tagged", "note_run", "_next_rows"])
+def test_a_kept_exception_holds_no_other_thread_up(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Python(lambda x: x + 1)
+    modcache.configure(max_rows=1)  # so that after the first run another row is still led
+    modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
+
+    def fails(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    owner: Any = {"note_run": _eager._Call, "_next_rows": torch.ops.cache}.get(name, _eager)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fails)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            modcache.lookup_or_run(module, X, KEYS, scope="s")
+    other = threading.Thread(
+        target=lambda: modcache.lookup_or_run(module, X, KEYS, scope="s"), daemon=True
+    )
+    began = time.monotonic()
+    other.start()
+    other.join(10)
+    assert time.monotonic() - began < 10
+    assert kept.tb is not None
+
+
+# ----- inputs that the cache does not take
+
+
+class Opaque:
+    pass
+
+
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "refused": lambda keys: modcache.lookup_or_run(Python(_first), (X, Opaque()), keys),
+    "traced": lambda keys: torch.jit.trace(
+        lambda x: modcache.lookup_or_run(Python(_first), x, keys), X, check_trace=False
+    ),
+    "vmap": lambda keys: torch.vmap(
+        lambda x: modcache.lookup_or_run(Python(_first), x, keys), in_dims=1
+    )(X),
+}
+RAN: list[None] = []
+
+
+def _first(x: torch.Tensor, *_: Any) -> torch.Tensor:
+    RAN.append(None)
+    return x * 2
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        (["a"], r"1 keys were given, but .* \[3"),
+        (["a", "b", ""], "empty"),
+        (torch.tensor([1, 2, 3], dtype=torch.int32), "int64"),
+        (torch.tensor([[1, 2, 3]]), "one dimension"),
+        ([], "0 keys"),
+    ],
+    ids=["too few", "empty key", "int32", "two dimensions", "none"],
+)
+def test_wrong_keys_are_errors_also_where_nothing_is_cached(
+    how: str, keys: Any, match: str
+) -> None:
+    RAN.clear()
+    with pytest.raises(ValueError, match=match):
+        REFUSED[how](keys)
+    assert not RAN
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize("keys", [KEYS, torch.arange(3), [7, 7, 7]], ids=str)
+def test_every_row_that_goes_by_is_counted(how: str, keys: Any, counted: Any) -> None:
+    REFUSED[how](keys)
+    assert counted() == {"bypassed_type": 3}
+    modcache.set_mode("off")
+    REFUSED[how](keys)
+    assert counted() == {"bypassed_off": 3}
+
+
+# ----- inputs whose rows are taken apart
+
+
+class Doubled(namedtuple("Doubled", "first second")):
+    """Its constructor takes other arguments than it has fields."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: Any) -> Doubled:
+        return super().__new__(cls, first, first * 2)
+
+
+@pytest.mark.parametrize("part", [torch.Size([3, 5]), Doubled(X)], ids=["Size", "named tuple"])
+def test_a_part_of_the_rows_of_any_tuple(part: Any, counted: Any) -> None:
+    def give(x: torch.Tensor, part: Any) -> torch.Tensor:
+        return x + len(part) if isinstance(part, torch.Size) else x + part.second
+
+    module = Python(give)
+    few = Doubled(X[:1]) if isinstance(part, Doubled) else part
+    modcache.lookup_or_run(module, (X[:1], few), ["a"], scope="s")
+    found = modcache.lookup_or_run(module, (X, part), KEYS, scope="s")
+    assert torch.equal(found, give(X, part))
+    assert counted()["misses"] == 3
+
+
+def test_containers_are_rebuilt_as_what_they_are() -> None:
+    chosen = _rows.select_rows(torch.max(X, 1), [1])
+    assert isinstance(chosen, torch.return_types.max)
+    assert chosen.values.tolist() == [7.0]
+
+
+# ----- forms of the result
+
+
+def test_no_rows_at_all() -> None:
+    module = nn.Linear(4, 5)
+    padded, lengths = modcache.lookup_or_run(module, X[:0, None], [], ragged="pad")
+    assert (padded.shape, lengths.shape) == ((0, 0, 5), (0,))
+    assert modcache.lookup_or_run(module, X[:0], [], ragged="list") == []
+    with pytest.raises(ValueError, match="there are none"):
+        modcache.lookup_or_run(Python(lambda x: x[:, 0]), X[:0], [], ragged="pad")
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+def test_a_list_of_structured_rows_that_fit_together(counted: Any) -> None:
+    module = Python(lambda x: {"x": x, "n": 1, "t": (x[:, 0], ["k"]), "p": Pair(x, None)})
+    for _ in range(2):
+        rows = modcache.lookup_or_run(module, X, KEYS, scope="s", ragged="list")
+        assert [row["x"].tolist() for row in rows] == X.tolist()
+        assert [row["t"][0].item() for row in rows] == [0.0, 4.0, 8.0]
+        assert all(row["n"] == 1 and row["t"][1] == ["k"] for row in rows)
+        assert all(type(row["p"]) is Pair and row["p"].first.shape == (4,) for row in rows)
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_list_of_what_has_no_rows_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"Python\.forward returned a dict that cannot be taken"):
+        modcache.lookup_or_run(
+            Python(lambda x: {"x": x, "o": Opaque()}), X, KEYS, scope="s", ragged="list"
+        )
+
+
+@pytest.mark.parametrize(
+    ("give", "text"),
+    [
+        (lambda x, n: {"y": [x[:, :n]]}, r"\['y'\]\[0\] of row 0 is \[1\], .* of row 1 is \[3\]"),
+        (lambda x, n: (x, n), r"\[1\] of row 0 is 1, \[1\] of row 1 is 3"),
+        (lambda x, n: {"y": x, "n": n} if n == 1 else {"y": x}, r"\['n'\].* is 1, .* is absent"),
+        (lambda x, n: x if n == 1 else x.half(), r"float32.*float16"),
+    ],
+    ids=["shape", "value", "structure", "dtype"],
+)
+def test_the_message_names_what_differs_between_rows(
+    give: Callable[[torch.Tensor, int], Any], text: str
+) -> None:
+    size = [1]
+    module = Python(lambda x: give(x, size[0]))
+    modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
+    size[0] = 3
+    modcache.lookup_or_run(module, X[1:], ["b", "c"], scope="s")
+    with pytest.raises(ValueError, match=text):
+        modcache.lookup_or_run(module, X, KEYS, scope="s")
+
+
+class UpTo(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : int(x[0, 0])]
+
+
+def test_the_message_names_the_class_that_was_scripted() -> None:
+    module = torch.jit.script(UpTo())
+    modcache.configure(max_rows=1)
+    with pytest.raises(ValueError, match=r"that UpTo\.forward returned"):
+        modcache.lookup_or_run(module, torch.tensor([[1.0, 2.0], [2.0, 2.0]]), ["a", "b"])
+
+
+# ----- keys of NumPy's types, and too large ones
+
+
+def test_numpy_integers_are_ids(counted: Any) -> None:
+    module = Python(lambda x: x + 1)
+    ids: list[Any] = [[np.int64(1), np.int16(2), 3], np.array([1, 2, 3], dtype="uint64")]
+    for keys in (*ids, np.array([1, 2, 3], dtype="uint8"), ["1", "2", "3"]):
+        modcache.lookup_or_run(module, X, keys, scope="s")
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 9}
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "text"),
+    [
+        (np.int64(3), TypeError, "must be a str, or one key per row.*got int64"),
+        ([2**63, 1, 2], ValueError, r"key\[0\] is 9223372036854775808.*64 bits"),
+        (np.array([1, 2, 2**63], dtype="uint64"), ValueError, r"key\[2\] is .*64 bits"),
+        ([np.int64(1), "a", "b"], TypeError, "either all str or all int"),
+        ([True, False, True], TypeError, r"key\[0\] must be a str, but got bool"),
+    ],
+    ids=["scalar", "large", "large uint64", "mixed", "bool"],
+)
+def test_other_keys_are_errors_that_say_what_is_wanted(key: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        modcache.lookup_or_run(nn.ReLU(), X, key)
