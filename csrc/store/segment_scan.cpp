@@ -103,4 +103,18 @@ Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
   return Status::ok();
 }
 
+Result<bool> ends_with_a_record(const SegmentReader& reader) {
+  auto end = reader.size_bytes();
+  if (!end.is_ok()) return end.status();
+  Window window(reader, end.value());
+  std::uint64_t offset = kSegmentHeaderSizeBytes;
+  while (offset < window.end()) {
+    auto record = record_at(window, offset, reader.salt());
+    if (record.status().code() == StatusCode::kIoError) return record.status();
+    if (!record.is_ok()) return false;
+    offset += record.value().fixed.record_size_bytes();
+  }
+  return true;
+}
+
 }  // namespace modcache::store

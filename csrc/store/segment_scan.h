@@ -28,4 +28,8 @@ class SegmentVisitor {
 // half-written. Payloads of entries are not read. kIoError: the file cannot be read.
 Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor);
 
+// Whether records follow one another up to the end of the file. False: somebody died while writing
+// there, or bytes are damaged.
+Result<bool> ends_with_a_record(const SegmentReader& reader);
+
 }  // namespace modcache::store

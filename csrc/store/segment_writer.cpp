@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/segment_writer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <random>
 #include <utility>
+
+#include "store/segment_reader.h"
+#include "store/segment_scan.h"
 
 namespace modcache::store {
 namespace {
@@ -13,6 +17,8 @@ namespace {
 constexpr std::uint64_t kWriteSizeBytes = 16 << 20;
 // Unsynced files that wait for sync(), before the oldest is synced anyway.
 constexpr std::size_t kMostLeftDirty = 8;
+// A segment that is taken over is read through first, which takes milliseconds for this much.
+constexpr std::uint64_t kMostAdoptedBytes = 16 << 20;
 constexpr char kZeros[kRecordAlignmentBytes] = {};
 
 std::uint64_t random_number() {
@@ -162,7 +168,7 @@ bool SegmentWriter::adopt(std::uint64_t id) {
   fs::FileSystem& file_system = directory_.file_system();
   const std::string path = directory_.segment_path(id);
   auto info = file_system.info(path);
-  const std::uint64_t fill_limit = segment_limit_bytes_ / 4 * 3;
+  const std::uint64_t fill_limit = std::min(segment_limit_bytes_ / 4 * 3, kMostAdoptedBytes);
   if (!info.is_ok() || info.value().size_bytes > fill_limit) return false;
   auto file = file_system.open(path, fs::OpenMode::kReadWrite);
   if (!file.is_ok()) return false;
@@ -178,6 +184,12 @@ bool SegmentWriter::adopt(std::uint64_t id) {
   if (!count.is_ok()) return false;
   auto header = decode_segment_header({bytes, count.value()});
   if (!header.is_ok() || header.value().id != id) return false;
+  // What lies behind a record that was cut short lies in the space that it claims, where a rebuild
+  // may pass over it.
+  auto reader = SegmentReader::open(directory_, id, ReadVia::kPread);
+  if (!reader.is_ok()) return false;
+  auto is_whole = ends_with_a_record(*reader.value());
+  if (!is_whole.is_ok() || !is_whole.value()) return false;
   active_ = Active{};
   active_.file = std::move(file).value();
   active_.id = id;

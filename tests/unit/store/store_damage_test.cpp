@@ -159,6 +159,37 @@ TEST_F(StoreDamageTest, does_not_bring_back_what_was_cleared_with_its_segments) 
   EXPECT_EQ(store->totals().value().entries, 0);
 }
 
+// A record that was cut short claims more bytes than it has. Where its claim happens to end at a
+// later record, a rebuild would take it for whole and pass over what lies between.
+TEST_F(StoreDamageTest, writes_nothing_behind_a_record_that_was_cut_short) {
+  constexpr int kSmall = 30;
+  for (std::uintmax_t lost = 64; lost <= 4096; lost += 64) {
+    std::filesystem::remove_all(directory_.path());
+    {
+      auto store = open_store(directory_.path());
+      ASSERT_TRUE(put(*store, context_, "torn", std::string(4096, 't')).is_ok());
+      ASSERT_TRUE(store->flush().is_ok());
+    }
+    const auto segments = segment_files(directory_.path());
+    ASSERT_EQ(segments.size(), 1u);
+    const std::string segment = segments[0];
+    std::filesystem::resize_file(segment, std::filesystem::file_size(segment) - lost);
+    {
+      auto store = open_store(directory_.path());
+      for (int i = 0; i < kSmall; ++i) {
+        ASSERT_TRUE(put(*store, context_, std::to_string(i), "small").is_ok());
+      }
+      ASSERT_TRUE(store->flush().is_ok());
+    }
+    std::filesystem::remove(database());
+    auto store = open_store(directory_.path());
+    for (int i = 0; i < kSmall; ++i) {
+      ASSERT_EQ(get(*store, context_, std::to_string(i)), "small") << i << ", lost " << lost;
+    }
+    EXPECT_NE(get(*store, context_, "torn"), std::string(4096, 't'));
+  }
+}
+
 TEST_F(StoreDamageTest, numbers_entries_upwards_when_the_control_page_is_lost) {
   fill();
   Sequence before = 0;
