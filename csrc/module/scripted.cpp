@@ -160,17 +160,22 @@ class Target {
   // What is stored, as the value that the method returns; nothing when it is of another type.
   std::optional<at::IValue> as_declared(const tensor::Node& root,
                                         const std::vector<at::Tensor>& tensors) const {
-    const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
-    const c10::TypePtr type = returns.size() == 1 ? returns[0].type() : nullptr;
-    auto value = tensor::rebuild(root, tensors, type);
+    auto value = tensor::rebuild(root, tensors, declared_type());
     if (value.has_value()) check_wanted(value->isTensor(), "a structured value");
     return value;
   }
 
   bool returns_tensor() const {
+    const c10::TypePtr type = declared_type();
+    return type == nullptr || type->kind() == c10::TypeKind::TensorType ||
+           type->kind() == c10::TypeKind::AnyType;
+  }
+
+  // Null: it says nothing. TorchScript declares None for a method that always raises, too.
+  c10::TypePtr declared_type() const {
     const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
-    return returns.size() == 1 && (returns[0].type()->kind() == c10::TypeKind::TensorType ||
-                                   returns[0].type()->kind() == c10::TypeKind::AnyType);
+    if (returns.size() != 1 || returns[0].type()->kind() == c10::TypeKind::NoneType) return nullptr;
+    return returns[0].type();
   }
 
   std::string who() const { return class_name_of(module_) + "." + call_.method; }
