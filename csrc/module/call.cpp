@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "tensor/difference.h"
-#include "tensor/error_text.h"
 #include "tensor/stored_value.h"
 
 namespace modcache::module {
@@ -66,9 +65,7 @@ bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
                        tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
                        parts_.input.signature, run_us}));
   } catch (const std::exception& error) {
-    cache::Cache::instance().counters().add(Counter::kErrors);
-    log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be kept: " + tensor::text_of(error));
+    report_failure(parts_, "kept", error);
     return false;
   }
 }
@@ -82,9 +79,7 @@ bool Call::compare(const tensor::Flat& result) {
     const std::string found = tensor::difference(result, stored.value, tolerance);
     if (!found.empty()) report_difference(parts_, key_, found);
   } catch (const std::exception& error) {
-    cache::Cache::instance().counters().add(Counter::kErrors);
-    log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "a result of " + parts_.who() + " could not be verified: " + tensor::text_of(error));
+    report_failure(parts_, "verified", error);
   }
   return true;
 }

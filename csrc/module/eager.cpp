@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/fork.h"
-#include "base/log.h"
 #include "module/tensor_watch.h"
 #include "tensor/tree.h"
 
@@ -111,20 +110,9 @@ bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad
     cache.counters().add(cache::Counter::kBypassedOff, rows);
     return false;
   }
-  parts.input = tensor::summarize_input(input, per);
-  if (!parts.input.why_not_cacheable.empty()) {
-    cache.counters().add(cache::Counter::kBypassedType, rows);
-    const std::string message = parts.who() +
-                                " is not cached: its input holds a tensor or value that is " +
-                                parts.input.why_not_cacheable;
-    TORCH_CHECK(!cache.session()->settings().strict, "modcache (strict=true): ", message);
-    log_once(LogLevel::kWarning, "input:" + parts.who(), message);
-    return false;
-  }
-  if (at::GradMode::is_enabled() && (params_grad_pattern != 0 || parts.input.any_requires_grad)) {
-    parts.grad_pattern =
-        parts.input.requires_grad_pattern * 31 + static_cast<std::uint64_t>(params_grad_pattern);
-    if (parts.grad_pattern == 0) parts.grad_pattern = 1;
+  if (!read_input(parts, input, per, rows)) return false;
+  if (at::GradMode::is_enabled()) {
+    parts.grad_pattern = grad_pattern(static_cast<std::uint64_t>(params_grad_pattern), parts.input);
   }
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "tensor/error_text.h"
 
 namespace modcache::module {
 namespace {
@@ -52,12 +53,7 @@ GraphFree& graph_free() {
   return *instance;
 }
 
-bool requires_grad(const tensor::Flat& result) {
-  for (const at::Tensor& tensor : result.tensors) {
-    if (tensor.defined() && tensor.requires_grad()) return true;
-  }
-  return false;
-}
+}  // namespace
 
 bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
             std::int64_t rows, const char* cause, const std::string& message) {
@@ -68,8 +64,6 @@ bool refuse(const CallParts& parts, const cache::Session& session, Counter count
   return false;
 }
 
-}  // namespace
-
 void ModuleRun::end() {
   const auto run_time = std::chrono::steady_clock::now() - started_;
   run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();
@@ -79,7 +73,7 @@ void ModuleRun::end() {
 bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
                          const tensor::Flat& result, const RunFacts& facts,
                          std::int64_t rows) const {
-  if (requires_grad(result)) {
+  if (result.requires_grad()) {
     return refuse(parts, session, Counter::kBypassedGrad, rows, "grad",
                   "the result of " + parts.who() + " requires grad and is not cached (" +
                       std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
@@ -100,6 +94,20 @@ bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
   return true;
 }
 
+bool read_input(CallParts& parts, const at::IValue& input, tensor::Per per, std::int64_t rows) {
+  parts.input = tensor::summarize_input(input, per);
+  if (parts.input.why_not_cacheable.empty()) return true;
+  return refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "input",
+                parts.who() + " is not cached: its input holds a tensor or value that is " +
+                    parts.input.why_not_cacheable);
+}
+
+std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& input) {
+  if (of_module == 0 && !input.any_requires_grad) return 0;
+  const std::uint64_t both = of_module * 31 + input.requires_grad_pattern;
+  return both == 0 ? 1 : both;
+}
+
 bool is_known_graph_free(const CallParts& parts) { return graph_free().contains(parts); }
 void note_graph_free(const CallParts& parts) { graph_free().insert(parts); }
 
@@ -110,6 +118,12 @@ void report_difference(const CallParts& parts, std::string_view key,
       "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " + parts.who() +
           " is not what the module returns: " + difference +
           ". The fresh result was returned; clear the scope, or run with mode=refresh");
+}
+
+void report_failure(const CallParts& parts, const char* what, const std::exception& error) {
+  cache::Cache::instance().counters().add(Counter::kErrors);
+  log(LogLevel::kWarning, std::string(what) + ':' + parts.class_name,
+      "a result of " + parts.who() + " could not be " + what + ": " + tensor::text_of(error));
 }
 
 }  // namespace modcache::module

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,18 @@ struct RunFacts {
   std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
 };
 
+// Counts `rows` under `counter`, warns once for each `cause` and method, and returns false. Throws
+// under strict=true.
+bool refuse(const CallParts& parts, const cache::Session& session, cache::Counter counter,
+            std::int64_t rows, const char* cause, const std::string& message);
+
+// Fills in parts.input. False: it forbids caching, and the call was refused.
+bool read_input(CallParts& parts, const at::IValue& input, tensor::Per per, std::int64_t rows);
+
+// CallParts::grad_pattern while grad mode is on. `of_module`: which of its tensors require grad,
+// hashed; 0 when none does.
+std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& input);
+
 class ModuleRun {
  public:
   ModuleRun() : started_(std::chrono::steady_clock::now()) {}
@@ -61,5 +74,8 @@ void note_graph_free(const CallParts& parts);
 
 // The mode `verify` found a stored result that differs from a fresh one: counted, logged.
 void report_difference(const CallParts& parts, std::string_view key, const std::string& difference);
+
+// A result could not be "kept", or "verified", for a reason of the cache's own: counted, logged.
+void report_failure(const CallParts& parts, const char* what, const std::exception& error);
 
 }  // namespace modcache::module

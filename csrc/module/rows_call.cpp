@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "tensor/difference.h"
-#include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/row_value.h"
 #include "tensor/rows.h"
@@ -252,9 +251,7 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
     }
     if (session_->store_all(context_, keys, entries) > 0) lead_.stored();
   } catch (const std::exception& error) {
-    cache::Cache::instance().counters().add(Counter::kErrors);
-    log(LogLevel::kWarning, "keep:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be kept: " + tensor::text_of(error));
+    report_failure(parts_, "kept", error);
   }
 }
 
@@ -277,9 +274,7 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
       if (!found.empty()) report_difference(parts_, key, found);
     }
   } catch (const std::exception& error) {
-    cache::Cache::instance().counters().add(Counter::kErrors);
-    log(LogLevel::kWarning, "verify:" + parts_.class_name,
-        "results of " + parts_.who() + " could not be verified: " + tensor::text_of(error));
+    report_failure(parts_, "verified", error);
   }
   return compared;
 }

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
 #include "module/call.h"
 #include "module/identity.h"
 #include "module/rows_call.h"
@@ -63,30 +62,6 @@ at::IValue run(const ObjectPtr& module, const std::string& method, const at::IVa
   return runnable.get_method(method)(std::move(arguments));
 }
 
-std::uint64_t grad_pattern_of(Identity& identity, const ObjectPtr& module,
-                              const tensor::InputSummary& input) {
-  if (!at::GradMode::is_enabled()) return 0;
-  const std::uint64_t of_module = identity.requiring_grad(module).pattern;
-  if (of_module == 0 && !input.any_requires_grad) return 0;
-  const std::uint64_t both = of_module * 31 + input.requires_grad_pattern;
-  return both == 0 ? 1 : both;
-}
-
-void warn_not_cacheable(const std::string& class_name, const std::string& method, const char* cause,
-                        const std::string& because) {
-  auto& cache = cache::Cache::instance();
-  const std::string message = class_name + "." + method + " is not cached: " + because;
-  TORCH_CHECK(!cache.session()->settings().strict, "modcache (strict=true): ", message);
-  log_once(LogLevel::kWarning, std::string(cause) + ':' + class_name + ':' + method, message);
-}
-
-bool requires_grad(const tensor::Flat& result) {
-  for (const at::Tensor& tensor : result.tensors) {
-    if (tensor.defined() && tensor.requires_grad()) return true;
-  }
-  return false;
-}
-
 // A module on its way through a call.
 class Target {
  public:
@@ -96,24 +71,19 @@ class Target {
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
   // counted then, once for each of its rows.
   std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
-    auto& counters = cache::Cache::instance().counters();
-    if (cache::Cache::instance().mode() == cache::Mode::kOff) {
-      counters.add(Counter::kBypassedOff, rows);
+    auto& cache = cache::Cache::instance();
+    if (cache.mode() == cache::Mode::kOff) {
+      cache.counters().add(Counter::kBypassedOff, rows);
       return std::nullopt;
     }
     CallParts parts;
-    parts.input = tensor::summarize_input(call_.input, per);
     parts.class_name = class_name_of(module_);
     parts.method = call_.method;
-    if (!parts.input.why_not_cacheable.empty()) {
-      counters.add(Counter::kBypassedType, rows);
-      warn_not_cacheable(
-          parts.class_name, call_.method, "input",
-          "its input holds a tensor or value that is " + parts.input.why_not_cacheable);
-      return std::nullopt;
-    }
+    if (!read_input(parts, call_.input, per, rows)) return std::nullopt;
     identity_ = identity_of(module_, call_.method);
-    parts.grad_pattern = grad_pattern_of(*identity_, module_, parts.input);
+    if (at::GradMode::is_enabled()) {
+      parts.grad_pattern = grad_pattern(identity_->requiring_grad(module_).pattern, parts.input);
+    }
     grad_pattern_ = parts.grad_pattern;
     // After a result with a graph the module is in training: it is run first and, should it give
     // no graph this time, is fingerprinted again from the next call on.
@@ -122,9 +92,9 @@ class Target {
     if (!parts.scope.empty()) return parts;
     Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
     if (fingerprint.text.empty()) {
-      counters.add(Counter::kBypassedImpure, rows);
-      warn_not_cacheable(parts.class_name, call_.method, "identity",
-                         fingerprint.why_not_hashable + "; give it a scope=\"name@version\"");
+      refuse(parts, *cache.session(), Counter::kBypassedImpure, rows, "identity",
+             parts.who() + " is not cached: " + fingerprint.why_not_hashable +
+                 "; give it a scope=\"name@version\"");
       return std::nullopt;
     }
     parts.scope = std::move(fingerprint.text);
@@ -150,7 +120,7 @@ class Target {
     }
     check_wanted(result.isTensor(), result.tagKind());
     tensor::Flat flat = tensor::flatten(result);
-    const bool has_graph = requires_grad(flat);
+    const bool has_graph = flat.requires_grad();
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
     finish(std::move(flat), facts);
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);

@@ -4,6 +4,7 @@
 #include <ATen/core/function_schema.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/storable.h"
@@ -247,6 +248,12 @@ class Tagger {
 };
 
 }  // namespace
+
+bool Flat::requires_grad() const {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  });
+}
 
 Flat flatten(const at::IValue& value) {
   Flat flat;

@@ -28,6 +28,7 @@ struct Flat {
   std::string why_not_storable;
 
   bool is_lone_tensor() const { return root.kind == Node::Kind::kTensor; }
+  bool requires_grad() const;
 };
 
 // Why no tier can hold it; empty when one can. The text completes "a result that is ...".
