@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "cache/cache.h"
+#include "lower.h"
 #include "module/eager.h"
 #include "operators.h"
 #include "tensor/whole_value.h"
@@ -129,6 +130,7 @@ bool register_once() {
       new torch::Library(torch::Library::DEF, "cache", std::nullopt, __FILE__, __LINE__);
   define_public(*library);
   define_for_the_shim(*library);
+  define_lower(*library);
   return true;
 }
 

@@ -39,7 +39,7 @@ void one_key(Stack* stack, Want want) {
 }
 
 // A list whose elements are what one row is.
-at::IValue list_of_rows(std::vector<at::IValue> rows) {
+at::IValue list_of(std::vector<at::IValue> rows) {
   const bool are_tensors =
       std::all_of(rows.begin(), rows.end(), [](const at::IValue& row) { return row.isTensor(); });
   c10::impl::GenericList list(are_tensors ? c10::TypePtr(c10::TensorType::get())
@@ -52,11 +52,14 @@ void key_per_row(Stack* stack, Want want) {
   module::BatchKeys keys = checked_keys(name_of(want), torch::jit::last(*stack, 5)[2]);
   module::Rows rows = module::lookup_or_run_rows(call_on(*stack, want), std::move(keys));
   torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, rows.apart.has_value() ? list_of_rows(*std::move(rows.apart))
-                                                  : std::move(rows.together));
+  torch::jit::push(*stack, value_of(std::move(rows)));
 }
 
 }  // namespace
+
+at::IValue value_of(module::Rows rows) {
+  return rows.apart.has_value() ? list_of(*std::move(rows.apart)) : std::move(rows.together);
+}
 
 void lookup_or_run(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kTensor); }
 void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
@@ -73,8 +76,7 @@ void scripted_rows(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::drop(*stack, 5);
   const bool is_apart = rows.apart.has_value();
   torch::jit::push(*stack, is_apart);
-  torch::jit::push(*stack,
-                   is_apart ? list_of_rows(*std::move(rows.apart)) : std::move(rows.together));
+  torch::jit::push(*stack, value_of(std::move(rows)));
 }
 
 }  // namespace modcache::ops

@@ -13,6 +13,8 @@
 #include <tuple>
 #include <vector>
 
+#include "module/declared.h"
+
 namespace modcache::ops {
 
 using Options = c10::Dict<std::string, std::string>;
@@ -22,6 +24,8 @@ void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Rows as the operator returns them: together, or as a list.
+at::IValue value_of(module::Rows rows);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void refresh_fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void content_key(const c10::OperatorHandle& op, torch::jit::Stack* stack);

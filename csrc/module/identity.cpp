@@ -20,11 +20,7 @@ struct Identity::State {
         refreshes(refreshes_before),
         inventory(module, *source, hashing, before != nullptr ? &before->inventory : nullptr) {
     if (!inventory.is_hashed()) return;
-    Xxh3Hasher hasher;
-    hasher.add("modcache fingerprint 1");
-    hasher.add(source->digest.bytes());
-    hasher.add(inventory.digest().bytes());
-    fingerprint = hasher.digest().hex();
+    fingerprint = fingerprint_of(source->digest, inventory.digest());
   }
 
   bool is_complete() const {

@@ -79,17 +79,13 @@ struct Inventory::Walk {
     const std::size_t place = inventory.slots_.size();
     inventory.slots_.push_back(slot);  // before what it leads to: the order of compare()
     PlainValue plain;
-    if (value.isTensor()) {
-      slot.kind = Kind::kTensor;
-    } else if (value.isObject() && value.toObjectRef().type()->is_module()) {
-      slot.kind = Kind::kObject;
+    slot.kind = kind_of(value);
+    if (slot.kind == Kind::kObject) {
       slot.target = visit(value.toObject(), slot.path);
       inventory.slots_[place] = std::move(slot);
       return;
-    } else {
-      slot.kind = is_container(value) || value.isObject() ? Kind::kContainer : Kind::kScalar;
-      if (slot.kind == Kind::kScalar) slot.scalar = value;
     }
+    if (slot.kind == Kind::kScalar) slot.scalar = value;
     append_plain_value(value, plain);
     append_objects(plain, [this](const c10::ClassTypePtr& type) { return class_mark(type); });
     if (slot.kind != Kind::kTensor) slot.bytes = plain.bytes;
@@ -225,22 +221,32 @@ std::optional<Inventory::RequiringGrad> Inventory::requiring_grad(
 }
 
 Digest128 Inventory::digest() const {
-  Xxh3Hasher hasher;
+  AttributesHasher hasher;
   for (const Slot& slot : slots_) {
     if (!slot.is_read) continue;
-    hasher.add(slot.path);
-    hasher.add(static_cast<std::uint64_t>(slot.kind));
     if (slot.kind == Kind::kObject) {
-      hasher.add(static_cast<std::uint64_t>(slot.target));
-      hasher.add(class_marks_.at(types_[slot.target]));
+      hasher.add_submodule(slot.path, slot.target, class_marks_.at(types_[slot.target]));
       continue;
     }
-    hasher.add(slot.bytes);
+    hasher.add_value(slot.path, slot.kind, slot.bytes);
     for (std::size_t i = 0; i < slot.tensor_count; ++i) {
-      hasher.add(tensors_->digest(slot.target + i).bytes());
+      hasher.add_tensor(tensors_->digest(slot.target + i));
     }
   }
   return hasher.digest();
+}
+
+std::vector<Inventory::Attribute> Inventory::attributes() const {
+  static const std::string kNone;
+  std::vector<Attribute> found;
+  found.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    const bool is_object = slot.kind == Kind::kObject;
+    found.push_back({slot.path, slot.kind, slot.is_read, slot.is_interface,
+                     is_object ? slot.target : 0,
+                     is_object ? class_marks_.at(types_[slot.target]) : kNone});
+  }
+  return found;
 }
 
 }  // namespace modcache::module

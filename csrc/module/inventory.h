@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "module/attributes_hasher.h"
 #include "module/plain_value.h"
 #include "module/source.h"
 #include "module/tensor_watch.h"
@@ -58,8 +59,20 @@ class Inventory {
   bool is_hashed() const { return is_hashed_; }
   const std::string& why_not_hashable() const { return why_not_hashable_; }
 
+  // The attributes in the order in which digest() takes those that are read. `path` leads from the
+  // module to them: "layers.0.weight".
+  struct Attribute {
+    const std::string& path;
+    AttributeKind kind;
+    bool is_read;
+    bool is_interface;              // kObject: another class may come to lie here
+    std::size_t object;             // kObject: which of the module's objects
+    const std::string& class_mark;  // kObject
+  };
+  std::vector<Attribute> attributes() const;
+
  private:
-  enum class Kind { kTensor, kObject, kScalar, kContainer };
+  using Kind = AttributeKind;
 
   struct Slot {
     std::size_t owner = 0;  // index into objects_

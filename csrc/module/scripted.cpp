@@ -8,7 +8,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -27,6 +26,13 @@ std::string class_name_of(const ObjectPtr& module) {
   return module->type()->name().has_value() ? module->type()->name()->name() : "module";
 }
 
+// TorchScript declares None for a method that always raises, which says nothing.
+c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method) {
+  const auto& returns = type.getMethod(method).getSchema().returns();
+  if (returns.size() != 1 || returns[0].type()->kind() == c10::TypeKind::NoneType) return nullptr;
+  return returns[0].type();
+}
+
 ObjectPtr check_module(const char* op, const at::IValue& module, const std::string& method) {
   TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
               ": module must be a TorchScript module (torch.jit.script or "
@@ -40,8 +46,9 @@ ObjectPtr check_module(const char* op, const at::IValue& module, const std::stri
     }
     TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
                 "'; it has: ", known.empty() ? "none" : known,
-                ". Freezing a model removes the methods of its submodules; keep the submodule "
-                "with torch.jit.freeze(model, preserved_attrs=[...])");
+                ". torch.jit.freeze removes the methods of submodules that the model itself does not "
+                "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
+                "before you freeze it: torch.ops.cache.lower(scripted)");
   }
   return object;
 }
@@ -66,7 +73,10 @@ at::IValue run(const ObjectPtr& module, const std::string& method, const at::IVa
 class Target {
  public:
   explicit Target(const ScriptedCall& call)
-      : call_(call), module_(check_module("cache::lookup_or_run", call.module, call.method)) {}
+      : call_(call),
+        module_(check_module("cache::lookup_or_run", call.module, call.method)),
+        declared_{class_name_of(module_) + "." + call.method,
+                  declared_type(*module_->type(), call.method), call.want} {}
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
   // counted then, once for each of its rows.
@@ -103,7 +113,7 @@ class Target {
 
   at::IValue run_uncached() const {
     at::IValue result = run(module_, call_.method, call_.input);
-    check_wanted(result.isTensor(), result.tagKind());
+    declared_.check_wanted(result.isTensor(), result.tagKind());
     return result;
   }
 
@@ -118,7 +128,7 @@ class Target {
     if (auto changed = Identity::changed_since(*before_, module_)) {
       facts.impure_because = *changed + " of " + class_name_of(module_) + " changed during the run";
     }
-    check_wanted(result.isTensor(), result.tagKind());
+    declared_.check_wanted(result.isTensor(), result.tagKind());
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
@@ -127,60 +137,16 @@ class Target {
     return result;
   }
 
-  // What is stored, as the value that the method returns; nothing when it is of another type.
-  std::optional<at::IValue> as_declared(const tensor::Node& root,
-                                        const std::vector<at::Tensor>& tensors) const {
-    auto value = tensor::rebuild(root, tensors, declared_type());
-    if (value.has_value()) check_wanted(value->isTensor(), "a structured value");
-    return value;
-  }
-
-  bool returns_tensor() const {
-    const c10::TypePtr type = declared_type();
-    return type == nullptr || type->kind() == c10::TypeKind::TensorType ||
-           type->kind() == c10::TypeKind::AnyType;
-  }
-
-  // Null: it says nothing. TorchScript declares None for a method that always raises, too.
-  c10::TypePtr declared_type() const {
-    const auto& returns = module_->type()->getMethod(call_.method).getSchema().returns();
-    if (returns.size() != 1 || returns[0].type()->kind() == c10::TypeKind::NoneType) return nullptr;
-    return returns[0].type();
-  }
-
-  std::string who() const { return class_name_of(module_) + "." + call_.method; }
-
-  void check_wanted(bool is_tensor, const std::string& given) const {
-    TORCH_CHECK(is_tensor || call_.want == Want::kAny, "cache::lookup_or_run: ", who(),
-                " returned ", given,
-                ", but this operator caches one Tensor; use cache::lookup_or_run_any for "
-                "structured results");
-  }
+  const Declared& declared() const { return declared_; }
 
  private:
   const ScriptedCall& call_;
   const ObjectPtr module_;
+  const Declared declared_;
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
   std::uint64_t grad_pattern_ = 0;
 };
-
-std::string shape_of_row(const tensor::Flat& row) {
-  std::ostringstream text;
-  for (const at::Tensor& tensor : row.tensors)
-    text << tensor.scalar_type() << tensor.sizes() << ' ';
-  return text.str();
-}
-
-[[noreturn]] void refuse_apart(const std::string& who, const std::vector<tensor::Flat>& rows) {
-  std::size_t other = 1;
-  while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
-  TORCH_CHECK(false, "cache::lookup_or_run: the rows that ", who,
-              " returned do not fit into one tensor: row 0 is ", shape_of_row(rows[0]), "and row ",
-              other, " is ", shape_of_row(rows[other]),
-              "; use cache::lookup_or_run_any, which returns a list of rows (in Python also "
-              "ragged=\"list\" or ragged=\"pad\"), or pad the input to a fixed length");
-}
 
 }  // namespace
 
@@ -190,40 +156,14 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);
   if (const auto hit = call.lookup()) {
-    const auto& device = call.parts().input.device;
-    if (hit->is_lone_tensor() && target.returns_tensor()) return hit->hand_out_tensor(device);
-    if (auto value = target.as_declared(hit->root(), hit->hand_out(device))) {
-      return *std::move(value);
-    }
+    auto value = target.declared().value_of(*hit, call.parts().input.device);
+    if (value.has_value()) return *std::move(value);
     call.reject_hit();
   }
   return target.run_observed(
       scripted.input, [&] { call.begin_run(); },
       [&](const tensor::Flat& result, const RunFacts& facts) { call.finish(result, facts); });
 }
-
-namespace {
-
-// What the rows of `call` give, once all are there; nothing when the method declares another type.
-std::optional<Rows> rows_of(const ScriptedCall& scripted, const Target& target, RowsCall& call) {
-  if (auto flat = call.together()) {
-    auto value = target.as_declared(flat->root, flat->tensors);
-    if (!value.has_value()) return std::nullopt;
-    return Rows{*std::move(value), {}};
-  }
-  const std::vector<tensor::Flat> apart = call.apart();
-  if (scripted.want == Want::kTensor) refuse_apart(target.who(), apart);
-  std::vector<at::IValue> rows;
-  rows.reserve(apart.size());
-  for (const tensor::Flat& row : apart) {
-    auto value = target.as_declared(row.root, row.tensors);
-    if (!value.has_value()) return std::nullopt;
-    rows.push_back(*std::move(value));
-  }
-  return Rows{{}, std::move(rows)};
-}
-
-}  // namespace
 
 Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
   Target target(scripted);
@@ -247,7 +187,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
     }
     // The module's own result is of its own type.
     if (is_whole) return {std::move(last), {}};
-    if (auto rows = rows_of(scripted, target, call)) return *std::move(rows);
+    if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
     call.reject_hits();
   }
 }

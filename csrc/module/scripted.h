@@ -6,17 +6,12 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "module/batch_keys.h"
+#include "module/declared.h"
 
 namespace modcache::module {
-
-// What the operator gives back. kTensor: a method that returns anything else is a caller's mistake.
-enum class Want { kTensor, kAny };
 
 struct ScriptedCall {
   const at::IValue& module;
@@ -28,11 +23,6 @@ struct ScriptedCall {
 
 at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
 
-// Rows that do not fit together are apart: each by itself.
-struct Rows {
-  at::IValue together;
-  std::optional<std::vector<at::IValue>> apart;
-};
 // With Want::kTensor rows that do not fit together are a caller's mistake.
 Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
 

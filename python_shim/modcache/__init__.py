@@ -18,6 +18,7 @@ from modcache._library import load as _load
 _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -59,6 +60,7 @@ __all__ = [
     "content_keys",
     "fingerprint",
     "flush",
+    "freeze",
     "library_path",
     "lookup_or_run",
     "lookup_or_run_any",

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/declared.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <sstream>
+#include <utility>
+
+namespace modcache::module {
+namespace {
+
+std::string shape_of_row(const tensor::Flat& row) {
+  std::ostringstream text;
+  for (const at::Tensor& tensor : row.tensors)
+    text << tensor.scalar_type() << tensor.sizes() << ' ';
+  return text.str();
+}
+
+[[noreturn]] void refuse_apart(const std::string& who, const std::vector<tensor::Flat>& rows) {
+  std::size_t other = 1;
+  while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
+  TORCH_CHECK(false, "cache::lookup_or_run: the rows that ", who,
+              " returned do not fit into one tensor: row 0 is ", shape_of_row(rows[0]), "and row ",
+              other, " is ", shape_of_row(rows[other]),
+              "; use cache::lookup_or_run_any, which returns a list of rows (in Python also "
+              "ragged=\"list\" or ragged=\"pad\"), or pad the input to a fixed length");
+}
+
+bool may_be_a_tensor(const c10::TypePtr& type) {
+  return type == nullptr || type->kind() == c10::TypeKind::TensorType ||
+         type->kind() == c10::TypeKind::AnyType;
+}
+
+}  // namespace
+
+void Declared::check_wanted(bool is_tensor, const std::string& given) const {
+  TORCH_CHECK(is_tensor || want == Want::kAny, "cache::lookup_or_run: ", who, " returned ", given,
+              ", but this operator caches one Tensor; use cache::lookup_or_run_any for structured "
+              "results");
+}
+
+std::optional<at::IValue> Declared::value_of(const tensor::Node& root,
+                                             const std::vector<at::Tensor>& tensors) const {
+  auto value = tensor::rebuild(root, tensors, type);
+  if (value.has_value()) check_wanted(value->isTensor(), "a structured value");
+  return value;
+}
+
+std::optional<at::IValue> Declared::value_of(const tensor::WholeValue& hit,
+                                             std::optional<at::Device> device) const {
+  if (hit.is_lone_tensor() && may_be_a_tensor(type)) return hit.hand_out_tensor(device);
+  return value_of(hit.root(), hit.hand_out(device));
+}
+
+std::optional<Rows> Declared::rows_of(RowsCall& call) const {
+  if (auto flat = call.together()) {
+    auto value = value_of(flat->root, flat->tensors);
+    if (!value.has_value()) return std::nullopt;
+    return Rows{*std::move(value), {}};
+  }
+  const std::vector<tensor::Flat> apart = call.apart();
+  if (want == Want::kTensor) refuse_apart(who, apart);
+  std::vector<at::IValue> rows;
+  rows.reserve(apart.size());
+  for (const tensor::Flat& row : apart) {
+    auto value = value_of(row.root, row.tensors);
+    if (!value.has_value()) return std::nullopt;
+    rows.push_back(*std::move(value));
+  }
+  return Rows{{}, std::move(rows)};
+}
+
+}  // namespace modcache::module

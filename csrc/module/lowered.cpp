@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/lowered.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "tensor/rows.h"
+#include "tensor/tree.h"
+
+namespace modcache::module {
+
+using cache::Counter;
+
+std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t rows) const {
+  auto& cache = cache::Cache::instance();
+  if (cache.mode() == cache::Mode::kOff) {
+    cache.counters().add(Counter::kBypassedOff, rows);
+    return std::nullopt;
+  }
+  CallParts parts;
+  parts.class_name = site_.class_name;
+  parts.method = site_.method;
+  if (!read_input(parts, input_, per, rows)) return std::nullopt;
+  if (at::GradMode::is_enabled()) {
+    parts.grad_pattern = grad_pattern(site_.identity.grad_pattern, parts.input);
+  }
+  parts.scope = site_.scope.empty() ? site_.identity.fingerprint : site_.scope;
+  if (parts.scope.empty()) {
+    refuse(parts, *cache.session(), Counter::kBypassedImpure, rows, "identity",
+           parts.who() +
+               " is not cached: an attribute of it cannot be hashed; give it a "
+               "scope=\"name@version\"");
+    return std::nullopt;
+  }
+  return parts;
+}
+
+void LoweredCallBase::note_identity(const std::string& fingerprint) {
+  is_another_ = is_another_ || fingerprint != site_.identity.fingerprint;
+}
+
+RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& states) {
+  RunFacts facts;
+  if (!first_state_.has_value()) first_state_ = states.before;
+  if (is_another_) {
+    facts.impure_because = "weights of " + site_.class_name +
+                           " changed while the call waited for another thread";
+  } else if (*first_state_ != states.after) {
+    facts.impure_because = "an attribute of " + site_.class_name + " changed during the run";
+  }
+  if (result.requires_grad()) {
+    facts.requiring_grad = site_.identity.requiring_grad;
+    distrust(site_.identity.fingerprint);
+  }
+  return facts;
+}
+
+LoweredCall::LoweredCall(LoweredSite site, at::IValue input, const std::string& key)
+    : LoweredCallBase(std::move(site), std::move(input)) {
+  auto parts = prepare(tensor::Per::kCall, 1);
+  if (!parts.has_value()) return;
+  call_ = std::make_unique<Call>(*std::move(parts), key);
+  const auto hit = call_->lookup();
+  if (hit == nullptr) return;
+  hit_ = site_.declared.value_of(*hit, call_->parts().input.device);
+  if (!hit_.has_value()) call_->reject_hit();
+}
+
+void LoweredCall::begin_run(const std::string& fingerprint) {
+  note_identity(fingerprint);
+  if (call_ != nullptr) call_->begin_run();
+}
+
+at::IValue LoweredCall::finish(at::IValue result, const States& states) {
+  check_wanted(result);
+  if (call_ != nullptr) {
+    const tensor::Flat flat = tensor::flatten(result);
+    call_->finish(flat, facts_of(flat, states));
+  }
+  return result;
+}
+
+LoweredRowsCall::LoweredRowsCall(LoweredSite site, at::IValue input, BatchKeys keys)
+    : LoweredCallBase(std::move(site), std::move(input)) {
+  const auto count = static_cast<std::int64_t>(keys.rows());
+  tensor::check_rows(input_, count);
+  if (count == 0) return;
+  auto parts = prepare(tensor::Per::kRow, count);
+  if (!parts.has_value()) return;
+  call_ = std::make_unique<RowsCall>(*std::move(parts), std::move(keys));
+  go_on();
+}
+
+at::IValue LoweredRowsCall::begin_run(const std::string& fingerprint) {
+  note_identity(fingerprint);
+  if (call_ == nullptr) return input_;
+  at::IValue rows =
+      call_->is_whole_input(running_) ? input_ : tensor::select_rows(input_, running_);
+  call_->begin_run();
+  return rows;
+}
+
+void LoweredRowsCall::finish_run(const at::IValue& result, const States& states) {
+  check_wanted(result);
+  if (call_ == nullptr) {
+    must_run_ = false;
+    rows_ = Rows{result, {}};
+    return;
+  }
+  tensor::Flat flat = tensor::flatten(result);
+  const RunFacts facts = facts_of(flat, states);
+  call_->finish_run(std::move(flat), facts);
+  const bool was_whole = call_->is_whole_input(running_);
+  // The module's own result is of its own type.
+  if (was_whole) rows_ = Rows{result, {}};
+  go_on();
+}
+
+void LoweredRowsCall::go_on() {
+  while (true) {
+    if (auto rows = call_->next_rows()) {
+      must_run_ = true;
+      running_ = *std::move(rows);
+      rows_.reset();
+      return;
+    }
+    must_run_ = false;
+    if (rows_.has_value()) return;
+    rows_ = site_.declared.rows_of(*call_);
+    if (rows_.has_value()) return;
+    call_->reject_hits();
+  }
+}
+
+}  // namespace modcache::module

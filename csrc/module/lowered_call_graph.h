@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LoweredCallGraph: one call of lookup_or_run in a graph, understood, and the nodes that take its
+// place (lowering.h shows them). Belongs to lowering.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string>
+
+#include "base/result.h"
+#include "module/inventory.h"
+#include "module/recipe.h"
+
+namespace modcache::module {
+
+bool is_lookup_or_run(const torch::jit::Node& node);
+
+std::string class_name_of(const c10::ivalue::Object& module);
+
+class LoweredCallGraph {
+ public:
+  // `self`: a module whose method has the node. kInvalidArgument says why the call cannot be
+  // lowered, and what helps.
+  static Result<LoweredCallGraph> of(torch::jit::Node& node, const ObjectPtr& self);
+
+  // Replaces the node. Once.
+  void write() const;
+
+ private:
+  enum class Form { kOneKey, kKeyPerRow };
+
+  LoweredCallGraph(torch::jit::Node& node, std::string method, std::string class_name);
+
+  Status understand(const ObjectPtr& module);
+  Status check_call(const c10::ClassType& type) const;
+
+  c10::TypePtr input_type() const;
+
+  torch::jit::Value* write_one_key(torch::jit::Value* call) const;
+  torch::jit::Value* write_key_per_row(torch::jit::Value* call) const;
+  torch::jit::Value* write_run(torch::jit::Value* call) const;
+  torch::jit::Value* write_call() const;
+  torch::jit::Value* write_identity() const;
+  torch::jit::Value* write_state(std::int64_t moment) const;
+  torch::jit::Value* write_attributes(const std::vector<std::string>& paths) const;
+  torch::jit::Value* write_result_type() const;
+  torch::jit::Value* as_result(torch::jit::Value* any) const;
+  torch::jit::Value* insert(const char* op, std::vector<torch::jit::Value*> inputs) const;
+
+  torch::jit::Node* node_;
+  Form form_;
+  std::string method_;
+  std::string class_name_;
+  c10::TypePtr result_type_;  // of the method; null: it says nothing
+  std::string recipe_;
+  std::vector<std::string> read_;     // paths of the attributes that the fingerprint covers
+  std::vector<std::string> reached_;  // of these, and of those that the method only writes
+};
+
+}  // namespace modcache::module

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/lowered_identity.h"
+
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+#include "module/plain_value.h"
+#include "module/recipe.h"
+#include "module/tensor_watch.h"
+
+namespace modcache::module {
+namespace {
+
+// What was true at one moment, never changed afterwards.
+struct Known {
+  std::shared_ptr<const Recipe> recipe;
+  std::string plain_bytes;  // of all values together
+  std::shared_ptr<const TensorWatch> tensors;
+  std::string fingerprint;
+};
+using KnownPtr = std::shared_ptr<const Known>;
+
+// Modules come and go; this many at most are remembered.
+constexpr std::size_t kMostKnown = 512;
+
+struct Registry {
+  Mutex mutex;
+  std::unordered_map<Digest128, KnownPtr, Digest128Hash> known MODCACHE_GUARDED_BY(mutex);
+};
+
+// Never destroyed: threads of the host may call while the process exits.
+Registry& registry() {
+  static Registry* const instance = [] {
+    auto* created = new Registry;
+    hold_across_fork(created->mutex);
+    return created;
+  }();
+  return *instance;
+}
+
+PlainValue written_down(const at::IValue& attributes) {
+  PlainValue all;
+  append_plain_value(attributes, all);
+  return all;
+}
+
+// Two modules of one class share a recipe and differ in their tensors.
+Digest128 place_of(const std::string& recipe, const PlainValue& values) {
+  Xxh3Hasher hasher;
+  hasher.add(recipe);
+  if (!values.tensors.empty()) {
+    hasher.add(reinterpret_cast<std::uintptr_t>(values.tensors[0].unsafeGetTensorImpl()));
+  }
+  return hasher.digest();
+}
+
+KnownPtr find(const Digest128& place) {
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  const auto found = all.known.find(place);
+  return found == all.known.end() ? nullptr : found->second;
+}
+
+void keep(const Digest128& place, KnownPtr known) {
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  if (all.known.size() >= kMostKnown) all.known.clear();
+  all.known[place] = std::move(known);
+}
+
+std::shared_ptr<const Recipe> parsed(const std::string& text) {
+  auto recipe = Recipe::parse(text);
+  TORCH_CHECK(recipe.is_ok(), "cache::_identity: ", recipe.status().message(),
+              "; it was lowered by a newer modcache: load the model with that one");
+  return std::make_shared<const Recipe>(std::move(recipe).value());
+}
+
+// Empty when a value cannot be hashed, or an object's class would have to be named.
+std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
+                           const TensorWatch& tensors) {
+  const auto& values = attributes.toTupleRef().elements();
+  AttributesHasher hasher;
+  std::size_t value = 0;
+  std::size_t tensor = 0;
+  for (const Recipe::Step& step : recipe.steps) {
+    if (step.is_submodule) {
+      hasher.add_submodule(step.path, step.object, step.class_mark);
+      continue;
+    }
+    TORCH_CHECK(value < values.size(), "cache::_identity: the recipe wants more attributes than ",
+                values.size());
+    PlainValue plain = written_down(values[value]);
+    if (!plain.why_not_hashable.empty() || !plain.objects.empty()) return {};
+    const AttributeKind kind = kind_of(values[value++]);
+    hasher.add_value(step.path, kind, kind == AttributeKind::kTensor ? "" : plain.bytes);
+    for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
+      hasher.add_tensor(tensors.digest(tensor++));
+    }
+  }
+  return fingerprint_of(recipe.code, hasher.digest());
+}
+
+}  // namespace
+
+LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes,
+                         bool wants_fingerprint) {
+  const PlainValue values = written_down(attributes);
+  LoweredIdentity identity;
+  std::uint64_t pattern = 1;
+  for (const at::Tensor& tensor : values.tensors) {
+    const bool requires_grad = tensor.defined() && tensor.requires_grad();
+    identity.requiring_grad += requires_grad ? 1 : 0;
+    pattern = pattern * 0x9e3779b97f4a7c15ULL + (requires_grad ? 2 : 1);
+  }
+  if (identity.requiring_grad != 0) identity.grad_pattern = pattern == 0 ? 1 : pattern;
+  if (!wants_fingerprint || !values.why_not_hashable.empty()) return identity;
+
+  const Digest128 place = place_of(recipe, values);
+  const KnownPtr known = find(place);
+  if (known != nullptr && known->plain_bytes == values.bytes &&
+      known->tensors->compare(values.tensors) == TensorWatch::Change::kNone) {
+    identity.fingerprint = known->fingerprint;
+    return identity;
+  }
+  auto fresh = std::make_shared<Known>();
+  fresh->recipe = known != nullptr ? known->recipe : parsed(recipe);
+  fresh->plain_bytes = values.bytes;
+  fresh->tensors =
+      std::make_shared<const TensorWatch>(values.tensors, TensorWatch::Hashing::kContents,
+                                          known != nullptr ? known->tensors.get() : nullptr);
+  fresh->fingerprint = fingerprint_by(*fresh->recipe, attributes, *fresh->tensors);
+  identity.fingerprint = fresh->fingerprint;
+  keep(place, std::move(fresh));
+  return identity;
+}
+
+void distrust(const std::string& fingerprint) {
+  Registry& all = registry();
+  MutexLock lock(all.mutex);
+  for (auto known = all.known.begin(); known != all.known.end();) {
+    known = known->second->fingerprint == fingerprint ? all.known.erase(known) : std::next(known);
+  }
+}
+
+std::int64_t state_of(const at::IValue& attributes) {
+  const PlainValue values = written_down(attributes);
+  Xxh3Hasher hasher;
+  hasher.add(values.bytes);
+  const TensorWatch uncounted(values.tensors, TensorWatch::Hashing::kUncounted, nullptr);
+  for (std::size_t i = 0; i < values.tensors.size(); ++i) {
+    const at::Tensor& tensor = values.tensors[i];
+    hasher.add(reinterpret_cast<std::uintptr_t>(tensor.unsafeGetTensorImpl()));
+    if (!tensor.defined()) continue;
+    hasher.add(tensor.is_inference() ? std::uint64_t{0} : tensor._version());
+    if (tensor.is_inference()) hasher.add(uncounted.digest(i).bytes());
+  }
+  return static_cast<std::int64_t>(hasher.digest().low);
+}
+
+}  // namespace modcache::module

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/lowering.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/freeze_module.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "module/lowered_call_graph.h"
+#include "module/lowered_identity.h"
+
+namespace modcache::module {
+namespace {
+
+namespace jit = torch::jit;
+
+// Every call in the methods of a module and its submodules, and what cannot be lowered of it.
+class Calls {
+ public:
+  explicit Calls(const ObjectPtr& module) { visit(module); }
+
+  const std::vector<LoweredCallGraph>& found() const { return found_; }
+  // One line for each call that cannot be lowered.
+  const std::vector<std::string>& obstacles() const { return obstacles_; }
+
+ private:
+  void visit(const ObjectPtr& object) {
+    if (!seen_objects_.insert(object.get()).second) return;
+    // Objects of one class share its graphs.
+    if (seen_types_.insert(object->type().get()).second) {
+      for (jit::Function* method : object->type()->methods()) {
+        auto* const with_graph = jit::tryToGraphFunction(*method);
+        if (with_graph != nullptr) visit(*with_graph->graph()->block(), object, *method);
+      }
+    }
+    for (const at::IValue& slot : object->slots()) {
+      if (slot.isObject() && slot.toObjectRef().type()->is_module()) visit(slot.toObject());
+    }
+  }
+
+  void visit(jit::Block& block, const ObjectPtr& self, const jit::Function& method) {
+    for (jit::Node* node : block.nodes()) {
+      if (is_lookup_or_run(*node)) add(*node, self, method);
+      for (jit::Block* inner : node->blocks()) visit(*inner, self, method);
+      for (const c10::Symbol name : node->attributeNames()) {  // fork
+        if (node->kindOf(name) == jit::AttributeKind::g) {
+          visit(*node->g(name)->block(), self, method);
+        }
+      }
+    }
+  }
+
+  void add(jit::Node& node, const ObjectPtr& self, const jit::Function& method) {
+    auto call = LoweredCallGraph::of(node, self);
+    if (call.is_ok()) {
+      found_.push_back(std::move(call).value());
+    } else {
+      obstacles_.push_back("in " + method.qualname().name() + " of " + class_name_of(*self) +
+                           ": " + call.status().message());
+    }
+  }
+
+  std::set<const c10::ivalue::Object*> seen_objects_;
+  std::set<const c10::ClassType*> seen_types_;
+  std::vector<LoweredCallGraph> found_;
+  std::vector<std::string> obstacles_;
+};
+
+}  // namespace
+
+void lower(const jit::Module& module) {
+  // All are understood before the first is changed: the code of one may contain another.
+  const Calls calls(module._ivalue());
+  std::string obstacles;
+  for (const std::string& obstacle : calls.obstacles()) obstacles += "\n  " + obstacle;
+  TORCH_CHECK(obstacles.empty(), "cache::lower: nothing was lowered, since these calls cannot be:",
+              obstacles);
+  for (const LoweredCallGraph& call : calls.found()) call.write();
+}
+
+jit::Module freeze(const jit::Module& module, const std::vector<std::string>& methods,
+                   bool optimize_numerics) {
+  const jit::Module copy = module.clone(/*inplace=*/true);
+  lower(copy);
+  // The first time keeps what code that is never reached would change, such as the counter of a
+  // BatchNorm in training; the second time that code is gone.
+  const jit::Module once = jit::freeze_module(copy, methods);
+  return jit::freeze(once, methods, optimize_numerics);
+}
+
+}  // namespace modcache::module

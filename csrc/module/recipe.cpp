@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/recipe.h"
+
+#include <charconv>
+#include <utility>
+
+namespace modcache::module {
+namespace {
+
+constexpr std::string_view kTitle = "modcache recipe 1";
+constexpr char kValue = 'v';
+constexpr char kSubmodule = 's';
+
+// Takes what stands before the next `end` off the front of `text`; nothing when there is none.
+bool take(std::string_view& text, char end, std::string_view& taken) {
+  const std::size_t at = text.find(end);
+  if (at == std::string_view::npos) return false;
+  taken = text.substr(0, at);
+  text.remove_prefix(at + 1);
+  return true;
+}
+
+template <typename Number>
+bool parse_number(std::string_view text, int base, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number, base);
+  return error == std::errc() && stopped == end;
+}
+
+bool parse_digest(std::string_view hex, Digest128& digest) {
+  return hex.size() == 32 && parse_number(hex.substr(0, 16), 16, digest.high) &&
+         parse_number(hex.substr(16), 16, digest.low);
+}
+
+// "v path" or "s path object class_mark"; a path has no blanks, a class mark may have some.
+bool parse_step(std::string_view line, Recipe::Step& step) {
+  std::string_view kind;
+  if (!take(line, ' ', kind) || kind.size() != 1) return false;
+  if (kind[0] == kValue) {
+    step.path = line;
+    return !line.empty();
+  }
+  std::string_view path;
+  std::string_view object;
+  if (kind[0] != kSubmodule || !take(line, ' ', path) || !take(line, ' ', object)) return false;
+  step.path = path;
+  step.is_submodule = true;
+  step.class_mark = line;
+  return !path.empty() && parse_number(object, 10, step.object);
+}
+
+}  // namespace
+
+Result<Recipe> Recipe::of(const Source& source, const Inventory& inventory) {
+  Recipe recipe;
+  recipe.code = source.digest;
+  for (const Inventory::Attribute& attribute : inventory.attributes()) {
+    if (attribute.is_interface) {
+      return Status::invalid_argument("it calls submodule '" + attribute.path +
+                                      "' through an interface");
+    }
+    if (!attribute.is_read) continue;
+    const bool is_submodule = attribute.kind == AttributeKind::kObject;
+    recipe.steps.push_back({attribute.path, is_submodule, attribute.object, attribute.class_mark});
+  }
+  return recipe;
+}
+
+std::string Recipe::text() const {
+  std::string text(kTitle);
+  text += '\n' + code.hex() + '\n';
+  for (const Step& step : steps) {
+    text += step.is_submodule ? kSubmodule : kValue;
+    text += ' ' + step.path;
+    if (step.is_submodule) text += ' ' + std::to_string(step.object) + ' ' + step.class_mark;
+    text += '\n';
+  }
+  return text;
+}
+
+Result<Recipe> Recipe::parse(std::string_view text) {
+  const auto broken = [](const char* what) {
+    return Status::corruption(std::string("a recipe in a lowered model has ") + what);
+  };
+  Recipe recipe;
+  std::string_view line;
+  if (!take(text, '\n', line) || line != kTitle) return broken("another format");
+  if (!take(text, '\n', line) || !parse_digest(line, recipe.code)) return broken("no code digest");
+  while (!text.empty()) {
+    Step step;
+    if (!take(text, '\n', line) || !parse_step(line, step)) return broken("a broken line");
+    recipe.steps.push_back(std::move(step));
+  }
+  return recipe;
+}
+
+}  // namespace modcache::module

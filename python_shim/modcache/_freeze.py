@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""freeze: a scripted model as it is deployed, with its cached calls still in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+def freeze(
+    scripted: torch.jit.ScriptModule,
+    preserved_attrs: Sequence[str] | None = None,
+    *,
+    optimize_numerics: bool = True,
+) -> torch.jit.ScriptModule:
+    """A lowered and frozen copy of the model: what ``torch.jit.freeze`` gives, cached calls too.
+
+    ``torch.jit.freeze`` alone drops the encoder's code, which only the operator calls. Here each
+    ``lookup_or_run`` is first written out as graph (``torch.ops.cache.lower``), so that freezing
+    takes the encoder in. The scope is fixed as it is now: the frozen model, also saved and loaded
+    elsewhere, hits what this model and its scripted, loaded and C++ forms stored. A hit does not
+    touch the encoder. ``torch.jit.optimize_for_inference`` takes the result.
+
+    Args:
+        scripted: a scripted, traced or loaded model in evaluation mode. It stays as it is.
+        preserved_attrs: methods and attributes to keep beside ``forward``; by default all methods
+            of the model that were exported or compiled.
+        optimize_numerics: as for ``torch.jit.freeze``: also passes that change results by rounding.
+
+    Raises:
+        TypeError: no ScriptModule.
+        RuntimeError: a model in training mode; a call that cannot be lowered, saying why.
+    """
+    if not isinstance(scripted, torch.jit.ScriptModule):
+        cure = (
+            "Script or trace it first: torch.jit.script(model.eval())."
+            if isinstance(scripted, torch.nn.Module)
+            else "Pass a scripted, traced or loaded model."
+        )
+        raise TypeError(
+            f"freeze: scripted must be a torch.jit.ScriptModule, but got {type(scripted).__name__}. "
+            f"{cure}"
+        )
+    if scripted.training:
+        raise RuntimeError(
+            "freeze: the model is in training mode, and freezing is for inference; call "
+            "scripted.eval() first."
+        )
+    native: Any = scripted._c
+    if preserved_attrs is None:
+        names = set(native._method_names())
+        kept = sorted(name for name in names if name != "forward" and not name.startswith("__"))
+    else:
+        kept = list(preserved_attrs)
+    frozen = torch.ops.cache._freeze(scripted, kept, optimize_numerics)
+    return torch.jit._recursive.wrap_cpp_module(frozen)  # type: ignore[no-any-return]
