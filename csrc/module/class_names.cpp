@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/class_names.h"
 
+#include <ATen/core/class_type.h>
+
 namespace modcache::module {
 namespace {
 
@@ -10,6 +12,10 @@ bool is_name_char(char c) {
 }
 
 }  // namespace
+
+std::string class_name_of(const c10::ivalue::Object& module) {
+  return module.type()->name().has_value() ? module.type()->name()->name() : "module";
+}
 
 std::string without_mangling(const std::string& name) {
   static const std::string kMangle = "___torch_mangle_";

@@ -4,10 +4,15 @@
 // (___torch_mangle_7), which differs from process to process and from load to load.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <string>
 #include <unordered_map>
 
 namespace modcache::module {
+
+// "B": for messages.
+std::string class_name_of(const c10::ivalue::Object& module);
 
 // "__torch__.a.___torch_mangle_7.B" -> "__torch__.a.B"
 std::string without_mangling(const std::string& name);

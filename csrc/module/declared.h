@@ -27,7 +27,7 @@ struct Rows {
 };
 
 struct Declared {
-  std::string who;   // "Encoder.forward", for messages
+  std::string who;    // "Encoder.forward", for messages
   c10::TypePtr type;  // of the method's result; null: it says nothing
   Want want = Want::kTensor;
 

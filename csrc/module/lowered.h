@@ -23,8 +23,8 @@
 namespace modcache::module {
 
 // A value on its way into one of these. TorchScript takes an operator with effects to write to all
-// values that it is given, and so to all weights, which freezing would then not make constants; what
-// is held, it does not see.
+// values that it is given, and so to all weights, which freezing would then not make constants;
+// what is held, it does not see.
 struct Held final : torch::CustomClassHolder {
   explicit Held(at::IValue held) : value(std::move(held)) {}
   const at::IValue value;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "module/class_names.h"
 #include "module/lowered_identity.h"
 #include "tensor/error_text.h"
 
@@ -88,10 +89,6 @@ bool is_lookup_or_run(const jit::Node& node) {
   return node.kind() == kTensor || node.kind() == kAny;
 }
 
-std::string class_name_of(const c10::ivalue::Object& module) {
-  return module.type()->name().has_value() ? module.type()->name()->name() : "module";
-}
-
 LoweredCallGraph::LoweredCallGraph(jit::Node& node, std::string method, std::string class_name)
     : node_(&node),
       form_(node.input(kKey)->type()->kind() == c10::TypeKind::StringType ? Form::kOneKey
@@ -137,8 +134,7 @@ Status LoweredCallGraph::check_call(const c10::ClassType& type) const {
                      {});
   } catch (const std::exception& error) {
     return Status::invalid_argument(who + " does not take an input of type " +
-                                    input_type()->annotation_str() + ": " +
-                                    tensor::text_of(error));
+                                    input_type()->annotation_str() + ": " + tensor::text_of(error));
   }
   return Status::ok();
 }
@@ -157,8 +153,8 @@ Status LoweredCallGraph::understand(const ObjectPtr& module) {
   const Inventory inventory(module, source, TensorWatch::Hashing::kContents, nullptr);
   auto recipe = Recipe::of(source, inventory);
   if (!recipe.is_ok()) {
-    return Status::invalid_argument(class_name_ + " cannot be lowered: " +
-                                    recipe.status().message());
+    return Status::invalid_argument(class_name_ +
+                                    " cannot be lowered: " + recipe.status().message());
   }
   recipe_ = recipe.value().text();
   std::vector<at::IValue> values;
@@ -173,8 +169,8 @@ Status LoweredCallGraph::understand(const ObjectPtr& module) {
   if (scope.has_value() && !scope->empty()) return Status::ok();
   const std::string help = "; give the call a scope=\"name@version\"";
   if (!inventory.is_hashed()) {
-    return Status::invalid_argument(class_name_ + " has no fingerprint: " +
-                                    inventory.why_not_hashable() + help);
+    return Status::invalid_argument(class_name_ +
+                                    " has no fingerprint: " + inventory.why_not_hashable() + help);
   }
   const auto lowered = identify(recipe_, c10::ivalue::Tuple::create(std::move(values)), true);
   if (lowered.fingerprint != fingerprint_of(source.digest, inventory.digest())) {
@@ -189,8 +185,7 @@ void LoweredCallGraph::write() const {
   jit::Graph& graph = *node_->owningGraph();
   const jit::WithInsertPoint at_the_node(node_);
   Value* const call = write_call();
-  Value* const result =
-      form_ == Form::kOneKey ? write_one_key(call) : write_key_per_row(call);
+  Value* const result = form_ == Form::kOneKey ? write_one_key(call) : write_key_per_row(call);
   result->setType(node_->output()->type());
   node_->output()->replaceAllUsesWith(result);
   node_->destroy();
@@ -205,8 +200,10 @@ Value* LoweredCallGraph::insert(const char* op, std::vector<Value*> inputs) cons
 Value* LoweredCallGraph::write_call() const {
   jit::Graph& graph = *node_->owningGraph();
   Value* const identity = write_identity();
-  Value* const arguments = graph.insertNode(graph.createTuple(
-      {node_->input(kInput), node_->input(kKey), write_result_type()}))->output();
+  Value* const arguments = graph
+                               .insertNode(graph.createTuple(
+                                   {node_->input(kInput), node_->input(kKey), write_result_type()}))
+                               ->output();
   return insert(form_ == Form::kOneKey ? "_lowered_call" : "_lowered_rows_call",
                 {node_->input(kScope), identity, graph.insertConstant(method_),
                  graph.insertConstant(class_name_), insert("_held", {arguments}),
@@ -271,8 +268,7 @@ Value* LoweredCallGraph::write_key_per_row(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
   Value* const no_limit = graph.insertConstant(std::numeric_limits<std::int64_t>::max());
   Value* const must_run = insert("_must_run", {call});
-  jit::Node* const loop =
-      graph.insertNode(graph.create(c10::prim::Loop, {no_limit, must_run}, 0));
+  jit::Node* const loop = graph.insertNode(graph.create(c10::prim::Loop, {no_limit, must_run}, 0));
   loop->setSourceRange(node_->sourceRange());
   {
     jit::Block* const body = loop->addBlock();
@@ -299,12 +295,12 @@ Value* LoweredCallGraph::write_run(Value* call) const {
   std::vector<jit::NamedValue> arguments{jit::NamedValue(node_->input(kModule))};
   append_arguments(input, arguments);
   const auto module_type = node_->input(kModule)->type()->expect<c10::ClassType>();
-  const jit::MatchedSchema matched =
-      jit::matchSchema(module_type->getMethod(method_).getSchema(), node_->sourceRange(), graph,
-                       arguments, {});
+  const jit::MatchedSchema matched = jit::matchSchema(module_type->getMethod(method_).getSchema(),
+                                                      node_->sourceRange(), graph, arguments, {});
   Value* const result = graph.insertMethodCall(method_, matched);
   Value* const after = write_state(1);
-  return insert(is_one_key ? "_finish_run" : "_finish_rows_run", {call, insert("_held", {result}), before, after});
+  return insert(is_one_key ? "_finish_run" : "_finish_rows_run",
+                {call, insert("_held", {result}), before, after});
 }
 
 }  // namespace modcache::module

@@ -16,8 +16,6 @@ namespace modcache::module {
 
 bool is_lookup_or_run(const torch::jit::Node& node);
 
-std::string class_name_of(const c10::ivalue::Object& module);
-
 class LoweredCallGraph {
  public:
   // `self`: a module whose method has the node. kInvalidArgument says why the call cannot be

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "module/class_names.h"
 #include "module/lowered_call_graph.h"
-#include "module/lowered_identity.h"
 
 namespace modcache::module {
 namespace {
@@ -58,8 +58,8 @@ class Calls {
     if (call.is_ok()) {
       found_.push_back(std::move(call).value());
     } else {
-      obstacles_.push_back("in " + method.qualname().name() + " of " + class_name_of(*self) +
-                           ": " + call.status().message());
+      obstacles_.push_back("in " + method.qualname().name() + " of " + class_name_of(*self) + ": " +
+                           call.status().message());
     }
   }
 
@@ -76,8 +76,8 @@ void lower(const jit::Module& module) {
   const Calls calls(module._ivalue());
   std::string obstacles;
   for (const std::string& obstacle : calls.obstacles()) obstacles += "\n  " + obstacle;
-  TORCH_CHECK(obstacles.empty(), "cache::lower: nothing was lowered, since these calls cannot be:",
-              obstacles);
+  TORCH_CHECK(obstacles.empty(),
+              "cache::lower: nothing was lowered, since these calls cannot be:", obstacles);
   for (const LoweredCallGraph& call : calls.found()) call.write();
 }
 

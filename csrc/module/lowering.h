@@ -25,9 +25,10 @@
 namespace modcache::module {
 
 // Rewrites every call in every method of `module` and its submodules, in place; not while another
-// thread runs, saves or changes it. Methods that ran before go on as they are: copies of the
-// module (freezing, saving) are made of the new graphs. Throws when a call cannot be lowered,
-// naming each and why; nothing was changed then.
+// thread runs, saves or changes it. Modules of one TorchScript class share its methods: all of them
+// are lowered, which changes nothing of what they do. Methods that ran before go on as they are:
+// copies of the module (freezing, saving) are made of the new graphs. Throws when a call cannot be
+// lowered, naming each and why; nothing was changed then.
 void lower(const torch::jit::Module& module);
 
 // A lowered and frozen copy; keeps `methods` beside forward. The other parameter is torch's.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "module/call.h"
+#include "module/class_names.h"
 #include "module/identity.h"
 #include "module/rows_call.h"
 #include "tensor/rows.h"
@@ -21,10 +22,6 @@ namespace modcache::module {
 namespace {
 
 using cache::Counter;
-
-std::string class_name_of(const ObjectPtr& module) {
-  return module->type()->name().has_value() ? module->type()->name()->name() : "module";
-}
 
 // TorchScript declares None for a method that always raises, which says nothing.
 c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method) {
@@ -44,11 +41,12 @@ ObjectPtr check_module(const char* op, const at::IValue& module, const std::stri
     for (const auto* function : object->type()->methods()) {
       known += (known.empty() ? "" : ", ") + function->name();
     }
-    TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
-                "'; it has: ", known.empty() ? "none" : known,
-                ". torch.jit.freeze removes the methods of submodules that the model itself does not "
-                "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
-                "before you freeze it: torch.ops.cache.lower(scripted)");
+    TORCH_CHECK(
+        false, op, ": ", class_name_of(*object), " has no method '", method,
+        "'; it has: ", known.empty() ? "none" : known,
+        ". torch.jit.freeze removes the methods of submodules that the model itself does not "
+        "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
+        "before you freeze it: torch.ops.cache.lower(scripted)");
   }
   return object;
 }
@@ -75,7 +73,7 @@ class Target {
   explicit Target(const ScriptedCall& call)
       : call_(call),
         module_(check_module("cache::lookup_or_run", call.module, call.method)),
-        declared_{class_name_of(module_) + "." + call.method,
+        declared_{class_name_of(*module_) + "." + call.method,
                   declared_type(*module_->type(), call.method), call.want} {}
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
@@ -87,7 +85,7 @@ class Target {
       return std::nullopt;
     }
     CallParts parts;
-    parts.class_name = class_name_of(module_);
+    parts.class_name = class_name_of(*module_);
     parts.method = call_.method;
     if (!read_input(parts, call_.input, per, rows)) return std::nullopt;
     identity_ = identity_of(module_, call_.method);
@@ -107,7 +105,7 @@ class Target {
                  "; give it a scope=\"name@version\"");
       return std::nullopt;
     }
-    parts.scope = std::move(fingerprint.text);
+    parts.scope = fingerprint_ = std::move(fingerprint.text);
     return parts;
   }
 
@@ -121,12 +119,20 @@ class Target {
   template <typename Begin, typename Finish>
   at::IValue run_observed(const at::IValue& input, const Begin& begin, const Finish& finish) {
     // What all runs of a call are stored under is what the module was before the first of them.
-    if (before_ == nullptr) before_ = identity_->observe(module_);
+    if (before_ == nullptr) {
+      before_ = identity_->observe(module_);
+      // The call may have waited for another thread's run since it was identified.
+      is_another_ = !fingerprint_.empty() && identity_->fingerprint(module_).text != fingerprint_;
+    }
     begin();
     at::IValue result = run(module_, call_.method, input);
     RunFacts facts;
-    if (auto changed = Identity::changed_since(*before_, module_)) {
-      facts.impure_because = *changed + " of " + class_name_of(module_) + " changed during the run";
+    if (is_another_) {
+      facts.impure_because =
+          "weights of " + class_name_of(*module_) + " changed while the call waited";
+    } else if (auto changed = Identity::changed_since(*before_, module_)) {
+      facts.impure_because =
+          *changed + " of " + class_name_of(*module_) + " changed during the run";
     }
     declared_.check_wanted(result.isTensor(), result.tagKind());
     tensor::Flat flat = tensor::flatten(result);
@@ -145,6 +151,8 @@ class Target {
   const Declared declared_;
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
+  std::string fingerprint_;  // empty: the scope was given
+  bool is_another_ = false;
   std::uint64_t grad_pattern_ = 0;
 };
 
@@ -195,7 +203,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
 std::string fingerprint(const at::IValue& module, const std::string& method) {
   const ObjectPtr object = check_module("cache::fingerprint", module, method);
   const auto fingerprint = identity_of(object, method)->fingerprint(object);
-  TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(object),
+  TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(*object),
               " has no fingerprint: ", fingerprint.why_not_hashable);
   return fingerprint.text;
 }

@@ -40,8 +40,8 @@ def freeze(
             else "Pass a scripted, traced or loaded model."
         )
         raise TypeError(
-            f"freeze: scripted must be a torch.jit.ScriptModule, but got {type(scripted).__name__}. "
-            f"{cure}"
+            "freeze: scripted must be a torch.jit.ScriptModule, but got "
+            f"{type(scripted).__name__}. {cure}"
         )
     if scripted.training:
         raise RuntimeError(
@@ -55,4 +55,5 @@ def freeze(
     else:
         kept = list(preserved_attrs)
     frozen = torch.ops.cache._freeze(scripted, kept, optimize_numerics)
-    return torch.jit._recursive.wrap_cpp_module(frozen)  # type: ignore[no-any-return]
+    wrap: Any = torch.jit._recursive.wrap_cpp_module
+    return wrap(frozen)  # type: ignore[no-any-return]
