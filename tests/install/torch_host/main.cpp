@@ -73,6 +73,17 @@ std::string load(Host& host, const Words& words) {
   return "loaded";
 }
 
+// From here on the frozen copy is the model.
+std::string freeze(Host& host, const Words&) {
+  host.model = modcache::freeze(host.model);
+  return "frozen";
+}
+
+std::string save(Host& host, const Words& words) {
+  host.model.save(words[0]);
+  return "saved";
+}
+
 // Through the model, which calls the operator itself.
 std::string run(Host& host, const Words& words) {
   return text_of(host.model.forward({at::full({1, 4}, 1.0), words[0]}).toTensor());
@@ -127,6 +138,8 @@ const std::map<std::string, Step>& steps() {
       {"init", {1, init}},
       {"fini", {1, fini}},
       {"load", {1, load}},
+      {"freeze", {0, freeze}},
+      {"save", {1, save}},
       {"run", {1, run}},
       {"one", {1, one}},
       {"rows", {2, rows}},

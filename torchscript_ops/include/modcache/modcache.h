@@ -8,16 +8,14 @@
 //
 // Headers only: every function calls an operator in torch's dispatcher. So the host may link
 // modcache::modcache, dlopen the library (RTLD_LOCAL too, any time before the first call) or get
-// it by LD_PRELOAD, and the library may be of another compiler or a later version.
+// it by LD_PRELOAD, and the library may be newer than this header.
 //
-// Any thread. What is the caller's mistake, and what the module itself throws, comes as c10::Error
-// and names what was given and what is valid; so does a call while the library is not loaded. No
-// failure of the cache is an error: the module runs.
+// Any thread. A caller's mistake, and a call while the library is not loaded, is a c10::Error that
+// says what is valid. What the module throws passes through. No failure of the cache is an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
@@ -48,8 +46,7 @@ struct Keys {
 };
 
 struct CallOptions {
-  // A name that stands for the module, "clip-vit-b32@3", and that the host answers for. Empty: the
-  // module's fingerprint, which follows its code and weights.
+  // A name for the module, "clip-vit-b32@3", that the host answers for. Empty: its fingerprint.
   std::string scope = "";
   std::string method = "forward";
 };
@@ -61,7 +58,7 @@ inline c10::OperatorHandle find(const char* name, const char* overload) {
   TORCH_CHECK(
       found.has_value() || is_loaded(), "modcache: ", name,
       " was called, but libmodcache.so is not loaded in this process. Link the CMake target "
-      "modcache::modcache, or dlopen(\"libmodcache.so\", RTLD_NOW) before the first call, or "
+      "modcache::modcache, dlopen(\"libmodcache.so\", RTLD_NOW) before the first call, or "
       "start the process with LD_PRELOAD=libmodcache.so");
   TORCH_CHECK(found.has_value(), "modcache: the libmodcache.so of this process has no ", name,
               "; it is older than modcache.h, so install both from one version");
@@ -96,9 +93,9 @@ std::map<std::string, Value> map_of(const c10::IValue& dict) {
 template <typename Name>
 c10::IValue lookup(Name name, const torch::jit::Module& module, c10::IValue input, const Keys& keys,
                    const CallOptions& options) {
-  static const c10::OperatorHandle overloads[] = {find(name(), ""), find(name(), "keys"),
-                                                  find(name(), "ids")};
-  return call_operator(overloads[keys.overload], module._ivalue(), std::move(input), keys.value,
+  static const c10::OperatorHandle ops[] = {find(name(), ""), find(name(), "keys"),
+                                            find(name(), "ids")};
+  return call_operator(ops[keys.overload], module._ivalue(), std::move(input), keys.value,
                        options.scope, options.method);
 }
 
@@ -121,12 +118,15 @@ inline c10::IValue lookup_or_run_any(const torch::jit::Module& module, c10::IVal
   return detail::lookup(name, module, std::move(input), keys, options);
 }
 
-// A copy of a TorchScript module in eval mode, in which calls of cache::lookup_or_run are lowered
-// to what survives freezing, frozen as torch.jit.freeze does. It hits what `module` stored.
+// A lowered and frozen copy of a module in eval mode, with all its methods: what torch::jit::freeze
+// gives, cached calls too. It hits what `module` stored.
 inline torch::jit::Module freeze(const torch::jit::Module& module) {
-  const torch::jit::Module lowered = module.clone();
-  detail::call([] { return "cache::lower"; }, lowered._ivalue());
-  return torch::jit::freeze(lowered);
+  c10::List<std::string> methods;
+  for (const auto& method : module.get_methods()) {
+    if (method.name() != "forward") methods.push_back(method.name());
+  }
+  constexpr auto name = [] { return "cache::_freeze"; };
+  return detail::call(name, module._ivalue(), methods, /*optimize_numerics=*/true).toModule();
 }
 
 // Who the module is: the scope where none is given.
@@ -140,13 +140,12 @@ inline void set_mode(const std::string& mode) {
   detail::call([] { return "cache::set_mode"; }, mode);
 }
 
-// What process and thread leave.
-inline std::string mode() {
+inline std::string mode() {  // what process and thread leave
   return detail::call([] { return "cache::mode"; }).toStringRef();
 }
 
-// While it lives, the calling thread's mode is combined with `mode`: what either lacks is lacking.
-// Guards nest; they end in the thread that made them, last in, first out.
+// While it lives, the thread's mode is combined with `mode`: what either lacks is lacking. Guards
+// nest; they end in the thread that made them, last in, first out.
 class [[nodiscard]] ModeGuard {
  public:
   explicit ModeGuard(const std::string& mode)
@@ -172,8 +171,7 @@ inline std::map<std::string, std::string> settings() {
   return detail::map_of<std::string>(detail::call([] { return "cache::settings"; }));
 }
 
-// Counters of this process by name: hits_memory, hits_disk, misses, stored, errors, ...; and the
-// directory's entries_disk and bytes_disk.
+// By name: this process's hits_memory, misses, stored, ...; the directory's entries_disk, ...
 inline std::map<std::string, std::int64_t> stats() {
   return detail::map_of<std::int64_t>(detail::call([] { return "cache::stats"; }));
 }
@@ -192,8 +190,8 @@ inline bool contains(const std::string& scope, const std::string& key) {
   return detail::call([] { return "cache::contains"; }, scope, key).toBool();
 }
 
-// Drops entries of a scope ("": of all) whose key has the prefix, from `tier` "memory", "disk" or
-// "all"; returns how many.
+// Drops entries of a scope ("": of all) whose key has the prefix, and returns how many. `tier` is
+// memory, disk or all.
 inline std::int64_t clear(const std::string& scope = "", const std::string& prefix = "",
                           const std::string& tier = "all") {
   return detail::call([] { return "cache::clear"; }, scope, prefix, tier).toInt();
