@@ -114,6 +114,7 @@ SYSTEM_PACKAGES=(
   libxxhash-dev:file:xxhash.h
   libcereal-dev:file:cereal/cereal.hpp
   libzstd-dev:file:zstd.h
+  nlohmann-json3-dev:file:nlohmann/json.hpp
   libgtest-dev:file:gtest/gtest.h
   libgmock-dev:file:gmock/gmock.h
 )

@@ -3,6 +3,7 @@
 // Every schema of namespace `cache`, and nothing else. A model that was saved with a schema must
 // load for ever: arguments may be added at the end with defaults, never changed or removed.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <dlfcn.h>
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
@@ -16,6 +17,7 @@
 #include "module/eager.h"
 #include "operators.h"
 #include "tensor/whole_value.h"
+#include "triton.h"
 
 namespace modcache::ops {
 namespace {
@@ -116,12 +118,18 @@ void define_for_the_shim(torch::Library& m) {
 
 const tensor::WholeFormat kWholeFormat;
 
+std::string path_of_this_copy() {
+  Dl_info copy{};
+  return dladdr(&kWholeFormat, &copy) != 0 ? copy.dli_fname : "this one";
+}
+
 // TORCH_LIBRARY by hand: torch ends a process that registers one namespace twice, and a process
 // may well come to load a second copy of this library.
 bool register_once() {
   if (c10::Dispatcher::singleton().findSchema({"cache::lookup_or_run", ""}).has_value()) {
     log(LogLevel::kError, "second copy",
-        "another copy of libmodcache.so is loaded in this process; this one stays unused");
+        "another copy of libmodcache.so is loaded in this process, so '" + path_of_this_copy() +
+            "' stays unused; load one of them only");
     return false;
   }
   cache::Cache::set_value_format(kWholeFormat);
@@ -131,6 +139,7 @@ bool register_once() {
   define_public(*library);
   define_for_the_shim(*library);
   define_lower(*library);
+  define_triton(*library);
   return true;
 }
 

@@ -55,8 +55,33 @@ SessionPtr Cache::session_locked() {
 }
 
 Status Cache::configure(const Options& options) {
-  SessionPtr replaced;  // let go of after the lock: closing a directory takes time
+  SessionPtr replaced;
   MutexLock lock(mutex_);
+  MODCACHE_RETURN_IF_ERROR(apply_locked(options, replaced));
+  for (const auto& [name, value] : options) given_.insert(name);
+  return Status::ok();
+}
+
+Status Cache::configure_unset(const Options& options) {
+  SessionPtr replaced;
+  MutexLock lock(mutex_);
+  Options unset;
+  for (const auto& [name, value] : options) {
+    if (!is_given_locked(name)) unset.emplace(name, value);
+  }
+  return apply_locked(unset, replaced);
+}
+
+bool Cache::is_given(const std::string& option) {
+  MutexLock lock(mutex_);
+  return is_given_locked(option);
+}
+
+bool Cache::is_given_locked(const std::string& option) {
+  return given_.count(option) != 0 || is_in_environment(option);
+}
+
+Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   const SessionPtr current = session_locked();
   Settings settings = current->settings_;
   MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
@@ -90,7 +115,11 @@ Mode Cache::mode_from_settings() {
   return static_cast<Mode>(mode_.load(std::memory_order_relaxed));
 }
 
-void Cache::set_mode(Mode mode) { mode_.store(static_cast<int>(mode), std::memory_order_relaxed); }
+void Cache::set_mode(Mode mode) {
+  MutexLock lock(mutex_);
+  given_.insert("mode");
+  mode_.store(static_cast<int>(mode), std::memory_order_relaxed);
+}
 
 std::map<std::string, std::int64_t> Cache::stats() {
   std::map<std::string, std::int64_t> all;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -146,6 +147,12 @@ class Cache {
 
   // kInvalidArgument names what was given and what is valid; nothing has changed then.
   Status configure(const Options& options);
+  // The same for settings that come with a model: options that is_given() stay as they are. What
+  // this sets may be set again.
+  Status configure_unset(const Options& options);
+  // Whether whoever runs this process chose the option: by configure(), set_mode() or the
+  // environment.
+  bool is_given(const std::string& option);
   // All options in force; `mode` is the process's level.
   Options settings();
 
@@ -172,6 +179,9 @@ class Cache {
   static constexpr int kModeUnknown = -1;
 
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
+  // `replaced` is let go of after the lock: closing a directory takes time.
+  Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
+  bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
   Mode process_mode() {
     const int known = mode_.load(std::memory_order_relaxed);
     return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
@@ -183,6 +193,7 @@ class Cache {
   SingleFlight flights_;
   Mutex mutex_;
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
+  std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   std::atomic<int> mode_{kModeUnknown};
   std::uint64_t fork_ticket_;
 };

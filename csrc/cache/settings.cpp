@@ -278,4 +278,8 @@ Settings settings_from_environment(std::vector<std::string>& warnings) {
   return settings;
 }
 
+bool is_in_environment(std::string_view option) {
+  return std::getenv(environment_name(option).c_str()) != nullptr;
+}
+
 }  // namespace modcache::cache

@@ -55,6 +55,9 @@ Options to_options(const Settings& settings);
 // default stands.
 Settings settings_from_environment(std::vector<std::string>& warnings);
 
+// Whether MODCACHE_<NAME> is there for this option, whatever it says.
+bool is_in_environment(std::string_view option);
+
 // "1073741824", "2GB", "512 MiB", "1.5g" -> bytes.
 Result<std::uint64_t> parse_size_bytes(std::string_view text);
 

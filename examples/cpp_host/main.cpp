@@ -4,7 +4,7 @@
 // calls cache::lookup_or_run itself, so nothing here is about the cache but the report: the
 // operators are there because the program is linked with modcache::modcache.
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <modcache/modcache.h>
 #include <torch/script.h>
 
 #include <algorithm>
@@ -98,20 +98,10 @@ Answers classify(torch::jit::Module& model, const Inputs& inputs) {
   return {at::cat(logits), took.count()};
 }
 
-// An operator of the cache that takes nothing: cache::stats, cache::mode.
-c10::IValue ask_cache(const char* name) {
-  torch::jit::Stack stack;
-  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
-  return stack.at(0);
-}
-
 std::int64_t count_hits() {
-  const c10::Dict<c10::IValue, c10::IValue> stats = ask_cache("cache::stats").toGenericDict();
-  return stats.at("hits_memory").toInt() + stats.at("hits_disk").toInt() +
-         stats.at("hits_remote").toInt();
+  const auto stats = modcache::stats();
+  return stats.at("hits_memory") + stats.at("hits_disk") + stats.at("hits_remote");
 }
-
-std::string mode() { return ask_cache("cache::mode").toStringRef(); }
 
 void print_time(const char* title, const Inputs& inputs, const Answers& answers) {
   std::printf("%s %.4f ms per text\n", title,
@@ -138,10 +128,10 @@ int report(const Inputs& inputs, const Answers& answers) {
     std::fprintf(stderr, "classify: the answers are not those that Python got\n");
     return kDifferent;
   }
-  const std::int64_t expected_hits = mode() == "off" ? 0 : count;
+  const std::int64_t expected_hits = modcache::mode() == "off" ? 0 : count;
   if (hits != expected_hits) {
     std::fprintf(stderr, "classify: %lld hits in mode %s, expected %lld; is MODCACHE_DIR right?\n",
-                 static_cast<long long>(hits), mode().c_str(),
+                 static_cast<long long>(hits), modcache::mode().c_str(),
                  static_cast<long long>(expected_hits));
     return kDifferent;
   }
@@ -151,11 +141,11 @@ int report(const Inputs& inputs, const Answers& answers) {
 int run(const std::string& model_path, const std::string& inputs_path) {
   torch::jit::Module model = load(model_path);
   const Inputs inputs = load_inputs(inputs_path);
-  std::printf("mode        %s\n", mode().c_str());
+  std::printf("mode        %s\n", modcache::mode().c_str());
   const Answers answers = classify(model, inputs);
   print_time("time       ", inputs, answers);
   const int status = report(inputs, answers);
-  if (status == kSame && mode() != "off") {
+  if (status == kSame && modcache::mode() != "off") {
     // The first pass also identifies the model, opens the cache and reads it from disk.
     print_time("second pass", inputs, classify(model, inputs));
   }

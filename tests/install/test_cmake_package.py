@@ -8,20 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from installed import ROOT, output_of, run
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "release"
 HOST = Path(__file__).parent / "host"
-
-
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-
-
-def output_of(*command: str | Path) -> str:
-    result = run(*command)
-    assert result.returncode == 0, f"{command}:\n{result.stdout}{result.stderr}"
-    return result.stdout
 
 
 @pytest.fixture(scope="session")
@@ -29,20 +18,6 @@ def project_version() -> str:
     text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     (version,) = re.findall(r"project\(modcache VERSION ([0-9.]+)", text)
     return str(version)
-
-
-@pytest.fixture(scope="session")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    assert (BUILD / "libmodcache.so").exists(), "first: ./tests/run --only build"
-    prefix = tmp_path_factory.mktemp("with a space")
-    output_of("cmake", "--install", BUILD, "--prefix", prefix)
-    return prefix
-
-
-@pytest.fixture(scope="session")
-def library(prefix: Path) -> Path:
-    (library,) = prefix.glob("**/libmodcache.so")
-    return library
 
 
 def configure_host(prefix: Path, build: Path, version: str) -> subprocess.CompletedProcess[str]:
@@ -70,9 +45,19 @@ def test_the_licence_is_installed(prefix: Path) -> None:
     assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_library_exports_nothing_but_its_own_names(library: Path) -> None:
+def test_the_library_exports_these_names_and_no_other(library: Path) -> None:
     symbols = output_of("nm", "--dynamic", "--defined-only", "--format=just-symbols", library)
-    assert {name.split("_")[0] for name in symbols.split()} == {"modcache"}
+    assert set(symbols.split()) == {
+        "modcache_version",
+        "triton_pytorch_model_init",
+        "triton_pytorch_model_fini",
+        "triton_pytorch_model_release",
+    }
+
+
+def test_the_header_is_installed(prefix: Path) -> None:
+    source = ROOT / "torchscript_ops" / "include" / "modcache" / "modcache.h"
+    assert (prefix / "include" / "modcache" / "modcache.h").read_bytes() == source.read_bytes()
 
 
 def test_the_library_needs_neither_python_nor_what_is_linked_into_it(library: Path) -> None:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed import ROOT, torch_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Where each command of the README is run, since a test cannot run the tests.
 RUN_BY = {
@@ -63,13 +63,9 @@ def test_the_cpp_host(model: Path, tmp_path: Path) -> None:
     )
     install, build = tmp_path / "install", tmp_path / "build"
     run("cmake", "--install", ROOT / "build" / "release", "--prefix", install, cwd=tmp_path)
-    torch_prefix = run(
-        sys.executable,
-        "-c",
-        "import torch; print(torch.utils.cmake_prefix_path)",
-        cwd=tmp_path,
-    ).strip()
-    prefixes = f"-DCMAKE_PREFIX_PATH={install};{torch_prefix}"
+    # The whole folder: from its CMake files alone, find_package(Torch) takes the libraries of a
+    # libtorch that the system has.
+    prefixes = f"-DCMAKE_PREFIX_PATH={install};{torch_folder()}"
     run("cmake", "-S", tmp_path, "-B", build, "-GNinja", prefixes, cwd=tmp_path)
     run("cmake", "--build", build, cwd=tmp_path)
     cache = tmp_path / "cache"

@@ -44,6 +44,7 @@ LIBRARIES = [
     Library("libsodium", re.compile(r"sodium(\.h$|/)"), re.compile(r"csrc/base/hash\.cpp$")),
     Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),
+    Library("JSON", re.compile(r"nlohmann/"), re.compile(r"torchscript_ops/model_settings\.cpp$")),
     Library("Python", re.compile(r"(Python\.h$|pybind11/|torch/csrc/utils/py)"), re.compile(r"$^")),
 ]
 

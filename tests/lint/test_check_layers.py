@@ -44,6 +44,7 @@ def test_an_empty_tree_has_no_fault(tree: Path) -> None:
         ("csrc/codec/a.cpp", '#include "cache/settings.h"'),
         ("csrc/store/a.cpp", '#include "codec/codec.h"'),
         ("csrc/cache/a.cpp", "#include <cereal/cereal.hpp>"),
+        ("torchscript_ops/a.cpp", "#include <nlohmann/json.hpp>"),
         ("torchscript_ops/a.cpp", "#include <Python.h>"),
         ("torchscript_ops/a.cpp", "#include <torch/csrc/utils/pybind.h>"),
         ("csrc/cache/a.cpp", '#include "cache.h"'),

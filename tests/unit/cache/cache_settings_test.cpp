@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -35,6 +36,38 @@ TEST_F(CacheTest, the_mode_that_was_set_stands_until_a_mode_is_configured) {
   EXPECT_EQ(here_.cache().settings().at("mode"), "off");
   ASSERT_TRUE(here_.configure({{"mode", "read"}}).is_ok());
   EXPECT_EQ(here_.cache().mode(), Mode::kRead);
+}
+
+TEST_F(CacheTest, settings_that_come_with_a_model_give_way_to_what_was_chosen) {
+  const Options of_model = {{"dir", directory_ / "other"}, {"match", "none"}, {"mode", "read"}};
+  here_.cache().set_mode(Mode::kOn);
+  ASSERT_TRUE(here_.cache().configure_unset(of_model).is_ok());
+  const Options settings = here_.cache().settings();
+  EXPECT_EQ(settings.at("dir"), dir_);   // configured
+  EXPECT_EQ(settings.at("mode"), "on");  // set
+  EXPECT_EQ(settings.at("match"), "none");
+  EXPECT_TRUE(here_.cache().is_given("dir"));
+  EXPECT_TRUE(here_.cache().is_given("mode"));
+  EXPECT_FALSE(here_.cache().is_given("match"));
+  ASSERT_TRUE(here_.cache().configure_unset({{"match", "dtype"}}).is_ok());
+  EXPECT_EQ(here_.cache().settings().at("match"), "dtype");
+}
+
+TEST_F(CacheTest, settings_that_come_with_a_model_give_way_to_the_environment) {
+  ::setenv("MODCACHE_MAX_ROWS", "7", /*overwrite=*/1);
+  EXPECT_TRUE(here_.cache().is_given("max_rows"));
+  ASSERT_TRUE(here_.cache().configure_unset({{"max_rows", "9"}}).is_ok());
+  ::unsetenv("MODCACHE_MAX_ROWS");
+  EXPECT_NE(here_.cache().settings().at("max_rows"), "9");
+  ASSERT_TRUE(here_.cache().configure_unset({{"max_rows", "9"}}).is_ok());
+  EXPECT_EQ(here_.cache().settings().at("max_rows"), "9");
+}
+
+TEST_F(CacheTest, a_bad_option_that_comes_with_a_model_changes_nothing) {
+  const Options before = here_.cache().settings();
+  const Status status = here_.cache().configure_unset({{"max_rows", "9"}, {"match", "wrong"}});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(here_.cache().settings(), before);
 }
 
 TEST_F(CacheTest, the_mode_is_what_process_and_thread_leave) {

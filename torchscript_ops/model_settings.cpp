@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_settings.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "cache/cache.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::ops {
+namespace {
+
+using cache::Cache;
+using cache::Options;
+
+constexpr const char* kFileName = "modcache.json";
+constexpr std::size_t kMostBytes = 1U << 20;  // of a file with a dozen of options
+
+struct LoadedModel {
+  std::int64_t number;
+  std::string dir;
+  Options options;  // those that its file set, as settings() shows them
+};
+
+struct LoadedModels {
+  Mutex mutex;
+  std::vector<LoadedModel> models MODCACHE_GUARDED_BY(mutex);
+  std::int64_t last_number MODCACHE_GUARDED_BY(mutex) = 0;
+};
+
+// Never destroyed: a server may unload models while it exits.
+LoadedModels& loaded_models() {
+  static LoadedModels* const instance = [] {
+    auto* created = new LoadedModels;
+    hold_across_fork(created->mutex);
+    return created;
+  }();
+  return *instance;
+}
+
+// kNotFound: there is no such file.
+Result<std::string> read_file(const std::string& path) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found) return Status::not_found();
+  // Opening a pipe would wait for somebody to write.
+  if (!error && kind != std::filesystem::file_type::regular) {
+    return Status::invalid_argument("not a regular file");
+  }
+  auto file = fs::posix_file_system().open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return file.status();
+  std::string text(kMostBytes + 1, '\0');
+  const auto size_bytes = file.value()->read_at(0, text.data(), text.size());
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  if (size_bytes.value() > kMostBytes) return Status::invalid_argument("longer than 1 MiB");
+  text.resize(size_bytes.value());
+  return text;
+}
+
+Result<Options> parse(const std::string& text) {
+  constexpr const char* kValid =
+      "valid is an object of options, such as {\"dir\": \"cache\", \"memory\": \"2GB\"}";
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception& error) {
+    return Status::invalid_argument(std::string(error.what()) + "; " + kValid);
+  }
+  if (!parsed.is_object()) {
+    return Status::invalid_argument(std::string("the file holds a JSON ") + parsed.type_name() +
+                                    "; " + kValid);
+  }
+  Options options;
+  for (const auto& [name, value] : parsed.items()) {
+    if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
+      return Status::invalid_argument("option '" + name + "' is a JSON " + value.type_name() +
+                                      ", but must be a string, a number, true or false");
+    }
+    options.emplace(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return options;
+}
+
+// The file's options as settings() shows them; empty where there is no file.
+Result<Options> options_of(const std::string& model_dir) {
+  const std::filesystem::path dir(model_dir);
+  const auto text = read_file(dir / kFileName);
+  if (text.is_not_found()) return Options();
+  if (!text.is_ok()) return text.status();
+  auto options = parse(text.value());
+  if (!options.is_ok()) return options.status();
+  const auto found = options.value().find("dir");
+  if (found != options.value().end() && !found->second.empty()) {
+    found->second = dir / found->second;  // the second one alone, if it is absolute
+  }
+  cache::Settings settings;
+  MODCACHE_RETURN_IF_ERROR(apply_options(options.value(), settings));
+  const Options shown = to_options(settings);
+  for (auto& [name, value] : options.value()) value = shown.at(name);
+  return options;
+}
+
+// Whether a model that is loaded decided otherwise; says so.
+bool is_decided(const std::vector<LoadedModel>& models, const std::string& file,
+                const std::string& name, const std::string& value) {
+  for (const LoadedModel& other : models) {
+    const auto decided = other.options.find(name);
+    if (decided == other.options.end() || decided->second == value) continue;
+    log(LogLevel::kWarning, "model settings:" + file + ":" + name,
+        "option '" + name + "' is '" + value + "' in '" + file + "', but '" + decided->second +
+            "' is in force for the model in '" + other.dir +
+            "'. Settings are the process's, so it stays; give both models the same value, or "
+            "servers of their own");
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::int64_t load_model(const std::string& model_dir) {
+  Cache& cache = Cache::instance();
+  cache.settings();  // reads the environment, which says how much is logged
+  const std::string file = std::filesystem::path(model_dir) / kFileName;
+  auto read = options_of(model_dir);
+  if (!read.is_ok()) {
+    log(LogLevel::kError, "model settings:" + file,
+        "'" + file + "': " + read.status().message() + ". Nothing of this file is applied");
+  }
+
+  LoadedModels& loaded = loaded_models();
+  MutexLock lock(loaded.mutex);
+  Options options;
+  for (const auto& [name, value] : read.is_ok() ? read.value() : Options()) {
+    if (cache.is_given(name)) {
+      log(LogLevel::kInfo, "model settings:" + file + ":" + name,
+          "option '" + name + "' of '" + file +
+              "' gives way to what was configured or to the environment");
+    } else if (!is_decided(loaded.models, file, name, value)) {
+      options.emplace(name, value);
+    }
+  }
+  const Status applied = cache.configure_unset(options);
+  if (!applied.is_ok()) log(LogLevel::kError, "model settings:" + file, applied.message());
+  loaded.models.push_back({++loaded.last_number, model_dir, std::move(options)});
+  return loaded.last_number;
+}
+
+void unload_model(std::int64_t model) {
+  LoadedModels& loaded = loaded_models();
+  {
+    MutexLock lock(loaded.mutex);
+    const auto found =
+        std::find_if(loaded.models.begin(), loaded.models.end(),
+                     [model](const LoadedModel& one) { return one.number == model; });
+    if (found == loaded.models.end()) return;
+    loaded.models.erase(found);
+  }
+  Cache::instance().flush();
+}
+
+}  // namespace modcache::ops
