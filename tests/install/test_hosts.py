@@ -172,3 +172,15 @@ def assert_is_sound(cache: Path) -> None:
     (index,) = cache.rglob("index.sqlite")
     with sqlite3.connect(f"file:{index}?mode=ro", uri=True) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_frozen_copy_hits_what_the_model_stored(
+    hosts: Path, model: Path, cache: Path, tmp_path: Path
+) -> None:
+    frozen = tmp_path / "frozen.pt"
+    steps = ("load", model, "run", "a", "freeze", "run", "a", "run", "b", "save", frozen)
+    printed = lines(hosts / "linked_host", *steps, "stat", "hits_memory", cache=cache)
+    assert printed == ["loaded", VALUE, "frozen", VALUE, VALUE, "saved", "1"]
+    loaded = ("load", frozen, "run", "a", "run", "b", "stat", "hits_disk", "stat", "misses")
+    printed = lines(hosts / "linked_host", *loaded, cache=cache)
+    assert printed == ["loaded", VALUE, VALUE, "2", "0"]
