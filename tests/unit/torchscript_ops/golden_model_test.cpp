@@ -49,7 +49,8 @@ TEST_P(GoldenModelTest, every_call_hits_and_gives_the_bits_of_then) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, GoldenModelTest, ::testing::Values("model-0.1.0"),
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenModelTest,
+                         ::testing::Values("model-0.1.0", "model-0.2.0-libtorch-1.13"),
                          [](const auto& version) {
                            std::string name = version.param;
                            for (char& c : name) {
