@@ -7,6 +7,7 @@
 #
 # Where torch is looked for, first that applies:
 #   -DTorch_DIR=<root>/share/cmake/Torch, as for find_package(Torch)
+#   -DLibTorch_ROOT=<root>: a folder with include and lib; /usr for a distribution's package
 #   the torch of -DPython_EXECUTABLE, of $VIRTUAL_ENV, of .venv in the source tree, of python3
 #   CMAKE_PREFIX_PATH
 include(FindPackageHandleStandardArgs)
@@ -24,6 +25,8 @@ endfunction()
 
 if(Torch_DIR)
   get_filename_component(modcache_torch_root ${Torch_DIR}/../../.. ABSOLUTE)
+elseif(LibTorch_ROOT)
+  set(modcache_torch_root ${LibTorch_ROOT})
 else()
   find_program(MODCACHE_PYTHON3 python3)
   mark_as_advanced(MODCACHE_PYTHON3)
@@ -52,9 +55,10 @@ find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT_DIR}/lib)
 mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_API_INCLUDE_DIR LibTorch_TORCH_CPU_LIBRARY
                  LibTorch_C10_LIBRARY)
 
-# "2.13.0+cpu" from torch/version.py, "2.13.0" from the header where there is no Python.
+# "2.13.0+cpu" from torch/version.py, "2.13.0" from a header where there is no Python.
 foreach(file IN ITEMS ${LibTorch_ROOT_DIR}/version.py
-             ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h)
+             ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h
+             ${LibTorch_API_INCLUDE_DIR}/torch/version.h)
   if(NOT LibTorch_VERSION AND EXISTS ${file})
     file(STRINGS ${file} modcache_torch_version REGEX "[0-9]+\\.[0-9]+\\.[0-9]" LIMIT_COUNT 1)
     string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9A-Za-z.+]+" LibTorch_VERSION
@@ -68,11 +72,11 @@ find_package_handle_standard_args(
                 LibTorch_API_INCLUDE_DIR
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE
-    "Give -DPython_EXECUTABLE=<a python that has torch>, or -DTorch_DIR=<torch>/share/cmake/Torch.")
+    "Give -DPython_EXECUTABLE=<a python that has torch>, -DTorch_DIR=<torch>/share/cmake/Torch or -DLibTorch_ROOT=/usr.")
 
 if(LibTorch_FOUND)
-  if(NOT LibTorch_VERSION MATCHES "^2\\.13\\.")
-    message(WARNING "torch ${LibTorch_VERSION} found; modcache ${PROJECT_VERSION} is made for 2.13.")
+  if(NOT LibTorch_VERSION MATCHES "^(2\\.13|1\\.13)\\.")
+    message(WARNING "torch ${LibTorch_VERSION} found; modcache ${PROJECT_VERSION} is made for 2.13 and 1.13.")
   endif()
   get_filename_component(LibTorch_LIBRARY_DIR ${LibTorch_TORCH_CPU_LIBRARY} DIRECTORY)
   if(NOT TARGET LibTorch::LibTorch)

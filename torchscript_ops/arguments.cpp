@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/torch_version.h"
+
 namespace modcache::ops {
 namespace {
 
@@ -68,8 +70,9 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
                       ": ids must be an int64 tensor of one dimension, one id per row, but got ",
                       ids.scalar_type(), ids.sizes());
     const at::Tensor here = ids.to(at::kCPU).contiguous();
-    return module::BatchKeys::of_ids(here.const_data_ptr<std::int64_t>(),
-                                     static_cast<std::size_t>(here.numel()));
+    return module::BatchKeys::of_ids(
+        reinterpret_cast<const std::int64_t*>(tensor::const_bytes(here)),
+        static_cast<std::size_t>(here.numel()));
   }
   TORCH_CHECK_TYPE(keys.isList(), op, ": keys must be a list of str or a tensor of ids, but got ",
                    keys.tagKind());

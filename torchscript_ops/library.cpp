@@ -7,7 +7,6 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -134,8 +133,7 @@ bool register_once() {
   }
   cache::Cache::set_value_format(kWholeFormat);
   // Never destroyed: models may run while the process exits.
-  auto* library =
-      new torch::Library(torch::Library::DEF, "cache", std::nullopt, __FILE__, __LINE__);
+  auto* library = new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   define_public(*library);
   define_for_the_shim(*library);
   define_lower(*library);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/torch_version.h"
+
 namespace modcache::module {
 namespace {
 
@@ -38,7 +40,7 @@ bool is_dense(const at::Tensor& tensor) {
 
 Extent extent_of(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.numel() == 0) return {};
-  const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
+  const std::byte* bytes = tensor::const_bytes(tensor);
   if (bytes == nullptr) return {};
   if (is_dense(tensor)) return {bytes, tensor.nbytes()};
   const auto element_bytes = static_cast<std::size_t>(tensor.element_size());
@@ -61,7 +63,7 @@ std::optional<std::size_t> place_by_gradient(const at::Tensor& tensor, std::size
       !is_dense(tensor)) {
     return std::nullopt;
   }
-  const auto* bytes = static_cast<const std::byte*>(gradient.const_data_ptr());
+  const std::byte* bytes = tensor::const_bytes(gradient);
   if (bytes == nullptr) return std::nullopt;
   const std::size_t to = std::min(limit_bytes, tensor.nbytes());
   return first_nonzero(bytes, 0, to);

@@ -8,6 +8,7 @@
 
 #include "module/optimizer_steps.h"
 #include "tensor/input.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {
@@ -62,7 +63,7 @@ Digest128 hash_tensor(const at::Tensor& tensor) {
   c10::InferenceMode plain_tensors(false);
   at::NoGradGuard no_grad;
   const at::Tensor dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
-  if (dense.nbytes() != 0) hasher.update(dense.const_data_ptr(), dense.nbytes());
+  if (dense.nbytes() != 0) hasher.update(tensor::const_bytes(dense), dense.nbytes());
   return hasher.digest();
 }
 

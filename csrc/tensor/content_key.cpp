@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "tensor/input.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "content keys are hashes of little-endian bytes");
@@ -219,7 +220,7 @@ Status Writer::write_tensor(const at::Tensor& tensor) {
   append_number(size_bytes);
   if (tensor.numel() == 0) return Status::ok();
   Piece piece{std::move(before_), dense_bytes(tensor), nullptr, size_bytes};
-  piece.data = static_cast<const std::byte*>(piece.tensor.const_data_ptr());
+  piece.data = const_bytes(piece.tensor);
   pieces_.push_back(std::move(piece));
   before_.clear();
   return Status::ok();

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
@@ -37,10 +38,10 @@ bool are_same_where_not_finite(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(a.masked_select(is_infinite), b.masked_select(is_infinite));
 }
 
-// Pairs of float4 in a byte, which no operator takes apart, are compared like integers.
+// Numbers that no operator takes out of their byte are compared like integers.
 bool has_tolerance(const at::Tensor& tensor) {
   return (tensor.is_floating_point() || tensor.is_complex()) &&
-         tensor.scalar_type() != at::kFloat4_e2m1fn_x2;
+         !is_packed_float(tensor.scalar_type());
 }
 
 std::string difference_of(const at::Tensor& fresh, const at::Tensor& stored,

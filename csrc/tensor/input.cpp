@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/input.h"
 
-#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 
@@ -9,6 +8,7 @@
 #include <cstring>
 
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
@@ -198,30 +198,7 @@ std::string_view dtype_name(at::ScalarType type) {
     case at::kComplexHalf: return "complex32";
     case at::kComplexFloat: return "complex64";
     case at::kComplexDouble: return "complex128";
-    case at::kUInt16: return "uint16";
-    case at::kUInt32: return "uint32";
-    case at::kUInt64: return "uint64";
-    case at::kFloat8_e5m2: return "float8_e5m2";
-    case at::kFloat8_e5m2fnuz: return "float8_e5m2fnuz";
-    case at::kFloat8_e4m3fn: return "float8_e4m3fn";
-    case at::kFloat8_e4m3fnuz: return "float8_e4m3fnuz";
-    case at::kFloat8_e8m0fnu: return "float8_e8m0fnu";
-    case at::kFloat4_e2m1fn_x2: return "float4_e2m1fn_x2";
-    case at::ScalarType::UInt1: return "uint1";
-    case at::ScalarType::UInt2: return "uint2";
-    case at::ScalarType::UInt3: return "uint3";
-    case at::ScalarType::UInt4: return "uint4";
-    case at::ScalarType::UInt5: return "uint5";
-    case at::ScalarType::UInt6: return "uint6";
-    case at::ScalarType::UInt7: return "uint7";
-    case at::ScalarType::Int1: return "int1";
-    case at::ScalarType::Int2: return "int2";
-    case at::ScalarType::Int3: return "int3";
-    case at::ScalarType::Int4: return "int4";
-    case at::ScalarType::Int5: return "int5";
-    case at::ScalarType::Int6: return "int6";
-    case at::ScalarType::Int7: return "int7";
-    default: return c10::toString(type);
+    default: return new_dtype_name(type).value_or(c10::toString(type));
   }
 }
 
@@ -229,10 +206,11 @@ std::string arithmetic_state() {
   static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};
   std::string state;
   for (const at::DeviceType device : kDevices) {
-    if (!at::autocast::is_autocast_enabled(device)) continue;
+    const auto dtype = autocast_dtype(device);
+    if (!dtype.has_value()) continue;
     state += c10::DeviceTypeName(device, /*lower_case=*/true);
     state += '=';
-    state += dtype_name(at::autocast::get_autocast_dtype(device));
+    state += dtype_name(*dtype);
     state += ';';
   }
   const auto default_dtype = c10::get_default_dtype_as_scalartype();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
@@ -131,7 +132,7 @@ at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* paylo
   at::Tensor stored =
       at::empty(layout.tensors()[i].sizes, at::device(at::kCPU).dtype(place.stored_dtype));
   if (place.size_bytes != 0) {
-    std::memcpy(stored.mutable_data_ptr(), payload + place.offset, place.size_bytes);
+    std::memcpy(mutable_bytes(stored), payload + place.offset, place.size_bytes);
   }
   return stored.to(place.dtype);
 }

@@ -6,6 +6,7 @@
 
 #include "tensor/payload.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 
@@ -42,7 +43,7 @@ std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout_->places()[i];
     if (place.size_bytes == 0) continue;
-    const auto* source = static_cast<const std::byte*>(copies_[i].const_data_ptr());
+    const std::byte* source = const_bytes(copies_[i]);
     std::memcpy(value->bytes_.get() + place.offset, source + row * place.size_bytes,
                 place.size_bytes);
   }

@@ -19,6 +19,7 @@
 #include "tensor/payload.h"
 #include "tensor/rows.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
@@ -27,7 +28,7 @@ namespace {
 constexpr std::size_t kBytesPerThread = 4 << 20;
 
 std::byte* row_of(const at::Tensor& block, std::size_t row, std::size_t size_bytes) {
-  return static_cast<std::byte*>(block.mutable_data_ptr()) + row * size_bytes;
+  return mutable_bytes(block) + row * size_bytes;
 }
 
 void copy_bytes(void* target, const void* source, std::size_t size_bytes) {
@@ -285,7 +286,7 @@ Flat RowsOutput::copied_on_cpu() {
     for (std::size_t i = 0; i < block_.size(); ++i) {
       const at::Tensor source = plain_contiguous(computed.result.tensors[i]);
       const std::size_t size_bytes = source.nbytes() / computed.rows.size();
-      const auto* bytes = static_cast<const std::byte*>(source.const_data_ptr());
+      const std::byte* bytes = const_bytes(source);
       for (std::size_t k = 0; k < computed.rows.size(); ++k) {
         copy_bytes(row_of(block_[i], static_cast<std::size_t>(computed.rows[k]), size_bytes),
                    bytes + k * size_bytes, size_bytes);

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "tensor/torch_version.h"
 #include "tensor/value_header.h"
 
 namespace modcache::tensor {
@@ -59,7 +60,7 @@ bool is_storable_dtype(at::ScalarType type) {
   switch (type) {
     case at::ScalarType::Undefined:
     case at::ScalarType::NumOptions: return false;
-    default: return !c10::isQIntType(type) && !c10::isBitsType(type);
+    default: return !c10::isQIntType(type) && !is_bits_dtype(type);
   }
 }
 
@@ -67,12 +68,7 @@ const char* why_not_storable(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   const c10::DispatchKeySet keys = tensor.key_set();
   // Before the layout is asked for: wrappers may answer anything.
-  if (keys.has_any(c10::DispatchKeySet(
-          {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-           c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::Batched,
-           c10::DispatchKey::Functionalize}))) {
-    return "inside a functorch or functionalization transform";
-  }
+  if (keys.has_any(transform_keys())) return "inside a functorch or functionalization transform";
   if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
   if (tensor.is_nested()) return "nested";
   if (tensor.is_quantized()) return "quantized";

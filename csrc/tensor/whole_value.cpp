@@ -2,7 +2,6 @@
 #include "tensor/whole_value.h"
 
 #include <ATen/ops/empty.h>
-#include <torch/version.h>
 
 #include <cstring>
 #include <exception>
@@ -11,12 +10,7 @@
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/storable.h"
-
-#define MODCACHE_HAS_LAZY_CLONE \
-  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2))
-#if MODCACHE_HAS_LAZY_CLONE
-#include <ATen/ops/_lazy_clone.h>
-#endif
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
@@ -28,14 +22,13 @@ constexpr std::size_t kCopyUpToBytes = 16 << 10;
 
 WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters)
     : layout_(std::move(layout)), masters_(std::move(masters)) {
-#if MODCACHE_HAS_LAZY_CLONE
+  if (!kHasLazyClone) return;
   // The first lazy clone turns a storage into a shared one, which is not thread-safe; all later
   // ones only count references, which is. So the first happens here.
   OrdinaryTensors ordinary;
   for (at::Tensor& master : masters_) {
-    if (master.nbytes() > kCopyUpToBytes) master = at::_lazy_clone(master);
+    if (master.nbytes() > kCopyUpToBytes) master = lazy_clone(master);
   }
-#endif
 }
 
 std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
@@ -57,12 +50,10 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
       layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
   if (goes_to_input) return master.to(*input_device).to(dtype);
   if (dtype != master.scalar_type()) return master.to(dtype);
-#if MODCACHE_HAS_LAZY_CLONE
-  if (master.nbytes() > kCopyUpToBytes) return at::_lazy_clone(master);
-#endif
+  if (master.nbytes() > kCopyUpToBytes) return lazy_clone(master);
   at::Tensor copy = at::empty(master.sizes(), master.options());
   if (master.nbytes() != 0) {
-    std::memcpy(copy.mutable_data_ptr(), master.const_data_ptr(), master.nbytes());
+    std::memcpy(mutable_bytes(copy), const_bytes(master), master.nbytes());
   }
   return copy;
 }
@@ -84,15 +75,13 @@ cache::Written WholeValue::write(codec::Codec codec) const {
   SharedBytes payload;
   if (masters_.size() == 1) {
     auto owner = std::make_shared<const at::Tensor>(masters_[0]);
-    payload = {std::move(owner), static_cast<const std::byte*>(masters_[0].const_data_ptr()),
-               masters_[0].nbytes()};
+    payload = {std::move(owner), const_bytes(masters_[0]), masters_[0].nbytes()};
   } else {
     std::string bytes(layout_->payload_size_bytes(), '\0');
     for (std::size_t i = 0; i < masters_.size(); ++i) {
       const std::size_t size_bytes = masters_[i].nbytes();
       if (size_bytes == 0) continue;
-      std::memcpy(bytes.data() + layout_->places()[i].offset, masters_[i].const_data_ptr(),
-                  size_bytes);
+      std::memcpy(bytes.data() + layout_->places()[i].offset, const_bytes(masters_[i]), size_bytes);
     }
     payload = share_bytes(std::move(bytes));
   }
@@ -116,14 +105,14 @@ Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
                     at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
     }
     if (masters.size() == 1) {
-      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, masters[0].mutable_data_ptr()));
+      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, mutable_bytes(masters[0])));
     } else {
       std::string payload(layout->payload_size_bytes(), '\0');
       MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, payload.data()));
       for (std::size_t i = 0; i < masters.size(); ++i) {
         const Layout::Place& place = layout->places()[i];
         if (place.size_bytes == 0) continue;
-        std::memcpy(masters[i].mutable_data_ptr(), payload.data() + place.offset, place.size_bytes);
+        std::memcpy(mutable_bytes(masters[i]), payload.data() + place.offset, place.size_bytes);
       }
     }
     return std::shared_ptr<const cache::Value>(new WholeValue(layout, std::move(masters)));

@@ -6,15 +6,19 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tensor/input.h"
 #include "tensor/row_value.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 #include "tensor/tree.h"
 
 namespace modcache::testing {
@@ -42,7 +46,7 @@ inline tensor::Flat with_number(const at::Tensor& tensor, std::int64_t number) {
 inline std::string bytes_of(const at::Tensor& tensor) {
   const at::Tensor plain = tensor::copy_to_store(tensor, cache::StoredDtype::kKeep);
   if (plain.nbytes() == 0) return {};
-  return {static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()};
+  return {reinterpret_cast<const char*>(tensor::const_bytes(plain)), plain.nbytes()};
 }
 
 inline void expect_same(const at::Tensor& a, const at::Tensor& b) {
@@ -59,6 +63,28 @@ inline std::vector<at::ScalarType> all_dtypes() {
     if (tensor::is_storable_dtype(dtype)) dtypes.push_back(dtype);
   }
   return dtypes;
+}
+
+// Those of all_dtypes() that have one of these names: older versions of torch lack some.
+inline std::vector<at::ScalarType> dtypes_named(const std::vector<std::string_view>& names) {
+  std::vector<at::ScalarType> dtypes;
+  for (const at::ScalarType dtype : all_dtypes()) {
+    const bool is_named =
+        std::find(names.begin(), names.end(), tensor::dtype_name(dtype)) != names.end();
+    if (is_named) dtypes.push_back(dtype);
+  }
+  return dtypes;
+}
+
+// Whether no tensor can have these sizes: torch 1.13 lets an empty one have sizes whose product
+// overflows.
+inline bool torch_refuses(const std::vector<std::int64_t>& sizes) {
+  try {
+    (void)at::empty(sizes);
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
 }
 
 // [rows, 3], with other bits in each row; bools are 0 and 1.

@@ -22,9 +22,11 @@ using cache::StoredDtype;
 using codec::Codec;
 using modcache::testing::all_dtypes;
 using modcache::testing::cut;
+using modcache::testing::dtypes_named;
 using modcache::testing::expect_same;
 using modcache::testing::flat_of;
 using modcache::testing::matrix_of;
+using modcache::testing::torch_refuses;
 using modcache::testing::with_number;
 
 const at::Device kCpu{at::kCPU};
@@ -315,8 +317,8 @@ TEST(RowsOutputFailureTest, a_header_with_sizes_that_torch_refuses_is_a_failure_
     if (!comes_first) std::swap(rows[0], rows[1]);
     RowsOutput output(2);
     const auto failures = output.add_stored(rows, [](std::size_t, void*) { return Status::ok(); });
-    ASSERT_EQ(failures.size(), 1u);
-    EXPECT_EQ(failures[0].place, comes_first ? 0u : 1u);
+    ASSERT_EQ(failures.size(), torch_refuses(header.tensors[0].sizes) ? 1u : 0u);
+    for (const auto& failure : failures) EXPECT_EQ(failure.place, comes_first ? 0u : 1u);
   }
 }
 
@@ -347,9 +349,10 @@ TEST(RowsOutputComputedTest, a_graph_goes_through_the_rows_that_were_computed) {
 
 TEST(RowsOutputComputedTest, views_and_conjugates_are_put_together_as_what_they_show) {
   const at::Tensor complex = at::randn({2, 3}, at::kComplexFloat);
+  const at::ScalarType narrowest = dtypes_named({"uint8", "uint4"}).back();
   for (const at::Tensor& rows :
        {complex.conj(), at::arange(6).view({3, 2}).t(), at::ones({1, 3}).expand({2, 3}),
-        at::_efficientzerotensor({2, 3}), matrix_of(at::ScalarType::UInt4, 2).slice(1, 0, 3, 2)}) {
+        at::_efficientzerotensor({2, 3}), matrix_of(narrowest, 2).slice(1, 0, 3, 2)}) {
     RowsOutput output(3);
     output.add_computed({2, 0}, flat_of({rows}));
     output.repeat(1, 0);

@@ -25,6 +25,7 @@ using codec::Codec;
 using modcache::testing::all_dtypes;
 using modcache::testing::bytes_of;
 using modcache::testing::cut;
+using modcache::testing::dtypes_named;
 using modcache::testing::expect_same;
 using modcache::testing::flat_of;
 using modcache::testing::matrix_of;
@@ -181,7 +182,8 @@ TEST_F(HandedOutBatchTest, a_tensor_that_grew_keeps_what_it_had) {
 // ----- output_buffer.h
 
 TEST(OutputBufferTest, gives_tensors_of_every_size_and_dtype) {
-  for (const at::ScalarType dtype : {at::kFloat, at::kBool, at::kComplexDouble, at::kFloat8_e5m2}) {
+  for (const at::ScalarType dtype :
+       dtypes_named({"float32", "bool", "complex128", "float8_e5m2"})) {
     for (const auto& sizes : std::vector<std::vector<std::int64_t>>{
              {}, {0}, {3, 0, 2}, {7}, {1000, 1000}, {3, 1 << 20}}) {
       const at::Tensor tensor = output_tensor(sizes, dtype);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/value_tensors.h"
 #include "tensor/difference.h"
 
 namespace modcache::tensor {
@@ -20,6 +21,7 @@ namespace {
 
 using at::IValue;
 using c10::TypePtr;
+using modcache::testing::dtypes_named;
 using Kind = Node::Kind;
 
 TypePtr type_of(const std::string& text) { return torch::jit::ScriptTypeParser().parseType(text); }
@@ -347,7 +349,7 @@ TEST(DifferenceTest, nan_is_nan_and_an_infinity_is_the_same_infinity) {
 }
 
 TEST(DifferenceTest, integers_and_bools_have_no_tolerance) {
-  for (const at::ScalarType dtype : {at::kByte, at::kLong, at::kUInt16, at::kUInt64, at::kBool}) {
+  for (const at::ScalarType dtype : dtypes_named({"uint8", "int64", "uint16", "uint64", "bool"})) {
     const at::Tensor ones = at::ones({3}).to(dtype);
     EXPECT_EQ(between(ones, ones.clone()), "") << dtype;
     EXPECT_NE(between(ones, at::zeros({3}).to(dtype), {10, 10}), "") << dtype;
@@ -358,9 +360,8 @@ TEST(DifferenceTest, integers_and_bools_have_no_tolerance) {
 
 TEST(DifferenceTest, every_dtype_can_be_compared) {
   for (const at::ScalarType dtype :
-       {at::kHalf, at::kBFloat16, at::kComplexHalf, at::kComplexFloat, at::kComplexDouble,
-        at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e8m0fnu, at::kFloat4_e2m1fn_x2,
-        at::ScalarType::UInt4, at::ScalarType::Int1}) {
+       dtypes_named({"float16", "bfloat16", "complex32", "complex64", "complex128", "float8_e4m3fn",
+                     "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2", "uint4", "int1"})) {
     const auto size = static_cast<std::int64_t>(c10::elementSize(dtype));
     const at::Tensor zeros = at::zeros({2 * size}, at::kByte).view(dtype);
     const at::Tensor other = at::full({2 * size}, 0x11, at::kByte).view(dtype);

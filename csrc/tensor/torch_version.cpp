@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/torch_version.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/ScalarType.h>
+
+#if MODCACHE_TORCH_HAS_LAZY_CLONE
+#include <ATen/ops/_lazy_clone.h>
+#endif
+
+namespace modcache::tensor {
+
+at::Tensor lazy_clone(const at::Tensor& tensor) {
+#if MODCACHE_TORCH_HAS_LAZY_CLONE
+  return at::_lazy_clone(tensor);
+#else
+  return tensor.clone();
+#endif
+}
+
+#if MODCACHE_TORCH_HAS_NEW_DTYPES
+
+bool is_bits_dtype(at::ScalarType type) { return c10::isBitsType(type); }
+
+bool is_packed_float(at::ScalarType type) { return type == at::kFloat4_e2m1fn_x2; }
+
+std::optional<std::string_view> new_dtype_name(at::ScalarType type) {
+  switch (type) {
+    case at::kUInt16: return "uint16";
+    case at::kUInt32: return "uint32";
+    case at::kUInt64: return "uint64";
+    case at::kFloat8_e5m2: return "float8_e5m2";
+    case at::kFloat8_e5m2fnuz: return "float8_e5m2fnuz";
+    case at::kFloat8_e4m3fn: return "float8_e4m3fn";
+    case at::kFloat8_e4m3fnuz: return "float8_e4m3fnuz";
+    case at::kFloat8_e8m0fnu: return "float8_e8m0fnu";
+    case at::kFloat4_e2m1fn_x2: return "float4_e2m1fn_x2";
+    case at::ScalarType::UInt1: return "uint1";
+    case at::ScalarType::UInt2: return "uint2";
+    case at::ScalarType::UInt3: return "uint3";
+    case at::ScalarType::UInt4: return "uint4";
+    case at::ScalarType::UInt5: return "uint5";
+    case at::ScalarType::UInt6: return "uint6";
+    case at::ScalarType::UInt7: return "uint7";
+    case at::ScalarType::Int1: return "int1";
+    case at::ScalarType::Int2: return "int2";
+    case at::ScalarType::Int3: return "int3";
+    case at::ScalarType::Int4: return "int4";
+    case at::ScalarType::Int5: return "int5";
+    case at::ScalarType::Int6: return "int6";
+    case at::ScalarType::Int7: return "int7";
+    default: return std::nullopt;
+  }
+}
+
+std::optional<at::ScalarType> autocast_dtype(at::DeviceType device) {
+  if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
+  return at::autocast::get_autocast_dtype(device);
+}
+
+c10::DispatchKeySet transform_keys() {
+  return c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
+                              c10::DispatchKey::FuncTorchGradWrapper,
+                              c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::Batched,
+                              c10::DispatchKey::Functionalize});
+}
+
+#else  // torch 1.13
+
+bool is_bits_dtype(at::ScalarType /*type*/) { return false; }
+
+bool is_packed_float(at::ScalarType /*type*/) { return false; }
+
+std::optional<std::string_view> new_dtype_name(at::ScalarType /*type*/) { return std::nullopt; }
+
+std::optional<at::ScalarType> autocast_dtype(at::DeviceType device) {
+  namespace autocast = at::autocast;
+  if (device == at::kCPU && autocast::is_cpu_enabled()) return autocast::get_autocast_cpu_dtype();
+  if (device == at::kCUDA && autocast::is_enabled()) return autocast::get_autocast_gpu_dtype();
+  if (device == at::kXPU && autocast::is_xpu_enabled()) return autocast::get_autocast_xpu_dtype();
+  return std::nullopt;
+}
+
+c10::DispatchKeySet transform_keys() {
+  return c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
+                              c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched,
+                              c10::DispatchKey::Functionalize});
+}
+
+#endif
+
+}  // namespace modcache::tensor

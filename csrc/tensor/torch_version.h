@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What differs between the versions of torch that this is built against: 2.13, and the 1.13 that
+// Debian 12 packages. No other file asks which torch it has; all ask for what it can do.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/version.h>
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#define MODCACHE_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) ||           \
+   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+// torch.export, and what its operators need: schemas with SymInt, tags, Meta kernels. Without it
+// they are not registered, so a program that calls them does not load: torch names the operator.
+#define MODCACHE_TORCH_HAS_EXPORT MODCACHE_TORCH_AT_LEAST(2, 13)
+
+// uint16 to uint64, float8, float4 and the sub-byte dtypes. Without them a stored tensor of one is
+// an unknown dtype: a miss.
+#define MODCACHE_TORCH_HAS_NEW_DTYPES MODCACHE_TORCH_AT_LEAST(2, 13)
+
+// Copy-on-write aliases. Without them a hit in memory is a copy, whatever its size.
+#define MODCACHE_TORCH_HAS_LAZY_CLONE MODCACHE_TORCH_AT_LEAST(2, 2)
+
+namespace modcache::tensor {
+
+inline constexpr bool kHasLazyClone = MODCACHE_TORCH_HAS_LAZY_CLONE;
+
+// A copy of `tensor`: one that takes no time until somebody writes, where torch has it.
+at::Tensor lazy_clone(const at::Tensor& tensor);
+
+// The first element's place; null where there is no element. Reading leaves a copy-on-write alias
+// an alias, writing does not.
+inline const std::byte* const_bytes(const at::Tensor& tensor) {
+#if MODCACHE_TORCH_HAS_LAZY_CLONE
+  return static_cast<const std::byte*>(tensor.const_data_ptr());
+#else
+  return static_cast<const std::byte*>(tensor.data_ptr());
+#endif
+}
+inline std::byte* mutable_bytes(const at::Tensor& tensor) {
+#if MODCACHE_TORCH_HAS_LAZY_CLONE
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+#else
+  return static_cast<std::byte*>(tensor.data_ptr());
+#endif
+}
+
+// Bits without a meaning, which are no numbers.
+bool is_bits_dtype(at::ScalarType type);
+
+// Several numbers in a byte, which no operator takes apart.
+bool is_packed_float(at::ScalarType type);
+
+// Python's name of a dtype that only newer versions have.
+std::optional<std::string_view> new_dtype_name(at::ScalarType type);
+
+// What autocast makes of floats on such a device; nothing where it is off.
+std::optional<at::ScalarType> autocast_dtype(at::DeviceType device);
+
+// Of tensors that stand for others inside a transform (vmap, grad, functionalization).
+c10::DispatchKeySet transform_keys();
+
+}  // namespace modcache::tensor
