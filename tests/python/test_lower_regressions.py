@@ -9,6 +9,7 @@ import modcache
 import pytest
 import torch
 from lowered_models import ROADS, Road, scripted
+from models import Outer
 from torch import nn
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -57,3 +58,79 @@ def test_operators_in_a_loop_of_the_graph_are_asked_for_their_own_arguments(
     for _ in range(2):
         served(x, torch.arange(3))
     assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Block()
+        self.b = Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x))
+
+
+class Models(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = Outer(Stack())
+        self.other = Outer(Stack())
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(x, "k"), self.other(x, "k")
+
+
+class TestASubmoduleThatLiesAtTwoPaths:
+    def test_entries_are_shared(self, road: Road, counted: Any) -> None:
+        model = scripted(Outer(Stack()))
+        model.encoder.b = model.encoder.a
+        expected = model(X, "k")
+        counted()
+        torch.testing.assert_close(road(model)(X, "k"), expected)
+        assert counted() == {"hits_memory": 1}
+
+    def test_another_comes_to_lie_at_one_of_them(self) -> None:
+        model = scripted(Outer(Stack()))
+        other = model.encoder.b
+        model.encoder.b = model.encoder.a
+        torch.ops.cache.lower(model)
+        model(X, "k")
+        model.encoder.b = other
+        found = model(X, "k")
+        with modcache.mode("off"):
+            assert torch.equal(found, model(X, "k"))
+
+    def test_a_module_of_the_same_class_in_which_it_does_not(self, road: Road) -> None:
+        model = scripted(Models())
+        model.one.encoder.b = model.one.encoder.a
+        model.other.encoder.a = model.one.encoder.a
+        with modcache.mode("off"):
+            expected = model(X)
+        torch.testing.assert_close(road(model)(X), expected)
+
+
+def test_names_with_blanks(road: Road, counted: Any) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleDict({"a part": nn.Linear(4, 4), "50%": nn.Linear(4, 4)})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in self.parts.values():
+                x = part(x)
+            return x
+
+    model = scripted(Outer(Named()))
+    model(X, "k")
+    counted()
+    road(model)(X, "k")
+    assert counted() == {"hits_memory": 1}
