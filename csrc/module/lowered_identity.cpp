@@ -165,6 +165,10 @@ void distrust(const std::string& fingerprint) {
   }
 }
 
+std::vector<at::Tensor> tensors_of(const at::IValue& attributes) {
+  return written_down(attributes).tensors;
+}
+
 std::int64_t state_of(const at::IValue& attributes) {
   const PlainValue values = written_down(attributes);
   Xxh3Hasher hasher;

@@ -8,6 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from conftest import bypassed
 from lowered_models import ROADS, Road, scripted
 from models import Outer
 from torch import nn
@@ -134,3 +135,56 @@ def test_names_with_blanks(road: Road, counted: Any) -> None:
     counted()
     road(model)(X, "k")
     assert counted() == {"hits_memory": 1}
+
+
+class OfConstants(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ones(3, 4)
+
+
+class WritesIntoTheResult(Outer):
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        found = modcache.lookup_or_run(self.encoder, x, key)
+        found[0].mul_(3)
+        return found
+
+
+class WritesIntoRows(ByIds):
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return modcache.lookup_or_run(self.encoder, x, ids).mul_(3)
+
+
+class TestAResultThatTorchWouldTakeForAConstant:
+    def test_is_written_into(self, road: Road) -> None:
+        served = road(scripted(WritesIntoTheResult(OfConstants())))
+        for key in ("a", "b", "b", "c", "a"):
+            assert torch.equal(served(X, key)[0], torch.full((4,), 3.0))
+
+    def test_is_written_into_by_rows(self, road: Road) -> None:
+        served = road(scripted(WritesIntoRows(OfConstants())))
+        for first in (0, 3, 3, 6, 7):
+            found = served(X, torch.arange(first, first + 3))
+            assert torch.equal(found, torch.full((3, 4), 3.0))
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_a_state_that_comes_to_lie_where_the_old_one_lay(
+    road: Road, steps: int, counted: Any
+) -> None:
+    class Carries(nn.Module):
+        def __init__(self, steps: int) -> None:
+            super().__init__()
+            self.steps = steps
+            self.register_buffer("state", torch.zeros(3, 4))
+            self.states = [torch.zeros(3, 4)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.steps):
+                self.state = self.state * 0.5 + x
+                self.states[0] = self.states[0] * 0.5 + x
+            return self.state + self.states[0]
+
+    served = road(scripted(Outer(Carries(steps))))
+    for _ in range(3):
+        served(X, "k")
+    assert bypassed(counted()) == {"bypassed_impure": 3}
