@@ -100,23 +100,26 @@ void lowered_rows_call(const c10::OperatorHandle&, Stack* stack) {
 }
 
 void begin_run(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 2);
-  arguments[0].toCustomClass<LoweredCall>()->begin_run(identity_of(arguments[1]).fingerprint);
-  torch::jit::drop(*stack, 2);
+  const auto arguments = torch::jit::last(*stack, 3);
+  arguments[0].toCustomClass<LoweredCall>()->begin_run(
+      identity_of(arguments[1]).fingerprint, arguments[2].toCustomClass<module::Held>()->value);
+  torch::jit::drop(*stack, 3);
 }
 
 void begin_rows_run(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 2);
+  const auto arguments = torch::jit::last(*stack, 3);
   const auto call = arguments[0].toCustomClass<LoweredRowsCall>();
-  replace(stack, 2, call->begin_run(identity_of(arguments[1]).fingerprint));
+  replace(stack, 3,
+          call->begin_run(identity_of(arguments[1]).fingerprint,
+                          arguments[2].toCustomClass<module::Held>()->value));
 }
 
 void finish_run(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 4);
-  at::IValue result = arguments[0].toCustomClass<LoweredCall>()->finish(
+  arguments[0].toCustomClass<LoweredCall>()->finish(
       arguments[1].toCustomClass<module::Held>()->value,
       {arguments[2].toInt(), arguments[3].toInt()});
-  replace(stack, 4, std::move(result));
+  torch::jit::drop(*stack, 4);
 }
 
 void finish_rows_run(const c10::OperatorHandle&, Stack* stack) {
@@ -138,6 +141,7 @@ void rows_of(const c10::OperatorHandle&, Stack* stack) {
 
 bool is_hit(const c10::intrusive_ptr<LoweredCall>& call) { return call->is_hit(); }
 bool must_run(const c10::intrusive_ptr<LoweredRowsCall>& call) { return call->must_run(); }
+bool is_last_run(const c10::intrusive_ptr<LoweredRowsCall>& call) { return call->is_last_run(); }
 
 torch::jit::Module checked_module(const char* op, const at::IValue& module) {
   TORCH_CHECK_TYPE(module.isModule(), op,
@@ -178,6 +182,7 @@ void define_lower(torch::Library& m) {
   const std::string rows_call = "(" + classes + "LoweredRowsCall call";
   const std::string site = "(str scope, (str, int, int) identity, str method, str class_name, " +
                            classes + "Held arguments, bool is_any) -> " + classes;
+  const std::string begin = ", (str, int, int) identity, " + classes + "Held kept";
   const std::string run = ", " + classes + "Held result, int before, int after) -> ";
 
   define(m, "lower(Any module) -> ()", CppFunction::makeFromBoxedFunction<&lower>());
@@ -196,17 +201,18 @@ void define_lower(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&lowered_call>());
   define(m, "_is_hit" + call + ") -> bool", &is_hit);
   define(m, "_hit" + call + ") -> Any", CppFunction::makeFromBoxedFunction<&hit>());
-  define(m, "_begin_run" + call + ", (str, int, int) identity) -> ()",
+  define(m, "_begin_run" + call + begin + ") -> ()",
          CppFunction::makeFromBoxedFunction<&begin_run>());
-  define(m, "_finish_run" + call + run + "Any", CppFunction::makeFromBoxedFunction<&finish_run>());
+  define(m, "_finish_run" + call + run + "()", CppFunction::makeFromBoxedFunction<&finish_run>());
 
   define(m, "_lowered_rows_call" + site + "LoweredRowsCall",
          CppFunction::makeFromBoxedFunction<&lowered_rows_call>());
   define(m, "_must_run" + rows_call + ") -> bool", &must_run);
-  define(m, "_begin_rows_run" + rows_call + ", (str, int, int) identity) -> Any",
+  define(m, "_begin_rows_run" + rows_call + begin + ") -> Any",
          CppFunction::makeFromBoxedFunction<&begin_rows_run>());
   define(m, "_finish_rows_run" + rows_call + run + "bool",
          CppFunction::makeFromBoxedFunction<&finish_rows_run>());
+  define(m, "_is_last_run" + rows_call + ") -> bool", &is_last_run);
   define(m, "_rows_of" + rows_call + ") -> Any", CppFunction::makeFromBoxedFunction<&rows_of>());
 }
 

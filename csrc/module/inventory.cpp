@@ -26,6 +26,19 @@ bool is_container(const at::IValue& value) {
   return value.isList() || value.isGenericDict() || value.isTuple();
 }
 
+// The attributes at paths that begin with `first`, at paths that begin with `other`.
+void append_once_more(const std::string& first, const std::string& other,
+                      std::vector<Inventory::Attribute>& found) {
+  const std::size_t count = found.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (found[i].path.compare(0, first.size(), first) != 0) continue;
+    Inventory::Attribute again = found[i];
+    if (again.first_path.empty()) again.first_path = again.path;
+    again.path.replace(0, first.size(), other);
+    found.push_back(std::move(again));
+  }
+}
+
 }  // namespace
 
 // Lists what the method reaches, objects in the order in which they are found.
@@ -69,6 +82,7 @@ struct Inventory::Walk {
       slot.index = *index;
       slot.is_interface = type->getAttribute(*index)->kind() == c10::TypeKind::InterfaceType;
       slot.is_read = reached->second.read.count(name) != 0;
+      slot.is_written = reached->second.written.count(name) != 0;
       slot.path = path.empty() ? name : path + '.' + name;
       add(std::move(slot), object->getSlot(*index));
     }
@@ -237,14 +251,17 @@ Digest128 Inventory::digest() const {
 }
 
 std::vector<Inventory::Attribute> Inventory::attributes() const {
-  static const std::string kNone;
   std::vector<Attribute> found;
   found.reserve(slots_.size());
+  std::map<std::size_t, std::string> first_paths;  // by object
   for (const Slot& slot : slots_) {
     const bool is_object = slot.kind == Kind::kObject;
-    found.push_back({slot.path, slot.kind, slot.is_read, slot.is_interface,
+    found.push_back({slot.path, slot.kind, slot.is_read, slot.is_written, slot.is_interface,
                      is_object ? slot.target : 0,
-                     is_object ? class_marks_.at(types_[slot.target]) : kNone});
+                     is_object ? class_marks_.at(types_[slot.target]) : std::string(), ""});
+    if (!is_object) continue;
+    const auto [first, is_new] = first_paths.try_emplace(slot.target, slot.path);
+    if (!is_new) append_once_more(first->second + '.', slot.path + '.', found);
   }
   return found;
 }

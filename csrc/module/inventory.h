@@ -60,14 +60,17 @@ class Inventory {
   const std::string& why_not_hashable() const { return why_not_hashable_; }
 
   // The attributes in the order in which digest() takes those that are read. `path` leads from the
-  // module to them: "layers.0.weight".
+  // module to them: "layers.0.weight". Those of a submodule that lies at several paths are listed
+  // for each; digest() takes the first.
   struct Attribute {
-    const std::string& path;
+    std::string path;
     AttributeKind kind;
     bool is_read;
-    bool is_interface;              // kObject: another class may come to lie here
-    std::size_t object;             // kObject: which of the module's objects
-    const std::string& class_mark;  // kObject
+    bool is_written;         // by assignment: another value may come to lie here
+    bool is_interface;       // kObject: another class may come to lie here
+    std::size_t object;      // kObject: which of the module's objects
+    std::string class_mark;  // kObject
+    std::string first_path;  // of the same attribute; empty: this is it
   };
   std::vector<Attribute> attributes() const;
 
@@ -79,6 +82,7 @@ class Inventory {
     std::size_t index = 0;  // of the slot in its owner
     Kind kind = Kind::kScalar;
     bool is_read = false;
+    bool is_written = false;
     bool is_interface = false;     // kObject: another class may come to lie here
     std::size_t target = 0;        // kTensor: first tensor; kObject: index into objects_
     std::size_t tensor_count = 0;  // kTensor: 1; kContainer: any

@@ -36,8 +36,9 @@ std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t 
   return parts;
 }
 
-void LoweredCallBase::note_identity(const std::string& fingerprint) {
+void LoweredCallBase::note_begin(const std::string& fingerprint, const at::IValue& replaceable) {
   is_another_ = is_another_ || fingerprint != site_.identity.fingerprint;
+  if (!kept_.has_value()) kept_ = tensors_of(replaceable);
 }
 
 RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& states) {
@@ -66,18 +67,16 @@ LoweredCall::LoweredCall(LoweredSite site, at::IValue input, const std::string& 
   if (!hit_.has_value()) call_->reject_hit();
 }
 
-void LoweredCall::begin_run(const std::string& fingerprint) {
-  note_identity(fingerprint);
+void LoweredCall::begin_run(const std::string& fingerprint, const at::IValue& replaceable) {
+  note_begin(fingerprint, replaceable);
   if (call_ != nullptr) call_->begin_run();
 }
 
-at::IValue LoweredCall::finish(at::IValue result, const States& states) {
+void LoweredCall::finish(const at::IValue& result, const States& states) {
   check_wanted(result);
-  if (call_ != nullptr) {
-    const tensor::Flat flat = tensor::flatten(result);
-    call_->finish(flat, facts_of(flat, states));
-  }
-  return result;
+  if (call_ == nullptr) return;
+  const tensor::Flat flat = tensor::flatten(result);
+  call_->finish(flat, facts_of(flat, states));
 }
 
 LoweredRowsCall::LoweredRowsCall(LoweredSite site, at::IValue input, BatchKeys keys)
@@ -91,8 +90,9 @@ LoweredRowsCall::LoweredRowsCall(LoweredSite site, at::IValue input, BatchKeys k
   go_on();
 }
 
-at::IValue LoweredRowsCall::begin_run(const std::string& fingerprint) {
-  note_identity(fingerprint);
+at::IValue LoweredRowsCall::begin_run(const std::string& fingerprint,
+                                      const at::IValue& replaceable) {
+  note_begin(fingerprint, replaceable);
   if (call_ == nullptr) return input_;
   at::IValue rows =
       call_->is_whole_input(running_) ? input_ : tensor::select_rows(input_, running_);
@@ -104,15 +104,13 @@ void LoweredRowsCall::finish_run(const at::IValue& result, const States& states)
   check_wanted(result);
   if (call_ == nullptr) {
     must_run_ = false;
-    rows_ = Rows{result, {}};
+    is_last_run_ = true;
     return;
   }
   tensor::Flat flat = tensor::flatten(result);
   const RunFacts facts = facts_of(flat, states);
   call_->finish_run(std::move(flat), facts);
-  const bool was_whole = call_->is_whole_input(running_);
-  // The module's own result is of its own type.
-  if (was_whole) rows_ = Rows{result, {}};
+  is_last_run_ = call_->is_whole_input(running_);
   go_on();
 }
 
@@ -121,11 +119,10 @@ void LoweredRowsCall::go_on() {
     if (auto rows = call_->next_rows()) {
       must_run_ = true;
       running_ = *std::move(rows);
-      rows_.reset();
       return;
     }
     must_run_ = false;
-    if (rows_.has_value()) return;
+    if (is_last_run_) return;
     rows_ = site_.declared.rows_of(*call_);
     if (rows_.has_value()) return;
     call_->reject_hits();

@@ -56,7 +56,9 @@ class LoweredCallBase : public torch::CustomClassHolder {
   // then, once for each of its rows.
   std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) const;
   // What `fingerprint` says of the module right before a run, which may come long after the call.
-  void note_identity(const std::string& fingerprint);
+  // `replaceable`: attributes in whose place others may come to lie; they are kept meanwhile, for
+  // a new tensor at the address of an old one would pass for it.
+  void note_begin(const std::string& fingerprint, const at::IValue& replaceable);
   RunFacts facts_of(const tensor::Flat& result, const States& states);
   void check_wanted(const at::IValue& result) const {
     site_.declared.check_wanted(result.isTensor(), result.tagKind());
@@ -69,12 +71,13 @@ class LoweredCallBase : public torch::CustomClassHolder {
   bool is_another_ = false;
   // What all runs of a call are stored under is what the module was before the first of them.
   std::optional<std::int64_t> first_state_;
+  std::optional<std::vector<at::Tensor>> kept_;
 };
 
 // One key:
 //     call = LoweredCall(site, input, key)
 //     if (call.is_hit()) call.hit()
-//     else { call.begin_run(...); call.finish(<run the module on the input>) }
+//     else { call.begin_run(...); call.finish(<run the module on the input>, ...) }
 class LoweredCall final : public LoweredCallBase {
  public:
   LoweredCall(LoweredSite site, at::IValue input, const std::string& key);
@@ -82,8 +85,8 @@ class LoweredCall final : public LoweredCallBase {
   bool is_hit() const { return hit_.has_value(); }
   // Once. REQUIRES: is_hit().
   at::IValue hit() { return *std::move(hit_); }
-  void begin_run(const std::string& fingerprint);
-  at::IValue finish(at::IValue result, const States& states);
+  void begin_run(const std::string& fingerprint, const at::IValue& replaceable);
+  void finish(const at::IValue& result, const States& states);
 
  private:
   std::unique_ptr<Call> call_;  // null: run uncached
@@ -92,17 +95,19 @@ class LoweredCall final : public LoweredCallBase {
 
 // One key per row:
 //     call = LoweredRowsCall(site, input, keys)
-//     while (call.must_run()) call.finish_run(<run the module on call.begin_run(...)>)
-//     call.rows()
+//     while (call.must_run()) call.finish_run(<run the module on call.begin_run(...)>, ...)
+//     call.is_last_run() ? <what that run returned> : call.rows()
 class LoweredRowsCall final : public LoweredCallBase {
  public:
   LoweredRowsCall(LoweredSite site, at::IValue input, BatchKeys keys);
 
   bool must_run() const { return must_run_; }
   // The rows of the input to run the module on.
-  at::IValue begin_run(const std::string& fingerprint);
+  at::IValue begin_run(const std::string& fingerprint, const at::IValue& replaceable);
   void finish_run(const at::IValue& result, const States& states);
-  // Once. REQUIRES: !must_run().
+  // Whether the last run was that of all rows: its result is of the module's own type.
+  bool is_last_run() const { return is_last_run_; }
+  // Once. REQUIRES: !must_run(), !is_last_run().
   Rows rows() { return *std::move(rows_); }
 
  private:
@@ -110,6 +115,7 @@ class LoweredRowsCall final : public LoweredCallBase {
 
   std::unique_ptr<RowsCall> call_;  // null: run uncached
   bool must_run_ = true;
+  bool is_last_run_ = false;
   std::vector<std::int64_t> running_;
   std::optional<Rows> rows_;
 };

@@ -161,6 +161,9 @@ Status LoweredCallGraph::understand(const ObjectPtr& module) {
   for (const Inventory::Attribute& attribute : inventory.attributes()) {
     if (attribute.kind == AttributeKind::kObject) continue;
     reached_.push_back(attribute.path);
+    if (attribute.is_written || attribute.kind == AttributeKind::kContainer) {
+      replaceable_.push_back(attribute.path);
+    }
     if (!attribute.is_read) continue;
     read_.push_back(attribute.path);
     values.push_back(attribute_at(module, attribute.path));
@@ -240,10 +243,10 @@ Value* LoweredCallGraph::write_result_type() const {
   return graph.insertNode(graph.createList(result_type_, {}))->output();
 }
 
-Value* LoweredCallGraph::as_result(Value* any) const {
-  const c10::TypePtr type = node_->output()->type();
-  if (type->kind() == c10::TypeKind::AnyType) return any;
-  return node_->owningGraph()->insertUncheckedCast(any, c10::TensorType::get());
+Value* LoweredCallGraph::as_result(Value* value) const {
+  const c10::TypeKind wanted = node_->output()->type()->kind();
+  if (wanted == c10::TypeKind::AnyType || wanted == value->type()->kind()) return value;
+  return node_->owningGraph()->insertUncheckedCast(value, c10::TensorType::get());
 }
 
 Value* LoweredCallGraph::write_one_key(Value* call) const {
@@ -259,7 +262,7 @@ Value* LoweredCallGraph::write_one_key(Value* call) const {
   {
     jit::Block* const miss = choice->addBlock();
     const jit::WithInsertPoint inside(miss);
-    miss->registerOutput(as_result(write_run(call)));
+    miss->registerOutput(as_result(write_run(call).result));
   }
   return choice->output();
 }
@@ -268,29 +271,47 @@ Value* LoweredCallGraph::write_key_per_row(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
   Value* const no_limit = graph.insertConstant(std::numeric_limits<std::int64_t>::max());
   Value* const must_run = insert("_must_run", {call});
-  jit::Node* const loop = graph.insertNode(graph.create(c10::prim::Loop, {no_limit, must_run}, 0));
+  const c10::TypePtr type = node_->output()->type();
+  Value* const none = graph.insertNode(graph.createUninitialized(type))->output();
+  jit::Node* const loop =
+      graph.insertNode(graph.create(c10::prim::Loop, {no_limit, must_run, none}, 1));
   loop->setSourceRange(node_->sourceRange());
+  loop->output()->setType(type);
   {
     jit::Block* const body = loop->addBlock();
     body->addInput()->setType(c10::IntType::get());
+    body->addInput()->setType(type);
     const jit::WithInsertPoint inside(body);
-    body->registerOutput(write_run(call));
+    const Run run = write_run(call);
+    body->registerOutput(run.finished);
+    body->registerOutput(as_result(run.result));
   }
-  return as_result(insert("_rows_of", {call}));
+  jit::Node* const choice =
+      graph.insertNode(graph.create(c10::prim::If, {insert("_is_last_run", {call})}, 1));
+  choice->setSourceRange(node_->sourceRange());
+  choice->addBlock()->registerOutput(loop->output());
+  {
+    jit::Block* const rows = choice->addBlock();
+    const jit::WithInsertPoint inside(rows);
+    rows->registerOutput(as_result(insert("_rows_of", {call})));
+  }
+  return choice->output();
 }
 
-// The module's method on what `call` has run; gives what the operator for the end of a run gives.
-Value* LoweredCallGraph::write_run(Value* call) const {
+// The module's method on what `call` has run.
+LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
   const bool is_one_key = form_ == Form::kOneKey;
   // Once more: the weights may have changed while the call waited for another thread's run.
   Value* const identity = write_identity();
   Value* const before = write_state(0);
+  Value* const kept = insert("_held", {write_attributes(replaceable_)});
   Value* input = node_->input(kInput);
   if (is_one_key) {
-    insert("_begin_run", {call, identity});
+    insert("_begin_run", {call, identity, kept});
   } else {
-    input = graph.insertUncheckedCast(insert("_begin_rows_run", {call, identity}), input_type());
+    input =
+        graph.insertUncheckedCast(insert("_begin_rows_run", {call, identity, kept}), input_type());
   }
   std::vector<jit::NamedValue> arguments{jit::NamedValue(node_->input(kModule))};
   append_arguments(input, arguments);
@@ -299,8 +320,9 @@ Value* LoweredCallGraph::write_run(Value* call) const {
                                                       node_->sourceRange(), graph, arguments, {});
   Value* const result = graph.insertMethodCall(method_, matched);
   Value* const after = write_state(1);
-  return insert(is_one_key ? "_finish_run" : "_finish_rows_run",
-                {call, insert("_held", {result}), before, after});
+  Value* const held = insert("_held", {result});
+  return {result, insert(is_one_key ? "_finish_run" : "_finish_rows_run",
+                         {call, held, before, after})};
 }
 
 }  // namespace modcache::module

@@ -37,13 +37,17 @@ class LoweredCallGraph {
 
   torch::jit::Value* write_one_key(torch::jit::Value* call) const;
   torch::jit::Value* write_key_per_row(torch::jit::Value* call) const;
-  torch::jit::Value* write_run(torch::jit::Value* call) const;
+  struct Run {
+    torch::jit::Value* result;    // the method's own, so that TorchScript sees what it aliases
+    torch::jit::Value* finished;  // what the operator for the end of a run gave
+  };
+  Run write_run(torch::jit::Value* call) const;
   torch::jit::Value* write_call() const;
   torch::jit::Value* write_identity() const;
   torch::jit::Value* write_state(std::int64_t moment) const;
   torch::jit::Value* write_attributes(const std::vector<std::string>& paths) const;
   torch::jit::Value* write_result_type() const;
-  torch::jit::Value* as_result(torch::jit::Value* any) const;
+  torch::jit::Value* as_result(torch::jit::Value* value) const;
   torch::jit::Value* insert(const char* op, std::vector<torch::jit::Value*> inputs) const;
 
   torch::jit::Node* node_;
@@ -54,6 +58,7 @@ class LoweredCallGraph {
   std::string recipe_;
   std::vector<std::string> read_;     // paths of the attributes that the fingerprint covers
   std::vector<std::string> reached_;  // of these, and of those that the method only writes
+  std::vector<std::string> replaceable_;  // of these, where another value may come to lie in a run
 };
 
 }  // namespace modcache::module

@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -81,14 +82,22 @@ std::shared_ptr<const Recipe> parsed(const std::string& text) {
   return std::make_shared<const Recipe>(std::move(recipe).value());
 }
 
+bool are_one(const PlainValue& a, const PlainValue& b) {
+  const auto is_one = [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); };
+  return a.bytes == b.bytes &&
+         std::equal(a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(), is_one);
+}
+
 // Empty when a value cannot be hashed, or an object's class would have to be named.
 std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
                            const TensorWatch& tensors) {
   const auto& values = attributes.toTupleRef().elements();
+  std::vector<std::size_t> value_of_step;
   AttributesHasher hasher;
   std::size_t value = 0;
   std::size_t tensor = 0;
   for (const Recipe::Step& step : recipe.steps) {
+    value_of_step.push_back(value);
     if (step.is_submodule) {
       hasher.add_submodule(step.path, step.object, step.class_mark);
       continue;
@@ -97,7 +106,15 @@ std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
                 values.size());
     PlainValue plain = written_down(values[value]);
     if (!plain.why_not_hashable.empty() || !plain.objects.empty()) return {};
-    const AttributeKind kind = kind_of(values[value++]);
+    const AttributeKind kind = kind_of(values[value]);
+    const bool is_known =
+        step.same_as.has_value() &&
+        are_one(plain, written_down(values[value_of_step.at(*step.same_as)]));
+    ++value;
+    if (is_known) {
+      tensor += plain.tensors.size();
+      continue;
+    }
     hasher.add_value(step.path, kind, kind == AttributeKind::kTensor ? "" : plain.bytes);
     for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
       hasher.add_tensor(tensors.digest(tensor++));
@@ -146,6 +163,10 @@ void distrust(const std::string& fingerprint) {
   for (auto known = all.known.begin(); known != all.known.end();) {
     known = known->second->fingerprint == fingerprint ? all.known.erase(known) : std::next(known);
   }
+}
+
+std::vector<at::Tensor> tensors_of(const at::IValue& attributes) {
+  return written_down(attributes).tensors;
 }
 
 std::int64_t state_of(const at::IValue& attributes) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace modcache::module {
 
@@ -30,8 +31,11 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
 // a trace, so the next call hashes them anew.
 void distrust(const std::string& fingerprint);
 
+// The tensors in the values.
+std::vector<at::Tensor> tensors_of(const at::IValue& attributes);
+
 // A number that differs when one of the values was written to, or is another, unless the write
-// left no trace. Of tensors that count no versions (inference mode) the contents go into it.
+// left no trace; the old ones are to be kept until it is asked for again. Of tensors that count no versions (inference mode) the contents go into it.
 std::int64_t state_of(const at::IValue& attributes);
 
 }  // namespace modcache::module

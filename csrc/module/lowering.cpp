@@ -5,7 +5,8 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 
-#include <algorithm>
+#include <cstddef>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -69,6 +70,30 @@ class Calls {
   std::vector<std::string> obstacles_;
 };
 
+// A clone has two submodules where its original has one at two paths; makes them one again.
+// `clones` knows what became of the objects that were met.
+void share_again(const ObjectPtr& original, const ObjectPtr& clone,
+                 std::map<const c10::ivalue::Object*, ObjectPtr>& clones) {
+  clones.emplace(original.get(), clone);
+  for (std::size_t i = 0; i < original->slots().size(); ++i) {
+    const at::IValue& slot = original->getSlot(i);
+    if (!slot.isObject() || !slot.toObjectRef().type()->is_module()) continue;
+    const auto known = clones.find(&slot.toObjectRef());
+    if (known != clones.end()) {
+      clone->setSlot(i, known->second);
+    } else {
+      share_again(slot.toObject(), clone->getSlot(i).toObject(), clones);
+    }
+  }
+}
+
+jit::Module copy_of(const jit::Module& module) {
+  const jit::Module copy = module.clone(/*inplace=*/true);
+  std::map<const c10::ivalue::Object*, ObjectPtr> clones;
+  share_again(module._ivalue(), copy._ivalue(), clones);
+  return copy;
+}
+
 }  // namespace
 
 void lower(const jit::Module& module) {
@@ -83,7 +108,7 @@ void lower(const jit::Module& module) {
 
 jit::Module freeze(const jit::Module& module, const std::vector<std::string>& methods,
                    bool optimize_numerics) {
-  const jit::Module copy = module.clone(/*inplace=*/true);
+  const jit::Module copy = copy_of(module);
   lower(copy);
   // The first time keeps what code that is never reached would change, such as the counter of a
   // BatchNorm in training; the second time that code is gone.

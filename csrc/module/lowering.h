@@ -9,8 +9,9 @@
 //     if cache::_is_hit(call):
 //         out = cache::_hit(call)
 //     else:
-//         r = module.forward(cache::_begin_run(call))
-//         out = cache::_finish_run(call, r, <the attributes' state before and after the run>)
+//         cache::_begin_run(call)
+//         out = module.forward(input)
+//         cache::_finish_run(call, out, <the attributes' state before and after the run>)
 //
 // and with one key per row a loop in place of the `if`. Values, entries, rules and modes are those
 // of before. Freezing turns attributes into constants, and _identity with them: then the scope is

@@ -63,9 +63,13 @@ bool may_draw(const at::RecordFunction& function) {
 bool arguments_forbid_drawing(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema.has_value()) return false;
-  const auto inputs = function.inputs();
+  // Operators that are called boxed show the whole stack, which holds their arguments last.
+  const auto stack = function.inputs();
+  const std::size_t count = schema->arguments().size();
+  if (stack.size() < count) return false;
+  const auto inputs = stack.slice(stack.size() - count);
   const bool is_dropout = std::string_view(function.name()).find("dropout") != std::string::npos;
-  for (std::size_t i = 0; i < inputs.size() && i < schema->arguments().size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     const std::string& name = schema->arguments()[i].name();
     const at::IValue& value = inputs[i];
     if ((name == "train" || name == "training") && value.isBool() && !value.toBool()) return true;

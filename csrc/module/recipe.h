@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ struct Recipe {
     bool is_submodule = false;
     std::size_t object = 0;  // of a submodule, as its class_mark
     std::string class_mark;
+    // Of a value of a submodule that lies at several paths: the step of the first path. While both
+    // are one value, this one says nothing new.
+    std::optional<std::size_t> same_as;
   };
 
   Digest128 code;

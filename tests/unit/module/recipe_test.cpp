@@ -39,11 +39,22 @@ TEST(RecipeTest, broken_texts) {
   for (const std::string& broken :
        {std::string(), std::string("modcache recipe 2\n"), text.substr(0, 30),
         text.substr(0, text.size() - 1), text + "x y\n", text + "v \n", text + "s a b c\n",
-        text + "s a 1\n", text + "\n"}) {
+        text + "s a 1\n", text + "\n", text + "a b\n", text + "a b 3\n"}) {
     const auto recipe = Recipe::parse(broken);
     ASSERT_FALSE(recipe.is_ok()) << broken;
     EXPECT_THAT(recipe.status().message(), HasSubstr("a recipe in a lowered model"));
   }
+}
+
+TEST(RecipeTest, names_may_have_blanks_and_values_lie_at_two_paths) {
+  const std::string text = std::string(kText) + "s a%20b 2 3:\nv a%20b.c%25\na b.c%25 4\n";
+  const auto recipe = Recipe::parse(text);
+  ASSERT_TRUE(recipe.is_ok()) << recipe.status().message();
+  EXPECT_EQ(recipe.value().steps[3].path, "a b");
+  EXPECT_EQ(recipe.value().steps[4].path, "a b.c%");
+  EXPECT_EQ(recipe.value().steps[5].path, "b.c%");
+  EXPECT_EQ(recipe.value().steps[5].same_as, 4);
+  EXPECT_EQ(recipe.value().text(), text);
 }
 
 TEST(RecipeTest, what_a_method_reads_and_no_more) {
