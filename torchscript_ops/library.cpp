@@ -129,6 +129,7 @@ bool register_once() {
       new torch::Library(torch::Library::DEF, "cache", std::nullopt, __FILE__, __LINE__);
   define_public(*library);
   define_for_the_shim(*library);
+  define_exported(*library);
   return true;
 }
 

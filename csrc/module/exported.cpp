@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/exported.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/hash.h"
+#include "base/mutex.h"
+#include "module/call.h"
+#include "module/eager.h"
+#include "module/rows_call.h"
+#include "tensor/rows.h"
+#include "tensor/storable.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Counter;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kOp = "modcache.lookup_or_run";
+constexpr std::int64_t kNoTicket = -1;
+
+// Own memory for each, whatever torch mode the program runs in.
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
+  tensor::OrdinaryTensors ordinary;
+  std::vector<at::Tensor> copies;
+  copies.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));
+  }
+  return copies;
+}
+
+// What a result must be, for the program was compiled for that.
+struct Expected {
+  std::string dtypes;
+  std::vector<std::int64_t> sizes;
+  tensor::Node root;
+
+  bool fits(const tensor::Node& found, const std::vector<at::Tensor>& tensors) const {
+    std::string dtypes_found;
+    std::vector<std::int64_t> sizes_found;
+    for (const at::Tensor& tensor : tensors) {
+      dtypes_found += tensor::dtype_name(tensor.scalar_type());
+      dtypes_found += ':' + std::to_string(tensor.dim()) + ',';
+      sizes_found.insert(sizes_found.end(), tensor.sizes().begin(), tensor.sizes().end());
+    }
+    return found == root && dtypes_found == dtypes && sizes_found == sizes;
+  }
+};
+
+// What a ticket holds: a call between its question and its answer. A compiler may have the program
+// ask twice with one ticket: what was taken is looked up again then.
+class Held {
+ public:
+  Held(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected)
+      : parts_(std::move(parts)),
+        key_(std::move(key)),
+        ids_(std::move(ids)),
+        expected_(std::move(expected)) {}
+
+  // Whether everything is there.
+  bool look_up() MODCACHE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return look_up_locked();
+  }
+
+  // Nothing: it is no longer there.
+  std::optional<std::vector<at::Tensor>> take() MODCACHE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (is_used_ && !look_up_locked()) return std::nullopt;
+    is_used_ = true;
+    return std::exchange(found_, {});
+  }
+
+  std::vector<at::Tensor> complete(const std::vector<at::Tensor>& values)
+      MODCACHE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (is_used_ && look_up_locked()) return std::exchange(found_, {});
+    is_used_ = true;
+    const tensor::Flat flat{expected_.root, values, {}};
+    if (whole_ == nullptr) return complete_rows(flat);
+    whole_->begin_run(started_);
+    whole_->finish(flat, {});
+    return copies_of(values);
+  }
+
+ private:
+  bool look_up_locked() MODCACHE_REQUIRES(mutex_) {
+    const bool is_found = ids_.has_value() ? find_rows() : find_whole();
+    started_ = Clock::now();
+    return is_found;
+  }
+  bool find_whole() MODCACHE_REQUIRES(mutex_);
+  bool find_rows() MODCACHE_REQUIRES(mutex_);
+  std::vector<at::Tensor> complete_rows(const tensor::Flat& flat) MODCACHE_REQUIRES(mutex_);
+
+  const CallParts parts_;
+  const std::string key_;
+  const std::optional<at::Tensor> ids_;
+  const Expected expected_;
+
+  Mutex mutex_;
+  bool is_used_ MODCACHE_GUARDED_BY(mutex_) = false;
+  Clock::time_point started_ MODCACHE_GUARDED_BY(mutex_);
+  std::vector<at::Tensor> found_ MODCACHE_GUARDED_BY(mutex_);
+  std::vector<std::int64_t> missing_ MODCACHE_GUARDED_BY(mutex_);
+  std::unique_ptr<Call> whole_ MODCACHE_GUARDED_BY(mutex_);
+  std::unique_ptr<RowsCall> rows_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+// No lead is kept between question and answer: the program may ask for the same rows a second time
+// before it runs the module for the first.
+bool Held::find_whole() {
+  whole_ = std::make_unique<Call>(parts_, key_);
+  const auto hit = whole_->lookup();
+  whole_->abandon();
+  if (hit == nullptr) return false;
+  found_ = hit->hand_out(parts_.input.device);
+  if (expected_.fits(hit->root(), found_)) return true;
+  found_.clear();
+  whole_->reject_hit();
+  return false;
+}
+
+bool Held::find_rows() {
+  rows_ = std::make_unique<RowsCall>(
+      parts_, BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
+                                static_cast<std::size_t>(ids_->numel())));
+  auto missing = rows_->next_rows();
+  rows_->abandon();
+  if (!missing.has_value()) {
+    auto together = rows_->together();
+    if (together.has_value() && expected_.fits(together->root, together->tensors)) {
+      found_ = std::move(together->tensors);
+      return true;
+    }
+    rows_->reject_hits();
+    missing = rows_->next_rows();
+  }
+  missing_ = *std::move(missing);
+  return false;
+}
+
+std::vector<at::Tensor> Held::complete_rows(const tensor::Flat& flat) {
+  const auto elapsed = Clock::now() - started_;
+  std::optional<std::vector<std::int64_t>> rows = missing_;
+  while (rows.has_value()) {
+    tensor::Flat part{flat.root, {}, {}};
+    for (const at::Tensor& tensor : flat.tensors) {
+      part.tensors.push_back(rows_->is_whole_input(*rows) ? tensor
+                                                          : tensor::select_rows(tensor, *rows));
+    }
+    // The whole input was run, and these rows had their share of the time.
+    const auto share = elapsed * static_cast<std::int64_t>(rows->size()) / ids_->numel();
+    rows_->begin_run(Clock::now() - share);
+    rows_->finish_run(std::move(part), {});
+    rows = rows_->next_rows();
+    rows_->abandon();
+  }
+  auto together = rows_->together();
+  const bool fits = together.has_value() && expected_.fits(together->root, together->tensors);
+  if (!fits) return copies_of(flat.tensors);
+  for (std::size_t i = 0; i < flat.tensors.size(); ++i) {
+    if (together->tensors[i].is_alias_of(flat.tensors[i])) return copies_of(together->tensors);
+  }
+  return std::move(together->tensors);
+}
+
+// Which ticket holds what, for as long as the storage of its number lives.
+class Tickets {
+ public:
+  static Tickets& instance() {
+    static Tickets* const tickets = [] {
+      auto* created = new Tickets;  // never destroyed: models may run while the process exits
+      hold_across_fork(created->mutex_);
+      return created;
+    }();
+    return *tickets;
+  }
+
+  at::Tensor issue(std::shared_ptr<Held> held, bool is_found) {
+    const std::int64_t number = add(held);
+    return tensor_of(is_found ? number : kNoTicket - number, [this, number, held] { drop(number); });
+  }
+  static at::Tensor none() {
+    return tensor_of(kNoTicket, [] {});
+  }
+
+  std::shared_ptr<Held> find(std::int64_t number) {
+    MutexLock lock(mutex_);
+    const auto found = held_.find(number);
+    return found == held_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  std::int64_t add(const std::shared_ptr<Held>& held) {
+    MutexLock lock(mutex_);
+    held_.emplace(++last_, held);
+    return last_;
+  }
+  void drop(std::int64_t number) {
+    MutexLock lock(mutex_);
+    held_.erase(number);
+  }
+
+  template <typename Release>
+  static at::Tensor tensor_of(std::int64_t number, Release release) {
+    tensor::OrdinaryTensors ordinary;
+    auto memory = std::make_unique<std::int64_t>(number);
+    auto* const data = memory.get();
+    at::Tensor ticket = at::from_blob(
+        data, {},
+        [data, release](void*) {
+          release();
+          delete data;
+        },
+        at::TensorOptions().dtype(at::kLong));
+    (void)memory.release();
+    return ticket;
+  }
+
+  Mutex mutex_;
+  std::int64_t last_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::int64_t, std::weak_ptr<Held>> held_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+// Watches of weights by where they lie: an exported program has no module to keep one for.
+class WeightWatches {
+ public:
+  static WeightWatches& instance() {
+    static WeightWatches* const watches = [] {
+      auto* created = new WeightWatches;
+      hold_across_fork(created->mutex_);
+      return created;
+    }();
+    return *watches;
+  }
+
+  std::string digest_of(const std::vector<at::Tensor>& tensors) {
+    return tensors_digest(watch_of(tensors), tensors);
+  }
+
+ private:
+  static constexpr std::size_t kMostWatches = 1024;
+
+  std::int64_t watch_of(const std::vector<at::Tensor>& tensors) {
+    Xxh3Hasher hasher;
+    for (const at::Tensor& tensor : tensors) {
+      const void* const data = tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
+      hasher.update(&data, sizeof data);
+      hasher.add(static_cast<std::uint64_t>(tensor.numel()));
+    }
+    const Digest128 place = hasher.digest();
+    MutexLock lock(mutex_);
+    const auto known = watches_.find(place);
+    if (known != watches_.end()) return known->second;
+    if (watches_.size() >= kMostWatches) {
+      for (const auto& [_, watch] : watches_) forget_watch(watch);
+      watches_.clear();
+    }
+    return watches_.emplace(place, new_watch()).first->second;
+  }
+
+  Mutex mutex_;
+  std::unordered_map<Digest128, std::int64_t, Digest128Hash> watches_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+// Throws when a weight cannot be hashed.
+std::string scope_of(const ExportedSite& site, const std::vector<at::Tensor>& weights) {
+  if (site.scope_kind == ScopeKind::kNamed) return site.scope;
+  const std::string digest = WeightWatches::instance().digest_of(weights);
+  if (site.scope_kind == ScopeKind::kBaked && digest == site.digest) return site.scope;
+  return blake2b_128(site.scope + '/' + digest).hex();
+}
+
+void check_no_grad(const std::vector<at::Tensor>& tensors, const CallParts& parts) {
+  if (!at::GradMode::is_enabled()) return;
+  const bool requires_grad = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.requires_grad();
+  });
+  TORCH_CHECK_VALUE(!requires_grad, kOp, ": the program was recorded with ", parts.who(),
+                    " cached, and what comes from the cache has no gradient; but now its input "
+                    "or a weight requires grad. Detach it, run the program under "
+                    "torch.no_grad(), or record it again with inputs that require grad");
+}
+
+at::Tensor look_up(const ExportedCall& call, CallParts parts) {
+  const ExportedSite& site = call.site;
+  const auto per = call.ids.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
+  const std::int64_t rows = call.ids.has_value() ? call.ids->numel() : 1;
+  parts.input = tensor::summarize_form(site.input, call.input, per);
+  const auto session = cache::Cache::instance().session();
+  if (!parts.input.why_not_cacheable.empty()) {
+    refuse(parts, *session, Counter::kBypassedType, rows, "input",
+           parts.who() + " is not cached: its input holds a tensor or value that is " +
+               parts.input.why_not_cacheable);
+    return Tickets::none();
+  }
+  try {
+    parts.scope = scope_of(site, call.weights);
+  } catch (const c10::Error& error) {
+    refuse(parts, *session, Counter::kBypassedImpure, rows, "identity",
+           parts.who() + " is not cached: " + error.what_without_backtrace() +
+               "; give it a scope=\"name@version\"");
+    return Tickets::none();
+  }
+  try {
+    std::optional<at::Tensor> ids;  // the caller may write into his own
+    if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
+    auto held = std::make_shared<Held>(parts, site.key, std::move(ids),
+                                       Expected{site.dtypes, call.sizes, site.root});
+    const bool is_found = held->look_up();
+    return Tickets::instance().issue(std::move(held), is_found);
+  } catch (const std::exception& error) {
+    report_failure(parts, "looked up", error);
+    return Tickets::none();
+  }
+}
+
+std::int64_t number_of(const at::Tensor& ticket) {
+  TORCH_CHECK_VALUE(ticket.scalar_type() == at::kLong && ticket.numel() == 1, kOp,
+                    ": a ticket is one int64, but got ", ticket.scalar_type(), ticket.sizes());
+  return ticket.item<std::int64_t>();
+}
+
+}  // namespace
+
+at::Tensor probe(const ExportedCall& call) {
+  const std::int64_t rows = call.ids.has_value() ? call.ids->numel() : 1;
+  if (call.ids.has_value()) {
+    tensor::check_rows(at::IValue(c10::ivalue::Tuple::create(std::vector<at::IValue>(
+                           call.input.begin(), call.input.end()))),
+                       rows);
+  }
+  CallParts parts;
+  parts.method = call.site.method;
+  parts.class_name = call.site.class_name;
+  parts.arithmetic = call.site.arithmetic;
+  check_no_grad(call.input, parts);
+  check_no_grad(call.weights, parts);
+  auto& cache = cache::Cache::instance();
+  if (cache.mode() == cache::Mode::kOff) {
+    cache.counters().add(Counter::kBypassedOff, rows);
+    return Tickets::none();
+  }
+  return rows == 0 ? Tickets::none() : look_up(call, std::move(parts));
+}
+
+std::vector<at::Tensor> fetch(const at::Tensor& ticket) {
+  const std::int64_t number = number_of(ticket);
+  const auto held = number > 0 ? Tickets::instance().find(number) : nullptr;
+  auto found = held == nullptr ? std::nullopt : held->take();
+  TORCH_CHECK(found.has_value(), kOp, ": ticket ", number,
+              " of an exported program holds no result (any more): it outlived the tensor that "
+              "cache::_probe gave. Please report how the program was compiled, and run it with "
+              "MODCACHE_MODE=off meanwhile");
+  return *std::move(found);
+}
+
+std::vector<at::Tensor> put(const at::Tensor& ticket, const std::vector<at::Tensor>& values) {
+  const std::int64_t number = kNoTicket - number_of(ticket);
+  const auto held = number > 0 ? Tickets::instance().find(number) : nullptr;
+  return held == nullptr ? copies_of(values) : held->complete(values);
+}
+
+std::string weights_digest(const std::vector<at::Tensor>& tensors) {
+  return WeightWatches::instance().digest_of(tensors);
+}
+
+}  // namespace modcache::module
