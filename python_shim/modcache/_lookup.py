@@ -64,7 +64,7 @@ def lookup_or_run(
     ``cache::lookup_or_run``, which returns one Tensor.
     """
     if torch.compiler.is_compiling():
-        return recorded(module, input, key, scope, method)
+        return recorded(module, input, key, scope, method, ragged)
     ragged = checked_ragged(ragged)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
     if isinstance(key, str):
@@ -86,6 +86,8 @@ def lookup_or_run_any(
     Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
     which returns ``Any``: structured values with the type that the method declares.
     """
+    if torch.compiler.is_compiling():
+        return recorded(module, input, key, scope, method, "error")
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 
