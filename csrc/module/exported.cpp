@@ -74,6 +74,9 @@ class Held {
     return look_up_locked();
   }
 
+  // Hashed: calls with the same one may answer each other.
+  std::uint64_t question() const;
+
   // Nothing: it is no longer there.
   std::optional<std::vector<at::Tensor>> take() MODCACHE_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -117,6 +120,20 @@ class Held {
   std::unique_ptr<Call> whole_ MODCACHE_GUARDED_BY(mutex_);
   std::unique_ptr<RowsCall> rows_ MODCACHE_GUARDED_BY(mutex_);
 };
+
+std::uint64_t Held::question() const {
+  Xxh3Hasher hasher;
+  const std::string arithmetic = parts_.arithmetic_state();
+  for (const std::string* const part :
+       {&parts_.scope, &parts_.method, &parts_.input.arguments, &parts_.input.signature,
+        &arithmetic, &key_, &expected_.dtypes}) {
+    hasher.add(*part);
+  }
+  hasher.add(static_cast<std::uint64_t>(cache::Cache::instance().mode()));
+  for (const std::int64_t size : expected_.sizes) hasher.add(static_cast<std::uint64_t>(size));
+  if (ids_.has_value()) hasher.update(ids_->const_data_ptr(), ids_->nbytes());
+  return hasher.digest().low;
+}
 
 // No lead is kept between question and answer: the program may ask for the same rows a second time
 // before it runs the module for the first.
@@ -176,7 +193,8 @@ std::vector<at::Tensor> Held::complete_rows(const tensor::Flat& flat) {
   return std::move(together->tensors);
 }
 
-// Which ticket holds what, for as long as the storage of its number lives.
+// Which ticket holds what, for as long as the storage of its number lives. The number stands for the
+// question, so that one question has one ticket; who holds a copy of it gets what any asker holds.
 class Tickets {
  public:
   static Tickets& instance() {
@@ -188,36 +206,53 @@ class Tickets {
     return *tickets;
   }
 
-  at::Tensor issue(std::shared_ptr<Held> held, bool is_found) {
-    const std::int64_t number = add(held);
-    return tensor_of(is_found ? number : kNoTicket - number, [this, number, held] { drop(number); });
+  // `question`: any number that stands for it.
+  at::Tensor issue(std::uint64_t question, std::shared_ptr<Held> held, bool is_found) {
+    const auto number = static_cast<std::int64_t>(question >> 2) + 1;
+    auto memory = std::make_unique<std::int64_t>(is_found ? number : kNoTicket - number);
+    const void* const place = memory.get();
+    {
+      MutexLock lock(mutex_);
+      held_.insert({number, {place, held}});
+    }
+    return tensor_of(std::move(memory), [this, number, place, held] { drop(number, place); });
   }
   static at::Tensor none() {
-    return tensor_of(kNoTicket, [] {});
+    return tensor_of(std::make_unique<std::int64_t>(kNoTicket), [] {});
   }
 
-  std::shared_ptr<Held> find(std::int64_t number) {
+  // Of this very ticket, if it is no copy.
+  std::shared_ptr<Held> find(std::int64_t number, const void* place) {
     MutexLock lock(mutex_);
-    const auto found = held_.find(number);
-    return found == held_.end() ? nullptr : found->second.lock();
+    std::shared_ptr<Held> found;
+    const auto [first, last] = held_.equal_range(number);
+    for (auto one = first; one != last; ++one) {
+      auto held = one->second.held.lock();
+      if (held == nullptr) continue;
+      if (one->second.place == place) return held;
+      found = std::move(held);
+    }
+    return found;
   }
 
  private:
-  std::int64_t add(const std::shared_ptr<Held>& held) {
+  struct Place {
+    const void* place;
+    std::weak_ptr<Held> held;
+  };
+
+  void drop(std::int64_t number, const void* place) {
     MutexLock lock(mutex_);
-    held_.emplace(++last_, held);
-    return last_;
-  }
-  void drop(std::int64_t number) {
-    MutexLock lock(mutex_);
-    held_.erase(number);
+    const auto [first, last] = held_.equal_range(number);
+    const auto found =
+        std::find_if(first, last, [&](const auto& one) { return one.second.place == place; });
+    if (found != last) held_.erase(found);
   }
 
   template <typename Release>
-  static at::Tensor tensor_of(std::int64_t number, Release release) {
+  static at::Tensor tensor_of(std::unique_ptr<std::int64_t> memory, Release release) {
     tensor::OrdinaryTensors ordinary;
-    auto memory = std::make_unique<std::int64_t>(number);
-    auto* const data = memory.get();
+    std::int64_t* const data = memory.get();
     at::Tensor ticket = at::from_blob(
         data, {},
         [data, release](void*) {
@@ -230,8 +265,7 @@ class Tickets {
   }
 
   Mutex mutex_;
-  std::int64_t last_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::int64_t, std::weak_ptr<Held>> held_ MODCACHE_GUARDED_BY(mutex_);
+  std::unordered_multimap<std::int64_t, Place> held_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 // Watches of weights by where they lie: an exported program has no module to keep one for.
@@ -319,8 +353,9 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
     auto held = std::make_shared<Held>(parts, site.key, std::move(ids),
                                        Expected{site.dtypes, call.sizes, site.root});
+    const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
-    return Tickets::instance().issue(std::move(held), is_found);
+    return Tickets::instance().issue(question, std::move(held), is_found);
   } catch (const std::exception& error) {
     report_failure(parts, "looked up", error);
     return Tickets::none();
@@ -331,6 +366,11 @@ std::int64_t number_of(const at::Tensor& ticket) {
   TORCH_CHECK_VALUE(ticket.scalar_type() == at::kLong && ticket.numel() == 1, kOp,
                     ": a ticket is one int64, but got ", ticket.scalar_type(), ticket.sizes());
   return ticket.item<std::int64_t>();
+}
+
+std::shared_ptr<Held> held_by(const at::Tensor& ticket, std::int64_t number) {
+  if (number <= 0) return nullptr;
+  return Tickets::instance().find(number, ticket.has_storage() ? ticket.const_data_ptr() : nullptr);
 }
 
 }  // namespace
@@ -358,7 +398,7 @@ at::Tensor probe(const ExportedCall& call) {
 
 std::vector<at::Tensor> fetch(const at::Tensor& ticket) {
   const std::int64_t number = number_of(ticket);
-  const auto held = number > 0 ? Tickets::instance().find(number) : nullptr;
+  const auto held = held_by(ticket, number);
   auto found = held == nullptr ? std::nullopt : held->take();
   TORCH_CHECK(found.has_value(), kOp, ": ticket ", number,
               " of an exported program holds no result (any more): it outlived the tensor that "
@@ -368,8 +408,7 @@ std::vector<at::Tensor> fetch(const at::Tensor& ticket) {
 }
 
 std::vector<at::Tensor> put(const at::Tensor& ticket, const std::vector<at::Tensor>& values) {
-  const std::int64_t number = kNoTicket - number_of(ticket);
-  const auto held = number > 0 ? Tickets::instance().find(number) : nullptr;
+  const auto held = held_by(ticket, kNoTicket - number_of(ticket));
   return held == nullptr ? copies_of(values) : held->complete(values);
 }
 
