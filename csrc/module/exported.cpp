@@ -91,6 +91,13 @@ class Held {
     if (is_used_ && look_up_locked()) return std::exchange(found_, {});
     is_used_ = true;
     const tensor::Flat flat{expected_.root, values, {}};
+    if (!expected_.fits(flat.root, values)) {
+      refuse(parts_, *cache::Cache::instance().session(), Counter::kBypassedType,
+             ids_.has_value() ? ids_->numel() : 1, "other result",
+             parts_.who() + " is not cached: it returned other dtypes or sizes than when the "
+                            "program was recorded");
+      return copies_of(values);
+    }
     if (whole_ == nullptr) return complete_rows(flat);
     whole_->begin_run(started_);
     whole_->finish(flat, {});
@@ -338,6 +345,14 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
     refuse(parts, *session, Counter::kBypassedType, rows, "input",
            parts.who() + " is not cached: its input holds a tensor or value that is " +
                parts.input.why_not_cacheable);
+    return Tickets::none();
+  }
+  // An exported program that Python runs computes under the autocast that it is run under.
+  const std::string arithmetic = tensor::arithmetic_state();
+  if (!site.is_compiled && !arithmetic.empty() && arithmetic != site.arithmetic) {
+    refuse(parts, *session, Counter::kBypassedType, rows, "arithmetic",
+           parts.who() + " is not cached: the program runs under another autocast or default dtype "
+                         "(" + arithmetic + ") than it was recorded under");
     return Tickets::none();
   }
   try {

@@ -41,6 +41,7 @@ struct ExportedSite {
   std::string class_name;
   std::string key;  // empty: one per row
   tensor::InputForm input;
+  bool is_compiled = false;    // by torch.compile, which leaves nothing of autocast to the run
   std::string arithmetic;      // tensor::arithmetic_state() then
   std::string dtypes;          // of the result's tensors: "float32:2,": a name, its dimensions
   tensor::Node root;           // what the result is; a lone tensor as a rule

@@ -68,6 +68,7 @@ ExportedSite ExportedSite::parse(const std::string& text) {
   site.key = fields.next();
   site.input.signature = fields.next();
   site.input.arguments = fields.next();
+  site.is_compiled = fields.next() == "compiled";
   site.arithmetic = fields.next();
   site.dtypes = fields.next();
   site.root = read_root(fields.next());

@@ -74,7 +74,9 @@ def _fingerprint_of_scripted(module: torch.nn.Module, method: str) -> str:
             return ""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return str(torch.ops.cache.fingerprint(torch.jit.script(module), method=method))
+        # torch.jit.script leaves an attribute on what it is given.
+        double = copy.deepcopy(module, {k: held for k, (_, held) in held_tensors(module).items()})
+        return str(torch.ops.cache.fingerprint(torch.jit.script(double), method=method))
     return ""
 
 

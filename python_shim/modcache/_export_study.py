@@ -139,9 +139,11 @@ def _studied(
     if refusal or why:
         raise PlainCallError(f"its input holds {refusal or why}")
     kind, address, digest, paths = scope_of(module, scope, method)
+    recorder = "exported" if torch.compiler.is_exporting() else "compiled"
     fields = [
         kind, address, digest, method, class_name_of(identified_as(module)), key, signature,
-        arguments, str(torch.ops.cache._arithmetic_state()), dtypes, _structure(spec, len(leaves)),
+        arguments, recorder, str(torch.ops.cache._arithmetic_state()), dtypes,
+        _structure(spec, len(leaves)),
     ]  # fmt: skip
     site = "".join(f"{len(field.encode())}:{field}" for field in fields)
     return site, dtypes, paths, places, None if spec.is_leaf() else spec
