@@ -25,7 +25,9 @@ def recorded(
     eager mode.
     """
     if not torch.compiler.is_exporting() and _is_for_eager(module, key, ragged):
-        return _in_eager_mode(module, input, key, scope, method, ragged)
+        from modcache._export_eager import in_eager_mode
+
+        return in_eager_mode(module, input, key, scope, method, ragged)
     if is_studying():
         return _called(module, input, method)
     tensors: list[torch.Tensor] = []
@@ -38,24 +40,30 @@ def recorded(
         comptime(_study_in_dynamo)
         plan = _planned(module)
     else:
-        plan = study(module, template, tensors, ids, text, scope, method, ragged)
+        plan = study(module, template, tensors, ids, text, scope, method, ragged, by_dynamo=False)
     if plan is None:
         return _called(module, input, method)
-    site, dtypes, paths, places, spec = plan
+    site, dtypes, paths, places, picture = plan
     weights = [_tensor_at(module, path) for path in paths]
-    sizes = [size if at < 0 else tensors[at].shape[size] for at, size in places]
+    # Each size of the input once: recorders tell two mentions of one apart.
+    known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
+    sizes = [known[place] if place[0] >= 0 else place[1] for place in places]
     beside = tensors[0]
-    ticket = torch.ops.cache._probe(ids, tensors, weights, sizes, site)
+    ticket = torch.ops.cache._probe.default(ids, tensors, weights, sizes, site)
 
     def stored() -> Any:
-        return tuple(torch.ops.cache._fetch(ticket, beside, sizes, dtypes))
+        return tuple(torch.ops.cache._fetch.default(ticket, beside, sizes, dtypes))
 
     def run() -> Any:
         values = pytree.tree_leaves(_called(module, input, method))
-        return tuple(torch.ops.cache._put(ticket, values))
+        return tuple(torch.ops.cache._put.default(ticket, values))
 
     outputs = torch.cond(ticket >= 0, stored, run, ())
-    return outputs[0] if spec is None else pytree.tree_unflatten(outputs, spec)
+    if torch.compiler.is_dynamo_compiling():
+        comptime(_pin_what_is_read)
+    if torch.compiler.is_dynamo_compiling():
+        return _rebuilt(picture, outputs)
+    return pytree.tree_map(lambda number: outputs[number], picture)
 
 
 def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -79,6 +87,17 @@ def _called(module: torch.nn.Module, input: Any, method: str) -> Any:
     return getattr(module, method)(*arguments)
 
 
+def _rebuilt(picture: Any, outputs: tuple[torch.Tensor, ...]) -> Any:
+    """A result from its picture as ``constant_picture`` gives it."""
+    if isinstance(picture, int):
+        return outputs[picture]
+    kind, names, parts = picture
+    rebuilt = [_rebuilt(part, outputs) for part in parts]
+    if kind == "dict":
+        return dict(zip(names, rebuilt, strict=True))
+    return tuple(rebuilt) if kind == "tuple" else rebuilt
+
+
 def _tensor_at(module: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         module = getattr(module, name)
@@ -89,21 +108,6 @@ def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:
     is_scripted = isinstance(module, torch.jit.ScriptModule)
     return is_scripted or not isinstance(key, torch.Tensor) or ragged != "error"
 
-
-def _in_eager_mode(
-    module: torch.nn.Module, input: Any, key: Any, scope: str, method: str, ragged: str
-) -> Any:
-    import modcache
-
-    return modcache.lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
-
-
-# As torch.compiler.disable does, the import of which takes seconds.
-_in_eager_mode._torchdynamo_disable = True  # type: ignore[attr-defined]
-_in_eager_mode._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
-    "modcache.lookup_or_run under torch.compile(fullgraph=True) takes an eager module and ids, an "
-    "int64 tensor [B]; keys that are text, a scripted module or ragged=... run in eager mode"
-)
 
 _plans: list[Plan | None] = []
 
@@ -121,10 +125,61 @@ def _study_in_dynamo(context: Any) -> None:
     tensors = [fake_of(part) for part in local("tensors").items]
     ids = local("ids")
     names = ("template", "text", "scope", "method", "ragged")
-    template, text, scope, method, ragged = (local(name).as_python_constant() for name in names)
+    template, text, scope, method, ragged = (_constant_of(local(name)) for name in names)
     given = fake_of(ids) if ids.is_tensor() else None
     module = local("module").value
-    _plans.append(study(module, template, tensors, given, text, scope, method, ragged))
+    plan = study(module, template, tensors, given, text, scope, method, ragged, by_dynamo=True)
+    _plans.append(plan)
+
+
+def _pin_what_is_read(context: Any) -> None:
+    """Runs when the two branches were recorded: whatever else the module reads counts, too.
+
+    Dynamo passes numbers that have changed once, and arrays of NumPy, to the compiled code as
+    inputs that no guard looks at, while the plan knows their values of now. Numbers get a guard;
+    the contents of tensors become part of the scope.
+    """
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import NumpyTensorSource, TensorPropertySource
+
+    nodes = list(context.graph().nodes)
+    branch = next(node for node in reversed(nodes) if node.target is torch.ops.higher_order.cond)
+    operands = branch.args[3]
+    probe = next(node for node in operands if node.target is torch.ops.cache._probe.default)
+    ids, tensors, weights, sizes, site = probe.args
+    if site.startswith("1:n"):  # the caller answers for the name
+        return
+    unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
+    for node in unknown:
+        input = node.meta.get("grapharg")
+        is_tensor = isinstance(node.meta["example_value"], torch.Tensor)
+        if input is None:
+            if is_tensor:
+                raise RuntimeError(
+                    f"modcache.lookup_or_run: the module reads {node.name}, which the recorded "
+                    "program computes; pass it as a part of the input"
+                )
+        elif is_tensor and (
+            not input.pass_arg_as_tensor or isinstance(input.source, NumpyTensorSource)
+        ):
+            weights = [*weights, node]
+        elif not isinstance(input.source, TensorPropertySource):
+            install_guard(input.source.make_guard(GuardBuilder.EQUALS_MATCH))
+    probe.args = (ids, tensors, weights, sizes, site)
+
+
+def _constant_of(part: Any) -> Any:
+    """A value of which dynamo knows that it is the same in each call, or is made to be."""
+    part = part.realize()
+    if hasattr(part, "evaluate_expr"):  # a number that dynamo takes for one that varies
+        return part.evaluate_expr()
+    kind = part.python_type()
+    if kind in (tuple, list):
+        return kind(_constant_of(item) for item in part.items)
+    if kind is dict:
+        items = part.items.items()
+        return {key.vt.as_python_constant(): _constant_of(value) for key, value in items}
+    return part.as_python_constant()
 
 
 def _planned(module: torch.nn.Module) -> Plan | None:

@@ -32,11 +32,9 @@ from modcache._wrappers import identified_as
 TENSOR = "modcache:tensor"
 
 # The site (csrc/module/exported.h), the dtypes of the result's tensors, where the module has its
-# weights, the result's sizes as (-1, size) or (input tensor, dimension), and how its tensors are put
-# together: None for one that stands alone.
-Plan = tuple[
-    str, str, tuple[tuple[str, ...], ...], tuple[tuple[int, int], ...], pytree.TreeSpec | None
-]
+# weights, the result's sizes as (-1, size) or (input tensor, dimension), and the result with the
+# number of each tensor in its place.
+Plan = tuple[str, str, tuple[tuple[str, ...], ...], tuple[tuple[int, int], ...], Any]
 
 
 class PlainCallError(Exception):
@@ -60,6 +58,8 @@ def study(
     scope: str,
     method: str,
     ragged: str,
+    *,
+    by_dynamo: bool,
 ) -> Plan | None:
     """None: the module is to be called without the cache, of which the user was warned.
 
@@ -78,7 +78,8 @@ def study(
     with _outside_of_modes():
         try:
             plain = [_without_wrapper(tensor) for tensor in tensors]
-            return _studied(module, template, plain, ids, key or "", scope, method)
+            *facts, picture = _studied(module, template, plain, ids, key or "", scope, method)
+            return (*facts, constant_picture(picture) if by_dynamo else picture)
         except PlainCallError as why:
             who = f"{class_name_of(identified_as(module))}.{method}"
             message = f"modcache: {who} is recorded without the cache: {why}"
@@ -146,7 +147,22 @@ def _studied(
         _structure(spec, len(leaves)),
     ]  # fmt: skip
     site = "".join(f"{len(field.encode())}:{field}" for field in fields)
-    return site, dtypes, paths, places, None if spec.is_leaf() else spec
+    picture = pytree.tree_unflatten(range(len(leaves)), spec)
+    return site, dtypes, paths, places, picture
+
+
+def constant_picture(picture: Any) -> Any:
+    """A picture of tuples and plain values alone, which dynamo takes as constants."""
+    if type(picture) is int:
+        return picture
+    if type(picture) not in (tuple, list, dict):
+        raise PlainCallError(
+            f"its result holds a {type(picture).__name__}; valid where dynamo records (torch.compile "
+            "and strict export) are a tensor, and tuples, lists and dicts of tensors"
+        )
+    names = tuple(picture) if isinstance(picture, dict) else ()
+    parts = picture.values() if isinstance(picture, dict) else picture
+    return type(picture).__name__, names, tuple(constant_picture(part) for part in parts)
 
 
 def _placeholders(count: int) -> list[torch.Tensor]:
