@@ -69,9 +69,8 @@ void define_exported(torch::Library& m) {
   const auto kKernel = c10::DispatchKey::CompositeExplicitAutograd;
   // Its answer changes from call to call, so compilers may neither fold nor merge it: this tag is
   // how torch says so.
-  m.def(
-      "_probe(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor",
-      {at::Tag::nondeterministic_seeded});
+  m.def("_probe(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor",
+        {at::Tag::nondeterministic_seeded});
   m.impl("_probe", torch::dispatch(kKernel, TORCH_FN(exported_probe)));
   m.def("_fetch(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]");
   m.impl("_fetch", torch::dispatch(kKernel, TORCH_FN(exported_fetch)));

@@ -71,7 +71,8 @@ void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
-// What an exported or compiled program calls in place of lookup_or_run; exported.cpp has its schemas.
+// What an exported or compiled program calls in place of lookup_or_run; exported.cpp has its
+// schemas.
 void define_exported(torch::Library& m);
 
 }  // namespace modcache::ops

@@ -14,194 +14,20 @@
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/mutex.h"
-#include "module/call.h"
 #include "module/eager.h"
-#include "module/rows_call.h"
-#include "tensor/rows.h"
+#include "module/exported_held.h"
 #include "tensor/storable.h"
 
 namespace modcache::module {
 namespace {
 
 using cache::Counter;
-using Clock = std::chrono::steady_clock;
-
 constexpr const char* kOp = "modcache.lookup_or_run";
 constexpr std::int64_t kNoTicket = -1;
 
-// Own memory for each, whatever torch mode the program runs in.
-std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
-  tensor::OrdinaryTensors ordinary;
-  std::vector<at::Tensor> copies;
-  copies.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    copies.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));
-  }
-  return copies;
-}
-
-// What a result must be, for the program was compiled for that.
-struct Expected {
-  std::string dtypes;
-  std::vector<std::int64_t> sizes;
-  tensor::Node root;
-
-  bool fits(const tensor::Node& found, const std::vector<at::Tensor>& tensors) const {
-    std::string dtypes_found;
-    std::vector<std::int64_t> sizes_found;
-    for (const at::Tensor& tensor : tensors) {
-      dtypes_found += tensor::dtype_name(tensor.scalar_type());
-      dtypes_found += ':' + std::to_string(tensor.dim()) + ',';
-      sizes_found.insert(sizes_found.end(), tensor.sizes().begin(), tensor.sizes().end());
-    }
-    return found == root && dtypes_found == dtypes && sizes_found == sizes;
-  }
-};
-
-// What a ticket holds: a call between its question and its answer. A compiler may have the program
-// ask twice with one ticket: what was taken is looked up again then.
-class Held {
- public:
-  Held(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected)
-      : parts_(std::move(parts)),
-        key_(std::move(key)),
-        ids_(std::move(ids)),
-        expected_(std::move(expected)) {}
-
-  // Whether everything is there.
-  bool look_up() MODCACHE_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    return look_up_locked();
-  }
-
-  // Hashed: calls with the same one may answer each other.
-  std::uint64_t question() const;
-
-  // Nothing: it is no longer there.
-  std::optional<std::vector<at::Tensor>> take() MODCACHE_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    if (is_used_ && !look_up_locked()) return std::nullopt;
-    is_used_ = true;
-    return std::exchange(found_, {});
-  }
-
-  std::vector<at::Tensor> complete(const std::vector<at::Tensor>& values)
-      MODCACHE_EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    if (is_used_ && look_up_locked()) return std::exchange(found_, {});
-    is_used_ = true;
-    const tensor::Flat flat{expected_.root, values, {}};
-    if (!expected_.fits(flat.root, values)) {
-      refuse(parts_, *cache::Cache::instance().session(), Counter::kBypassedType,
-             ids_.has_value() ? ids_->numel() : 1, "other result",
-             parts_.who() + " is not cached: it returned other dtypes or sizes than when the "
-                            "program was recorded");
-      return copies_of(values);
-    }
-    if (whole_ == nullptr) return complete_rows(flat);
-    whole_->begin_run(started_);
-    whole_->finish(flat, {});
-    return copies_of(values);
-  }
-
- private:
-  bool look_up_locked() MODCACHE_REQUIRES(mutex_) {
-    const bool is_found = ids_.has_value() ? find_rows() : find_whole();
-    started_ = Clock::now();
-    return is_found;
-  }
-  bool find_whole() MODCACHE_REQUIRES(mutex_);
-  bool find_rows() MODCACHE_REQUIRES(mutex_);
-  std::vector<at::Tensor> complete_rows(const tensor::Flat& flat) MODCACHE_REQUIRES(mutex_);
-
-  const CallParts parts_;
-  const std::string key_;
-  const std::optional<at::Tensor> ids_;
-  const Expected expected_;
-
-  Mutex mutex_;
-  bool is_used_ MODCACHE_GUARDED_BY(mutex_) = false;
-  Clock::time_point started_ MODCACHE_GUARDED_BY(mutex_);
-  std::vector<at::Tensor> found_ MODCACHE_GUARDED_BY(mutex_);
-  std::vector<std::int64_t> missing_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<Call> whole_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<RowsCall> rows_ MODCACHE_GUARDED_BY(mutex_);
-};
-
-std::uint64_t Held::question() const {
-  Xxh3Hasher hasher;
-  const std::string arithmetic = parts_.arithmetic_state();
-  for (const std::string* const part :
-       {&parts_.scope, &parts_.method, &parts_.input.arguments, &parts_.input.signature,
-        &arithmetic, &key_, &expected_.dtypes}) {
-    hasher.add(*part);
-  }
-  hasher.add(static_cast<std::uint64_t>(cache::Cache::instance().mode()));
-  for (const std::int64_t size : expected_.sizes) hasher.add(static_cast<std::uint64_t>(size));
-  if (ids_.has_value()) hasher.update(ids_->const_data_ptr(), ids_->nbytes());
-  return hasher.digest().low;
-}
-
-// No lead is kept between question and answer: the program may ask for the same rows a second time
-// before it runs the module for the first.
-bool Held::find_whole() {
-  whole_ = std::make_unique<Call>(parts_, key_);
-  const auto hit = whole_->lookup();
-  whole_->abandon();
-  if (hit == nullptr) return false;
-  found_ = hit->hand_out(parts_.input.device);
-  if (expected_.fits(hit->root(), found_)) return true;
-  found_.clear();
-  whole_->reject_hit();
-  return false;
-}
-
-bool Held::find_rows() {
-  rows_ = std::make_unique<RowsCall>(
-      parts_, BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
-                                static_cast<std::size_t>(ids_->numel())));
-  auto missing = rows_->next_rows();
-  rows_->abandon();
-  if (!missing.has_value()) {
-    auto together = rows_->together();
-    if (together.has_value() && expected_.fits(together->root, together->tensors)) {
-      found_ = std::move(together->tensors);
-      return true;
-    }
-    rows_->reject_hits();
-    missing = rows_->next_rows();
-  }
-  missing_ = *std::move(missing);
-  return false;
-}
-
-std::vector<at::Tensor> Held::complete_rows(const tensor::Flat& flat) {
-  const auto elapsed = Clock::now() - started_;
-  std::optional<std::vector<std::int64_t>> rows = missing_;
-  while (rows.has_value()) {
-    tensor::Flat part{flat.root, {}, {}};
-    for (const at::Tensor& tensor : flat.tensors) {
-      part.tensors.push_back(rows_->is_whole_input(*rows) ? tensor
-                                                          : tensor::select_rows(tensor, *rows));
-    }
-    // The whole input was run, and these rows had their share of the time.
-    const auto share = elapsed * static_cast<std::int64_t>(rows->size()) / ids_->numel();
-    rows_->begin_run(Clock::now() - share);
-    rows_->finish_run(std::move(part), {});
-    rows = rows_->next_rows();
-    rows_->abandon();
-  }
-  auto together = rows_->together();
-  const bool fits = together.has_value() && expected_.fits(together->root, together->tensors);
-  if (!fits) return copies_of(flat.tensors);
-  for (std::size_t i = 0; i < flat.tensors.size(); ++i) {
-    if (together->tensors[i].is_alias_of(flat.tensors[i])) return copies_of(together->tensors);
-  }
-  return std::move(together->tensors);
-}
-
-// Which ticket holds what, for as long as the storage of its number lives. The number stands for the
-// question, so that one question has one ticket; who holds a copy of it gets what any asker holds.
+// Which ticket holds what, for as long as the storage of its number lives. The number stands for
+// the question, so that one question has one ticket; who holds a copy of it gets what any asker
+// holds.
 class Tickets {
  public:
   static Tickets& instance() {
@@ -326,9 +152,8 @@ std::string scope_of(const ExportedSite& site, const std::vector<at::Tensor>& we
 
 void check_no_grad(const std::vector<at::Tensor>& tensors, const CallParts& parts) {
   if (!at::GradMode::is_enabled()) return;
-  const bool requires_grad = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return tensor.requires_grad();
-  });
+  const bool requires_grad = std::any_of(tensors.begin(), tensors.end(),
+                                         [](const auto& tensor) { return tensor.requires_grad(); });
   TORCH_CHECK_VALUE(!requires_grad, kOp, ": the program was recorded with ", parts.who(),
                     " cached, and what comes from the cache has no gradient; but now its input "
                     "or a weight requires grad. Detach it, run the program under "
@@ -351,8 +176,10 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   const std::string arithmetic = tensor::arithmetic_state();
   if (!site.is_compiled && !arithmetic.empty() && arithmetic != site.arithmetic) {
     refuse(parts, *session, Counter::kBypassedType, rows, "arithmetic",
-           parts.who() + " is not cached: the program runs under another autocast or default dtype "
-                         "(" + arithmetic + ") than it was recorded under");
+           parts.who() +
+               " is not cached: the program runs under another autocast or default dtype "
+               "(" +
+               arithmetic + ") than it was recorded under");
     return Tickets::none();
   }
   try {
@@ -393,8 +220,8 @@ std::shared_ptr<Held> held_by(const at::Tensor& ticket, std::int64_t number) {
 at::Tensor probe(const ExportedCall& call) {
   const std::int64_t rows = call.ids.has_value() ? call.ids->numel() : 1;
   if (call.ids.has_value()) {
-    tensor::check_rows(at::IValue(c10::ivalue::Tuple::create(std::vector<at::IValue>(
-                           call.input.begin(), call.input.end()))),
+    tensor::check_rows(at::IValue(c10::ivalue::Tuple::create(
+                           std::vector<at::IValue>(call.input.begin(), call.input.end()))),
                        rows);
   }
   CallParts parts;

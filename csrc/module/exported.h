@@ -28,9 +28,9 @@ namespace modcache::module {
 
 // How a scope follows the weights.
 enum class ScopeKind : char {
-  kNamed = 'n',   // it does not: the caller answers for it
-  kBaked = 'b',   // it is that of the weights of `digest`; others make another scope of it
-  kEager = 'e',   // `scope` is the digest of an eager module's structure, as Python hashes it
+  kNamed = 'n',  // it does not: the caller answers for it
+  kBaked = 'b',  // it is that of the weights of `digest`; others make another scope of it
+  kEager = 'e',  // `scope` is the digest of an eager module's structure, as Python hashes it
 };
 
 struct ExportedSite {
@@ -41,10 +41,10 @@ struct ExportedSite {
   std::string class_name;
   std::string key;  // empty: one per row
   tensor::InputForm input;
-  bool is_compiled = false;    // by torch.compile, which leaves nothing of autocast to the run
-  std::string arithmetic;      // tensor::arithmetic_state() then
-  std::string dtypes;          // of the result's tensors: "float32:2,": a name, its dimensions
-  tensor::Node root;           // what the result is; a lone tensor as a rule
+  bool is_compiled = false;  // by torch.compile, which leaves nothing of autocast to the run
+  std::string arithmetic;    // tensor::arithmetic_state() then
+  std::string dtypes;        // of the result's tensors: "float32:2,": a name, its dimensions
+  tensor::Node root;         // what the result is; a lone tensor as a rule
 
   // The text in which a program carries its site: fields with their lengths before them. Throws
   // for any other text.

@@ -47,8 +47,8 @@ std::string from_hex(const std::string& digits) {
 tensor::Node read_root(const std::string& field) {
   if (field.empty()) return {};
   auto header = tensor::decode_value_header(from_hex(field));
-  TORCH_CHECK_VALUE(header.is_ok(), kOp, " has a structured result that cannot be read: ",
-                    header.status().message());
+  TORCH_CHECK_VALUE(header.is_ok(), kOp,
+                    " has a structured result that cannot be read: ", header.status().message());
   return std::move(header).value().root;
 }
 

@@ -61,6 +61,4 @@ def _fetch(
 
 @torch.library.register_fake("cache::_put")
 def _put(ticket: torch.Tensor, values: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [
-        torch.empty(value.shape, dtype=value.dtype, device=value.device) for value in values
-    ]
+    return [torch.empty(value.shape, dtype=value.dtype, device=value.device) for value in values]

@@ -19,9 +19,7 @@ class Drawn(TorchDispatchMode):
         super().__init__()
         self.by = ""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.by and _may_draw(func) and not _is_told_not_to(func, args, kwargs):
             self.by = str(func)

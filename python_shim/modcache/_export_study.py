@@ -199,7 +199,9 @@ def _described(
                 "m.requires_grad_(False).eval(), or call it under torch.no_grad()"
             )
         if leaf.layout != torch.strided or leaf.is_quantized or leaf.device != tensors[0].device:
-            raise PlainCallError("a tensor of its result is not dense, or not on its input's device")
+            raise PlainCallError(
+                "a tensor of its result is not dense, or not on its input's device"
+            )
         if ids is not None and (leaf.dim() == 0 or leaf.shape[0] != tensors[0].shape[0]):
             raise RuntimeError(
                 f"modcache.lookup_or_run: a tensor of the result has the shape {list(leaf.shape)}; "
@@ -242,9 +244,7 @@ def _filled(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
     return template
 
 
-def _tried(
-    module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], method: str
-) -> Any:
+def _tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], method: str) -> Any:
     """What the module returns, of fake tensors. The module itself is left alone."""
     from torch._guards import detect_fake_mode
 

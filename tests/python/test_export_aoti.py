@@ -86,9 +86,7 @@ def test_modes(run: Any, model: Any, counted: Any, cache_dir: Path) -> None:
         assert counted() == growth, mode
 
 
-def test_constants_that_are_updated_give_no_old_output(
-    run: Any, model: Any, counted: Any
-) -> None:
+def test_constants_that_are_updated_give_no_old_output(run: Any, model: Any, counted: Any) -> None:
     check(run, model, X, IDS)
     counted()
     weight = model.encoder.get_submodule("0").weight
