@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._export_study import TENSOR, Plan, is_studying, study
+from modcache._export_study import Plan, RecordedCall, is_studying, study
+from modcache._export_trial import TENSOR
 
 
 def recorded(
@@ -40,7 +41,9 @@ def recorded(
         comptime(_study_in_dynamo)
         plan = _planned(module)
     else:
-        plan = study(module, template, tensors, ids, text, scope, method, ragged, by_dynamo=False)
+        plan = study(
+            RecordedCall(module, template, tensors, ids, text, scope, method, ragged, False)
+        )
     if plan is None:
         return _called(module, input, method)
     site, dtypes, paths, places, picture = plan
@@ -128,8 +131,8 @@ def _study_in_dynamo(context: Any) -> None:
     template, text, scope, method, ragged = (_constant_of(local(name)) for name in names)
     given = fake_of(ids) if ids.is_tensor() else None
     module = local("module").value
-    plan = study(module, template, tensors, given, text, scope, method, ragged, by_dynamo=True)
-    _plans.append(plan)
+    call = RecordedCall(module, template, tensors, given, text, scope, method, ragged, True)
+    _plans.append(study(call))
 
 
 def _pin_what_is_read(context: Any) -> None:
@@ -151,20 +154,20 @@ def _pin_what_is_read(context: Any) -> None:
         return
     unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
     for node in unknown:
-        input = node.meta.get("grapharg")
+        given = node.meta.get("grapharg")
         is_tensor = isinstance(node.meta["example_value"], torch.Tensor)
-        if input is None:
-            if is_tensor:
-                raise RuntimeError(
-                    f"modcache.lookup_or_run: the module reads {node.name}, which the recorded "
-                    "program computes; pass it as a part of the input"
-                )
-        elif is_tensor and (
-            not input.pass_arg_as_tensor or isinstance(input.source, NumpyTensorSource)
-        ):
+        if given is None and is_tensor:
+            raise RuntimeError(
+                f"modcache.lookup_or_run: the module reads {node.name}, which the recorded program "
+                "computes; pass it as a part of the input"
+            )
+        if given is None:  # made of sizes
+            continue
+        is_array = isinstance(given.source, NumpyTensorSource)
+        if is_tensor and (is_array or not given.pass_arg_as_tensor):
             weights = [*weights, node]
-        elif not isinstance(input.source, TensorPropertySource):
-            install_guard(input.source.make_guard(GuardBuilder.EQUALS_MATCH))
+        elif not isinstance(given.source, TensorPropertySource):
+            install_guard(given.source.make_guard(GuardBuilder.EQUALS_MATCH))
     probe.args = (ids, tensors, weights, sizes, site)
 
 

@@ -21,4 +21,6 @@ def _in_eager_mode(
     return modcache.lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
 
 
-in_eager_mode = torch.compiler.disable(_in_eager_mode, reason=_REASON)
+in_eager_mode = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    _in_eager_mode, reason=_REASON
+)

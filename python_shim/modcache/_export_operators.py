@@ -36,7 +36,7 @@ def check_ids(ids: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
             )
 
 
-@torch.library.register_fake("cache::_probe")
+@torch.library.register_fake("cache::_probe")  # type: ignore[untyped-decorator]
 def _probe(
     ids: torch.Tensor | None,
     input: list[torch.Tensor],
@@ -49,7 +49,7 @@ def _probe(
     return torch.empty((), dtype=torch.int64, device="cpu")
 
 
-@torch.library.register_fake("cache::_fetch")
+@torch.library.register_fake("cache::_fetch")  # type: ignore[untyped-decorator]
 def _fetch(
     ticket: torch.Tensor, beside: torch.Tensor, sizes: list[int], dtypes: str
 ) -> list[torch.Tensor]:
@@ -59,6 +59,6 @@ def _fetch(
     ]
 
 
-@torch.library.register_fake("cache::_put")
+@torch.library.register_fake("cache::_put")  # type: ignore[untyped-decorator]
 def _put(ticket: torch.Tensor, values: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.empty(value.shape, dtype=value.dtype, device=value.device) for value in values]

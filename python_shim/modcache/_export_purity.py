@@ -12,11 +12,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Drawn(TorchDispatchMode):
+class Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``by`` names the first operator that drew random numbers; "" when none did."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.by = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -27,14 +27,16 @@ Scope = tuple[str, str, str, tuple[Path, ...]]
 _CURE = "pass scope=... to name the module yourself"
 
 
+class PlainCallError(Exception):
+    """Why a call is recorded as one of the module alone."""
+
+
 def scope_of(module: torch.nn.Module, scope: str, method: str) -> Scope:
     """The scope of ``module``; ``scope`` itself, if the caller gave one.
 
     Raises:
         PlainCallError: the module cannot be identified.
     """
-    from modcache._export_study import PlainCallError
-
     if scope:
         return "n", scope, "", ()
     real = with_real_tensors(module)
@@ -86,8 +88,6 @@ def with_real_tensors(module: torch.nn.Module) -> torch.nn.Module:
     Raises:
         PlainCallError: the weights were not found.
     """
-    from modcache._export_study import PlainCallError
-
     held = held_tensors(module)
     fakes = {number: tensor for number, (_, tensor) in held.items() if _is_fake(tensor)}
     if not fakes:

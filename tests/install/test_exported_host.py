@@ -23,7 +23,8 @@ class Model(nn.Module):
         self.head = nn.Linear(16, 2)
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(modcache.lookup_or_run(self.encoder, x, ids))
+        features: torch.Tensor = modcache.lookup_or_run(self.encoder, x, ids)
+        return self.head(features)  # type: ignore[no-any-return]
 
 
 def run(*command: str | Path, **environment: str) -> str:

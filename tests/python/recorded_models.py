@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with a cached encoder, for torch.export and torch.compile, and what to ask of a program."""
+"""Models with a cached encoder, for torch.export and torch.compile."""
 
 from __future__ import annotations
 
