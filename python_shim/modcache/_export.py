@@ -57,8 +57,15 @@ def recorded(
     def stored() -> Any:
         return tuple(torch.ops.cache._fetch.default(ticket, beside, sizes, dtypes))
 
+    device = beside.device.type
+    has_autocast = torch.is_autocast_enabled(device)
+
     def run() -> Any:
-        values = pytree.tree_leaves(_called(module, input, method))
+        if has_autocast:  # strict export forgets it on the way into a branch
+            with torch.autocast(device, dtype=torch.get_autocast_dtype(device)):
+                values = pytree.tree_leaves(_called(module, input, method))
+        else:
+            values = pytree.tree_leaves(_called(module, input, method))
         return tuple(torch.ops.cache._put.default(ticket, values))
 
     outputs = torch.cond(ticket >= 0, stored, run, ())
