@@ -150,14 +150,9 @@ std::string scope_of(const ExportedSite& site, const std::vector<at::Tensor>& we
   return blake2b_128(site.scope + '/' + digest).hex();
 }
 
-void check_no_grad(const std::vector<at::Tensor>& tensors, const CallParts& parts) {
-  if (!at::GradMode::is_enabled()) return;
-  const bool requires_grad = std::any_of(tensors.begin(), tensors.end(),
-                                         [](const auto& tensor) { return tensor.requires_grad(); });
-  TORCH_CHECK_VALUE(!requires_grad, kOp, ": the program was recorded with ", parts.who(),
-                    " cached, and what comes from the cache has no gradient; but now its input "
-                    "or a weight requires grad. Detach it, run the program under "
-                    "torch.no_grad(), or record it again with inputs that require grad");
+bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
 at::Tensor look_up(const ExportedCall& call, CallParts parts) {
@@ -228,14 +223,22 @@ at::Tensor probe(const ExportedCall& call) {
   parts.method = call.site.method;
   parts.class_name = call.site.class_name;
   parts.arithmetic = call.site.arithmetic;
-  check_no_grad(call.input, parts);
-  check_no_grad(call.weights, parts);
   auto& cache = cache::Cache::instance();
   if (cache.mode() == cache::Mode::kOff) {
     cache.counters().add(Counter::kBypassedOff, rows);
     return Tickets::none();
   }
-  return rows == 0 ? Tickets::none() : look_up(call, std::move(parts));
+  if (rows == 0) return Tickets::none();
+  if (at::GradMode::is_enabled() &&
+      (any_requires_grad(call.input) || any_requires_grad(call.weights))) {
+    refuse(parts, *cache.session(), Counter::kBypassedGrad, rows, "grad",
+           parts.who() +
+               " is not cached: when the program was recorded its result required no "
+               "grad, and now the input or a weight does. Run the program under "
+               "torch.no_grad(), or detach the input");
+    return Tickets::none();
+  }
+  return look_up(call, std::move(parts));
 }
 
 std::vector<at::Tensor> fetch(const at::Tensor& ticket) {

@@ -60,8 +60,7 @@ struct ExportedCall {
 };
 
 // Looks everything up. The ticket is negative where the module has to run. Throws for callers'
-// mistakes: ids that do not name the rows, and an input that requires grad, which the program would
-// cut off.
+// mistakes: ids that do not name the rows.
 at::Tensor probe(const ExportedCall& call);
 
 // The result. Throws for a ticket that holds none, or no longer.

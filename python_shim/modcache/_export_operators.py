@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -62,3 +63,11 @@ def _fetch(
 @torch.library.register_fake("cache::_put")  # type: ignore[untyped-decorator]
 def _put(ticket: torch.Tensor, values: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.empty(value.shape, dtype=value.dtype, device=value.device) for value in values]
+
+
+def _gradient_of_put(context: Any, grads: list[torch.Tensor]) -> tuple[None, list[torch.Tensor]]:
+    """What is not cached keeps its gradient: the program runs the module then."""
+    return None, grads
+
+
+torch.library.register_autograd("cache::_put", _gradient_of_put)

@@ -273,12 +273,19 @@ def test_saved_time_is_that_of_the_rows(counted: Any) -> None:
 
 
 @STRICT
-def test_an_input_that_comes_to_require_grad(strict: bool) -> None:
-    run = exported(Classifier(), X, IDS, strict=strict).module()
-    with pytest.raises(ValueError, match="now its input or a weight requires grad"):
-        run(X.clone().requires_grad_(), IDS)
+def test_an_input_that_comes_to_require_grad(strict: bool, counted: Any) -> None:
+    model = Classifier()
+    run = exported(model, X, IDS, strict=strict).module()
+    counted()
+    x = X.clone().requires_grad_()
+    run(x, IDS).square().sum().backward()
+    assert counted() == {"bypassed_grad": 4}
+    want = X.clone().requires_grad_()
+    model.head(model.encoder(want)).square().sum().backward()
+    assert torch.allclose(x.grad, want.grad, atol=1e-5)
     with torch.no_grad():
-        run(X.clone().requires_grad_(), IDS)
+        run(x, IDS)
+    assert counted() == {"misses": 4, "stored": 4}
 
 
 @STRICT
