@@ -66,7 +66,7 @@ std::string exported_arithmetic() { return tensor::arithmetic_state(); }
 }  // namespace
 
 void define_exported(torch::Library& m) {
-  const auto kKernel = c10::DispatchKey::CompositeExplicitAutograd;
+  constexpr auto kKernel = c10::DispatchKey::CompositeExplicitAutograd;
   // Its answer changes from call to call, so compilers may neither fold nor merge it: this tag is
   // how torch says so.
   m.def("_probe(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor",

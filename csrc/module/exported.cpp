@@ -40,9 +40,9 @@ class Tickets {
   }
 
   // `question`: any number that stands for it.
-  at::Tensor issue(std::uint64_t question, std::shared_ptr<Held> held, bool is_found) {
+  at::Tensor issue(std::uint64_t question, const std::shared_ptr<Held>& held, bool is_found) {
     const auto number = static_cast<std::int64_t>(question >> 2) + 1;
-    auto memory = std::make_unique<std::int64_t>(is_found ? number : kNoTicket - number);
+    auto memory = std::make_shared<std::int64_t>(is_found ? number : kNoTicket - number);
     const void* const place = memory.get();
     {
       MutexLock lock(mutex_);
@@ -51,7 +51,7 @@ class Tickets {
     return tensor_of(std::move(memory), [this, number, place, held] { drop(number, place); });
   }
   static at::Tensor none() {
-    return tensor_of(std::make_unique<std::int64_t>(kNoTicket), [] {});
+    return tensor_of(std::make_shared<std::int64_t>(kNoTicket), [] {});
   }
 
   // Of this very ticket, if it is no copy.
@@ -83,18 +83,12 @@ class Tickets {
   }
 
   template <typename Release>
-  static at::Tensor tensor_of(std::unique_ptr<std::int64_t> memory, Release release) {
+  static at::Tensor tensor_of(std::shared_ptr<std::int64_t> memory, const Release& release) {
     tensor::OrdinaryTensors ordinary;
     std::int64_t* const data = memory.get();
-    at::Tensor ticket = at::from_blob(
-        data, {},
-        [data, release](void*) {
-          release();
-          delete data;
-        },
+    return at::from_blob(
+        data, {}, [memory = std::move(memory), release](void*) { release(); },
         at::TensorOptions().dtype(at::kLong));
-    (void)memory.release();
-    return ticket;
   }
 
   Mutex mutex_;
@@ -124,7 +118,7 @@ class WeightWatches {
     Xxh3Hasher hasher;
     for (const at::Tensor& tensor : tensors) {
       const void* const data = tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
-      hasher.update(&data, sizeof data);
+      hasher.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data)));
       hasher.add(static_cast<std::uint64_t>(tensor.numel()));
     }
     const Digest128 place = hasher.digest();
@@ -188,11 +182,11 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   try {
     std::optional<at::Tensor> ids;  // the caller may write into his own
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
-    auto held = std::make_shared<Held>(parts, site.key, std::move(ids),
-                                       Expected{site.dtypes, call.sizes, site.root});
+    const auto held = std::make_shared<Held>(parts, site.key, std::move(ids),
+                                             Expected{site.dtypes, call.sizes, site.root});
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
-    return Tickets::instance().issue(question, std::move(held), is_found);
+    return Tickets::instance().issue(question, held, is_found);
   } catch (const std::exception& error) {
     report_failure(parts, "looked up", error);
     return Tickets::none();

@@ -22,10 +22,12 @@ def recorded(
 ) -> Any:
     """The recorded call; a plain call of the module where it cannot be cached.
 
-    torch.compile leaves texts as keys, which would be baked into the compiled code, to a call in
-    eager mode.
+    torch.compile leaves the call to eager mode where it may (without fullgraph=True), since the
+    branches of torch.cond take no module that breaks the graph; and where the key is text, which
+    would be baked into the compiled code.
     """
-    if not torch.compiler.is_exporting() and _is_for_eager(module, key, ragged):
+    is_for_export = torch.compiler.is_exporting()
+    if not is_for_export and _is_for_eager(module, key, ragged):
         from modcache._export_eager import in_eager_mode
 
         return in_eager_mode(module, input, key, scope, method, ragged)
@@ -40,25 +42,44 @@ def recorded(
 
         comptime(_study_in_dynamo)
         plan = _planned(module)
+        if plan == _BREAK_GRAPH:
+            from modcache._export_eager import in_eager_mode
+
+            return in_eager_mode(module, input, key, scope, method, ragged)
     else:
-        plan = study(
-            RecordedCall(module, template, tensors, ids, text, scope, method, ragged, False)
-        )
+        call = RecordedCall(module, template, tensors, ids, text, scope, method, ragged, False)
+        plan = study(call)
     if plan is None:
         return _called(module, input, method)
-    site, dtypes, paths, places, picture = plan
+    picture = plan[-1]
+    outputs = _branched(plan, tensors, ids, module, input, method)
+    if torch.compiler.is_dynamo_compiling():
+        comptime(_pin_what_is_read)
+        return _rebuilt(picture, outputs)
+    return pytree.tree_map(lambda number: outputs[number], picture)
+
+
+def _branched(
+    plan: Plan,
+    tensors: list[torch.Tensor],
+    ids: torch.Tensor | None,
+    module: torch.nn.Module,
+    input: Any,
+    method: str,
+) -> Any:
+    """The tensors of the result: fetched, or computed and put."""
+    site, dtypes, paths, places, _ = plan
     weights = [_tensor_at(module, path) for path in paths]
     # Each size of the input once: recorders tell two mentions of one apart.
     known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
     sizes = [known[place] if place[0] >= 0 else place[1] for place in places]
     beside = tensors[0]
     ticket = torch.ops.cache._probe.default(ids, tensors, weights, sizes, site)
+    device = beside.device.type
+    has_autocast = torch.is_autocast_enabled(device)
 
     def stored() -> Any:
         return tuple(torch.ops.cache._fetch.default(ticket, beside, sizes, dtypes))
-
-    device = beside.device.type
-    has_autocast = torch.is_autocast_enabled(device)
 
     def run() -> Any:
         if has_autocast:  # strict export forgets it on the way into a branch
@@ -68,12 +89,7 @@ def recorded(
             values = pytree.tree_leaves(_called(module, input, method))
         return tuple(torch.ops.cache._put.default(ticket, values))
 
-    outputs = torch.cond(ticket >= 0, stored, run, ())
-    if torch.compiler.is_dynamo_compiling():
-        comptime(_pin_what_is_read)
-    if torch.compiler.is_dynamo_compiling():
-        return _rebuilt(picture, outputs)
-    return pytree.tree_map(lambda number: outputs[number], picture)
+    return torch.cond(ticket >= 0, stored, run, ())
 
 
 def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -119,11 +135,16 @@ def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:
     return is_scripted or not isinstance(key, torch.Tensor) or ragged != "error"
 
 
-_plans: list[Plan | None] = []
+_BREAK_GRAPH = "break the graph"
+_plans: list[Plan | str | None] = []
 
 
 def _study_in_dynamo(context: Any) -> None:
     """Runs in the midst of ``recorded``, when dynamo is there."""
+    recorder = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+    if not recorder.output.root_tx.one_graph:
+        _plans.append(_BREAK_GRAPH)
+        return
 
     def local(name: str) -> Any:
         return context.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().realize()
@@ -192,7 +213,7 @@ def _constant_of(part: Any) -> Any:
     return part.as_python_constant()
 
 
-def _planned(module: torch.nn.Module) -> Plan | None:
+def _planned(module: torch.nn.Module) -> Any:
     """What the study found: constants to dynamo, for this very module."""
     return _plans.pop()
 

@@ -62,7 +62,10 @@ def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], m
         whole = filled(template, iter(given))
         arguments = whole if isinstance(whole, tuple) else (whole,)
         run = double if method == "forward" else getattr(double, method)
-        outcome = run(*arguments)
+        try:
+            outcome = run(*arguments)
+        except Exception as error:  # recording the module itself tells the user
+            raise PlainCallError(f"it does not run on fake tensors ({error})") from None
     if drawn.by:
         raise PlainCallError(f"random numbers were drawn by {drawn.by}")
     if versions != [tensor._version for tensor in watched]:

@@ -340,3 +340,32 @@ def test_fullgraph_and_text() -> None:
 def test_bad_ids(ids: torch.Tensor, says: str) -> None:
     with pytest.raises(Exception, match=says):
         compiled(Classifier())(X, ids)
+
+
+class Breaks(nn.Module):
+    """Cannot be compiled in one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return self.linear(x)
+
+
+def test_without_fullgraph_any_module_is_cached(counted: Any) -> None:
+    for part in (frozen(Breaks()), encoder()):
+        model = Classifier(part=part)
+        run = torch.compile(model, backend="aot_eager")
+        for growth in ({"misses": 4, "stored": 4}, {"hits_memory": 4}):
+            check(run, model)
+            assert counted() == growth
+
+
+def test_a_compiled_encoder_inside(counted: Any) -> None:
+    part = encoder()
+    run = compiled(keyed)
+    for module in (torch.compile(part, backend="eager"), part):
+        assert torch.allclose(run(module, X, IDS), part(X) + 1, atol=1e-6)
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 4}
