@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._export_scope import tensor_at
 from modcache._export_study import Plan, RecordedCall, is_studying, study
 from modcache._export_trial import TENSOR
 
@@ -69,7 +70,7 @@ def _branched(
 ) -> Any:
     """The tensors of the result: fetched, or computed and put."""
     site, dtypes, paths, places, _ = plan
-    weights = [_tensor_at(module, path) for path in paths]
+    weights = [tensor_at(module, path) for path in paths]
     # Each size of the input once: recorders tell two mentions of one apart.
     known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
     sizes = [known[place] if place[0] >= 0 else place[1] for place in places]
@@ -122,12 +123,6 @@ def _rebuilt(picture: Any, outputs: tuple[torch.Tensor, ...]) -> Any:
     if kind == "dict":
         return dict(zip(names, rebuilt, strict=True))
     return tuple(rebuilt) if kind == "tuple" else rebuilt
-
-
-def _tensor_at(module: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        module = getattr(module, name)
-    return module
 
 
 def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:

@@ -21,7 +21,8 @@ from modcache._kinds import UnidentifiedError
 from modcache._walk import Records, Walk
 from modcache._wrappers import identified_as
 
-Path = tuple[str, ...]
+# Names of attributes, and keys of lists and dicts, each in a tuple of its own.
+Path = tuple[Any, ...]
 # Its kind (csrc/module/exported.h), the scope, the digest of the weights, and where these are.
 Scope = tuple[str, str, str, tuple[Path, ...]]
 _CURE = "pass scope=... to name the module yourself"
@@ -49,7 +50,7 @@ def scope_of(module: torch.nn.Module, scope: str, method: str) -> Scope:
         raise PlainCallError(f"it has no fingerprint, since {reason}; {_CURE}") from None
     places = {number: path for number, (path, _) in held_tensors(real).items()}
     if any(id(tensor) not in places for tensor in walk.tensors):
-        raise PlainCallError(f"it reads a tensor that is no attribute of a module; {_CURE}")
+        raise PlainCallError(f"it reads a tensor that is in no attribute of a module; {_CURE}")
     paths = tuple(places[id(tensor)] for tensor in walk.tensors)
     scripted = _fingerprint_of_scripted(target, method) if torch.compiler.is_exporting() else ""
     if scripted:
@@ -58,14 +59,36 @@ def scope_of(module: torch.nn.Module, scope: str, method: str) -> Scope:
 
 
 def held_tensors(module: torch.nn.Module) -> dict[int, tuple[Path, torch.Tensor]]:
-    """The tensors that are attributes of modules, by id, with the path to each."""
+    """The tensors in attributes of modules, by id, with the path to each."""
     found: dict[int, tuple[Path, torch.Tensor]] = {}
     for prefix, part in module.named_modules():
+        path = tuple(prefix.split(".")) if prefix else ()
         for name, value in {**part._parameters, **part._buffers, **vars(part)}.items():
-            if isinstance(value, torch.Tensor):
-                path = (*prefix.split("."), name) if prefix else (name,)
-                found.setdefault(id(value), (path, value))
+            if name not in _CONTAINERS_OF_MODULES:
+                _add_tensors(value, (*path, name), found)
     return found
+
+
+_CONTAINERS_OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+_DEEPEST = 8
+
+
+def _add_tensors(
+    value: Any, path: Path, found: dict[int, tuple[Path, torch.Tensor]], depth: int = 0
+) -> None:
+    if isinstance(value, torch.Tensor):
+        found.setdefault(id(value), (path, value))
+    elif type(value) in (list, tuple, dict) and depth < _DEEPEST:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in items:
+            _add_tensors(part, (*path, (key,)), found, depth + 1)
+
+
+def tensor_at(module: Any, path: Path) -> Any:
+    """The tensor at one of the paths that ``held_tensors`` gives."""
+    for step in path:
+        module = getattr(module, step) if isinstance(step, str) else module[step[0]]
+    return module
 
 
 def _fingerprint_of_scripted(module: torch.nn.Module, method: str) -> str:

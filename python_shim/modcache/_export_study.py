@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from modcache._eager import class_name_of
 from modcache._export_operators import check_ids
-from modcache._export_scope import PlainCallError, scope_of
+from modcache._export_scope import Path, PlainCallError, scope_of
 from modcache._export_trial import filled, tried, without_wrapper
 from modcache._inputs import shown
 from modcache._tagged import tagged
@@ -28,7 +28,7 @@ from modcache._wrappers import identified_as
 # The site (csrc/module/exported.h), the dtypes of the result's tensors, where the module has its
 # weights, the result's sizes as (-1, size) or (input tensor, dimension), and the result with the
 # number of each tensor in its place.
-Plan = tuple[str, str, tuple[tuple[str, ...], ...], tuple[tuple[int, int], ...], Any]
+Plan = tuple[str, str, tuple[Path, ...], tuple[tuple[int, int], ...], Any]
 
 
 _studies = threading.local()

@@ -241,3 +241,38 @@ def test_a_call_inside_a_cached_module(strict: bool, counted: Any) -> None:
     for growth in ({"misses": 8, "stored": 8}, {"hits_memory": 4}):
         assert torch.allclose(run(X, IDS), model.part.inner(X) * 2, atol=1e-5)
         assert counted() == growth
+
+
+class Odd(nn.Module):
+    """Holds tensors in every way, and one twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+        self.second.weight = self.first.weight
+        self.plain = torch.full((8,), 0.5)
+        self.held = [torch.ones(8), {"deep": torch.ones(8)}]
+        self.register_buffer("shift", torch.ones(8), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(torch.relu(self.first(x))) + self.plain * self.shift
+        return y * self.held[0] * self.held[1]["deep"]
+
+
+@pytest.mark.parametrize("recorder", ["nonstrict", "strict", "compile"])
+@pytest.mark.parametrize("scope", ["", "s"])
+def test_tensors_in_any_attribute(recorder: str, scope: str, counted: Any) -> None:
+    model = Features(frozen(Odd()), scope=scope)
+    if recorder == "compile":
+        torch._dynamo.reset()
+        run = torch.compile(model, fullgraph=True, backend="aot_eager")
+    else:
+        run = exported(model, X, IDS, strict=recorder == "strict").module()
+    for growth in ({"misses": 4, "stored": 4}, {"hits_memory": 4}):
+        assert torch.allclose(run(X, IDS), model.part(X), atol=1e-5)
+        assert counted() == growth
+    if recorder == "compile" and not scope:
+        for held in (model.part.plain, model.part.held[0], model.part.held[1]["deep"]):
+            held.mul_(3)
+            assert torch.allclose(run(X, IDS), model.part(X), atol=1e-5)
+        assert counted() == {"misses": 12, "stored": 12}
