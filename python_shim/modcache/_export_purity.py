@@ -34,8 +34,10 @@ def _may_draw(func: Any) -> bool:
 
 def _is_told_not_to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     is_dropout = "dropout" in func.__name__
-    names = [argument.name for argument in func._schema.arguments]
-    for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items():
+    arguments = func._schema.arguments
+    values = {one.name: one.default_value for one in arguments if one.has_default_value()}
+    values.update(zip([one.name for one in arguments], args, strict=False))
+    for name, value in {**values, **kwargs}.items():
         if name in ("train", "training") and value is False:
             return True
         is_probability = name in ("dropout_p", "dropout") or (is_dropout and name == "p")
