@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments.h"
 
-#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
@@ -59,6 +58,13 @@ void check_scope(const char* op, const std::string& scope) {
   TORCH_CHECK_VALUE(is_utf8(scope), op, ": scope is not valid UTF-8");
 }
 
+at::Tensor checked_ids(const char* op, const at::Tensor& ids) {
+  TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong && ids.dim() == 1, op,
+                    ": ids must be an int64 tensor of one dimension, one id per row, but got ",
+                    ids.scalar_type(), ids.sizes());
+  return ids.to(at::kCPU).contiguous();
+}
+
 module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
   if (keys.isTensor()) {
     const at::Tensor& ids = keys.toTensor();
@@ -66,10 +72,7 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
     TORCH_CHECK_TYPE(ids.defined(), op,
                      ": key must be a str, or one key per row: a list of str or an int64 tensor; "
                      "but got None");
-    TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong && ids.dim() == 1, op,
-                      ": ids must be an int64 tensor of one dimension, one id per row, but got ",
-                      ids.scalar_type(), ids.sizes());
-    const at::Tensor here = ids.to(at::kCPU).contiguous();
+    const at::Tensor here = checked_ids(op, ids);
     return module::BatchKeys::of_ids(
         reinterpret_cast<const std::int64_t*>(tensor::const_bytes(here)),
         static_cast<std::size_t>(here.numel()));

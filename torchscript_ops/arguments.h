@@ -5,6 +5,7 @@
 // fix it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <string>
@@ -21,6 +22,9 @@ void check_scope(const char* op, const std::string& scope);
 
 // One key per row: a list of texts, or a tensor of ids.
 module::BatchKeys checked_keys(const char* op, const at::IValue& keys);
+
+// Ids as the library reads them: on the CPU, one after the other.
+at::Tensor checked_ids(const char* op, const at::Tensor& ids);
 
 // Throws the status's message; kInvalidArgument is the caller's mistake.
 void check_ok(const char* op, const Status& status);

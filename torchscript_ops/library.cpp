@@ -15,6 +15,7 @@
 #include "lower.h"
 #include "module/eager.h"
 #include "operators.h"
+#include "tensor/torch_version.h"
 #include "tensor/whole_value.h"
 #include "triton.h"
 
@@ -138,6 +139,9 @@ bool register_once() {
   define_for_the_shim(*library);
   define_lower(*library);
   define_triton(*library);
+#if MODCACHE_TORCH_HAS_EXPORT
+  define_exported(*library);
+#endif
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <torch/library.h>
 
 #include <cstdint>
 #include <string>
@@ -73,5 +74,9 @@ void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Of a TorchScript module, for Python: tells rows apart from a list that the module returned.
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
+
+// What an exported or compiled program calls in place of lookup_or_run; exported.cpp has its
+// schemas.
+void define_exported(torch::Library& m);
 
 }  // namespace modcache::ops

@@ -19,7 +19,7 @@ Call::Call(CallParts parts, std::string key)
       mode_(cache::Cache::instance().mode()),
       context_(cache::make_context({session_->settings().name_space, parts_.scope, parts_.method,
                                     cache::Form::kWhole, parts_.input.arguments,
-                                    tensor::arithmetic_state()})),
+                                    parts_.arithmetic_state()})),
       grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)) {}
 
 std::shared_ptr<const tensor::WholeValue> Call::lookup() {
@@ -38,7 +38,7 @@ void Call::reject_hit() {
                " has another type than the method declares: it is computed anew, and replaced");
 }
 
-void Call::begin_run() { run_.emplace(); }
+void Call::begin_run(ModuleRun::Time started) { run_.emplace(started); }
 
 void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   // Also when this throws: whoever keeps the exception may keep this call, too.

@@ -33,7 +33,7 @@ class Call {
   // What lookup() gave cannot be used after all: the module is run, and its result replaces it.
   void reject_hit();
 
-  void begin_run();
+  void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
   // Keeps `result` unless a rule forbids it, counts, and warns once. Throws under strict=true.
   void finish(const tensor::Flat& result, const RunFacts& facts);
 

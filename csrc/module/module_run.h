@@ -25,7 +25,12 @@ struct CallParts {
   // 0: grad mode is off, or neither the module's tensors nor the input's require grad.
   std::uint64_t grad_pattern = 0;
   tensor::InputSummary input;
+  // What tensor::arithmetic_state() was when the module was recorded; none: that of this thread.
+  std::optional<std::string> arithmetic;
 
+  std::string arithmetic_state() const {
+    return arithmetic.has_value() ? *arithmetic : tensor::arithmetic_state();
+  }
   std::string who() const { return class_name + "." + method; }
 };
 
@@ -49,7 +54,10 @@ std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& 
 
 class ModuleRun {
  public:
-  ModuleRun() : started_(std::chrono::steady_clock::now()) {}
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `started`: for a module that ran before anything was to be observed.
+  explicit ModuleRun(Time started = std::chrono::steady_clock::now()) : started_(started) {}
 
   // For the module's own time: what follows is not counted.
   void end();
@@ -63,7 +71,7 @@ class ModuleRun {
 
  private:
   Observation observation_;
-  std::chrono::steady_clock::time_point started_;
+  Time started_;
   std::int64_t run_us_ = 0;
 };
 

@@ -35,7 +35,7 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
       mode_(cache::Cache::instance().mode()),
       context_(cache::make_context({session_->settings().name_space, parts_.scope, parts_.method,
                                     cache::Form::kRow, parts_.input.arguments,
-                                    tensor::arithmetic_state()})),
+                                    parts_.arithmetic_state()})),
       grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)),
       output_(keys_.rows()) {}
 
@@ -195,7 +195,7 @@ Status RowsCall::locate(const cache::FoundRows& disk, tensor::StoredRow& row,
   return Status::ok();
 }
 
-void RowsCall::begin_run() { run_.emplace(); }
+void RowsCall::begin_run(ModuleRun::Time started) { run_.emplace(started); }
 
 void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
   try {

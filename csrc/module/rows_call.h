@@ -39,7 +39,7 @@ class RowsCall {
     return rows.size() == keys_.rows();  // each once, in ascending order
   }
 
-  void begin_run();
+  void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
   // Keeps the rows unless a rule forbids it, counts, and warns once. Throws under strict=true, and
   // when `result` does not have these rows: nothing is stored then.
   void finish_run(tensor::Flat result, const RunFacts& facts);

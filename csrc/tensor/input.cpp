@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -15,9 +16,14 @@ namespace {
 
 void append_number(std::string& out, std::int64_t number) { out += std::to_string(number); }
 
+constexpr char kTensorMark = '%';
+
 class Summarizer {
  public:
-  Summarizer(InputSummary& summary, Per per) : summary_(summary), per_(per) {}
+  enum class Tensors { kDescribed, kMarked };
+
+  Summarizer(InputSummary& summary, Per per, Tensors tensors = Tensors::kDescribed)
+      : summary_(summary), per_(per), tensors_(tensors) {}
 
   // An outermost tuple holds the arguments of the method, so x and (x,) are one call.
   void summarize(const at::IValue& input) {
@@ -25,6 +31,23 @@ class Summarizer {
     visit(is_one_argument ? input.toTupleRef().elements()[0] : input);
     // Lists of numbers that differ only in how they are nested are other arguments.
     if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
+  }
+
+  // What `form` is with these tensors in place of its marks.
+  void fill(const InputForm& form, const std::vector<at::Tensor>& tensors) {
+    std::size_t next = 0;
+    for (const char part : form.signature) {
+      if (part != kTensorMark) {
+        summary_.signature += part;
+        continue;
+      }
+      TORCH_CHECK(next < tensors.size(), "modcache: an exported call lacks a tensor of its input");
+      describe(tensors[next++]);
+    }
+    TORCH_CHECK(next == tensors.size(), "modcache: an exported call has ", tensors.size(),
+                " tensors where its input has ", next);
+    summary_.arguments = form.arguments;
+    if (!form.why_not_cacheable.empty()) summary_.why_not_cacheable = form.why_not_cacheable;
   }
 
  private:
@@ -45,6 +68,14 @@ class Summarizer {
   void visit_tensor(const at::Tensor& tensor) {
     ++leaves_;
     structure_ += 't';
+    if (tensors_ == Tensors::kMarked) {
+      summary_.signature += kTensorMark;
+    } else {
+      describe(tensor);
+    }
+  }
+
+  void describe(const at::Tensor& tensor) {
     if (const char* why = why_not_storable(tensor)) {
       summary_.why_not_cacheable = why;
       summary_.signature += '?';
@@ -142,6 +173,7 @@ class Summarizer {
 
   InputSummary& summary_;
   const Per per_;
+  const Tensors tensors_;
   std::int64_t leaves_ = 0;
   std::string structure_;  // one character per leaf and bracket
 };
@@ -165,6 +197,20 @@ InputSummary summarize_input(const at::IValue& input, Per per) {
   InputSummary summary;
   summary.signature.reserve(64);
   Summarizer(summary, per).summarize(input);
+  return summary;
+}
+
+InputForm form_of_input(const at::IValue& input) {
+  InputSummary summary;
+  Summarizer(summary, Per::kCall, Summarizer::Tensors::kMarked).summarize(input);
+  return {std::move(summary.signature), std::move(summary.arguments),
+          std::move(summary.why_not_cacheable)};
+}
+
+InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors,
+                            Per per) {
+  InputSummary summary;
+  Summarizer(summary, per).fill(form, tensors);
   return summary;
 }
 

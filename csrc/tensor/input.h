@@ -9,6 +9,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace modcache::tensor {
 
@@ -30,6 +32,18 @@ struct InputSummary {
 
 enum class Per { kCall, kRow };
 InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall);
+
+// An input apart from its tensors, as an exported program has it: the signature with a mark in
+// place of each tensor, and the arguments.
+struct InputForm {
+  std::string signature;
+  std::string arguments;
+  std::string why_not_cacheable;
+};
+InputForm form_of_input(const at::IValue& input);
+// What summarize_input() says of the input that `form` and `tensors` make. Throws when the form has
+// another number of tensors.
+InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors, Per per);
 
 // The first size that all tensors of `input` share. Throws (the caller's mistake) when it is not
 // `rows`, saying which tensor has another, or when there is no tensor.

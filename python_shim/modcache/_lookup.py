@@ -9,6 +9,7 @@ import torch
 
 from modcache import _eager
 from modcache._bypass import is_traced, transform_in_force
+from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
 from modcache._text import checked_text
@@ -62,6 +63,8 @@ def lookup_or_run(
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::lookup_or_run``, which returns one Tensor.
     """
+    if torch.compiler.is_compiling():
+        return recorded(module, input, key, scope, method, ragged)
     ragged = checked_ragged(ragged)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
     if isinstance(key, str):
@@ -83,6 +86,8 @@ def lookup_or_run_any(
     Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
     which returns ``Any``: structured values with the type that the method declares.
     """
+    if torch.compiler.is_compiling():
+        return recorded(module, input, key, scope, method, "error")
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 

@@ -21,9 +21,9 @@ from modcache._reads import weakly
 from modcache._tokens import ATOMS
 
 # What torch.nn.Module keeps in every instance; `training` is the one that is also a setting.
-# torch.compile leaves a mark on what it wraps.
+# torch.compile and torch.jit.script leave a mark on what they are given.
 _INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {
-    "_compiled_call_impl", "_is_torch_compile",
+    "_compiled_call_impl", "_is_torch_compile", "__overloads__",
 }  # fmt: skip
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)

@@ -84,6 +84,13 @@ def test_a_plain_wrapper_is_its_module(wrap: Any, counted: Any) -> None:
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
 
 
+def test_scripting_leaves_no_trace() -> None:
+    module = frozen(nn.Sequential(nn.Linear(8, 8)))
+    before = modcache.fingerprint(module)
+    torch.jit.script(module)
+    assert modcache.fingerprint(module) == before
+
+
 def test_a_compiled_part_is_what_it_compiles(counted: Any) -> None:
     part = frozen(nn.Linear(8, 8))
     assert modcache.fingerprint(nn.Sequential(compiled(part))) == modcache.fingerprint(

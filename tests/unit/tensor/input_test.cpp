@@ -156,5 +156,31 @@ TEST(InputTest, a_wrong_count_of_keys_is_told_with_both_numbers) {
   }
 }
 
+TEST(InputTest, a_form_and_its_tensors_are_summarised_as_the_input_is) {
+  const at::Tensor x = at::ones({2, 3});
+  const at::Tensor y = at::ones({2}, at::kLong);
+  const std::vector<std::pair<at::IValue, std::vector<at::Tensor>>> inputs{
+      {x, {x}},
+      {tuple_of({x}), {x}},
+      {tuple_of({x, 3, y, std::string("%")}), {x, y}},
+      {tuple_of({dict_of({{"a", x}, {"b", y}}), list_of({1, 2}), x}), {x, y, x}}};
+  for (const auto& [input, tensors] : inputs) {
+    for (const Per per : {Per::kCall, Per::kRow}) {
+      const InputSummary whole = summarize_input(input, per);
+      const InputSummary filled = summarize_form(form_of_input(input), tensors, per);
+      EXPECT_EQ(filled.signature, whole.signature);
+      EXPECT_EQ(filled.arguments, whole.arguments);
+      EXPECT_EQ(filled.device, whole.device);
+    }
+  }
+}
+
+TEST(InputTest, a_form_with_another_number_of_tensors_is_refused) {
+  const at::Tensor x = at::ones({2, 3});
+  const InputForm form = form_of_input(tuple_of({x, x}));
+  EXPECT_THROW(summarize_form(form, {x}, Per::kCall), c10::Error);
+  EXPECT_THROW(summarize_form(form, {x, x, x}, Per::kCall), c10::Error);
+}
+
 }  // namespace
 }  // namespace modcache::tensor

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lookup_or_run while torch.export or torch.compile records it.
+
+What is recorded is ``probe``, then ``torch.cond`` between ``fetch`` and ``put(module(input))``
+(csrc/module/exported.h). Dynamo traces the functions of this file; what it is to execute as
+ordinary Python while it does so is in ``_export_study``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._export_scope import tensor_at
+from modcache._export_study import Plan, RecordedCall, is_studying, study
+from modcache._export_trial import TENSOR
+
+
+def recorded(
+    module: torch.nn.Module, input: Any, key: Any, scope: str, method: str, ragged: str
+) -> Any:
+    """The recorded call; a plain call of the module where it cannot be cached.
+
+    torch.compile leaves the call to eager mode where it may (without fullgraph=True), since the
+    branches of torch.cond take no module that breaks the graph; and where the key is text, which
+    would be baked into the compiled code.
+    """
+    is_for_export = torch.compiler.is_exporting()
+    if not is_for_export and _is_for_eager(module, key, ragged):
+        from modcache._export_eager import in_eager_mode
+
+        return in_eager_mode(module, input, key, scope, method, ragged)
+    if is_studying():
+        return _called(module, input, method)
+    tensors: list[torch.Tensor] = []
+    template = _template(input, tensors)
+    ids = key if isinstance(key, torch.Tensor) else None
+    text = None if isinstance(key, torch.Tensor) else key
+    if torch.compiler.is_dynamo_compiling():
+        from torch._dynamo.comptime import comptime
+
+        comptime(_study_in_dynamo)
+        plan = _planned(module)
+        if plan == _BREAK_GRAPH:
+            from modcache._export_eager import in_eager_mode
+
+            return in_eager_mode(module, input, key, scope, method, ragged)
+    else:
+        call = RecordedCall(module, template, tensors, ids, text, scope, method, ragged, False)
+        plan = study(call)
+    if plan is None:
+        return _called(module, input, method)
+    picture = plan[-1]
+    outputs = _branched(plan, tensors, ids, module, input, method)
+    if torch.compiler.is_dynamo_compiling():
+        comptime(_pin_what_is_read)
+        return _rebuilt(picture, outputs)
+    return pytree.tree_map(lambda number: outputs[number], picture)
+
+
+def _branched(
+    plan: Plan,
+    tensors: list[torch.Tensor],
+    ids: torch.Tensor | None,
+    module: torch.nn.Module,
+    input: Any,
+    method: str,
+) -> Any:
+    """The tensors of the result: fetched, or computed and put."""
+    site, dtypes, paths, places, _ = plan
+    weights = [tensor_at(module, path) for path in paths]
+    # Each size of the input once: recorders tell two mentions of one apart.
+    known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
+    sizes = [known[place] if place[0] >= 0 else place[1] for place in places]
+    beside = tensors[0]
+    ticket = torch.ops.cache._probe.default(ids, tensors, weights, sizes, site)
+    device = beside.device.type
+    has_autocast = torch.is_autocast_enabled(device)
+
+    def stored() -> Any:
+        return tuple(torch.ops.cache._fetch.default(ticket, beside, sizes, dtypes))
+
+    def run() -> Any:
+        if has_autocast:  # strict export forgets it on the way into a branch
+            with torch.autocast(device, dtype=torch.get_autocast_dtype(device)):
+                values = pytree.tree_leaves(_called(module, input, method))
+        else:
+            values = pytree.tree_leaves(_called(module, input, method))
+        return tuple(torch.ops.cache._put.default(ticket, values))
+
+    return torch.cond(ticket >= 0, stored, run, ())
+
+
+def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The input with a mark in place of each tensor; these are added to ``tensors``."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return TENSOR
+    if isinstance(value, tuple):
+        return tuple([_template(part, tensors) for part in value])
+    if isinstance(value, list):
+        return [_template(part, tensors) for part in value]
+    if isinstance(value, dict):
+        return {name: _template(part, tensors) for name, part in value.items()}
+    return value
+
+
+def _called(module: torch.nn.Module, input: Any, method: str) -> Any:
+    arguments = input if isinstance(input, tuple) else (input,)
+    if method == "forward":
+        return module(*arguments)
+    return getattr(module, method)(*arguments)
+
+
+def _rebuilt(picture: Any, outputs: tuple[torch.Tensor, ...]) -> Any:
+    """A result from its picture as ``constant_picture`` gives it."""
+    if isinstance(picture, int):
+        return outputs[picture]
+    kind, names, parts = picture
+    rebuilt = [_rebuilt(part, outputs) for part in parts]
+    if kind == "dict":
+        return dict(zip(names, rebuilt, strict=True))
+    return tuple(rebuilt) if kind == "tuple" else rebuilt
+
+
+def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:
+    is_scripted = isinstance(module, torch.jit.ScriptModule)
+    return is_scripted or not isinstance(key, torch.Tensor) or ragged != "error"
+
+
+_BREAK_GRAPH = "break the graph"
+_plans: list[Plan | str | None] = []
+
+
+def _study_in_dynamo(context: Any) -> None:
+    """Runs in the midst of ``recorded``, when dynamo is there."""
+    recorder = context._i_will_not_complain_if_bc_breaks_InstructionTranslator()
+    if not recorder.output.root_tx.one_graph:
+        _plans.append(_BREAK_GRAPH)
+        return
+
+    def local(name: str) -> Any:
+        return context.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().realize()
+
+    def fake_of(part: Any) -> torch.Tensor:
+        fake: torch.Tensor = part.realize().proxy.node.meta["example_value"]
+        return fake
+
+    tensors = [fake_of(part) for part in local("tensors").items]
+    ids = local("ids")
+    names = ("template", "text", "scope", "method", "ragged")
+    template, text, scope, method, ragged = (_constant_of(local(name)) for name in names)
+    given = fake_of(ids) if ids.is_tensor() else None
+    module = local("module").value
+    call = RecordedCall(module, template, tensors, given, text, scope, method, ragged, True)
+    _plans.append(study(call))
+
+
+def _pin_what_is_read(context: Any) -> None:
+    """Runs when the two branches were recorded: whatever else the module reads counts, too.
+
+    Dynamo passes numbers that have changed once, and arrays of NumPy, to the compiled code as
+    inputs that no guard looks at, while the plan knows their values of now. Numbers get a guard;
+    the contents of tensors become part of the scope.
+    """
+    from torch._dynamo.guards import GuardBuilder, install_guard
+    from torch._dynamo.source import NumpyTensorSource, TensorPropertySource
+
+    nodes = list(context.graph().nodes)
+    branch = next(node for node in reversed(nodes) if node.target is torch.ops.higher_order.cond)
+    operands = branch.args[3]
+    probe = next(node for node in operands if node.target is torch.ops.cache._probe.default)
+    ids, tensors, weights, sizes, site = probe.args
+    if site.startswith("1:n"):  # the caller answers for the name
+        return
+    unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
+    for node in unknown:
+        given = node.meta.get("grapharg")
+        is_tensor = isinstance(node.meta["example_value"], torch.Tensor)
+        if given is None and is_tensor:
+            raise RuntimeError(
+                f"modcache.lookup_or_run: the module reads {node.name}, which the recorded program "
+                "computes; pass it as a part of the input"
+            )
+        if given is None:  # made of sizes
+            continue
+        is_array = isinstance(given.source, NumpyTensorSource)
+        if is_tensor and (is_array or not given.pass_arg_as_tensor):
+            weights = [*weights, node]
+        elif not isinstance(given.source, TensorPropertySource):
+            install_guard(given.source.make_guard(GuardBuilder.EQUALS_MATCH))
+    probe.args = (ids, tensors, weights, sizes, site)
+
+
+def _constant_of(part: Any) -> Any:
+    """A value of which dynamo knows that it is the same in each call, or is made to be."""
+    part = part.realize()
+    if hasattr(part, "evaluate_expr"):  # a number that dynamo takes for one that varies
+        return part.evaluate_expr()
+    kind = part.python_type()
+    if kind in (tuple, list):
+        return kind(_constant_of(item) for item in part.items)
+    if kind is dict:
+        items = part.items.items()
+        return {key.vt.as_python_constant(): _constant_of(value) for key, value in items}
+    return part.as_python_constant()
+
+
+def _planned(module: torch.nn.Module) -> Any:
+    """What the study found: constants to dynamo, for this very module."""
+    return _plans.pop()
+
+
+_planned._dynamo_marked_constant = True  # type: ignore[attr-defined]

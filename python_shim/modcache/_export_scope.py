@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scope that a recorded call carries.
+
+A program that torch.export makes carries the fingerprint of the scripted form of the module, where
+there is one, so that it shares entries with scripted, frozen and C++ models; else, and under
+torch.compile, what the fingerprint of the eager module is made of. Both stand for the weights that
+the program has when it runs: these are parameters of the recorded call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from typing import Any
+
+import torch
+
+from modcache._digest import digest_of
+from modcache._kinds import UnidentifiedError
+from modcache._walk import Records, Walk
+from modcache._wrappers import identified_as
+
+# Names of attributes, and keys of lists and dicts, each in a tuple of its own.
+Path = tuple[Any, ...]
+# Its kind (csrc/module/exported.h), the scope, the digest of the weights, and where these are.
+Scope = tuple[str, str, str, tuple[Path, ...]]
+_CURE = "pass scope=... to name the module yourself"
+
+
+class PlainCallError(Exception):
+    """Why a call is recorded as one of the module alone."""
+
+
+def scope_of(module: torch.nn.Module, scope: str, method: str) -> Scope:
+    """The scope of ``module``; ``scope`` itself, if the caller gave one.
+
+    Raises:
+        PlainCallError: the module cannot be identified.
+    """
+    if scope:
+        return "n", scope, "", ()
+    real = with_real_tensors(module)
+    target = identified_as(real)
+    try:
+        walk = Walk(target, Records())
+        if walk.scripted:
+            raise UnidentifiedError("it holds a scripted module")
+    except UnidentifiedError as reason:
+        raise PlainCallError(f"it has no fingerprint, since {reason}; {_CURE}") from None
+    places = {number: path for number, (path, _) in held_tensors(real).items()}
+    if any(id(tensor) not in places for tensor in walk.tensors):
+        raise PlainCallError(f"it reads a tensor that is in no attribute of a module; {_CURE}")
+    paths = tuple(places[id(tensor)] for tensor in walk.tensors)
+    scripted = _fingerprint_of_scripted(target, method) if torch.compiler.is_exporting() else ""
+    if scripted:
+        return "b", scripted, str(torch.ops.cache._weights_digest(walk.tensors)), paths
+    return "e", digest_of(walk.leaves), "", paths
+
+
+def held_tensors(module: torch.nn.Module) -> dict[int, tuple[Path, torch.Tensor]]:
+    """The tensors in attributes of modules, by id, with the path to each."""
+    found: dict[int, tuple[Path, torch.Tensor]] = {}
+    for prefix, part in module.named_modules():
+        path = tuple(prefix.split(".")) if prefix else ()
+        for name, value in {**part._parameters, **part._buffers, **vars(part)}.items():
+            if name not in _CONTAINERS_OF_MODULES:
+                _add_tensors(value, (*path, name), found)
+    return found
+
+
+_CONTAINERS_OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+_DEEPEST = 8
+
+
+def _add_tensors(
+    value: Any, path: Path, found: dict[int, tuple[Path, torch.Tensor]], depth: int = 0
+) -> None:
+    if isinstance(value, torch.Tensor):
+        found.setdefault(id(value), (path, value))
+    elif type(value) in (list, tuple, dict) and depth < _DEEPEST:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in items:
+            _add_tensors(part, (*path, (key,)), found, depth + 1)
+
+
+def tensor_at(module: Any, path: Path) -> Any:
+    """The tensor at one of the paths that ``held_tensors`` gives."""
+    for step in path:
+        module = getattr(module, step) if isinstance(step, str) else module[step[0]]
+    return module
+
+
+def _fingerprint_of_scripted(module: torch.nn.Module, method: str) -> str:
+    """Empty where TorchScript does not take the module, or might not do what Python does."""
+    for part in module.modules():
+        has_hooks = part._forward_hooks or part._forward_pre_hooks
+        if has_hooks or method in vars(part):
+            return ""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # torch.jit.script leaves an attribute on what it is given.
+        double = copy.deepcopy(module, {k: held for k, (_, held) in held_tensors(module).items()})
+        return str(torch.ops.cache.fingerprint(torch.jit.script(double), method=method))
+    return ""
+
+
+def with_real_tensors(module: torch.nn.Module) -> torch.nn.Module:
+    """The module, or a copy with its weights where a recorder has put fake ones in their place.
+
+    Raises:
+        PlainCallError: the weights were not found.
+    """
+    held = held_tensors(module)
+    fakes = {number: tensor for number, (_, tensor) in held.items() if _is_fake(tensor)}
+    if not fakes:
+        return module
+    memo: dict[int, Any] = {number: tensor for number, (_, tensor) in held.items()}
+    for number, fake in fakes.items():
+        real = _real_of(fake)
+        if real is None:
+            raise PlainCallError(f"the recorder hides its weights; {_CURE}")
+        memo[number] = real
+    return copy.deepcopy(module, memo)
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    return type(tensor).__name__ == "FakeTensor"
+
+
+def _real_of(fake: Any) -> torch.Tensor | None:
+    """The tensor for which this fake one was made."""
+    try:
+        converter = fake.fake_mode.fake_tensor_converter.meta_converter
+        for reference, number in converter.describer.lookup_tensor.data.items():
+            if converter.tensor_memo.get(number) is fake:
+                real: torch.Tensor | None = reference()
+                return real
+    except AttributeError:  # of another torch
+        pass
+    return None

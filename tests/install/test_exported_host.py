@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A C++ host that runs an exported program on the entries that training left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import modcache
+import pytest
+import torch
+from torch import nn
+
+HOST = Path(__file__).parent / "exported_host"
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+        self.encoder = layers.requires_grad_(False).eval()
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = modcache.lookup_or_run(self.encoder, x, ids)
+        return self.head(features)  # type: ignore[no-any-return]
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    result = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command}:\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    build = tmp_path_factory.mktemp("exported host")
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    run("cmake", "-S", HOST, "-B", build, prefix, "-GNinja", "-DCMAKE_BUILD_TYPE=Release")
+    run("cmake", "--build", build)
+    return build / "exported_host"
+
+
+def test_a_cpp_host_hits_what_scripted_training_stored(host: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    modcache.configure(dir=directory)
+    model = Model().requires_grad_(False)
+    x, ids = torch.linspace(-1, 1, 64 * 8).reshape(64, 8), torch.arange(64)
+    rows = torch.export.Dim("rows")
+    shapes = ({0: rows}, {0: rows})
+    program = torch.export.export(model, (x, ids), dynamic_shapes=shapes)
+    package = torch._inductor.aoti_compile_and_package(
+        program, package_path=str(tmp_path / "program.pt2")
+    )
+    scripted = torch.jit.script(model.encoder)
+    modcache.lookup_or_run(scripted, x[:32], ids[:32])
+    modcache.flush()
+    printed = run(
+        host, modcache.library_path(), package, "32", "48", "48", "0", MODCACHE_DIR=str(directory)
+    )
+    found = [line.split() for line in printed.splitlines()]
+    for count, (total, _, _) in zip((32, 48, 48, 0), found, strict=True):
+        want = float(model.head(model.encoder(x[:count])).sum())
+        assert abs(float(total) - want) < 1e-2
+    hits_and_misses = [tuple(map(int, line[1:])) for line in found]
+    assert hits_and_misses == [(32, 0), (64, 16), (112, 16), (112, 16)]

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators that an exported program calls, by themselves."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from recorded_models import IDS, X
+from torch.library import opcheck
+
+PROBE = torch.ops.cache._probe.default
+FETCH = torch.ops.cache._fetch.default
+PUT = torch.ops.cache._put.default
+VALUES = torch.linspace(0, 1, 64).reshape(4, 16)
+WEIGHTS = [torch.ones(3), torch.zeros(2, 2)]
+
+
+def site(*, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "float32:2,") -> str:
+    fields = (kind, scope, "", "forward", "Encoder", key, "%", "", "exported", "", dtypes, "")
+    return "".join(f"{len(field)}:{field}" for field in fields)
+
+
+def probe(ids: torch.Tensor | None = IDS, text: str = "", weights: Any = ()) -> torch.Tensor:
+    return PROBE(ids, [X], list(weights), [4, 16], text or site())
+
+
+def test_opcheck() -> None:
+    arguments = (IDS, [X], WEIGHTS, [4, 16], site())
+    opcheck(PROBE, arguments)
+    opcheck(PUT, (probe(), [VALUES]))
+    found = probe()
+    assert found >= 0
+    opcheck(PROBE, arguments)
+    opcheck(FETCH, (found, X, [4, 16], "float32:2,"))
+    opcheck(PROBE, (None, [X], [], [4, 16], site(key="k")))
+
+
+def test_put_then_fetch(counted: Any) -> None:
+    ticket = probe()
+    assert ticket < 0
+    put = PUT(ticket, [VALUES])[0]
+    assert torch.equal(put, VALUES)
+    assert put.data_ptr() != VALUES.data_ptr()
+    assert counted() == {"misses": 4, "stored": 4}
+    assert torch.equal(FETCH(probe(), X, [4, 16], "float32:2,")[0], VALUES)
+    assert counted() == {"hits_memory": 4}
+
+
+def test_a_ticket_that_is_dropped_leaves_nothing(counted: Any) -> None:
+    PUT(probe(), [VALUES])
+    ticket = probe()
+    number = ticket.clone()
+    assert torch.equal(FETCH(number, X, [4, 16], "float32:2,")[0], VALUES), "a copy of it serves"
+    del ticket
+    gc.collect()
+    with pytest.raises(RuntimeError, match="holds no result"):
+        FETCH(number, X, [4, 16], "float32:2,")
+
+
+def test_a_ticket_may_be_used_twice() -> None:
+    """A compiler may merge equal questions."""
+    ticket = probe()
+    for _ in range(2):
+        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+    ticket = probe()
+    first, second = (FETCH(ticket, X, [4, 16], "float32:2,")[0] for _ in range(2))
+    first.zero_()
+    assert torch.equal(second, VALUES)
+
+
+def test_a_question_before_the_answer_to_the_same(counted: Any) -> None:
+    """Nobody waits for a program that asks twice before it runs the module."""
+    first, second = probe(), probe()
+    for ticket in (first, second):
+        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+    assert counted()["misses"] == 8
+
+
+def test_weights_are_part_of_the_scope(counted: Any) -> None:
+    text = site(kind="e")
+    PUT(probe(text=text, weights=WEIGHTS), [VALUES])
+    assert probe(text=text, weights=[tensor.clone() for tensor in WEIGHTS]) >= 0
+    changed = [WEIGHTS[0] * 2, WEIGHTS[1]]
+    assert probe(text=text, weights=changed) < 0
+    changed[0].div_(2)
+    assert probe(text=text, weights=changed) >= 0
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 8}
+
+
+def test_weights_that_cannot_be_hashed(counted: Any) -> None:
+    assert probe(text=site(kind="e"), weights=[torch.eye(3).to_sparse()]) < 0
+    assert counted() == {"bypassed_impure": 4}
+
+
+def test_a_result_of_another_shape_is_not_kept(counted: Any) -> None:
+    assert torch.equal(PUT(probe(), [VALUES[:, :3]])[0], VALUES[:, :3])
+    assert counted() == {"bypassed_type": 4}
+
+
+def test_many_threads(counted: Any) -> None:
+    def work() -> None:
+        for _ in range(50):
+            ticket = probe()
+            found = (
+                FETCH(ticket, X, [4, 16], "float32:2,") if ticket >= 0 else PUT(ticket, [VALUES])
+            )
+            assert torch.equal(found[0], VALUES)
+            results.append(True)
+
+    results: list[bool] = []
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 200
+    counts = counted()
+    assert sum(counts.get(name, 0) for name in ("misses", "hits_memory", "hits_disk")) == 800
+
+
+@pytest.mark.parametrize("text", ["", "5:abc", "9", "1:z", site() + "1:x", "99999999999999999999:"])
+def test_a_site_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ValueError, match="modcache: an exported program"):
+        PROBE(IDS, [X], [], [4, 16], text)
+
+
+def test_bad_ids() -> None:
+    for ids, says in ((IDS.int(), "int64"), (IDS[:3], "3 keys"), (IDS[None], "one dimension")):
+        with pytest.raises(ValueError, match=says):
+            probe(ids)
+
+
+def test_off_holds_nothing(counted: Any, cache_dir: Any) -> None:
+    with modcache.mode("off"):
+        ticket = probe()
+        assert ticket == -1
+        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+    assert counted() == {"bypassed_off": 4}
+    assert not cache_dir.exists()
