@@ -62,6 +62,11 @@ def lookup_or_run(
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::lookup_or_run``, which returns one Tensor.
+
+    Under ``torch.export`` and ``torch.compile(fullgraph=True)`` the recorded program looks up when
+    it runs, and runs the module on the whole batch if a row is missing; keys are ids there, in an
+    export also one fixed text. A call whose result may not be cached is recorded as one of the
+    module alone, with a warning.
     """
     if torch.compiler.is_compiling():
         return recorded(module, input, key, scope, method, ragged)
