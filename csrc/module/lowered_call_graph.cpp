@@ -321,8 +321,8 @@ LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   Value* const result = graph.insertMethodCall(method_, matched);
   Value* const after = write_state(1);
   Value* const held = insert("_held", {result});
-  return {result, insert(is_one_key ? "_finish_run" : "_finish_rows_run",
-                         {call, held, before, after})};
+  return {result,
+          insert(is_one_key ? "_finish_run" : "_finish_rows_run", {call, held, before, after})};
 }
 
 }  // namespace modcache::module

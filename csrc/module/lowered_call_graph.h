@@ -56,8 +56,8 @@ class LoweredCallGraph {
   std::string class_name_;
   c10::TypePtr result_type_;  // of the method; null: it says nothing
   std::string recipe_;
-  std::vector<std::string> read_;     // paths of the attributes that the fingerprint covers
-  std::vector<std::string> reached_;  // of these, and of those that the method only writes
+  std::vector<std::string> read_;         // paths of the attributes that the fingerprint covers
+  std::vector<std::string> reached_;      // of these, and of those that the method only writes
   std::vector<std::string> replaceable_;  // of these, where another value may come to lie in a run
 };
 

@@ -107,9 +107,8 @@ std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
     PlainValue plain = written_down(values[value]);
     if (!plain.why_not_hashable.empty() || !plain.objects.empty()) return {};
     const AttributeKind kind = kind_of(values[value]);
-    const bool is_known =
-        step.same_as.has_value() &&
-        are_one(plain, written_down(values[value_of_step.at(*step.same_as)]));
+    const bool is_known = step.same_as.has_value() &&
+                          are_one(plain, written_down(values[value_of_step.at(*step.same_as)]));
     ++value;
     if (is_known) {
       tensor += plain.tensors.size();

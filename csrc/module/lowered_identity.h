@@ -35,7 +35,8 @@ void distrust(const std::string& fingerprint);
 std::vector<at::Tensor> tensors_of(const at::IValue& attributes);
 
 // A number that differs when one of the values was written to, or is another, unless the write
-// left no trace; the old ones are to be kept until it is asked for again. Of tensors that count no versions (inference mode) the contents go into it.
+// left no trace; the old ones are to be kept until it is asked for again. Of tensors that count no
+// versions (inference mode) the contents go into it.
 std::int64_t state_of(const at::IValue& attributes);
 
 }  // namespace modcache::module

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/passes/freeze_module.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -17,6 +18,34 @@ namespace modcache::module {
 namespace {
 
 namespace jit = torch::jit;
+
+// `with torch.autocast(...):` in TorchScript is a pass over the graph, the code of the methods that
+// are called in it included.
+bool is_autocast(const jit::Node& node) {
+  if (node.kind() != c10::prim::Enter && node.kind() != c10::prim::Exit) return false;
+  const auto type = node.input(0)->type()->cast<c10::ClassType>();
+  return type != nullptr && type->name().has_value() && type->name()->name() == "autocast";
+}
+
+bool leads_to_call(const jit::Node& node);
+
+bool has_call(const jit::Block& block) {
+  return std::any_of(block.nodes().begin(), block.nodes().end(),
+                     [](const jit::Node* node) { return leads_to_call(*node); });
+}
+
+bool leads_to_call(const jit::Node& node) {
+  if (is_lookup_or_run(node)) return true;
+  if (node.kind() == c10::prim::CallMethod) {
+    const auto type = node.input(0)->type()->cast<c10::ClassType>();
+    jit::Function* const method =
+        type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
+    auto* const with_graph = method == nullptr ? nullptr : jit::tryToGraphFunction(*method);
+    return with_graph != nullptr && has_call(*with_graph->graph()->block());
+  }
+  return std::any_of(node.blocks().begin(), node.blocks().end(),
+                     [](const jit::Block* block) { return has_call(*block); });
+}
 
 // Every call in the methods of a module and its submodules, and what cannot be lowered of it.
 class Calls {
@@ -43,7 +72,16 @@ class Calls {
   }
 
   void visit(jit::Block& block, const ObjectPtr& self, const jit::Function& method) {
+    int autocasts = 0;
     for (jit::Node* node : block.nodes()) {
+      if (is_autocast(*node)) autocasts += node->kind() == c10::prim::Enter ? 1 : -1;
+      if (autocasts > 0 && leads_to_call(*node)) {
+        note_obstacle(self, method,
+                      "it is made within torch.autocast, which as part of one graph would reach "
+                      "into the module that is called; enter torch.autocast in that module's "
+                      "method, or around the model");
+        continue;
+      }
       if (is_lookup_or_run(*node)) add(*node, self, method);
       for (jit::Block* inner : node->blocks()) visit(*inner, self, method);
       for (const c10::Symbol name : node->attributeNames()) {  // fork
@@ -59,9 +97,13 @@ class Calls {
     if (call.is_ok()) {
       found_.push_back(std::move(call).value());
     } else {
-      obstacles_.push_back("in " + method.qualname().name() + " of " + class_name_of(*self) + ": " +
-                           call.status().message());
+      note_obstacle(self, method, call.status().message());
     }
+  }
+
+  void note_obstacle(const ObjectPtr& self, const jit::Function& method, const std::string& why) {
+    obstacles_.push_back("in " + method.qualname().name() + " of " + class_name_of(*self) + ": " +
+                         why);
   }
 
   std::set<const c10::ivalue::Object*> seen_objects_;

@@ -43,7 +43,7 @@ def freeze(
             "freeze: scripted must be a torch.jit.ScriptModule, but got "
             f"{type(scripted).__name__}. {cure}"
         )
-    if scripted.training:
+    if getattr(scripted, "training", False):  # a frozen model has no such attribute
         raise RuntimeError(
             "freeze: the model is in training mode, and freezing is for inference; call "
             "scripted.eval() first."

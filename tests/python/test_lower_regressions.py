@@ -188,3 +188,47 @@ def test_a_state_that_comes_to_lie_where_the_old_one_lay(
     for _ in range(3):
         served(X, "k")
     assert bypassed(counted()) == {"bypassed_impure": 3}
+
+
+class Features(Outer):
+    def features(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        return modcache.lookup_or_run(self.encoder, x, key)
+
+
+class InAutocast(Features):
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return modcache.lookup_or_run(self.encoder, x, key)
+
+
+class InAMethodInAutocast(Features):
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        y = x
+        if key != "":
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = self.features(x, key)
+        return y
+
+
+class BesideAutocast(Features):
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x = x * 2
+        with torch.no_grad():
+            return self.features(x, key)
+
+
+class TestAutocastInTheGraph:
+    """It reaches no module behind an operator, but it would reach one that is written out."""
+
+    @pytest.mark.parametrize("model", [InAutocast, InAMethodInAutocast])
+    def test_around_a_call_is_refused(self, model: type[Outer]) -> None:
+        with pytest.raises(RuntimeError, match=r"within torch\.autocast.*around the model"):
+            modcache.freeze(scripted(model(nn.Linear(4, 4))))
+
+    def test_elsewhere(self, road: Road, counted: Any) -> None:
+        model = scripted(BesideAutocast(nn.Linear(4, 4)))
+        expected = model(X, "k")
+        counted()
+        assert torch.equal(road(model)(X, "k"), expected)
+        assert counted() == {"hits_memory": 1}
