@@ -63,7 +63,11 @@ bool may_draw(const at::RecordFunction& function) {
 bool arguments_forbid_drawing(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema.has_value()) return false;
-  const auto inputs = function.inputs();
+  auto inputs = function.inputs();
+  // TorchScript's interpreter shows all that lies on its stack, in a loop what the loop carries
+  // too: the arguments are the last.
+  const std::size_t count = schema->arguments().size();
+  if (inputs.size() > count) inputs = inputs.slice(inputs.size() - count);
   const bool is_dropout = std::string_view(function.name()).find("dropout") != std::string::npos;
   for (std::size_t i = 0; i < inputs.size() && i < schema->arguments().size(); ++i) {
     const std::string& name = schema->arguments()[i].name();
