@@ -76,9 +76,9 @@ void identity_kernel(const c10::OperatorHandle&, Stack* stack) {
   replace(stack, 3, c10::ivalue::Tuple::create(std::move(fingerprint), pattern, count));
 }
 
-// The moment, its second argument, only keeps two questions apart.
+// The call and the moment only keep TorchScript from folding it, and two questions apart.
 void state_kernel(const c10::OperatorHandle&, Stack* stack) {
-  replace(stack, 2, module::state_of(torch::jit::last(*stack, 2)[0]));
+  replace(stack, 3, module::state_of(torch::jit::last(*stack, 3)[0]));
 }
 
 void held(const c10::OperatorHandle&, Stack* stack) {
@@ -194,7 +194,7 @@ void define_lower(torch::Library& m) {
          kPure);
   define(m, "_identity(str recipe, Any attributes, str scope) -> ((str, int, int))",
          CppFunction::makeFromBoxedFunction<&identity_kernel>(), kPure);
-  define(m, "_state(Any attributes, int moment) -> int",
+  define(m, "_state(Any attributes, Any call, int moment) -> int",
          CppFunction::makeFromBoxedFunction<&state_kernel>(), kPure);
 
   define(m, "_lowered_call" + site + "LoweredCall",

@@ -219,10 +219,11 @@ Value* LoweredCallGraph::write_identity() const {
   return insert("_identity", {recipe, write_attributes(read_), node_->input(kScope)});
 }
 
-Value* LoweredCallGraph::write_state(std::int64_t moment) const {
+Value* LoweredCallGraph::write_state(Value* call, std::int64_t moment) const {
   Value* const attributes = write_attributes(reached_);
-  // The moment keeps the two questions of a run apart, which else are one to TorchScript.
-  return insert("_state", {attributes, node_->owningGraph()->insertConstant(moment)});
+  // The call keeps TorchScript from folding a state, which means nothing in another process; the
+  // moment keeps the two questions of a run apart, which else are one to it.
+  return insert("_state", {attributes, call, node_->owningGraph()->insertConstant(moment)});
 }
 
 Value* LoweredCallGraph::write_attributes(const std::vector<std::string>& paths) const {
@@ -304,7 +305,7 @@ LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   const bool is_one_key = form_ == Form::kOneKey;
   // Once more: the weights may have changed while the call waited for another thread's run.
   Value* const identity = write_identity();
-  Value* const before = write_state(0);
+  Value* const before = write_state(call, 0);
   Value* const kept = insert("_held", {write_attributes(replaceable_)});
   Value* input = node_->input(kInput);
   if (is_one_key) {
@@ -319,7 +320,7 @@ LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   const jit::MatchedSchema matched = jit::matchSchema(module_type->getMethod(method_).getSchema(),
                                                       node_->sourceRange(), graph, arguments, {});
   Value* const result = graph.insertMethodCall(method_, matched);
-  Value* const after = write_state(1);
+  Value* const after = write_state(call, 1);
   Value* const held = insert("_held", {result});
   return {result,
           insert(is_one_key ? "_finish_run" : "_finish_rows_run", {call, held, before, after})};

@@ -65,7 +65,7 @@ bool may_draw(const at::RecordFunction& function) {
 bool arguments_forbid_drawing(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema.has_value()) return false;
-  // Operators that are called boxed show the whole stack, which holds their arguments last.
+  // TorchScript's interpreter shows all that lies on its stack: the arguments are the last.
   const auto stack = function.inputs();
   const std::size_t count = schema->arguments().size();
   if (stack.size() < count) return false;

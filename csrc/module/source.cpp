@@ -3,13 +3,13 @@
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/serialization/python_print.h>
 
 #include <cstdint>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "module/code_text.h"
 #include "module/plain_value.h"
 
 namespace modcache::module {
@@ -204,9 +204,8 @@ Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
       hasher.add(source.names.stabilize(function->qualname().qualifiedName()));
     }
     if (!function->isGraphFunction()) continue;
-    jit::PythonPrint printer(constants, dependencies);
-    printer.printMethod(*function);
-    hasher.add(source.names.stabilize(printer.str()));
+    const auto& with_graph = static_cast<const jit::GraphFunction&>(*function);
+    hasher.add(source.names.stabilize(text_of(with_graph, constants, dependencies)));
   }
   std::vector<std::string> class_names(source.classes.size());
   for (const auto& [owner, number] : source.classes)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The code of a TorchScript method and of everything it can reach, in a form that is the same
-// when the module is compiled, saved, loaded, and loaded again: printed source, with the numbers
-// that torch appends to repeated names (___torch_mangle_7) replaced by the order of appearance.
+// when the module is compiled, saved, loaded, and loaded again: printed source (code_text.h), with
+// the numbers that torch appends to repeated names of classes (___torch_mangle_7) replaced by the
+// order of appearance.
 #pragma once
 
 #include <ATen/core/jit_type.h>

@@ -76,6 +76,29 @@ class TestEveryForm:
         assert found == expected.tolist()
         assert hits == 1
 
+    def test_what_a_process_that_loads_it_computes_is_stored(
+        self, road: Road, processes: ProcessRunner, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "served.pt"
+        road(scripted(Outer(LastState()))).save(path)
+        assert processes.run(_store, str(path), X).value == 1
+
+
+class LastState(nn.Module):
+    """Its weights are also in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x.unsqueeze(0))[1][0]
+
+
+def _store(path: str, x: torch.Tensor) -> int:
+    torch.jit.load(path)(x, "k")
+    return modcache.stats()["stored"]
+
 
 def _serve(path: str, directory: str, x: torch.Tensor) -> tuple[list[list[float]], int]:
     modcache.configure(dir=directory)

@@ -48,6 +48,13 @@ class AttentionOutput(nn.Module):
         return self.attention(x, x, x)[0]
 
 
+class DropoutInLoop(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.size(0)):
+            x = nn.functional.dropout(x, 0.5, training=False) + 1
+        return x
+
+
 class NoGradInside(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -65,6 +72,7 @@ CACHED = {
     ),
     "dropout in eval": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), X),
     "functional dropout": (FunctionalDropout, X),
+    "dropout in a loop": (DropoutInLoop, X),
     "lstm": (lambda: LstmOutput().eval(), X),
     "gru": (lambda: GruOutput().eval(), X),
     "attention": (lambda: AttentionOutput().eval(), X),

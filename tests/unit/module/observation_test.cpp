@@ -2,6 +2,7 @@
 #include "module/observation.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 
 #include <string>
@@ -30,6 +31,21 @@ TEST(ObservationTest, dropout_draws_in_training_alone) {
   const at::Tensor x = at::ones({8});
   EXPECT_EQ(observed([&] { (void)at::dropout(x, 0.5, /*train=*/false); }), "");
   EXPECT_NE(observed([&] { (void)at::dropout(x, 0.5, /*train=*/true); }), "");
+}
+
+// As TorchScript's interpreter calls it, with more on the stack than its arguments.
+void call_dropout(bool train, torch::jit::Stack below) {
+  const auto dropout = c10::Dispatcher::singleton().findSchemaOrThrow("aten::dropout", "");
+  torch::jit::push(below, at::ones({8}), 0.5, train);
+  dropout.callBoxed(&below);
+}
+
+TEST(ObservationTest, only_an_operators_own_arguments_say_whether_it_draws) {
+  EXPECT_EQ(observed([] { call_dropout(false, {std::int64_t{1}, std::int64_t{2}}); }), "");
+  EXPECT_THAT(observed([] {
+                call_dropout(true, {std::int64_t{1}, std::int64_t{2}, false});
+              }),
+              HasSubstr("aten::dropout"));
 }
 
 TEST(ObservationTest, what_an_inner_observation_sees_the_outer_sees_too) {
