@@ -36,16 +36,16 @@ class Repeats(nn.Module):
     """Every variable has the name of another."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        input = x * 2
-        input = self.more(input) + input
-        if bool(input.sum() > 0):
-            input = input - 1
-        return input + input
+        value = x * 2
+        value = self.more(value) + value
+        if bool(value.sum() > 0):
+            value = value - 1
+        return value + value
 
-    def more(self, input: torch.Tensor) -> torch.Tensor:
-        input = input + 1
-        input = input * input
-        return input * input
+    def more(self, value: torch.Tensor) -> torch.Tensor:
+        value = value + 1
+        value = value * value
+        return value * value
 
 
 class Forks(nn.Module):

@@ -29,6 +29,37 @@ SCHEMAS = {
     "reset_stats": "cache::reset_stats() -> ()",
     "flush": "cache::flush() -> ()",
     "clear": 'cache::clear(str scope="", *, str prefix="", str tier="all") -> int',
+    "lower": "cache::lower(Any module) -> ()",
+}
+
+# What saved graphs consist of: lowered and frozen models, and exported programs.
+CLASS = "__torch__.torch.classes.cache"
+SITE = (
+    "(str scope, (str, int, int) identity, str method, str class_name, "
+    f"{CLASS}.Held arguments, bool is_any)"
+)
+CALL, ROWS_CALL = f"({CLASS}.LoweredCall call", f"({CLASS}.LoweredRowsCall call"
+BEGIN = f", (str, int, int) identity, {CLASS}.Held kept)"
+FINISH = f", {CLASS}.Held result, int before, int after)"
+SAVED = {
+    "_held": f"(Any value) -> {CLASS}.Held",
+    "_identity": "(str recipe, Any attributes, str scope) -> ((str, int, int))",
+    "_state": "(Any attributes, Any call, int moment) -> int",
+    "_lowered_call": f"{SITE} -> {CLASS}.LoweredCall",
+    "_is_hit": f"{CALL}) -> bool",
+    "_hit": f"{CALL}) -> Any",
+    "_begin_run": f"{CALL}{BEGIN} -> ()",
+    "_finish_run": f"{CALL}{FINISH} -> ()",
+    "_lowered_rows_call": f"{SITE} -> {CLASS}.LoweredRowsCall",
+    "_must_run": f"{ROWS_CALL}) -> bool",
+    "_begin_rows_run": f"{ROWS_CALL}{BEGIN} -> Any",
+    "_finish_rows_run": f"{ROWS_CALL}{FINISH} -> bool",
+    "_rows_of": f"{ROWS_CALL}) -> Any",
+    "_probe": (
+        "(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor"
+    ),
+    "_fetch": "(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]",
+    "_put": "(Tensor ticket, Tensor[] values) -> Tensor[]",
 }
 
 
@@ -37,6 +68,11 @@ def test_schema(name: str) -> None:
     operator, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.cache, operator), overload or "default")
     assert str(found._schema) == SCHEMAS[name]
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_schema_in_saved_graphs(name: str) -> None:
+    assert str(getattr(torch.ops.cache, name).default._schema) == f"cache::{name}{SAVED[name]}"
 
 
 def test_nothing_else_is_public() -> None:
