@@ -46,6 +46,6 @@ def serve(
         command = [_host(), modcache.library_path(), model, given, answer]
         environment = {**os.environ, "MODCACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, (done.returncode, done.stderr)
         stats = json.loads(done.stdout)
         return torch.load(answer), {name: count for name, count in stats.items() if count}

@@ -28,8 +28,9 @@ std::vector<at::Tensor> read_tensors(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
                                 std::istreambuf_iterator<char>());
+  const c10::IValue values = torch::pickle_load(bytes);
   std::vector<at::Tensor> tensors;
-  for (const c10::IValue& value : torch::pickle_load(bytes).toTupleRef().elements()) {
+  for (const c10::IValue& value : values.toTupleRef().elements()) {
     tensors.push_back(value.toTensor());
   }
   return tensors;
