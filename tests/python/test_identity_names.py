@@ -33,19 +33,19 @@ class UnitLength(nn.Module):
 
 
 class Repeats(nn.Module):
-    """Every variable has the name of another."""
+    """Every variable has the name of another, also in the other method."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        input = x * 2
-        input = self.more(input) + input
-        if bool(input.sum() > 0):
-            input = input - 1
-        return input + input
+        y = x * 2
+        y = self.more(y) + y
+        if bool(y.sum() > 0):
+            y = y - 1
+        return y + y
 
-    def more(self, input: torch.Tensor) -> torch.Tensor:
-        input = input + 1
-        input = input * input
-        return input * input
+    def more(self, y: torch.Tensor) -> torch.Tensor:
+        y = y + 1
+        y = y * y
+        return y * y
 
 
 class Forks(nn.Module):

@@ -62,7 +62,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "scripted": lambda model: model,
     "loaded": reloaded,
     "lowered": lowered,
-    "frozen": modcache.freeze,
+    "frozen": lambda model: modcache.freeze(model),
     "frozen, saved": lambda model: reloaded(modcache.freeze(model)),
     "optimize_for_inference": optimized,
     "optimize_for_inference, saved": lambda model: reloaded(optimized(model)),

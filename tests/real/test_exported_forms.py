@@ -7,7 +7,7 @@ where the module cannot be scripted, with the eager form. Under one scope all fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,9 @@ STRICT = pytest.mark.parametrize("strict", [False, True], ids=["nonstrict", "str
 def exported(model: nn.Module, *inputs: Tensor, strict: bool = False) -> Any:
     """With a dynamic number of rows."""
     rows = torch.export.Dim("rows", min=1, max=64)
-    return torch.export.export(model, inputs, dynamic_shapes=[{0: rows}] * len(inputs), strict=strict)
+    return torch.export.export(
+        model, inputs, dynamic_shapes=[{0: rows}] * len(inputs), strict=strict
+    )
 
 
 def products(run: Callable[[], Any]) -> int:
@@ -41,9 +43,7 @@ def products(run: Callable[[], Any]) -> int:
 @pytest.fixture(scope="module")
 def program() -> dict[str, Any]:
     """The exported program by scope."""
-    return {
-        scope: exported(Sentences(encoders()[0], scope), *sentences()) for scope in ("", SCOPE)
-    }
+    return {scope: exported(Sentences(encoders()[0], scope), *sentences()) for scope in ("", SCOPE)}
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,8 @@ def package(program: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
+def fresh_compiler() -> None:
     torch._dynamo.reset()
-    yield
 
 
 def check_shared(run: Callable[..., Tensor], other: Callable[..., Tensor], counted: Any) -> None:
