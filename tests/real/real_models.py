@@ -103,7 +103,9 @@ def voice_detector() -> Any:
 @functools.cache
 def speaker_encoder() -> Real:
     """Resemblyzer: three LSTM layers, a unit vector per utterance."""
-    module = import_alone("resemblyzer.voice_encoder", {"resemblyzer.audio": ()})
+    module = import_alone(
+        "resemblyzer.voice_encoder", {"resemblyzer.audio": ("wav_to_mel_spectrogram",)}
+    )
     encoder = frozen(module.VoiceEncoder("cpu", verbose=False))
     sound = voice(seconds=1.6).unfold(0, 400, 160)
     spectrum = torch.fft.rfft(sound).abs()[:, :40] / 400
