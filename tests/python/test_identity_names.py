@@ -33,7 +33,7 @@ class UnitLength(nn.Module):
 
 
 class Repeats(nn.Module):
-    """Every variable has the name of another."""
+    """Every variable has the name of another, also in the other method."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         value = x * 2
