@@ -13,6 +13,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <cstdint>
 #include <tuple>
 
 #include "arguments.h"
@@ -24,12 +25,20 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& input,
-                          const Tensors& weights, at::IntArrayRef sizes, const std::string& site) {
+// AOTInductor hands over None for a list that is empty. So input and weights are one list, and the
+// sizes of the result's tensors follow upon the number of these.
+at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& tensors,
+                          std::int64_t inputs, at::IntArrayRef sizes, const std::string& site) {
+  TORCH_CHECK_VALUE(inputs >= 0 && inputs <= static_cast<std::int64_t>(tensors.size()),
+                    "modcache.lookup_or_run: of ", tensors.size(), " tensors ", inputs,
+                    " cannot be the input");
+  TORCH_CHECK_VALUE(!sizes.empty(), "modcache.lookup_or_run: sizes begin with a number of tensors");
+  const Tensors input(tensors.begin(), tensors.begin() + inputs);
+  const Tensors weights(tensors.begin() + inputs, tensors.end());
   std::optional<at::Tensor> here;
   if (ids.has_value()) here = checked_ids("modcache.lookup_or_run", *ids);
   const auto known = module::ExportedSite::parse(site);
-  return module::probe({here, input, weights, sizes.vec(), known});
+  return module::probe({here, input, weights, sizes.slice(1).vec(), known});
 }
 
 Tensors exported_fetch(const at::Tensor& ticket, const at::Tensor& /*beside*/,
@@ -73,11 +82,15 @@ void define_exported(torch::Library& m) {
   constexpr auto kKernel = c10::DispatchKey::CompositeExplicitAutograd;
   // Its answer changes from call to call, so compilers may neither fold nor merge it: this tag is
   // how torch says so.
-  m.def("_probe(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor",
+  m.def("_probe(Tensor? ids, Tensor[] tensors, int inputs, SymInt[] sizes, str site) -> Tensor",
         {at::Tag::nondeterministic_seeded});
   m.impl("_probe", torch::dispatch(kKernel, TORCH_FN(exported_probe)));
   m.def("_fetch(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]");
   m.impl("_fetch", torch::dispatch(kKernel, TORCH_FN(exported_fetch)));
+  // What comes from the cache has no gradient.
+  for (const char* op : {"_probe", "_fetch"}) {
+    m.impl(op, torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
+  }
   m.def("_put(Tensor ticket, Tensor[] values) -> Tensor[]");
   m.impl("_put", torch::dispatch(kKernel, TORCH_FN(exported_put)));
   m.def("_form_of_input(Any input) -> (str, str, str)",

@@ -73,9 +73,10 @@ def _branched(
     weights = [tensor_at(module, path) for path in paths]
     # Each size of the input once: recorders tell two mentions of one apart.
     known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
-    sizes = [known[place] if place[0] >= 0 else place[1] for place in places]
+    count = dtypes.count(",")
+    sizes = [count, *[known[place] if place[0] >= 0 else place[1] for place in places]]
     beside = tensors[0]
-    ticket = torch.ops.cache._probe.default(ids, tensors, weights, sizes, site)
+    ticket = torch.ops.cache._probe.default(ids, [*tensors, *weights], len(tensors), sizes, site)
     device = beside.device.type
     has_autocast = torch.is_autocast_enabled(device)
 
@@ -172,7 +173,7 @@ def _pin_what_is_read(context: Any) -> None:
     branch = next(node for node in reversed(nodes) if node.target is torch.ops.higher_order.cond)
     operands = branch.args[3]
     probe = next(node for node in operands if node.target is torch.ops.cache._probe.default)
-    ids, tensors, weights, sizes, site = probe.args
+    ids, tensors, inputs, sizes, site = probe.args
     if site.startswith("1:n"):  # the caller answers for the name
         return
     unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
@@ -188,10 +189,10 @@ def _pin_what_is_read(context: Any) -> None:
             continue
         is_array = isinstance(given.source, NumpyTensorSource)
         if is_tensor and (is_array or not given.pass_arg_as_tensor):
-            weights = [*weights, node]
+            tensors = [*tensors, node]
         elif not isinstance(given.source, TensorPropertySource):
             install_guard(given.source.make_guard(GuardBuilder.EQUALS_MATCH))
-    probe.args = (ids, tensors, weights, sizes, site)
+    probe.args = (ids, tensors, inputs, sizes, site)
 
 
 def _constant_of(part: Any) -> Any:

@@ -40,13 +40,13 @@ def check_ids(ids: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
 @torch.library.register_fake("cache::_probe")  # type: ignore[untyped-decorator]
 def _probe(
     ids: torch.Tensor | None,
-    input: list[torch.Tensor],
-    weights: list[torch.Tensor],
+    tensors: list[torch.Tensor],
+    inputs: int,
     sizes: list[int],
     site: str,
 ) -> torch.Tensor:
     if ids is not None:
-        check_ids(ids, input)
+        check_ids(ids, tensors[:inputs])
     return torch.empty((), dtype=torch.int64, device="cpu")
 
 
@@ -56,7 +56,7 @@ def _fetch(
 ) -> list[torch.Tensor]:
     return [
         torch.empty(shape, dtype=dtype, device=beside.device)
-        for dtype, shape in sizes_of(dtypes, sizes)
+        for dtype, shape in sizes_of(dtypes, sizes[1:])
     ]
 
 

@@ -102,3 +102,31 @@ def test_constants_that_are_updated_give_no_old_output(run: Any, model: Any, cou
 def test_bad_ids(run: Any) -> None:
     with pytest.raises(RuntimeError):
         run(X, IDS[:3])
+
+
+class Total(nn.Module):
+    """Has no weights, and returns one number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum()
+
+
+class NamedTotal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Total()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        named = modcache.lookup_or_run(self.encoder, x, "k", scope="total@1")
+        return named + modcache.lookup_or_run(self.encoder, x, "k")
+
+
+def test_a_named_scope_no_weights_and_no_sizes(tmp_path: Path, counted: Any) -> None:
+    program = torch.export.export(NamedTotal(), (X,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "a.pt2"))
+    run = torch._inductor.aoti_load_package(path)
+    assert torch.allclose(run(X), X.sum() * 2)
+    assert counted() == {"misses": 2, "stored": 2}
+    assert torch.allclose(run(X + 1), X.sum() * 2)
+    assert counted() == {"hits_memory": 2}
+    assert modcache.contains("total@1", "k")

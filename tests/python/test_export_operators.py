@@ -26,18 +26,18 @@ def site(*, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "flo
 
 
 def probe(ids: torch.Tensor | None = IDS, text: str = "", weights: Any = ()) -> torch.Tensor:
-    return PROBE(ids, [X], list(weights), [4, 16], text or site())
+    return PROBE(ids, [X, *weights], 1, [1, 4, 16], text or site())
 
 
 def test_opcheck() -> None:
-    arguments = (IDS, [X], WEIGHTS, [4, 16], site())
+    arguments = (IDS, [X, *WEIGHTS], 1, [1, 4, 16], site())
     opcheck(PROBE, arguments)
     opcheck(PUT, (probe(), [VALUES]))
     found = probe()
     assert found >= 0
     opcheck(PROBE, arguments)
-    opcheck(FETCH, (found, X, [4, 16], "float32:2,"))
-    opcheck(PROBE, (None, [X], [], [4, 16], site(key="k")))
+    opcheck(FETCH, (found, X, [1, 4, 16], "float32:2,"))
+    opcheck(PROBE, (None, [X], 1, [1, 4, 16], site(key="k")))
 
 
 def test_put_then_fetch(counted: Any) -> None:
@@ -47,7 +47,7 @@ def test_put_then_fetch(counted: Any) -> None:
     assert torch.equal(put, VALUES)
     assert put.data_ptr() != VALUES.data_ptr()
     assert counted() == {"misses": 4, "stored": 4}
-    assert torch.equal(FETCH(probe(), X, [4, 16], "float32:2,")[0], VALUES)
+    assert torch.equal(FETCH(probe(), X, [1, 4, 16], "float32:2,")[0], VALUES)
     assert counted() == {"hits_memory": 4}
 
 
@@ -55,11 +55,11 @@ def test_a_ticket_that_is_dropped_leaves_nothing(counted: Any) -> None:
     PUT(probe(), [VALUES])
     ticket = probe()
     number = ticket.clone()
-    assert torch.equal(FETCH(number, X, [4, 16], "float32:2,")[0], VALUES), "a copy of it serves"
+    assert torch.equal(FETCH(number, X, [1, 4, 16], "float32:2,")[0], VALUES), "a copy of it serves"
     del ticket
     gc.collect()
     with pytest.raises(RuntimeError, match="holds no result"):
-        FETCH(number, X, [4, 16], "float32:2,")
+        FETCH(number, X, [1, 4, 16], "float32:2,")
 
 
 def test_a_ticket_may_be_used_twice() -> None:
@@ -68,7 +68,7 @@ def test_a_ticket_may_be_used_twice() -> None:
     for _ in range(2):
         assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
     ticket = probe()
-    first, second = (FETCH(ticket, X, [4, 16], "float32:2,")[0] for _ in range(2))
+    first, second = (FETCH(ticket, X, [1, 4, 16], "float32:2,")[0] for _ in range(2))
     first.zero_()
     assert torch.equal(second, VALUES)
 
@@ -107,7 +107,7 @@ def test_many_threads(counted: Any) -> None:
         for _ in range(50):
             ticket = probe()
             found = (
-                FETCH(ticket, X, [4, 16], "float32:2,") if ticket >= 0 else PUT(ticket, [VALUES])
+                FETCH(ticket, X, [1, 4, 16], "float32:2,") if ticket >= 0 else PUT(ticket, [VALUES])
             )
             assert torch.equal(found[0], VALUES)
             results.append(True)
@@ -126,7 +126,7 @@ def test_many_threads(counted: Any) -> None:
 @pytest.mark.parametrize("text", ["", "5:abc", "9", "1:z", site() + "1:x", "99999999999999999999:"])
 def test_a_site_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ValueError, match="modcache: an exported program"):
-        PROBE(IDS, [X], [], [4, 16], text)
+        PROBE(IDS, [X], 1, [1, 4, 16], text)
 
 
 def test_bad_ids() -> None:

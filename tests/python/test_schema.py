@@ -55,9 +55,7 @@ SAVED = {
     "_begin_rows_run": f"{ROWS_CALL}{BEGIN} -> Any",
     "_finish_rows_run": f"{ROWS_CALL}{FINISH} -> bool",
     "_rows_of": f"{ROWS_CALL}) -> Any",
-    "_probe": (
-        "(Tensor? ids, Tensor[] input, Tensor[] weights, SymInt[] sizes, str site) -> Tensor"
-    ),
+    "_probe": ("(Tensor? ids, Tensor[] tensors, int inputs, SymInt[] sizes, str site) -> Tensor"),
     "_fetch": "(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]",
     "_put": "(Tensor ticket, Tensor[] values) -> Tensor[]",
 }

@@ -21,6 +21,3 @@ cache_dir = _python_conftest.cache_dir
 counted = _python_conftest.counted
 processes = _python_conftest.processes
 reopen = _python_conftest.reopen
-
-# Until modcache.lookup_or_run can be exported.
-collect_ignore = ["test_exported_forms.py"]
