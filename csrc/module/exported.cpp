@@ -44,7 +44,7 @@ class Tickets {
   }
 
   // `question`: any number that stands for it.
-  at::Tensor issue(std::uint64_t question, const std::shared_ptr<Held>& held, bool is_found) {
+  at::Tensor issue(std::uint64_t question, const std::shared_ptr<HeldCall>& held, bool is_found) {
     const auto number = static_cast<std::int64_t>(question >> 2) + 1;
     auto memory = std::make_shared<std::int64_t>(is_found ? number : kNoTicket - number);
     const void* const place = memory.get();
@@ -59,9 +59,9 @@ class Tickets {
   }
 
   // Of this very ticket, if it is no copy.
-  std::shared_ptr<Held> find(std::int64_t number, const void* place) {
+  std::shared_ptr<HeldCall> find(std::int64_t number, const void* place) {
     MutexLock lock(mutex_);
-    std::shared_ptr<Held> found;
+    std::shared_ptr<HeldCall> found;
     const auto [first, last] = held_.equal_range(number);
     for (auto one = first; one != last; ++one) {
       auto held = one->second.held.lock();
@@ -75,7 +75,7 @@ class Tickets {
  private:
   struct Place {
     const void* place;
-    std::weak_ptr<Held> held;
+    std::weak_ptr<HeldCall> held;
   };
 
   void drop(std::int64_t number, const void* place) {
@@ -186,8 +186,8 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   try {
     std::optional<at::Tensor> ids;  // the caller may write into his own
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
-    const auto held = std::make_shared<Held>(parts, site.key, std::move(ids),
-                                             Expected{site.dtypes, call.sizes, site.root});
+    const auto held = std::make_shared<HeldCall>(parts, site.key, std::move(ids),
+                                                 Expected{site.dtypes, call.sizes, site.root});
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
     return Tickets::instance().issue(question, held, is_found);
@@ -203,7 +203,7 @@ std::int64_t number_of(const at::Tensor& ticket) {
   return ticket.item<std::int64_t>();
 }
 
-std::shared_ptr<Held> held_by(const at::Tensor& ticket, std::int64_t number) {
+std::shared_ptr<HeldCall> held_by(const at::Tensor& ticket, std::int64_t number) {
   if (number <= 0) return nullptr;
   return Tickets::instance().find(number, ticket.has_storage() ? ticket.const_data_ptr() : nullptr);
 }

@@ -38,19 +38,19 @@ bool Expected::fits(const tensor::Node& found, const std::vector<at::Tensor>& te
   return found == root && dtypes_found == dtypes && sizes_found == sizes;
 }
 
-bool Held::look_up() {
+bool HeldCall::look_up() {
   MutexLock lock(mutex_);
   return look_up_locked();
 }
 
-std::optional<std::vector<at::Tensor>> Held::take() {
+std::optional<std::vector<at::Tensor>> HeldCall::take() {
   MutexLock lock(mutex_);
   if (is_used_ && !look_up_locked()) return std::nullopt;
   is_used_ = true;
   return std::exchange(found_, {});
 }
 
-std::vector<at::Tensor> Held::complete(const std::vector<at::Tensor>& values) {
+std::vector<at::Tensor> HeldCall::complete(const std::vector<at::Tensor>& values) {
   MutexLock lock(mutex_);
   if (is_used_ && look_up_locked()) return std::exchange(found_, {});
   is_used_ = true;
@@ -70,13 +70,13 @@ std::vector<at::Tensor> Held::complete(const std::vector<at::Tensor>& values) {
   return copies_of(values);
 }
 
-bool Held::look_up_locked() {
+bool HeldCall::look_up_locked() {
   const bool is_found = ids_.has_value() ? find_rows() : find_whole();
   started_ = Clock::now();
   return is_found;
 }
 
-std::uint64_t Held::question() const {
+std::uint64_t HeldCall::question() const {
   Xxh3Hasher hasher;
   const std::string arithmetic = parts_.arithmetic_state();
   for (const std::string* const part :
@@ -92,7 +92,7 @@ std::uint64_t Held::question() const {
 
 // No lead is kept between question and answer: the program may ask for the same rows a second time
 // before it runs the module for the first.
-bool Held::find_whole() {
+bool HeldCall::find_whole() {
   whole_ = std::make_unique<Call>(parts_, key_);
   const auto hit = whole_->lookup();
   whole_->abandon();
@@ -104,7 +104,7 @@ bool Held::find_whole() {
   return false;
 }
 
-bool Held::find_rows() {
+bool HeldCall::find_rows() {
   rows_ = std::make_unique<RowsCall>(parts_,
                                      BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
                                                        static_cast<std::size_t>(ids_->numel())));
@@ -123,7 +123,7 @@ bool Held::find_rows() {
   return false;
 }
 
-std::vector<at::Tensor> Held::complete_rows(const tensor::Flat& flat) {
+std::vector<at::Tensor> HeldCall::complete_rows(const tensor::Flat& flat) {
   const auto elapsed = Clock::now() - started_;
   std::optional<std::vector<std::int64_t>> rows = missing_;
   while (rows.has_value()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Held: what a ticket (exported.h) holds: a call of the cache between its question and its answer.
-// A compiler may have the program ask twice with one ticket: what was taken is looked up again
-// then. Thread-safe.
+// HeldCall: what a ticket (exported.h) holds: a call of the cache between its question and its
+// answer. A compiler may have the program ask twice with one ticket: what was taken is looked up
+// again then. Thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,9 +33,9 @@ struct Expected {
   bool fits(const tensor::Node& found, const std::vector<at::Tensor>& tensors) const;
 };
 
-class Held {
+class HeldCall {
  public:
-  Held(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected)
+  HeldCall(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected)
       : parts_(std::move(parts)),
         key_(std::move(key)),
         ids_(std::move(ids)),
