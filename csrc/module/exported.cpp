@@ -112,13 +112,24 @@ class WeightWatches {
   }
 
   std::string digest_of(const std::vector<at::Tensor>& tensors) {
-    return tensors_digest(watch_of(tensors), tensors);
+    return tensors_digest(watch_of(tensors)->number, tensors);
   }
 
  private:
   static constexpr std::size_t kMostWatches = 1024;
 
-  std::int64_t watch_of(const std::vector<at::Tensor>& tensors) {
+  // Of another thread that is about to use it, a watch that makes room is not taken.
+  struct Watch {
+    const std::int64_t number = new_watch();
+
+    Watch() = default;
+    ~Watch() { forget_watch(number); }
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+  };
+  using WatchPtr = std::shared_ptr<const Watch>;
+
+  WatchPtr watch_of(const std::vector<at::Tensor>& tensors) {
     Xxh3Hasher hasher;
     for (const at::Tensor& tensor : tensors) {
       const void* const data = tensor.has_storage() ? tensor.const_data_ptr() : nullptr;
@@ -129,15 +140,12 @@ class WeightWatches {
     MutexLock lock(mutex_);
     const auto known = watches_.find(place);
     if (known != watches_.end()) return known->second;
-    if (watches_.size() >= kMostWatches) {
-      for (const auto& [_, watch] : watches_) forget_watch(watch);
-      watches_.clear();
-    }
-    return watches_.emplace(place, new_watch()).first->second;
+    if (watches_.size() >= kMostWatches) watches_.clear();
+    return watches_.emplace(place, std::make_shared<const Watch>()).first->second;
   }
 
   Mutex mutex_;
-  std::unordered_map<Digest128, std::int64_t, Digest128Hash> watches_ MODCACHE_GUARDED_BY(mutex_);
+  std::unordered_map<Digest128, WatchPtr, Digest128Hash> watches_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 // Throws when a weight cannot be hashed.
