@@ -11,8 +11,10 @@
 #include <set>
 #include <utility>
 
+#include "module/attributes_hasher.h"
 #include "module/class_names.h"
 #include "module/lowered_call_graph.h"
+#include "tensor/storable.h"
 
 namespace modcache::module {
 namespace {
@@ -112,27 +114,70 @@ class Calls {
   std::vector<std::string> obstacles_;
 };
 
-// A clone has two submodules where its original has one at two paths; makes them one again.
-// `clones` knows what became of the objects that were met.
-void share_again(const ObjectPtr& original, const ObjectPtr& clone,
-                 std::map<const c10::ivalue::Object*, ObjectPtr>& clones) {
-  clones.emplace(original.get(), clone);
-  for (std::size_t i = 0; i < original->slots().size(); ++i) {
-    const at::IValue& slot = original->getSlot(i);
-    if (!slot.isObject() || !slot.toObjectRef().type()->is_module()) continue;
-    const auto known = clones.find(&slot.toObjectRef());
-    if (known != clones.end()) {
-      clone->setSlot(i, known->second);
-    } else {
-      share_again(slot.toObject(), clone->getSlot(i).toObject(), clones);
+// A clone of a module has the tensors of the original, and two submodules where that has one at two
+// paths. Gives it tensors of its own, for its scope is fixed and the original's weights may go on
+// to change; and one submodule where there was one, as one tensor where there was one.
+class Copies {
+ public:
+  void complete(const ObjectPtr& original, const ObjectPtr& clone) {
+    clones_.emplace(original.get(), clone);
+    for (std::size_t i = 0; i < original->slots().size(); ++i) {
+      const at::IValue& slot = original->getSlot(i);
+      if (kind_of(slot) != AttributeKind::kObject) {
+        clone->setSlot(i, of(slot));
+        continue;
+      }
+      const auto known = clones_.find(&slot.toObjectRef());
+      if (known != clones_.end()) {
+        clone->setSlot(i, known->second);
+      } else {
+        complete(slot.toObject(), clone->getSlot(i).toObject());
+      }
     }
   }
-}
+
+ private:
+  at::IValue of(const at::IValue& value) {
+    if (value.isTensor()) return of(value.toTensor());
+    if (value.isTuple()) {
+      std::vector<at::IValue> elements;
+      for (const at::IValue& element : value.toTupleRef().elements()) {
+        elements.push_back(of(element));
+      }
+      return c10::ivalue::Tuple::createNamed(std::move(elements),
+                                             value.type()->expect<c10::TupleType>());
+    }
+    if (value.isList()) {
+      c10::impl::GenericList list(value.toList().elementType());
+      for (const at::IValue& element : value.toListRef()) list.push_back(of(element));
+      return list;
+    }
+    if (value.isGenericDict()) {
+      const auto items = value.toGenericDict();
+      c10::impl::GenericDict dict(items.keyType(), items.valueType());
+      for (const auto& item : items) dict.insert(item.key(), of(item.value()));
+      return dict;
+    }
+    return value;
+  }
+
+  at::Tensor of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    at::Tensor& copy = tensors_[tensor.unsafeGetTensorImpl()];
+    if (!copy.defined()) {
+      const tensor::OrdinaryTensors ordinary;
+      copy = tensor.detach().clone().set_requires_grad(tensor.requires_grad());
+    }
+    return copy;
+  }
+
+  std::map<const c10::ivalue::Object*, ObjectPtr> clones_;
+  std::map<const at::TensorImpl*, at::Tensor> tensors_;
+};
 
 jit::Module copy_of(const jit::Module& module) {
   const jit::Module copy = module.clone(/*inplace=*/true);
-  std::map<const c10::ivalue::Object*, ObjectPtr> clones;
-  share_again(module._ivalue(), copy._ivalue(), clones);
+  Copies().complete(module._ivalue(), copy._ivalue());
   return copy;
 }
 
@@ -150,6 +195,10 @@ void lower(const jit::Module& module) {
 
 jit::Module freeze(const jit::Module& module, const std::vector<std::string>& methods,
                    bool optimize_numerics) {
+  // torch's own check asks for an attribute that the first freezing takes away.
+  TORCH_CHECK(!module.hasattr("training") || !module.is_training(),
+              "modcache.freeze: the model is in training mode, and freezing is for inference; call "
+              "eval() on it first");
   const jit::Module copy = copy_of(module);
   lower(copy);
   // The first time keeps what code that is never reached would change, such as the counter of a

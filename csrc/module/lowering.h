@@ -32,8 +32,8 @@ namespace modcache::module {
 // lowered, naming each and why; nothing was changed then.
 void lower(const torch::jit::Module& module);
 
-// A lowered and frozen copy; keeps `methods` beside forward. The other parameter is torch's.
-// Throws as lower() and torch do.
+// A lowered and frozen copy, with weights of its own; keeps `methods` beside forward. The other
+// parameter is torch's. Throws as lower() and torch do, and for a model in training mode.
 torch::jit::Module freeze(const torch::jit::Module& module, const std::vector<std::string>& methods,
                           bool optimize_numerics);
 

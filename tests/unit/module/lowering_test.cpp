@@ -101,5 +101,15 @@ TEST(LoweringTest, a_model_without_calls_stays_as_it_is) {
   EXPECT_EQ(module.get_method("forward").graph()->toString(), before);
 }
 
+TEST(FreezeTest, a_model_in_training_mode_is_refused) {
+  Module model("__torch__.Model");
+  model.register_attribute("training", c10::BoolType::get(), true);
+  model.define("def forward(self, x):\n  return x + 1\n");
+  EXPECT_THROW((void)module::freeze(model, {}, true), c10::Error);
+  model.eval();
+  Module frozen = module::freeze(model, {}, true);
+  EXPECT_EQ(frozen.forward({at::ones({})}).toTensor().item<float>(), 2);
+}
+
 }  // namespace
 }  // namespace modcache::module
