@@ -76,6 +76,12 @@ void identity_kernel(const c10::OperatorHandle&, Stack* stack) {
   replace(stack, 3, c10::ivalue::Tuple::create(std::move(fingerprint), pattern, count));
 }
 
+// The call only keeps TorchScript from folding it.
+void identity_of_run(const c10::OperatorHandle& op, Stack* stack) {
+  torch::jit::drop(*stack, 1);
+  identity_kernel(op, stack);
+}
+
 // The call and the moment only keep TorchScript from folding it, and two questions apart.
 void state_kernel(const c10::OperatorHandle&, Stack* stack) {
   replace(stack, 3, module::state_of(torch::jit::last(*stack, 3)[0]));
@@ -194,6 +200,9 @@ void define_lower(torch::Library& m) {
          kPure);
   define(m, "_identity(str recipe, Any attributes, str scope) -> ((str, int, int))",
          CppFunction::makeFromBoxedFunction<&identity_kernel>(), kPure);
+  define(m,
+         "_identity_of_run(str recipe, Any attributes, str scope, Any call) -> ((str, int, int))",
+         CppFunction::makeFromBoxedFunction<&identity_of_run>(), kPure);
   define(m, "_state(Any attributes, Any call, int moment) -> int",
          CppFunction::makeFromBoxedFunction<&state_kernel>(), kPure);
 

@@ -45,7 +45,8 @@ RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& sta
   RunFacts facts;
   if (!first_state_.has_value()) first_state_ = states.before;
   if (is_another_) {
-    facts.impure_because = "weights of " + site_.class_name + " changed while the call waited";
+    facts.impure_because = "weights of " + site_.class_name +
+                           " changed while the call waited, or since the model was frozen";
   } else if (*first_state_ != states.after) {
     facts.impure_because = "an attribute of " + site_.class_name + " changed during the run";
   }

@@ -219,6 +219,14 @@ Value* LoweredCallGraph::write_identity() const {
   return insert("_identity", {recipe, write_attributes(read_), node_->input(kScope)});
 }
 
+// Once more: the weights may have changed while the call waited for another thread's run, or since
+// the model was frozen, as torch.jit.freeze leaves the constants and the model one memory. The call
+// keeps TorchScript from folding it, and from taking it for the first one.
+Value* LoweredCallGraph::write_identity_of_run(Value* call) const {
+  Value* const recipe = node_->owningGraph()->insertConstant(recipe_);
+  return insert("_identity_of_run", {recipe, write_attributes(read_), node_->input(kScope), call});
+}
+
 Value* LoweredCallGraph::write_state(Value* call, std::int64_t moment) const {
   Value* const attributes = write_attributes(reached_);
   // The call keeps TorchScript from folding a state, which means nothing in another process; the
@@ -303,8 +311,7 @@ Value* LoweredCallGraph::write_key_per_row(Value* call) const {
 LoweredCallGraph::Run LoweredCallGraph::write_run(Value* call) const {
   jit::Graph& graph = *node_->owningGraph();
   const bool is_one_key = form_ == Form::kOneKey;
-  // Once more: the weights may have changed while the call waited for another thread's run.
-  Value* const identity = write_identity();
+  Value* const identity = write_identity_of_run(call);
   Value* const before = write_state(call, 0);
   Value* const kept = insert("_held", {write_attributes(replaceable_)});
   Value* input = node_->input(kInput);

@@ -44,6 +44,7 @@ class LoweredCallGraph {
   Run write_run(torch::jit::Value* call) const;
   torch::jit::Value* write_call() const;
   torch::jit::Value* write_identity() const;
+  torch::jit::Value* write_identity_of_run(torch::jit::Value* call) const;
   torch::jit::Value* write_state(torch::jit::Value* call, std::int64_t moment) const;
   torch::jit::Value* write_attributes(const std::vector<std::string>& paths) const;
   torch::jit::Value* write_result_type() const;

@@ -82,23 +82,33 @@ std::shared_ptr<const Recipe> parsed(const std::string& text) {
   return std::make_shared<const Recipe>(std::move(recipe).value());
 }
 
-bool are_one(const PlainValue& a, const PlainValue& b) {
-  const auto is_one = [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); };
-  return a.bytes == b.bytes &&
-         std::equal(a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(), is_one);
+// Where a value lies: it is written down as `bytes`, and its tensors are numbered from `tensor` on.
+struct Place {
+  std::string bytes;
+  std::size_t tensor_count;
+  std::size_t tensor;
+};
+
+// By contents: freezing makes two constants of one attribute at two paths.
+bool are_one(const Place& a, const Place& b, const TensorWatch& tensors) {
+  if (a.bytes != b.bytes || a.tensor_count != b.tensor_count) return false;
+  for (std::size_t i = 0; i < a.tensor_count; ++i) {
+    if (tensors.digest(a.tensor + i) != tensors.digest(b.tensor + i)) return false;
+  }
+  return true;
 }
 
 // Empty when a value cannot be hashed, or an object's class would have to be named.
 std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
                            const TensorWatch& tensors) {
   const auto& values = attributes.toTupleRef().elements();
-  std::vector<std::size_t> value_of_step;
+  std::vector<Place> places;  // of the steps
   AttributesHasher hasher;
   std::size_t value = 0;
   std::size_t tensor = 0;
   for (const Recipe::Step& step : recipe.steps) {
-    value_of_step.push_back(value);
     if (step.is_submodule) {
+      places.push_back({});
       hasher.add_submodule(step.path, step.object, step.class_mark);
       continue;
     }
@@ -106,17 +116,13 @@ std::string fingerprint_by(const Recipe& recipe, const at::IValue& attributes,
                 values.size());
     PlainValue plain = written_down(values[value]);
     if (!plain.why_not_hashable.empty() || !plain.objects.empty()) return {};
-    const AttributeKind kind = kind_of(values[value]);
-    const bool is_known = step.same_as.has_value() &&
-                          are_one(plain, written_down(values[value_of_step.at(*step.same_as)]));
-    ++value;
-    if (is_known) {
-      tensor += plain.tensors.size();
-      continue;
-    }
+    const AttributeKind kind = kind_of(values[value++]);
+    const Place& place = places.emplace_back(Place{plain.bytes, plain.tensors.size(), tensor});
+    tensor += plain.tensors.size();
+    if (step.same_as.has_value() && are_one(place, places.at(*step.same_as), tensors)) continue;
     hasher.add_value(step.path, kind, kind == AttributeKind::kTensor ? "" : plain.bytes);
     for (std::size_t i = 0; i < plain.tensors.size(); ++i) {
-      hasher.add_tensor(tensors.digest(tensor++));
+      hasher.add_tensor(tensors.digest(place.tensor + i));
     }
   }
   return fingerprint_of(recipe.code, hasher.digest());

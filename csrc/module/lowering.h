@@ -9,13 +9,14 @@
 //     if cache::_is_hit(call):
 //         out = cache::_hit(call)
 //     else:
-//         cache::_begin_run(call)
+//         cache::_begin_run(call, cache::_identity_of_run(...))
 //         out = module.forward(input)
 //         cache::_finish_run(call, out, <the attributes' state before and after the run>)
 //
 // and with one key per row a loop in place of the `if`. Values, entries, rules and modes are those
 // of before. Freezing turns attributes into constants, and _identity with them: then the scope is
-// fixed, and a hit does not touch the module.
+// fixed, and a hit does not touch the module. A run asks who the module is once more: what other
+// weights give is not stored.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>

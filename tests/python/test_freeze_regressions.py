@@ -8,6 +8,7 @@ from typing import Any
 
 import modcache
 import torch
+from conftest import bypassed
 from lowered_models import scripted
 from models import Encoder, Outer, reloaded
 from torch import nn
@@ -36,6 +37,22 @@ def test_weights_that_change_after_freezing_stay_out_of_the_frozen_model(counted
     counted()
     assert torch.equal(frozen(X, "k"), expected)
     assert counted() == {"hits_memory": 1}
+
+
+def test_what_torch_froze_is_stored_under_no_scope_but_its_own(counted: Any) -> None:
+    """Constants of torch.jit.freeze are the model's own memory."""
+    model = scripted(Outer(Encoder()))
+    torch.ops.cache.lower(model)
+    frozen = torch.jit.freeze(model)
+    with modcache.mode("off"):
+        expected = model(X, "k")
+    counted()
+    with torch.no_grad():
+        model.encoder.linear.weight.add_(1)
+        frozen(X, "k")
+        assert bypassed(counted()) == {"bypassed_impure": 1}
+        model.encoder.linear.weight.sub_(1)
+    torch.testing.assert_close(model(X, "k"), expected)
 
 
 class Tied(nn.Module):

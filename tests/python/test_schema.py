@@ -44,6 +44,7 @@ FINISH = f", {CLASS}.Held result, int before, int after)"
 SAVED = {
     "_held": f"(Any value) -> {CLASS}.Held",
     "_identity": "(str recipe, Any attributes, str scope) -> ((str, int, int))",
+    "_identity_of_run": "(str recipe, Any attributes, str scope, Any call) -> ((str, int, int))",
     "_state": "(Any attributes, Any call, int moment) -> int",
     "_lowered_call": f"{SITE} -> {CLASS}.LoweredCall",
     "_is_hit": f"{CALL}) -> bool",
