@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -21,9 +22,33 @@ class Drawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.judge(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def judge(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self.by and _may_draw(func) and not _is_told_not_to(func, args, kwargs):
             self.by = str(func)
-        return func(*args, **kwargs)
+
+
+class RecurrentLayers(TorchFunctionMode):
+    """Has ``drawn`` judge each LSTM, GRU and RNN as a whole; no other such mode sees a call.
+
+    PyTorch's Python decompositions of them leave out the dropout, which the programs draw.
+    """
+
+    def __init__(self, drawn: Drawn) -> None:
+        super().__init__()
+        self._drawn = drawn
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        with torch._C.DisableTorchFunction():
+            if isinstance(func, torch._ops.OpOverload):
+                self._drawn.judge(func, args, kwargs)
+            elif name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+                self._drawn.judge(getattr(torch.ops.aten, name).input, args, kwargs)
+            return func(*args, **kwargs)
 
 
 def _may_draw(func: Any) -> bool:

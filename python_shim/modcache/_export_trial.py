@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from modcache._digest import difference
-from modcache._export_purity import Drawn
+from modcache._export_purity import Drawn, RecurrentLayers
 from modcache._export_scope import PlainCallError, held_tensors
 from modcache._walk import Records, Walk
 
@@ -41,6 +41,7 @@ def filled(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
 
 def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], method: str) -> Any:
     """What the module returns, of fake tensors. The module itself is left alone."""
+    from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
 
     mode = detect_fake_mode(tensors)
@@ -58,7 +59,15 @@ def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], m
     watched = [*stand_ins.values(), *given]
     versions = [tensor._version for tensor in watched]
     drawn = Drawn()
-    with mode, symbols() if symbols is not None else contextlib.nullcontext(), drawn:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mode)
+        if symbols is not None:
+            stack.enter_context(symbols())
+        # As recorders do, dynamo included: the C++ decompositions of some operators fix sizes.
+        stack.enter_context(enable_python_dispatcher())
+        stack.enter_context(drawn)
+        stack.enter_context(torch._C._EnableTorchFunction())
+        stack.enter_context(RecurrentLayers(drawn))
         whole = filled(template, iter(given))
         arguments = whole if isinstance(whole, tuple) else (whole,)
         run = double if method == "forward" else getattr(double, method)

@@ -45,6 +45,22 @@ class Attention(nn.Module):
         return F.scaled_dot_product_attention(heads, heads, heads * 2).reshape(-1, 8)
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: Any, *, by_operator: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.layers = kind(8, 8, 2, batch_first=True, **options)
+        self.by_operator = by_operator
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.stack([x, x * 2], 1)
+        if self.by_operator:
+            start = x.new_zeros(2, x.shape[0], 8)
+            options = (True, 2, self.layers.dropout, self.training, False, True)
+            weights = self.layers._flat_weights
+            return torch.ops.aten.gru.input(steps, start, weights, *options)[0][:, -1]
+        return self.layers(steps)[0][:, -1]
+
+
 class Noisy(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand_like(x)
@@ -63,6 +79,13 @@ class Counting(nn.Module):
 IMPURE = {
     "random": (Noisy(), "random numbers were drawn by aten.rand"),
     "dropout in training": (nn.Dropout(0.5), "random numbers were drawn by aten"),
+    "dropout in an LSTM": (frozen(Recurrent(nn.LSTM, dropout=0.5)).train(), "drawn by aten.lstm"),
+    "dropout in a GRU": (frozen(Recurrent(nn.GRU, dropout=0.5)).train(), "drawn by aten.gru"),
+    "dropout in an RNN": (frozen(Recurrent(nn.RNN, dropout=0.5)).train(), "drawn by aten.rnn_tanh"),
+    "dropout in a GRU, by its operator": (
+        frozen(Recurrent(nn.GRU, by_operator=True, dropout=0.5)).train(),
+        "drawn by aten.gru",
+    ),
     "a buffer that changes": (Counting(), "changes its tensors"),
     "batch norm in training": (nn.BatchNorm1d(8), "changes its tensors"),
     "trainable": (nn.Linear(8, 8), "its result requires grad"),
@@ -75,6 +98,17 @@ def test_evaluation_is_cached(strict: bool, counted: Any) -> None:
     run = exported(model, X, IDS, strict=strict).module()
     for growth in ({"misses": 4, "stored": 4}, {"hits_memory": 4}):
         assert torch.allclose(run(X, IDS), model.part(X), atol=1e-5)
+        assert counted() == growth
+
+
+@STRICT
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_take_any_number_of_rows(strict: bool, kind: Any, counted: Any) -> None:
+    model = Features(frozen(Recurrent(kind, dropout=0.5)))
+    run = exported(model, X, IDS, strict=strict).module()
+    x, ids = torch.cat([X, -X]), torch.arange(8)
+    for growth in ({"misses": 8, "stored": 8}, {"hits_memory": 8}):
+        assert torch.allclose(run(x, ids), model.part(x), atol=1e-5)
         assert counted() == growth
 
 
