@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <cstdint>
+#include <optional>
 #include <tuple>
 
 #include "arguments.h"
@@ -37,8 +38,14 @@ at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& t
   const Tensors weights(tensors.begin() + inputs, tensors.end());
   std::optional<at::Tensor> here;
   if (ids.has_value()) here = checked_ids("modcache.lookup_or_run", *ids);
-  const auto known = module::ExportedSite::parse(site);
-  return module::probe({here, input, weights, sizes.slice(1).vec(), known});
+  std::optional<module::ExportedSite> known;
+  try {
+    known = module::ExportedSite::parse(site);
+  } catch (const c10::Error& error) {
+    // The program is right without the cache, too.
+    return module::no_ticket(error.what_without_backtrace());
+  }
+  return module::probe({here, input, weights, sizes.slice(1).vec(), *known});
 }
 
 Tensors exported_fetch(const at::Tensor& ticket, const at::Tensor& /*beside*/,

@@ -17,6 +17,7 @@
 
 #include "base/fork.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "module/eager.h"
 #include "module/exported_held.h"
@@ -113,6 +114,11 @@ class WeightWatches {
 
   std::string digest_of(const std::vector<at::Tensor>& tensors) {
     return tensors_digest(watch_of(tensors)->number, tensors);
+  }
+
+  // The next digest hashes all of them anew.
+  void distrust(const std::vector<at::Tensor>& tensors) {
+    refresh_watch(watch_of(tensors)->number);
   }
 
  private:
@@ -237,6 +243,8 @@ at::Tensor probe(const ExportedCall& call) {
   if (rows == 0) return Tickets::none();
   if (at::GradMode::is_enabled() &&
       (any_requires_grad(call.input) || any_requires_grad(call.weights))) {
+    // An optimizer may write the weights without a trace.
+    WeightWatches::instance().distrust(call.weights);
     refuse(parts, *cache.session(), Counter::kBypassedGrad, rows, "grad",
            parts.who() +
                " is not cached: when the program was recorded its result required no "
@@ -245,6 +253,12 @@ at::Tensor probe(const ExportedCall& call) {
     return Tickets::none();
   }
   return look_up(call, std::move(parts));
+}
+
+at::Tensor no_ticket(const std::string& why) {
+  cache::Cache::instance().counters().add(Counter::kErrors);
+  log_once(LogLevel::kError, "no ticket", why + ": it runs without the cache");
+  return Tickets::none();
 }
 
 std::vector<at::Tensor> fetch(const at::Tensor& ticket) {

@@ -63,6 +63,9 @@ struct ExportedCall {
 // mistakes: ids that do not name the rows.
 at::Tensor probe(const ExportedCall& call);
 
+// That of a call which is not cached since the cache fails: counted in `errors`, and logged once.
+at::Tensor no_ticket(const std::string& why);
+
 // The result. Throws for a ticket that holds none, or no longer.
 std::vector<at::Tensor> fetch(const at::Tensor& ticket);
 

@@ -84,7 +84,10 @@ std::uint64_t HeldCall::question() const {
         &arithmetic, &key_, &expected_.dtypes}) {
     hasher.add(*part);
   }
-  hasher.add(static_cast<std::uint64_t>(cache::Cache::instance().mode()));
+  auto& cache = cache::Cache::instance();
+  hasher.add(static_cast<std::uint64_t>(cache.mode()));
+  hasher.add(cache.session()->settings().name_space);
+  hasher.add(parts_.input.device.has_value() ? parts_.input.device->str() : "");
   for (const std::int64_t size : expected_.sizes) hasher.add(static_cast<std::uint64_t>(size));
   if (ids_.has_value()) hasher.update(ids_->const_data_ptr(), ids_->nbytes());
   return hasher.digest().low;

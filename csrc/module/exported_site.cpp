@@ -10,6 +10,7 @@ namespace modcache::module {
 namespace {
 
 constexpr const char* kOp = "modcache: an exported program";
+constexpr const char* kTitle = "modcache site 1";
 
 // Reads fields such as "5:hello", one after the other.
 class Fields {
@@ -57,6 +58,7 @@ tensor::Node read_root(const std::string& field) {
 ExportedSite ExportedSite::parse(const std::string& text) {
   Fields fields(text);
   ExportedSite site;
+  TORCH_CHECK_VALUE(fields.next() == kTitle, kOp, " was recorded by another version of modcache");
   const std::string kind = fields.next();
   TORCH_CHECK_VALUE(kind == "n" || kind == "b" || kind == "e", kOp,
                     " has a scope of a kind that this version does not know: '", kind, "'");

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/mutex.h"
+#include "cache/cache.h"
 #include "module/plain_value.h"
 #include "module/recipe.h"
 #include "module/tensor_watch.h"
@@ -75,11 +77,15 @@ void keep(const Digest128& place, KnownPtr known) {
   all.known[place] = std::move(known);
 }
 
+// Null: it is of another version, which is counted and logged.
 std::shared_ptr<const Recipe> parsed(const std::string& text) {
   auto recipe = Recipe::parse(text);
-  TORCH_CHECK(recipe.is_ok(), "cache::_identity: ", recipe.status().message(),
-              "; it was lowered by a newer modcache: load the model with that one");
-  return std::make_shared<const Recipe>(std::move(recipe).value());
+  if (recipe.is_ok()) return std::make_shared<const Recipe>(std::move(recipe).value());
+  cache::Cache::instance().counters().add(cache::Counter::kErrors);
+  log_once(LogLevel::kError, "recipe",
+           recipe.status().message() + ": its module runs uncached. Lower the model again with " +
+               "this modcache, or load it with the newer one that lowered it");
+  return nullptr;
 }
 
 // Where a value lies: it is written down as `bytes`, and its tensors are numbered from `tensor` on.
@@ -152,6 +158,7 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
   }
   auto fresh = std::make_shared<Known>();
   fresh->recipe = known != nullptr ? known->recipe : parsed(recipe);
+  if (fresh->recipe == nullptr) return identity;
   fresh->plain_bytes = values.bytes;
   fresh->tensors =
       std::make_shared<const TensorWatch>(values.tensors, TensorWatch::Hashing::kContents,

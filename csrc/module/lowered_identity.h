@@ -23,7 +23,7 @@ struct LoweredIdentity {
 
 // `attributes`: a tuple with a value for each step of the recipe that is no submodule. The
 // fingerprint is the one that Identity gives the module, hashed anew only when something changed.
-// Throws for a recipe that this version does not understand.
+// There is none by a recipe that this version does not understand, which is logged.
 LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes,
                          bool wants_fingerprint);
 

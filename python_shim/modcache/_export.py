@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._export_scope import tensor_at
-from modcache._export_study import Plan, RecordedCall, is_studying, study
+from modcache._export_study import SITE_TITLE, Plan, RecordedCall, is_studying, study
 from modcache._export_trial import TENSOR
 
 
@@ -174,7 +174,7 @@ def _pin_what_is_read(context: Any) -> None:
     operands = branch.args[3]
     probe = next(node for node in operands if node.target is torch.ops.cache._probe.default)
     ids, tensors, inputs, sizes, site = probe.args
-    if site.startswith("1:n"):  # the caller answers for the name
+    if site.startswith(f"{len(SITE_TITLE)}:{SITE_TITLE}1:n"):  # the caller answers for the name
         return
     unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
     for node in unknown:

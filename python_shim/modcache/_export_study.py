@@ -25,6 +25,9 @@ from modcache._tagged import tagged
 from modcache._text import checked_text
 from modcache._wrappers import identified_as
 
+# The first field of a site. Programs that were saved carry sites: another format, another title.
+SITE_TITLE = "modcache site 1"
+
 # The site (csrc/module/exported.h), the dtypes of the result's tensors, where the module has its
 # weights, the result's sizes as (-1, size) or (input tensor, dimension), and the result with the
 # number of each tensor in its place.
@@ -126,7 +129,8 @@ def _studied(call: RecordedCall) -> Plan:
     kind, address, digest, paths = scope_of(call.module, call.scope, call.method)
     recorder = "exported" if torch.compiler.is_exporting() else "compiled"
     fields = [
-        kind, address, digest, call.method, class_name_of(identified_as(call.module)), call.key,
+        SITE_TITLE, kind, address, digest, call.method,
+        class_name_of(identified_as(call.module)), call.key,
         signature, arguments, recorder, str(torch.ops.cache._arithmetic_state()), dtypes,
         _structure(spec, len(leaves)),
     ]  # fmt: skip

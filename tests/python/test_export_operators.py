@@ -21,7 +21,21 @@ WEIGHTS = [torch.ones(3), torch.zeros(2, 2)]
 
 
 def site(*, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "float32:2,") -> str:
-    fields = (kind, scope, "", "forward", "Encoder", key, "%", "", "exported", "", dtypes, "")
+    fields = (
+        "modcache site 1",
+        kind,
+        scope,
+        "",
+        "forward",
+        "Encoder",
+        key,
+        "%",
+        "",
+        "exported",
+        "",
+        dtypes,
+        "",
+    )
     return "".join(f"{len(field)}:{field}" for field in fields)
 
 
@@ -123,10 +137,26 @@ def test_many_threads(counted: Any) -> None:
     assert sum(counts.get(name, 0) for name in ("misses", "hits_memory", "hits_disk")) == 800
 
 
-@pytest.mark.parametrize("text", ["", "5:abc", "9", "1:z", site() + "1:x", "99999999999999999999:"])
-def test_a_site_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ValueError, match="modcache: an exported program"):
-        PROBE(IDS, [X], 1, [1, 4, 16], text)
+TITLE = "15:modcache site 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5:abc", "9", "99999999999999999999:", "1:n", "15:modcache site 2", TITLE, f"{TITLE}1:z",
+     site() + "1:x"],
+)  # fmt: skip
+def test_a_site_of_another_version_runs_without_the_cache(text: str, counted: Any) -> None:
+    ticket = PROBE(IDS, [X], 1, [1, 4, 16], text)
+    assert ticket < 0
+    assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+    assert counted() == {"errors": 1}
+
+
+def test_the_text_of_a_site() -> None:
+    """Programs that were saved carry it."""
+    assert site(scope="name@1", key="k") == (
+        "15:modcache site 11:n6:name@10:7:forward7:Encoder1:k1:%0:8:exported0:10:float32:2,0:"
+    )
 
 
 def test_bad_ids() -> None:

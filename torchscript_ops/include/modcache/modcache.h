@@ -123,7 +123,9 @@ inline c10::IValue lookup_or_run_any(const torch::jit::Module& module, c10::IVal
 inline torch::jit::Module freeze(const torch::jit::Module& module) {
   c10::List<std::string> methods;
   for (const auto& method : module.get_methods()) {
-    if (method.name() != "forward") methods.push_back(method.name());
+    const std::string& method_name = method.name();
+    const bool is_special = method_name.rfind("__", 0) == 0;
+    if (method_name != "forward" && !is_special) methods.push_back(method_name);
   }
   constexpr auto name = [] { return "cache::_freeze"; };
   return detail::call(name, module._ivalue(), methods, /*optimize_numerics=*/true).toModule();
