@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a golden model: python make_model.py DIR (a directory that is not there yet).
 
+python make_model.py MODEL FROZEN writes a golden model once more, frozen by modcache.freeze: what a
+version of modcache lowers stays readable, too, and hits what MODEL's directory has.
+
 Run once for each version of modcache whose models users have, with the library of that version;
 what it wrote is committed and never made again, since it stands for files that users keep:
 
@@ -136,9 +139,16 @@ def make(directory: Path) -> None:
     save(scripted, directory / "model.pt")
 
 
+def make_frozen(model: Path, frozen: Path) -> None:
+    save(modcache.freeze(torch.jit.load(str(model)).eval()), frozen)
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and not Path(sys.argv[2]).exists():
+        make_frozen(Path(sys.argv[1]), Path(sys.argv[2]))
+        sys.exit()
     if len(sys.argv) != 2 or Path(sys.argv[1]).exists():
-        sys.exit("usage: make_model.py DIR (a directory that is not there yet)")
+        sys.exit("usage: make_model.py DIR, or MODEL FROZEN (what is written is not there yet)")
     make(Path(sys.argv[1]))
     # Empty by now, and only of use to running processes.
     modcache.configure(dir=Path(sys.argv[1]).parent / "elsewhere")

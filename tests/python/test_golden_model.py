@@ -39,6 +39,18 @@ def test_every_call_hits_and_gives_the_bits_of_then(mode: str, model: Any, count
         assert torch.equal(results[name], expected), name
 
 
+def test_what_0_2_0_froze_of_it_hits_too(cache_dir: Path, counted: Any) -> None:
+    shutil.copytree(GOLDEN / "model-0.1.0" / "cache", cache_dir)
+    expected = torch.jit.load(str(GOLDEN / "model-0.1.0" / "model.pt")).expected
+    frozen = torch.jit.load(str(GOLDEN / "frozen-0.2.0.pt"))
+    results = frozen.calls()
+    assert counted() == {"hits_disk": ENTRIES}
+    for name, value in expected.items():
+        assert torch.equal(results[name], value), name
+    frozen(expected["one_key"][:, :4].contiguous(), "new")
+    assert counted() == {"misses": 1, "stored": 1}
+
+
 def test_what_it_stores_today_joins_what_is_there(model: Any, counted: Any, reopen: Any) -> None:
     assert model(model.x, "batch").shape == (3, 2)
     assert counted() == {"hits_disk": 1}
