@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from modcache._scripted import native
+
 
 def freeze(
     scripted: torch.jit.ScriptModule,
@@ -48,12 +50,11 @@ def freeze(
             "freeze: the model is in training mode, and freezing is for inference; call "
             "scripted.eval() first."
         )
-    native: Any = scripted._c
     if preserved_attrs is None:
-        names = set(native._method_names())
+        names = set(native(scripted)._method_names())
         kept = sorted(name for name in names if name != "forward" and not name.startswith("__"))
     else:
         kept = list(preserved_attrs)
-    frozen = torch.ops.cache._freeze(scripted, kept, optimize_numerics)
+    frozen = torch.ops.cache._freeze(native(scripted), kept, optimize_numerics)
     wrap: Any = torch.jit._recursive.wrap_cpp_module
     return wrap(frozen)  # type: ignore[no-any-return]

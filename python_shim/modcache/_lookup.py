@@ -12,6 +12,7 @@ from modcache._bypass import is_traced, transform_in_force
 from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
+from modcache._scripted import native
 from modcache._text import checked_text
 from modcache._wrappers import identified_as
 
@@ -113,11 +114,11 @@ def _looked_up(
     if isinstance(keys, str):
         if is_operators:
             operator = torch.ops.cache.lookup_or_run_any
-            return False, operator(module, input, keys, scope=scope, method=method)
+            return False, operator(native(module), input, keys, scope=scope, method=method)
         return False, _eager.lookup_or_run(module, input, keys, scope, method)
     if is_operators:
         operator = torch.ops.cache._scripted_rows
-        return operator(module, input, keys, scope=scope, method=method)  # type: ignore[no-any-return]
+        return operator(native(module), input, keys, scope=scope, method=method)  # type: ignore[no-any-return]
     return _eager.lookup_or_run_rows(module, input, keys, scope, method)
 
 
@@ -137,7 +138,7 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     method = checked_text(method, "method", '"forward"')
     inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
-        return str(torch.ops.cache.fingerprint(inner, method=method))
+        return str(torch.ops.cache.fingerprint(native(inner), method=method))
     return _eager.fingerprint(inner, method)
 
 
@@ -152,7 +153,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     _check_module(module, "refresh_fingerprint")
     inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
-        torch.ops.cache.refresh_fingerprint(inner)
+        torch.ops.cache.refresh_fingerprint(native(inner))
         return fingerprint(inner)
     return _eager.refresh_fingerprint(inner)
 

@@ -24,6 +24,14 @@ _INTERNAL = frozenset(
 )  # fmt: skip
 
 
+def native(module: torch.nn.Module) -> Any:
+    """The scripted module as operators are to be given it.
+
+    Of one that is passed as it is, torch takes a reference too many, and never frees it.
+    """
+    return module._c
+
+
 class ScriptRecord:
     """A scripted module as a leaf: the names of what it holds, apart from its submodules."""
 
@@ -78,7 +86,7 @@ def code_of_scripted(modules: Iterable[torch.jit.ScriptModule]) -> str:
     """
     found = []
     for module in modules:
-        torch.ops.cache.refresh_fingerprint(module)  # the walk may know more of its weights
+        torch.ops.cache.refresh_fingerprint(native(module))  # the walk may know more of its weights
         for method in sorted(set(module._c._method_names())):
             found.append(f"{method}={fingerprint_of_method(module, method)}")
     return ";".join(found)
@@ -87,7 +95,7 @@ def code_of_scripted(modules: Iterable[torch.jit.ScriptModule]) -> str:
 def fingerprint_of_method(module: torch.jit.ScriptModule, method: str) -> str:
     """The library's fingerprint. Raises UnidentifiedError when there is none."""
     try:
-        return str(torch.ops.cache.fingerprint(module, method=method))
+        return str(torch.ops.cache.fingerprint(native(module), method=method))
     except RuntimeError as error:
         reason = str(error).split("\n", 1)[0].removeprefix("cache::lookup_or_run: ")
         raise UnidentifiedError(f"a scripted module has no fingerprint ({reason})") from None
