@@ -49,11 +49,6 @@ def counted() -> Callable[[], dict[str, int]]:
     return growth
 
 
-def bypassed(growth: dict[str, int]) -> dict[str, int]:
-    """Without the misses: a call that is not kept may count as one or not."""
-    return {name: count for name, count in growth.items() if name != "misses"}
-
-
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[ProcessRunner]:
     """Runs functions in fresh processes that have torch imported already."""

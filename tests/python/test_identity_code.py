@@ -11,7 +11,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from torch import nn
 
 X = torch.linspace(1, 2, 3)
@@ -127,7 +127,7 @@ HEADER = """
 import functools, operator, types
 import numpy as np
 import torch
-from conftest import bypassed
+from growth import bypassed
 from torch import nn
 """
 FORWARD = "class M(nn.Module):\n  def forward(self, x): return {}\n"

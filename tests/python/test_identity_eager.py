@@ -13,7 +13,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from models import (
     frozen,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from models import frozen, reloaded
 from torch import nn
 

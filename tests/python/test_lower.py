@@ -9,7 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from lowered_models import ROADS, Road, scripted
 from models import Encoder, Outer, set_requires_grad
 from torch import nn

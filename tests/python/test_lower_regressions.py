@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from lowered_models import ROADS, Road, scripted
 from models import Outer
 from torch import nn

@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from conftest import bypassed
+from growth import bypassed
 from models import in_form
 from torch import nn
 
