@@ -26,7 +26,7 @@ class Model(torch.nn.Module):
         return torch.ops.cache.lookup_or_run(self.encoder, x, key)
 
 torch.ops.load_library(sys.argv[1])
-torch.jit.script(Model()).save(sys.argv[2])
+torch.jit.script(Model().eval()).save(sys.argv[2])
 """
 
 
