@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/declared.h"
 
+#include <ATen/core/class_type.h>
+#include <ATen/core/function.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
@@ -33,6 +35,13 @@ bool may_be_a_tensor(const c10::TypePtr& type) {
 }
 
 }  // namespace
+
+// TorchScript declares None for a method that always raises.
+c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method) {
+  const auto& returns = type.getMethod(method).getSchema().returns();
+  if (returns.size() != 1 || returns[0].type()->kind() == c10::TypeKind::NoneType) return nullptr;
+  return returns[0].type();
+}
 
 void Declared::check_wanted(bool is_tensor, const std::string& given) const {
   TORCH_CHECK(is_tensor || want == Want::kAny, "cache::lookup_or_run: ", who, " returned ", given,

@@ -26,6 +26,9 @@ struct Rows {
   std::optional<std::vector<at::IValue>> apart;
 };
 
+// What a method declares to return; null: it says nothing. REQUIRES: the class has it.
+c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method);
+
 struct Declared {
   std::string who;    // "Encoder.forward", for messages
   c10::TypePtr type;  // of the method's result; null: it says nothing

@@ -105,11 +105,7 @@ namespace {
 // Fills in what the input says. False: the call is run uncached, and counted.
 bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad_pattern,
              tensor::Per per, std::int64_t rows) {
-  auto& cache = cache::Cache::instance();
-  if (cache.mode() == cache::Mode::kOff) {
-    cache.counters().add(cache::Counter::kBypassedOff, rows);
-    return false;
-  }
+  if (is_bypassed_by_mode(rows)) return false;
   if (!read_input(parts, input, per, rows)) return false;
   if (at::GradMode::is_enabled()) {
     parts.grad_pattern = grad_pattern(static_cast<std::uint64_t>(params_grad_pattern), parts.input);

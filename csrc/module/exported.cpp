@@ -192,9 +192,7 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   try {
     parts.scope = scope_of(site, call.weights);
   } catch (const c10::Error& error) {
-    refuse(parts, *session, Counter::kBypassedImpure, rows, "identity",
-           parts.who() + " is not cached: " + error.what_without_backtrace() +
-               "; give it a scope=\"name@version\"");
+    refuse_unidentified(parts, rows, error.what_without_backtrace());
     return Tickets::none();
   }
   try {
@@ -235,17 +233,13 @@ at::Tensor probe(const ExportedCall& call) {
   parts.method = call.site.method;
   parts.class_name = call.site.class_name;
   parts.arithmetic = call.site.arithmetic;
-  auto& cache = cache::Cache::instance();
-  if (cache.mode() == cache::Mode::kOff) {
-    cache.counters().add(Counter::kBypassedOff, rows);
-    return Tickets::none();
-  }
+  if (is_bypassed_by_mode(rows)) return Tickets::none();
   if (rows == 0) return Tickets::none();
   if (at::GradMode::is_enabled() &&
       (any_requires_grad(call.input) || any_requires_grad(call.weights))) {
     // An optimizer may write the weights without a trace.
     WeightWatches::instance().distrust(call.weights);
-    refuse(parts, *cache.session(), Counter::kBypassedGrad, rows, "grad",
+    refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedGrad, rows, "grad",
            parts.who() +
                " is not cached: when the program was recorded its result required no "
                "grad, and now the input or a weight does. Run the program under "

@@ -10,14 +10,8 @@
 
 namespace modcache::module {
 
-using cache::Counter;
-
 std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t rows) const {
-  auto& cache = cache::Cache::instance();
-  if (cache.mode() == cache::Mode::kOff) {
-    cache.counters().add(Counter::kBypassedOff, rows);
-    return std::nullopt;
-  }
+  if (is_bypassed_by_mode(rows)) return std::nullopt;
   CallParts parts;
   parts.class_name = site_.class_name;
   parts.method = site_.method;
@@ -27,10 +21,7 @@ std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t 
   }
   parts.scope = site_.scope.empty() ? site_.identity.fingerprint : site_.scope;
   if (parts.scope.empty()) {
-    refuse(parts, *cache.session(), Counter::kBypassedImpure, rows, "identity",
-           parts.who() +
-               " is not cached: an attribute of it cannot be hashed; give it a "
-               "scope=\"name@version\"");
+    refuse_unidentified(parts, rows, "an attribute of it cannot be hashed");
     return std::nullopt;
   }
   return parts;

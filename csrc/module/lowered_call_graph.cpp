@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "module/class_names.h"
+#include "module/declared.h"
 #include "module/lowered_identity.h"
 #include "tensor/error_text.h"
 
@@ -145,10 +146,7 @@ c10::TypePtr LoweredCallGraph::input_type() const {
 }
 
 Status LoweredCallGraph::understand(const ObjectPtr& module) {
-  const auto& returns = module->type()->getMethod(method_).getSchema().returns();
-  if (returns.size() == 1 && returns[0].type()->kind() != c10::TypeKind::NoneType) {
-    result_type_ = returns[0].type();
-  }
+  result_type_ = declared_type(*module->type(), method_);
   const Source source = read_source(module, method_);
   const Inventory inventory(module, source, TensorWatch::Hashing::kContents, nullptr);
   auto recipe = Recipe::of(source, inventory);

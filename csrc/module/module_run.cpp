@@ -64,6 +64,18 @@ bool refuse(const CallParts& parts, const cache::Session& session, Counter count
   return false;
 }
 
+bool is_bypassed_by_mode(std::int64_t rows) {
+  auto& cache = cache::Cache::instance();
+  if (cache.mode() != cache::Mode::kOff) return false;
+  cache.counters().add(Counter::kBypassedOff, rows);
+  return true;
+}
+
+void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why) {
+  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedImpure, rows, "identity",
+         parts.who() + " is not cached: " + why + "; give it a scope=\"name@version\"");
+}
+
 void ModuleRun::end() {
   const auto run_time = std::chrono::steady_clock::now() - started_;
   run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();

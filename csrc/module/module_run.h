@@ -45,6 +45,13 @@ struct RunFacts {
 bool refuse(const CallParts& parts, const cache::Session& session, cache::Counter counter,
             std::int64_t rows, const char* cause, const std::string& message);
 
+// Whether the mode is off: the call is to be run uncached, and its `rows` were counted.
+bool is_bypassed_by_mode(std::int64_t rows);
+
+// Refuses a module that has no fingerprint; `why` says what of it has none. Throws under
+// strict=true.
+void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why);
+
 // Fills in parts.input. False: it forbids caching, and the call was refused.
 bool read_input(CallParts& parts, const at::IValue& input, tensor::Per per, std::int64_t rows);
 

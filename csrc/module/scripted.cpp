@@ -21,15 +21,6 @@
 namespace modcache::module {
 namespace {
 
-using cache::Counter;
-
-// TorchScript declares None for a method that always raises, which says nothing.
-c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method) {
-  const auto& returns = type.getMethod(method).getSchema().returns();
-  if (returns.size() != 1 || returns[0].type()->kind() == c10::TypeKind::NoneType) return nullptr;
-  return returns[0].type();
-}
-
 ObjectPtr check_module(const char* op, const at::IValue& module, const std::string& method) {
   TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
               ": module must be a TorchScript module (torch.jit.script or "
@@ -79,11 +70,7 @@ class Target {
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
   // counted then, once for each of its rows.
   std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
-    auto& cache = cache::Cache::instance();
-    if (cache.mode() == cache::Mode::kOff) {
-      cache.counters().add(Counter::kBypassedOff, rows);
-      return std::nullopt;
-    }
+    if (is_bypassed_by_mode(rows)) return std::nullopt;
     CallParts parts;
     parts.class_name = class_name_of(*module_);
     parts.method = call_.method;
@@ -100,9 +87,7 @@ class Target {
     if (!parts.scope.empty()) return parts;
     Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
     if (fingerprint.text.empty()) {
-      refuse(parts, *cache.session(), Counter::kBypassedImpure, rows, "identity",
-             parts.who() + " is not cached: " + fingerprint.why_not_hashable +
-                 "; give it a scope=\"name@version\"");
+      refuse_unidentified(parts, rows, fingerprint.why_not_hashable);
       return std::nullopt;
     }
     parts.scope = fingerprint_ = std::move(fingerprint.text);

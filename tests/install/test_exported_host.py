@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import modcache
 import pytest
 import torch
+from installed import output_of, torch_folder
 from torch import nn
 
 HOST = Path(__file__).parent / "exported_host"
@@ -27,24 +26,12 @@ class Model(nn.Module):
         return self.head(features)  # type: ignore[no-any-return]
 
 
-def run(*command: str | Path, **environment: str) -> str:
-    result = subprocess.run(
-        [*map(str, command)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, f"{command}:\n{result.stdout}{result.stderr}"
-    return result.stdout
-
-
 @pytest.fixture(scope="session")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("exported host")
-    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    run("cmake", "-S", HOST, "-B", build, prefix, "-GNinja", "-DCMAKE_BUILD_TYPE=Release")
-    run("cmake", "--build", build)
+    prefix = f"-DCMAKE_PREFIX_PATH={torch_folder()}"
+    output_of("cmake", "-S", HOST, "-B", build, prefix, "-GNinja", "-DCMAKE_BUILD_TYPE=Release")
+    output_of("cmake", "--build", build)
     return build / "exported_host"
 
 
@@ -62,7 +49,7 @@ def test_a_cpp_host_hits_what_scripted_training_stored(host: Path, tmp_path: Pat
     scripted = torch.jit.script(model.encoder)
     modcache.lookup_or_run(scripted, x[:32], ids[:32])
     modcache.flush()
-    printed = run(
+    printed = output_of(
         host, modcache.library_path(), package, "32", "48", "48", "0", MODCACHE_DIR=str(directory)
     )
     found = [line.split() for line in printed.splitlines()]
