@@ -17,6 +17,7 @@ from modcache._library import load as _load
 
 _LIBRARY_PATH, __version__ = _load()
 
+from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
@@ -53,6 +54,7 @@ def library_path() -> str:
 
 __all__ = [
     "__version__",
+    "cached",
     "clear",
     "configure",
     "contains",

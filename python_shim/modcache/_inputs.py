@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from modcache._arguments import Arguments
 from modcache._names import plain_name
 
 _TAG = "modcache:"  # no other tuple that is shown begins with a text like this
@@ -34,6 +35,8 @@ def shown(input: Any) -> tuple[Any, str]:
     """What the library is to see, and "" ; or None, and the name of what stands in the way."""
     if type(input) is torch.Tensor:
         return input, ""
+    if type(input) is Arguments:
+        input = input.shown()
     try:
         return _picture(input, 0), ""
     except _RefusedError as refusal:
