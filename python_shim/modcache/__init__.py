@@ -19,6 +19,7 @@ _LIBRARY_PATH, __version__ = _load()
 
 from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._fill import FillSummary, fill  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
@@ -53,6 +54,7 @@ def library_path() -> str:
 
 
 __all__ = [
+    "FillSummary",
     "__version__",
     "cached",
     "clear",
@@ -60,6 +62,7 @@ __all__ = [
     "contains",
     "content_key",
     "content_keys",
+    "fill",
     "fingerprint",
     "flush",
     "freeze",

@@ -20,7 +20,7 @@ from modcache._arguments import Arguments
 from modcache._call_key import CallKey
 from modcache._eager import fingerprint
 from modcache._lookup import lookup_or_run
-from modcache._plain import PLAIN, PLAIN_FORWARD, plain_of
+from modcache._plain import PLAIN, plain_of
 
 if TYPE_CHECKING:
     from modcache._cached_module import Way
@@ -66,19 +66,40 @@ def _pattern(called: Any, modcache_lookup: Any, modcache_lookup_any: Any) -> Any
     return cached
 
 
+def found_cached(function: Any) -> Any:
+    """What calls of a cached function go to; None for any other. It has ``key`` and ``scope``."""
+    if PLAIN not in getattr(function, "__dict__", {}) or not function.__closure__:
+        return None
+    names = function.__code__.co_freevars
+    return function.__closure__[names.index("called")].cell_contents if "called" in names else None
+
+
+def call_key_of(called: Any, owner: Any) -> CallKey:
+    """``owner`` None: no method of an object."""
+    if owner is None and isinstance(called, _Method):
+        called.holder_for(None)
+        called = called.static
+    key: CallKey = called.key
+    return key
+
+
 class _Function:
     """Calls of a function that belongs to no object."""
 
     def __init__(self, plain: types.FunctionType, way: Way) -> None:
         signature = inspect.signature(plain)
-        self._key = CallKey(way.key, signature, plain.__qualname__)
-        self._scope = way.scope
+        self.key = CallKey(way.key, signature, plain.__qualname__)
+        self.scope = way.scope
+        self.static: _Function | None = None
         self._holder = holder_of(plain, name_of(plain))
-        self.signature = self._key.parameters.of_callers
+        self.signature = self.key.parameters.of_callers
+
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        return self._holder
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        input, key = self._key.of_call(None, args, kwargs)
-        return looked_up_in(self._holder, input, key, self._scope)
+        input, key = self.key.of_call(None, args, kwargs)
+        return looked_up_in(self._holder, input, key, self.scope)
 
 
 class _Method:
@@ -88,35 +109,38 @@ class _Method:
         signature = inspect.signature(plain)
         self._plain = plain
         self._owner = owner
-        self._scope = way.scope
+        self.scope = way.scope
         self._way = way
         self._first = next(iter(signature.parameters), "")
         self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
-        self._static: _Function | None = None
+        self.static: _Function | None = None
         if self._first:
             rest = list(signature.parameters.values())[1:]
             filled = signature.replace(parameters=rest)
-            self._key = CallKey(way.key, filled, plain.__qualname__, self._first)
-            taken = self._key.parameters.of_callers.parameters.values()
+            self.key = CallKey(way.key, filled, plain.__qualname__, self._first)
+            taken = self.key.parameters.of_callers.parameters.values()
             first = signature.parameters[self._first]
             self.signature = signature.replace(parameters=[first, *taken])
         else:
-            self._static = _Function(plain, way)
-            self.signature = self._static.signature
+            self.static = _Function(plain, way)
+            self.signature = self.static.signature
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._first or not args or not self._is_owner(args[0]):  # a static method
-            if self._static is None:
-                self._static = _Function(self._plain, self._way)
-            return self._static(args, kwargs)
+            return self._as_static()(args, kwargs)
         owner = args[0]
-        input, key = self._key.of_call(owner, args[1:], kwargs)
+        input, key = self.key.of_call(owner, args[1:], kwargs)
         if isinstance(owner, torch.nn.Module):
             method = self._plain.__name__
             found = inspect.getattr_static(type(owner), method, None)
             if method not in vars(owner) and plain_of(found) is self._plain:
-                return lookup_or_run(owner, input, key, scope=self._scope, method=method)
-        return looked_up_in(self._holder_for(owner), input, key, self._scope)
+                return lookup_or_run(owner, input, key, scope=self.scope, method=method)
+        return looked_up_in(self.holder_for(owner), input, key, self.scope)
+
+    def _as_static(self) -> _Function:
+        if self.static is None:
+            self.static = _Function(self._plain, self._way)
+        return self.static
 
     def _is_owner(self, value: object) -> bool:
         kind = value if isinstance(value, type) else type(value)
@@ -125,7 +149,10 @@ class _Method:
             for base in kind.__mro__
         )
 
-    def _holder_for(self, owner: Any) -> torch.nn.Module:
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        """What a call on ``owner`` is looked up with; None: the function is a static method."""
+        if owner is None:
+            return self._as_static().holder_for(None)
         known = self._holders.get(id(owner))
         if known is not None and known[0]() is owner:
             return known[1]
@@ -167,5 +194,3 @@ def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> A
         fingerprint(holder)
     return lookup_or_run(holder, input, key, scope=scope)
 
-
-__all__ = ["PLAIN_FORWARD", "cached_function", "finished"]

@@ -16,7 +16,7 @@ from modcache._arguments import Arguments
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
 from modcache._call_key import CallKey
 from modcache._lookup import lookup_or_run
-from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, has_cached_forward, plain_of
+from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, plain_of
 from modcache._wrappers import identified_as
 
 
@@ -173,5 +173,3 @@ def _prepare_scriptable(self: Any) -> Any:
     make_scriptable(type(self))
     return self
 
-
-__all__ = ["Way", "cached_class", "cached_instance", "has_cached_forward"]

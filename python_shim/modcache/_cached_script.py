@@ -15,6 +15,7 @@ import linecache
 import textwrap
 from typing import Any
 
+from modcache._cached_function import found_cached
 from modcache._plain import PLAIN, PLAIN_FORWARD
 from modcache._text import checked_text
 
@@ -34,7 +35,7 @@ def make_scriptable(cls: Any) -> None:
     if PLAIN not in vars(function) or hasattr(function, "_modcache_scripted"):
         return
     plain = getattr(function, PLAIN)
-    called = function.__closure__[function.__code__.co_freevars.index("called")].cell_contents
+    called = found_cached(function)
     text = _text_of(cls.__qualname__, plain, called.key, called.scope)
     name = f"<modcache.cached {next(_numbers)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
