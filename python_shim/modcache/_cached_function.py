@@ -114,6 +114,8 @@ class _Method:
         self._first = next(iter(signature.parameters), "")
         self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
         self.static: _Function | None = None
+        if self._first == way.key:  # no object is a key: it is static
+            self._first = ""
         if self._first:
             rest = list(signature.parameters.values())[1:]
             filled = signature.replace(parameters=rest)
