@@ -19,7 +19,8 @@ _LIBRARY_PATH, __version__ = _load()
 
 from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
-from modcache._fill import FillSummary, fill  # noqa: E402
+from modcache._fill import fill  # noqa: E402
+from modcache._fill_summary import FillSummary  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,

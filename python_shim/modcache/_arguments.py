@@ -89,7 +89,9 @@ class Parameters:
         self._of_callers = _with_keyword(signature, consumed) if consumed else signature
         kinds = inspect.Parameter
         given = list(signature.parameters.values())
-        placed = [p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+        placed = [
+            p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        ]
         self.names = [p.name for p in placed]
         self._hidden = [p.name for p in placed if p.kind is kinds.POSITIONAL_ONLY]
         self._defaults = [p.default for p in placed]

@@ -35,9 +35,7 @@ def cached(
 ) -> Callable[[_Target], _Target]: ...
 @overload
 def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
-def cached(
-    target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False
-) -> Any:
+def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
     >>> import modcache, torch
@@ -90,7 +88,7 @@ def cached(
         ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
         Whatever the target or the key function raises.
 
-    The forward hooks of a module run at each call, hit or miss; they are not part of what is cached.
+    The forward hooks of a module run at each call, hit or miss, and are not part of what is cached.
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code a cached function runs uncached.
     """

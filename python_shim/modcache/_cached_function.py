@@ -98,8 +98,8 @@ class _Function:
         return self._holder
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        input, key = self.key.of_call(None, args, kwargs)
-        return looked_up_in(self._holder, input, key, self.scope)
+        sample, key = self.key.of_call(None, args, kwargs)
+        return looked_up_in(self._holder, sample, key, self.scope)
 
 
 class _Method:
@@ -131,13 +131,13 @@ class _Method:
         if not self._first or not args or not self._is_owner(args[0]):  # a static method
             return self._as_static()(args, kwargs)
         owner = args[0]
-        input, key = self.key.of_call(owner, args[1:], kwargs)
+        sample, key = self.key.of_call(owner, args[1:], kwargs)
         if isinstance(owner, torch.nn.Module):
             method = self._plain.__name__
             found = inspect.getattr_static(type(owner), method, None)
             if method not in vars(owner) and plain_of(found) is self._plain:
-                return lookup_or_run(owner, input, key, scope=self.scope, method=method)
-        return looked_up_in(self.holder_for(owner), input, key, self.scope)
+                return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
+        return looked_up_in(self.holder_for(owner), sample, key, self.scope)
 
     def _as_static(self) -> _Function:
         if self.static is None:
@@ -195,4 +195,3 @@ def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> A
     if not scope and torch.ops.cache.mode() != "off":
         fingerprint(holder)
     return lookup_or_run(holder, input, key, scope=scope)
-

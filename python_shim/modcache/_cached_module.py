@@ -8,6 +8,7 @@ import functools
 import inspect
 import types
 import weakref
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from modcache._arguments import Arguments
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
 from modcache._call_key import CallKey
 from modcache._lookup import lookup_or_run
-from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, plain_of
+from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, plain_method, plain_of
 from modcache._wrappers import identified_as
 
 
@@ -43,7 +44,7 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError(
             f"cached: {name} is scripted; cache the eager module and script that, or call "
-            "modcache.lookup_or_run(module, input, key)."
+            "modcache.lookup_or_run(module, sample, key)."
         )
     if identified_as(module) is not module:
         raise TypeError(f"cached: {name} wraps the module to be cached; cache that, then wrap it.")
@@ -62,20 +63,26 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
 
 def new_face(cls: type[torch.nn.Module], key: Any, scope: str, freeze: bool) -> torch.nn.Module:
     """An object without state. Pickled faces refer to this function."""
-    return object.__new__(_face_class(cls, Way(key, scope, freeze)))
+    face: torch.nn.Module = object.__new__(_face_class(cls, Way(key, scope, freeze)))
+    return face
 
 
 _faces: weakref.WeakValueDictionary[tuple[type, Way], type] = weakref.WeakValueDictionary()
 
 
-def _face_class(cls: type[torch.nn.Module], way: Way) -> Any:
+def _face_class(cls: Any, way: Way) -> Any:
+    """One class for faces of one kind, as far as the key can be compared."""
+    if not isinstance(way.key, Hashable):
+        return _new_face_class(cls, way)
     face = _faces.get((cls, way))
-    if face is None:
-        names = ("__module__", "__qualname__", "__doc__")
-        members = {**_members(cls, way), **{name: getattr(cls, name) for name in names}}
-        made = type(cls)(cls.__name__, (Face, cls), {**members, FACE: cls, "_modcache_way": way})
-        face = _faces.setdefault((cls, way), made)
-    return face
+    return face or _faces.setdefault((cls, way), _new_face_class(cls, way))
+
+
+def _new_face_class(cls: Any, way: Way) -> Any:
+    names = ("__module__", "__qualname__", "__doc__")
+    members = {**_members(cls, way), **{name: getattr(cls, name) for name in names}}
+    members |= {FACE: cls, "_modcache_way": way}
+    return type(cls)(cls.__name__, (Face, cls), members)
 
 
 class Face:
@@ -89,7 +96,8 @@ class Face:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         cls = type(self)
-        made, arguments, *state = super().__reduce_ex__(max(int(protocol), 2))
+        reduced: Any = super().__reduce_ex__(max(int(protocol), 2))
+        made, arguments, *state = reduced
         if made is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
             raise TypeError(
                 f"a cached {cls.__qualname__} cannot be copied or pickled, as its class has a way "
@@ -130,14 +138,14 @@ class _Forward:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, *rest = args
-        input, key = self.key.of_call(module, tuple(rest), kwargs)
-        if torch.compiler.is_compiling() and isinstance(input, Arguments):
-            return input.passed_to(module._modcache_forward)
+        sample, key = self.key.of_call(module, tuple(rest), kwargs)
+        if torch.compiler.is_compiling() and isinstance(sample, Arguments):
+            return sample.passed_to(plain_method(module, "forward"))
         if plain_of(type(module).forward) is self._plain:
-            return lookup_or_run(module, input, key, scope=self.scope)
+            return lookup_or_run(module, sample, key, scope=self.scope)
         # A subclass runs this as a part of its own forward: another function of the same module.
         part = functools.partial(self._plain, module)
-        return looked_up_in(holder_of(part, name_of(self._plain)), input, key, self.scope)
+        return looked_up_in(holder_of(part, name_of(self._plain)), sample, key, self.scope)
 
 
 def _copied(plain: types.FunctionType) -> types.FunctionType:
@@ -148,7 +156,8 @@ def _copied(plain: types.FunctionType) -> types.FunctionType:
     double.__kwdefaults__ = plain.__kwdefaults__
     double.__annotations__ = plain.__annotations__
     double.__module__ = plain.__module__
-    return torch.jit.export(double)  # type: ignore[no-any-return]
+    torch.jit.export(double)
+    return double
 
 
 def _train(self: Any, mode: bool = True) -> Any:
@@ -172,4 +181,3 @@ def _prepare_scriptable(self: Any) -> Any:
 
     make_scriptable(type(self))
     return self
-

@@ -41,7 +41,7 @@ def make_scriptable(cls: Any) -> None:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     made: dict[str, Any] = {}
     # Annotations and defaults are read from the text, never evaluated.
-    exec(compile(f"from __future__ import annotations\n{text}", name, "exec"), {}, made)  # noqa: S102
+    exec(compile(f"from __future__ import annotations\n{text}", name, "exec"), {}, made)
     function.__wrapped__ = function._modcache_scripted = made["forward"]
 
 
@@ -63,14 +63,14 @@ def _text_of(who: str, plain: Any, key: Any, scope: str) -> str:
     annotation = _annotation_of(given.args, key.name)
     names = [argument.arg for argument in given.args][1:]
     if key.is_consumed:
-        # Saving forgets that a parameter is keyword-only: one without a default goes before defaults.
+        # Saving forgets what is keyword-only: then no parameter without a default may come last.
         place = len(given.args) - len(given.defaults)
         given.args.insert(place, ast.arg(key.name, ast.parse(_ANY_KEY, mode="eval").body))
         annotation = _ANY_KEY
     lines = [f"def forward({_without_defaults(given)}) -> {result}:"]
     for condition, passed in _cases(inspect.signature(plain), names):
-        input = passed[0] if len(passed) == 1 and not _is_tuple(given.args, passed[0]) else ""
-        call = f"(self, {input or _tuple_of(passed)}, {key.name}, "
+        sample = passed[0] if len(passed) == 1 and not _is_tuple(given.args, passed[0]) else ""
+        call = f"(self, {sample or _tuple_of(passed)}, {key.name}, "
         call += f"scope={checked_text(scope, 'scope', '')!r}, method={PLAIN_FORWARD!r})"
         lines += _returned(call, key.name, annotation, result, f"    if {condition}:")
     return "\n".join(lines) + "\n"
@@ -127,4 +127,3 @@ def _returned(call: str, key: str, annotation: str, result: str, condition: str)
     if len(kinds) > 1:
         lines.append(f"{' ' * 8}raise RuntimeError('no key')")
     return lines
-

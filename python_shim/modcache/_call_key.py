@@ -73,9 +73,9 @@ class CallKey:
         if self._function is not None:
             key = self._checked(self._key_of(owner, bound))
             return self.parameters.input_of(bound), key
-        input = self.parameters.input_of(bound)
-        shown = input.shown() if isinstance(input, Arguments) else input
-        return input, content_keys(shown) if self._rows else content_key(shown)
+        sample = self.parameters.input_of(bound)
+        shown = sample.shown() if isinstance(sample, Arguments) else sample
+        return sample, content_keys(shown) if self._rows else content_key(shown)
 
     def _choose_arguments(self, function: Callable[..., Any]) -> None:
         """Which arguments the key function gets: by name, or by place where it has other names."""
@@ -96,7 +96,9 @@ class CallKey:
             for p in given
             if p.name not in known and p.kind is not kinds.VAR_KEYWORD and p.default is p.empty
         ]
-        by_place = all(p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for p in given)
+        by_place = all(
+            p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for p in given
+        )
         if not unknown and all(p.kind is not kinds.POSITIONAL_ONLY for p in given):
             self._takes = known
             return
@@ -127,7 +129,9 @@ class CallKey:
         except Exception as error:
             if not torch.compiler.is_compiling():
                 name = _name_of(self._function)
-                error.add_note(f"raised by {name}, the key function of {self._who} (modcache.cached)")
+                error.add_note(
+                    f"raised by {name}, the key function of {self._who} (modcache.cached)"
+                )
             raise
 
     def _checked(self, key: Any) -> Any:

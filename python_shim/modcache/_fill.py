@@ -72,9 +72,10 @@ def fill(
             False: nothing; a file: a bar there. It shows batches, rows per second, the share of
             hits, seconds saved and bytes.
         scope: as for ``lookup_or_run``; by default the cached target's own.
-        rank, world_size: this process does every ``world_size``-th batch, beginning with number
-            ``rank``. By default those of ``torch.distributed``, if initialised; 0 and 1 else. A
-            loader with a DistributedSampler is split already.
+        rank: this process does every ``world_size``-th batch, beginning with this one. By default
+            that of ``torch.distributed``, if initialised, else 0. A loader with a
+            DistributedSampler is split already.
+        world_size: the number of processes that share the batches; by default likewise, or 1.
 
     Returns:
         What was done by this process, by the counters of ``modcache.stats``: of calls that other

@@ -84,21 +84,21 @@ class BatchReader:
         if self._key is None and own is not None:
             args, kwargs = self._arguments_in(batch, own)
             return own.of_call(self._target.owner, args, kwargs)
-        input = self._input_in(batch)
+        sample = self._input_in(batch)
         if own is not None:
-            args = input if isinstance(input, tuple) else (input,)
-            input = own.parameters.input_of(own.parameters.bind(args, {}))
+            args = sample if isinstance(sample, tuple) else (sample,)
+            sample = own.parameters.input_of(own.parameters.bind(args, {}))
         if self._key == "content" or self._key is content_key:
-            return input, content_key(input)
+            return sample, content_key(sample)
         if self._key is content_keys:
-            return input, content_keys(input)
+            return sample, content_keys(sample)
         key = self._key(batch) if callable(self._key) else _item(batch, self._key, "key")
-        return input, str(key) if type(key) is int else key
+        return sample, str(key) if type(key) is int else key
 
     def _arguments_in(self, batch: Any, own: CallKey) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._input is not None:
-            input = self._input_in(batch)
-            return (input if isinstance(input, tuple) else (input,)), {}
+            sample = self._input_in(batch)
+            return (sample if isinstance(sample, tuple) else (sample,)), {}
         if isinstance(batch, Mapping):
             return (), dict(batch)
         if not isinstance(batch, (tuple, list)):
@@ -147,7 +147,9 @@ def bytes_of(value: Any) -> int:
     from torch.utils import _pytree as pytree
 
     leaves = pytree.tree_leaves(value)
-    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested)
+    return sum(
+        leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested
+    )
 
 
 Reader = Callable[[Any], tuple[Any, Any]]

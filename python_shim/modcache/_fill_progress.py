@@ -36,7 +36,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._file is not None:
-            from tqdm import tqdm
+            from tqdm import tqdm  # type: ignore[import-untyped]
 
             self._bar = tqdm(total=self._total, unit="batch", desc="fill", file=self._file)
         return self

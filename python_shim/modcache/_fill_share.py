@@ -47,8 +47,8 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
         return loader, _length_of(loader)
     if isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):
         raise ValueError(
-            "fill: ranks cannot share a loader that shuffles, as each has an order of its own; pass "
-            "shuffle=False. A fill has no use for another order."
+            "fill: ranks cannot share a loader that shuffles, as each has an order of its own; "
+            "pass shuffle=False. A fill has no use for another order."
         )
     length = _length_of(loader)
     if length is not None:

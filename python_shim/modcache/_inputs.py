@@ -35,10 +35,8 @@ def shown(input: Any) -> tuple[Any, str]:
     """What the library is to see, and "" ; or None, and the name of what stands in the way."""
     if type(input) is torch.Tensor:
         return input, ""
-    if type(input) is Arguments:
-        input = input.shown()
     try:
-        return _picture(input, 0), ""
+        return _picture(input.shown() if type(input) is Arguments else input, 0), ""
     except _RefusedError as refusal:
         return None, str(refusal)
 

@@ -26,9 +26,13 @@ def plain_of(function: Any) -> Any:
 
 def plain_method(module: Any, method: str) -> Any:
     """The method of this module without the cache; None where it is not cached."""
-    function = getattr(type(module), method, None)
-    plain = getattr(function, PLAIN, None)
-    return None if plain is None or method in vars(module) else plain.__get__(module)
+    cls = type(module)
+    plain = getattr(getattr(cls, method, None), PLAIN, None)
+    if plain is None or method in vars(module):
+        return None
+    if FACE in vars(cls):  # its class may have been given another one since
+        plain = plain_of(getattr(vars(cls)[FACE], method))
+    return plain.__get__(module)
 
 
 def has_cached_forward(cls: type) -> bool:

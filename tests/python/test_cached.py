@@ -215,7 +215,7 @@ def test_closures_count() -> None:
 def test_another_module_of_the_same_code_is_another_function(counted: Growth) -> None:
     for module in ("first", "second"):
         names: dict[str, Any] = {"__name__": module}
-        exec("def twice(x):\n    return x * 2\n", names)  # noqa: S102
+        exec("def twice(x):\n    return x * 2\n", names)
         modcache.cached(names["twice"], key="k")(X, k="a")
     assert counted() == {"misses": 2, "stored": 2}
 

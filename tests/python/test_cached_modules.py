@@ -13,62 +13,20 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from cached_modules import (
+    HIT,
+    IDS,
+    ONCE,
+    Encoder,
+    X,
+    both,
+    instance,
+    uncached,
+)
 from processes import ProcessRunner
 from torch import nn
 
 Growth = Callable[[], dict[str, int]]
-X = torch.arange(6.0).reshape(3, 2)
-IDS = torch.arange(3)
-ONCE = {"misses": 3, "stored": 3}
-HIT = {"hits_memory": 3}
-
-
-class Encoder(nn.Module):
-    """Encodes."""
-
-    def __init__(self, size: int = 2) -> None:
-        # The older way, which a decorator that returned another class would break.
-        super(Encoder, self).__init__()  # noqa: UP008
-        self.linear = nn.Linear(size, size)
-        self.drop = nn.Dropout()
-        self.scale = 2.0
-
-    def forward(self, x: torch.Tensor, times: int = 1) -> torch.Tensor:
-        """Runs."""
-        return self.drop(self.linear(x)) * self.scale * times
-
-
-@modcache.cached(key="ids")
-class Decorated(Encoder):
-    def forward(self, x: torch.Tensor, times: int = 1) -> torch.Tensor:
-        return super().forward(x, times) + 1
-
-
-@modcache.cached(key="ids", freeze=True)
-class Frozen(nn.Module):
-    def __init__(self, size: int = 2) -> None:
-        super(Frozen, self).__init__()  # noqa: UP008
-        self.linear = nn.Linear(size, size)
-        self.drop = nn.Dropout()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.drop(self.linear(x))
-
-
-def instance() -> Any:
-    return modcache.cached(Encoder().requires_grad_(False).eval(), key="ids")
-
-
-def decorated() -> Any:
-    return Decorated().requires_grad_(False).eval()
-
-
-both = pytest.mark.parametrize("make", [instance, decorated])
-
-
-def uncached(module: Any, *args: Any) -> torch.Tensor:
-    with modcache.mode("off"):
-        return module(*args, ids=IDS)  # type: ignore[no-any-return]
 
 
 @both
@@ -151,7 +109,9 @@ def test_a_decorated_class_has_the_fingerprint_of_the_undecorated_one() -> None:
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 return x * self.scale
 
-        made[is_decorated] = modcache.cached(Local, key="ids", freeze=True) if is_decorated else Local
+        made[is_decorated] = (
+            modcache.cached(Local, key="ids", freeze=True) if is_decorated else Local
+        )
     assert modcache.fingerprint(made[True]().train(False)) == modcache.fingerprint(
         made[False]().train(False)
     )
@@ -218,167 +178,6 @@ def test_it_can_be_saved_whole(processes: ProcessRunner, tmp_path: Path, make: A
     value, stats = processes.run(_run_loaded, str(tmp_path / "whole.pt")).value
     assert value == want.tolist()
     assert (stats["hits_disk"], stats["misses"]) == (3, 0)
-
-
-# Freezing.
-
-
-def frozen_instance() -> Any:
-    return modcache.cached(Encoder(), key="ids", freeze=True)
-
-
-@pytest.mark.parametrize("make", [frozen_instance, Frozen])
-def test_frozen_modules_stay_in_evaluation_mode(counted: Growth, make: Any) -> None:
-    module = make()
-    for encoder in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert not any(p.requires_grad for p in encoder.parameters())
-        parent = nn.Sequential(encoder, nn.Linear(2, 2)).train()
-        assert parent.training
-        assert not any(part.training for part in encoder.modules())
-        assert encoder.train() is encoder
-        assert not encoder.drop.training
-        encoder(X, ids=IDS)
-        counted()
-        encoder(X, ids=IDS)
-        assert counted() == HIT
-
-
-def test_a_subclass_of_a_frozen_class_is_frozen_too() -> None:
-    class Deeper(Frozen):
-        def __init__(self) -> None:
-            super().__init__(2)
-            self.more = nn.Linear(2, 2)
-
-    module = Deeper()
-    assert module.linear.weight.requires_grad is False
-    assert not module.train().training
-
-
-# Subclasses.
-
-
-class Inherits(Decorated):
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.scale = 3.0
-
-
-class Overrides(Decorated):
-    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return super().forward(x, ids=ids) * 10
-
-
-def test_subclasses_inherit_the_cached_forward(counted: Growth) -> None:
-    module = Inherits().requires_grad_(False).eval()
-    want = uncached(module, X)
-    counted()
-    assert torch.equal(module(X, ids=IDS), want)
-    assert torch.equal(module(X, ids=IDS), want)
-    assert counted() == {**ONCE, **HIT}
-
-
-def test_a_subclass_may_run_it_as_a_part_of_its_own(counted: Growth) -> None:
-    module = Overrides().requires_grad_(False).eval()
-    want = uncached(module, X)
-    counted()
-    for _ in range(2):
-        assert torch.equal(module(X, ids=IDS), want)
-    assert counted() == {**ONCE, **HIT}
-    # The whole forward under the same keys is another entry.
-    whole = modcache.lookup_or_run(module, (X, IDS), IDS)
-    assert torch.equal(whole, want)
-    assert torch.equal(module(X, ids=IDS), want)
-
-
-# What is around it.
-
-
-@both
-def test_hooks_run_at_each_call_and_are_not_cached(counted: Growth, make: Any) -> None:
-    module = make()
-    want = module(X, ids=IDS)
-    counted()
-    seen: list[torch.Tensor] = []
-    handles = [
-        module.register_forward_hook(lambda m, args, output: seen.append(output)),
-        module.register_forward_hook(lambda m, args, output: output * 2),
-        module.register_forward_pre_hook(lambda m, args: (args[0] + 0, *args[1:])),
-    ]
-    for _ in range(2):
-        assert torch.equal(module(X, ids=IDS), want * 2)
-    assert counted() == {"hits_memory": 6}
-    assert len(seen) == 2
-    for handle in handles:
-        handle.remove()
-    assert torch.equal(module(X, ids=IDS), want)
-
-
-@both
-def test_hooks_of_a_parent_that_is_cached_as_a_whole_count(make: Any) -> None:
-    module = make()
-    parent = nn.ModuleDict({"encoder": module})
-    before = modcache.fingerprint(module)
-    module.register_forward_hook(_doubled)
-    assert modcache.fingerprint(module) == before
-    assert modcache.fingerprint(parent) != modcache.fingerprint(nn.ModuleDict({"encoder": make()}))
-
-
-def _doubled(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
-    return output * 2
-
-
-@both
-def test_functional_call_uses_the_given_weights(make: Any) -> None:
-    module = make()
-    module(X, ids=IDS)
-    zeros = {name: torch.zeros_like(p) for name, p in module.named_parameters()}
-    out = torch.func.functional_call(module, zeros, (X,), {"ids": IDS})
-    assert torch.equal(out, torch.full_like(out, 1.0 if type(module) is Decorated else 0.0))
-    assert torch.equal(module(X, ids=IDS), uncached(module, X))
-
-
-@both
-def test_data_parallel_of_one_device(counted: Growth, make: Any) -> None:
-    module = nn.DataParallel(make())
-    want = module(X, ids=IDS)
-    assert torch.equal(module(X, ids=IDS), want)
-    assert counted() == {**ONCE, **HIT}
-
-
-class LitModel(nn.Module):
-    """Does to its parts what Lightning's modules and trainers do."""
-
-    def __init__(self, encoder: nn.Module, rate: float = 0.5) -> None:
-        super().__init__()
-        frame: Any = inspect.currentframe()
-        values = inspect.getargvalues(frame).locals
-        self.hparams = {k: copy.deepcopy(v) for k, v in values.items() if k in ("rate", "encoder")}
-        self.encoder = encoder
-        self.head = nn.Linear(2, 1)
-
-    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        x, ids = batch
-        return self.head(self.encoder(x, ids=ids)).square().mean()
-
-
-@pytest.mark.parametrize("make", [frozen_instance, Frozen])
-def test_a_training_loop_in_lightnings_manner(counted: Growth, make: Any) -> None:
-    model = LitModel(make())
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], fused=True)
-    losses = []
-    counted()
-    for _ in range(3):
-        model.train()
-        optimizer.zero_grad()
-        loss = model.training_step((X, IDS))
-        loss.backward()
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            losses.append(float(model.training_step((X, IDS))))
-    assert counted() == {**ONCE, "hits_memory": 15}
-    assert losses[0] > losses[-1]
-    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == 3
 
 
 # Mistakes.

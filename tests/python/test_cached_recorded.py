@@ -100,8 +100,10 @@ def test_the_scripted_module_itself(counted: Growth, make: Any) -> None:
 @both
 def test_scripting_leaves_the_parent_as_it_was(counted: Growth, make: Any) -> None:
     model = Model(make())
-    encoder, names, print_before = model.encoder, list(model.state_dict()), modcache.fingerprint(
-        model.encoder
+    encoder, names, print_before = (
+        model.encoder,
+        list(model.state_dict()),
+        modcache.fingerprint(model.encoder),
     )
     torch.jit.script(model)
     assert model.encoder is encoder
@@ -143,7 +145,9 @@ def test_texts_are_keys_in_scripted_parents(counted: Growth) -> None:
 
 class Keyed(nn.Module):
     def forward(
-        self, pair: Tuple[torch.Tensor, torch.Tensor], names: List[str]  # noqa: UP006
+        self,
+        pair: tuple[torch.Tensor, torch.Tensor],
+        names: List[str],  # noqa: UP006
     ) -> Dict[str, torch.Tensor]:  # noqa: UP006
         return {"sum": pair[0] + pair[1]}
 
@@ -207,7 +211,9 @@ def test_a_cached_function_in_compiled_code_hits(counted: Growth) -> None:
     def doubled(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
-    compiled = torch.compile(lambda x, ids: doubled(x, ids=ids) + 1, backend="eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda x, ids: doubled(x, ids=ids) + 1, backend="eager", fullgraph=True
+    )
     for _ in range(2):
         assert torch.equal(compiled(X, IDS), X * 2 + 1)
     assert counted() == {**ONCE, **HIT}
