@@ -41,6 +41,7 @@ class CallKey:
         plain = Parameters(signature, who)
         self.is_consumed = bool(self.name) and not plain.has(self.name)
         self.parameters = Parameters(signature, who, self.name if self.is_consumed else "")
+        self._least = self.parameters.least
         self._whole = key in ("content", content_key)
         self._rows = key is content_keys
         self._function: Callable[..., Any] | None = None
@@ -61,9 +62,11 @@ class CallKey:
                     f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "
                     "whole result; for one key per row a list of str or int, or an int64 tensor."
                 )
-            kwargs = {**kwargs}
-            key = kwargs.pop(self.name)
-            return self.parameters.input_of(self.parameters.bind(args, kwargs)), self._checked(key)
+            key = self._checked(kwargs[self.name])
+            if len(kwargs) == 1 and len(args) == self._least:  # the rest are defaults
+                return args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args, key
+            kwargs = {name: value for name, value in kwargs.items() if name != self.name}
+            return self.parameters.input_of(self.parameters.bind(args, kwargs)), key
         bound = self.parameters.bind(args, kwargs)
         if self.name:
             key = self._checked(self.parameters.value_of(self.name, bound))

@@ -94,6 +94,7 @@ class Walk:
     def __init__(
         self, root: torch.nn.Module, records: Records, *, is_tolerant: bool = False
     ) -> None:
+        self._root = root
         self._is_tolerant = is_tolerant
         self.leaves: list[object] = []
         self.tensors: list[torch.Tensor] = []
@@ -161,7 +162,7 @@ class Walk:
             self._owned(record.named.qualname, name, attributes.get(name, MISSING))
         has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
         # A cached forward is looked up inside of its module's own call, which has the hooks.
-        if has_hooks and not (len(self._seen) == 1 and has_cached_forward(type(module))):
+        if has_hooks and not (module is self._root and has_cached_forward(type(module))):
             self._hooks(record, attributes)
         for child in attributes["_modules"].values():
             if child is not None:

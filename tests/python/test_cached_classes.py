@@ -102,6 +102,7 @@ def test_a_subclass_may_run_it_as_a_part_of_its_own(counted: Growth) -> None:
 @both
 def test_hooks_run_at_each_call_and_are_not_cached(counted: Growth, make: Any) -> None:
     module = make()
+    module.activation = _doubled  # something that a look at the module follows
     want = module(X, ids=IDS)
     counted()
     seen: list[torch.Tensor] = []
