@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "module/plain_forward.h"
+
 namespace modcache::module {
 namespace {
 
@@ -53,7 +55,9 @@ std::string text_of(const jit::GraphFunction& function, std::vector<at::IValue>&
   std::shared_ptr<jit::Graph> graph = function.graph()->copy();
   drop_upcasts(*graph->block());
   drop_numbers(*graph->block());
-  jit::GraphFunction numbered_anew(function.qualname(), std::move(graph), nullptr);
+  const c10::QualifiedName& name = function.qualname();
+  const c10::QualifiedName counted(c10::QualifiedName(name.prefix()), counted_name(name.name()));
+  jit::GraphFunction numbered_anew(counted, std::move(graph), nullptr);
   numbered_anew.setSchema(function.getSchema());
   jit::PythonPrint printer(constants, dependencies);
   printer.printMethod(numbered_anew);

@@ -15,6 +15,7 @@
 #include "module/class_names.h"
 #include "module/declared.h"
 #include "module/lowered_identity.h"
+#include "module/plain_forward.h"
 #include "tensor/error_text.h"
 
 namespace modcache::module {
@@ -206,7 +207,7 @@ Value* LoweredCallGraph::write_call() const {
                                    {node_->input(kInput), node_->input(kKey), write_result_type()}))
                                ->output();
   return insert(form_ == Form::kOneKey ? "_lowered_call" : "_lowered_rows_call",
-                {node_->input(kScope), identity, graph.insertConstant(method_),
+                {node_->input(kScope), identity, graph.insertConstant(counted_name(method_)),
                  graph.insertConstant(class_name_), insert("_held", {arguments}),
                  graph.insertConstant(node_->kind() == symbol("lookup_or_run_any"))});
 }

@@ -14,6 +14,7 @@
 #include "module/call.h"
 #include "module/class_names.h"
 #include "module/identity.h"
+#include "module/plain_forward.h"
 #include "module/rows_call.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -73,7 +74,7 @@ class Target {
     if (is_bypassed_by_mode(rows)) return std::nullopt;
     CallParts parts;
     parts.class_name = class_name_of(*module_);
-    parts.method = call_.method;
+    parts.method = counted_name(call_.method);
     if (!read_input(parts, call_.input, per, rows)) return std::nullopt;
     identity_ = identity_of(module_, call_.method);
     if (at::GradMode::is_enabled()) {

@@ -17,7 +17,10 @@ from modcache._library import load as _load
 
 _LIBRARY_PATH, __version__ = _load()
 
+from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._fill import fill  # noqa: E402
+from modcache._fill_summary import FillSummary  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
@@ -52,12 +55,15 @@ def library_path() -> str:
 
 
 __all__ = [
+    "FillSummary",
     "__version__",
+    "cached",
     "clear",
     "configure",
     "contains",
     "content_key",
     "content_keys",
+    "fill",
     "fingerprint",
     "flush",
     "freeze",

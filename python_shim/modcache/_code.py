@@ -35,6 +35,7 @@ from modcache._names import (
     top_package,
     trusted_name,
 )
+from modcache._plain import is_left_here, plain_of
 from modcache._reads import (
     MISSING,
     Code,
@@ -116,7 +117,7 @@ class _Walk:
         self._feed("class", cls.__qualname__, self._index_of(cls))
         is_strict = not is_installed(cls)
         for name in sorted(vars(cls)):
-            if name in _CLASS_NOISE:
+            if name in _CLASS_NOISE or is_left_here(vars(cls)[name]):
                 continue
             self._feed(name)
             if is_strict:
@@ -125,6 +126,7 @@ class _Walk:
                 self._lenient(vars(cls)[name])
 
     def visit_function(self, function: types.FunctionType, *, is_strict: bool) -> None:
+        function = plain_of(function)
         index = self._index_of(function)
         self._feed("function", function.__qualname__, index, str(is_strict))
         key = (id(function), is_strict)

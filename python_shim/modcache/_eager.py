@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from modcache._arguments import Arguments
 from modcache._bypass import count_bypass
 from modcache._grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
+from modcache._plain import plain_method
 from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
 from modcache._tagged import UnknownClassError, tagged, untagged
@@ -108,7 +110,7 @@ def run_uncached(
     count_bypass(class_name_of(module), method, key, why)
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
-    return function(*_arguments_of(input))
+    return _called(function, input)
 
 
 class _Call:
@@ -150,7 +152,7 @@ class _Call:
             self.state.forget_weights()  # a fused optimizer step leaves no trace but new bytes
 
     def run(self, input: Any) -> Any:
-        return self._function(*_arguments_of(input))
+        return _called(self._function, input)
 
     def run_observed(self, input: Any, run: Any, finish: Callable[..., Any]) -> Any:
         """Runs the module, and tells the library what came of it."""
@@ -204,6 +206,8 @@ def class_name_of(module: torch.nn.Module) -> str:
 
 def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
     function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
+    if plain := plain_method(identified_as(module), method):
+        function = plain
     if callable(function):
         return function  # type: ignore[no-any-return]
     raise AttributeError(
@@ -212,5 +216,7 @@ def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
     )
 
 
-def _arguments_of(input: Any) -> tuple[Any, ...]:
-    return input if isinstance(input, tuple) else (input,)
+def _called(function: Callable[..., Any], input: Any) -> Any:
+    if type(input) is Arguments:
+        return input.passed_to(function)
+    return function(*input) if isinstance(input, tuple) else function(input)

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from modcache._export_scope import tensor_at
 from modcache._export_study import SITE_TITLE, Plan, RecordedCall, is_studying, study
 from modcache._export_trial import TENSOR
+from modcache._plain import plain_method
 
 
 def recorded(
@@ -110,6 +111,8 @@ def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 def _called(module: torch.nn.Module, input: Any, method: str) -> Any:
     arguments = input if isinstance(input, tuple) else (input,)
+    if plain := plain_method(module, method):
+        return plain(*arguments)
     if method == "forward":
         return module(*arguments)
     return getattr(module, method)(*arguments)

@@ -18,6 +18,7 @@ import torch
 
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
+from modcache._plain import PLAIN_FORWARD, plain_method
 from modcache._scripted import native
 from modcache._walk import Records, Walk
 from modcache._wrappers import identified_as
@@ -102,7 +103,8 @@ def _fingerprint_of_scripted(module: torch.nn.Module, method: str) -> str:
         warnings.simplefilter("ignore")
         # torch.jit.script leaves an attribute on what it is given.
         double = copy.deepcopy(module, {k: held for k, (_, held) in held_tensors(module).items()})
-        return str(torch.ops.cache.fingerprint(native(torch.jit.script(double)), method=method))
+        compiled = PLAIN_FORWARD if plain_method(double, method) else method
+        return str(torch.ops.cache.fingerprint(native(torch.jit.script(double)), method=compiled))
     return ""
 
 

@@ -13,6 +13,7 @@ import torch
 from modcache._digest import difference
 from modcache._export_purity import Drawn, RecurrentLayers
 from modcache._export_scope import PlainCallError, held_tensors
+from modcache._plain import plain_method
 from modcache._walk import Records, Walk
 
 # Stands for a tensor in the template of an input.
@@ -70,7 +71,9 @@ def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], m
         stack.enter_context(RecurrentLayers(drawn))
         whole = filled(template, iter(given))
         arguments = whole if isinstance(whole, tuple) else (whole,)
-        run = double if method == "forward" else getattr(double, method)
+        run = plain_method(double, method)
+        if run is None:
+            run = double if method == "forward" else getattr(double, method)
         try:
             outcome = run(*arguments)
         except Exception as error:  # recording the module itself tells the user

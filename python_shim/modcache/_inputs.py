@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from modcache._arguments import Arguments
 from modcache._names import plain_name
 
 _TAG = "modcache:"  # no other tuple that is shown begins with a text like this
@@ -35,7 +36,7 @@ def shown(input: Any) -> tuple[Any, str]:
     if type(input) is torch.Tensor:
         return input, ""
     try:
-        return _picture(input, 0), ""
+        return _picture(input.shown() if type(input) is Arguments else input, 0), ""
     except _RefusedError as refusal:
         return None, str(refusal)
 

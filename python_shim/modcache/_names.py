@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from modcache._plain import FACE, is_face, is_left_here, plain_of
+
 _TRUSTED = frozenset({"torch", "numpy", "modcache"})
 _LIBRARY_PREFIXES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -34,7 +36,7 @@ def is_installed_file(filename: str) -> bool:
 def bases_that_count(cls: type) -> Iterator[type]:
     """The classes of the MRO whose code is part of what an object of ``cls`` does."""
     for base in cls.__mro__:
-        if base is not torch.nn.Module and not _is_standard(base):
+        if base is not torch.nn.Module and not _is_standard(base) and not is_face(base):
             yield base
 
 
@@ -49,9 +51,12 @@ def top_package(module_name: object) -> str:
 
 def is_installed(value: Any) -> bool:
     """Whether a function or class comes from an installed package or the standard library."""
+    value = plain_of(value)
     if isinstance(value, types.FunctionType):
         return is_installed_file(value.__code__.co_filename)
-    for member in vars(value).values():
+    for member in map(plain_of, vars(vars(value).get(FACE) or value).values()):
+        if is_left_here(member):
+            continue
         if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
             filename = member.__code__.co_filename
             if not filename.startswith("<"):  # a dataclass's __init__, for instance

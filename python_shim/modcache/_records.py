@@ -156,6 +156,7 @@ class ModuleRecord:
         attributes = vars(module)
         self.named = named
         self._module = weakref.ref(module)
+        self._kind = weakref.ref(type(module))  # a face, perhaps, of the class that is named
         self._names = frozenset(attributes)
         names = sorted(name for name in attributes if name not in _INTERNAL)
         self.atoms = [name for name in names if _is_atom(attributes[name])]
@@ -176,7 +177,7 @@ class ModuleRecord:
         return (
             all(map(operator.is_, values, self._values))
             and self._module() is module
-            and type(module) is self.named.cls()
+            and type(module) is self._kind()
             and attributes.keys() == self._names
             and [*attributes["_parameters"], 0, *attributes["_buffers"], 0, *attributes["_modules"]]
             == self._held

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._arguments import Arguments, PerRow
 from modcache._bypass import untraced
 from modcache._tagged import UnknownClassError, tagged, untagged
 from modcache._text import checked_text
@@ -105,6 +106,10 @@ def select_rows(value: Any, rows: list[int]) -> Any:
         return torch.ops.cache._select_rows(value, rows)
     if isinstance(value, torch.Size):  # numbers alone
         return value
+    if isinstance(value, PerRow):
+        return value.selected(rows)
+    if isinstance(value, Arguments):
+        return Arguments.of([select_rows(part, rows) for part in value], value.names)
     if isinstance(value, tuple):
         kind, parts = type(value), [select_rows(part, rows) for part in value]
         # As _make does: a named tuple's own __new__ may take other arguments than its fields.

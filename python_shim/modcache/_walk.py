@@ -23,6 +23,7 @@ from torch.nn.modules import module as torch_module
 from modcache._code import code_of_function
 from modcache._kinds import Mark, UnidentifiedError, way_of_kind
 from modcache._names import is_installed, plain_name, trusted_name
+from modcache._plain import class_behind, has_cached_forward
 from modcache._reads import MISSING, Code
 from modcache._records import ClassName, ClassNames, ClassRecord, ModuleRecord, same_objects
 from modcache._scripted import SCRIPTED, ScriptRecord
@@ -93,6 +94,7 @@ class Walk:
     def __init__(
         self, root: torch.nn.Module, records: Records, *, is_tolerant: bool = False
     ) -> None:
+        self._root = root
         self._is_tolerant = is_tolerant
         self.leaves: list[object] = []
         self.tensors: list[torch.Tensor] = []
@@ -147,17 +149,20 @@ class Walk:
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
-            named = self.named(type(module))
+            named = self.named(class_behind(type(module)))
             record = self._records.modules[id(module)] = ModuleRecord(module, named)
         leaves.append(record)
-        if type(module) not in self._classes:
-            self._class(type(module))
+        cls: Any = record.named.cls()
+        if cls not in self._classes:
+            self._class(cls)
         attributes = module.__dict__
         if record.has_tensors:
             self._state(attributes)
         for name in record.others:
             self._owned(record.named.qualname, name, attributes.get(name, MISSING))
-        if attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]:
+        has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
+        # A cached forward is looked up inside of its module's own call, which has the hooks.
+        if has_hooks and not (module is self._root and has_cached_forward(type(module))):
             self._hooks(record, attributes)
         for child in attributes["_modules"].values():
             if child is not None:

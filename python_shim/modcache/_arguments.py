@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of a call: from what was written at the call to one form, which addresses have.
+
+``f(x, k=2)``, ``f(x, 2)`` and, where 2 is the default, ``f(x)`` are one call. In that form what has
+a place is given by place, without defaults at the end; so a cached call of a module and
+``lookup_or_run(module, x, key)`` share their entries.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from modcache._tokens import ATOMS, tokens_of_atom
+
+_REQUIRED = inspect.Parameter.empty
+
+
+class PerRow:
+    """An argument that is a list with one item per row, such as the keys themselves."""
+
+    def __init__(self, items: list[Any] | tuple[Any, ...]) -> None:
+        self.items = items
+
+    def selected(self, rows: list[int]) -> PerRow:
+        return PerRow(type(self.items)(self.items[row] for row in rows))
+
+
+class _Shown(NamedTuple):
+    """What an address has of arguments that no tuple can express."""
+
+    by_place: tuple[Any, ...]
+    by_name: dict[str, Any]
+
+
+class Arguments(tuple[Any, ...]):
+    """An input that no plain tuple can express: some arguments have names, or are ``PerRow``.
+
+    As a tuple it has all arguments, the named ones last.
+    """
+
+    names: tuple[str, ...]  # of the last ones, in alphabetical order
+
+    @classmethod
+    def of(cls, values: Iterable[Any], names: tuple[str, ...]) -> Arguments:
+        made = tuple.__new__(cls, values)
+        made.names = names
+        return made
+
+    def _parted(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        places = len(values) - len(self.names)
+        return values[:places], dict(zip(self.names, values[places:], strict=True))
+
+    def shown(self) -> tuple[Any, ...]:
+        """What counts besides the keys: of a list of keys that is the number of rows."""
+        values = tuple(
+            torch.arange(len(value.items)) if isinstance(value, PerRow) else value for value in self
+        )
+        return _Shown(*self._parted(values)) if self.names else values
+
+    def passed_to(self, function: Any) -> Any:
+        values = tuple(value.items if isinstance(value, PerRow) else value for value in self)
+        by_place, by_name = self._parted(values)
+        return function(*by_place, **by_name)
+
+
+class Bound(NamedTuple):
+    """The arguments of one call. Those by place have defaults filled in."""
+
+    by_place: list[Any]
+    by_name: dict[str, Any]
+
+
+class Parameters:
+    """The parameters of a function, as calls are bound to them.
+
+    Args:
+        signature: without the parameter that a bound method has filled.
+        who: the function's name, for messages.
+        consumed: the name of a keyword that callers give and the function does not have.
+    """
+
+    def __init__(self, signature: inspect.Signature, who: str, consumed: str = "") -> None:
+        self._who = who
+        self.signature = signature
+        self._of_callers = _with_keyword(signature, consumed) if consumed else signature
+        kinds = inspect.Parameter
+        given = list(signature.parameters.values())
+        placed = [
+            p for p in given if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        ]
+        self.names = [p.name for p in placed]
+        self._hidden = [p.name for p in placed if p.kind is kinds.POSITIONAL_ONLY]
+        self._defaults = [p.default for p in placed]
+        self._required = sum(p.default is _REQUIRED for p in placed)
+        self._named = {p.name: p.default for p in given if p.kind is kinds.KEYWORD_ONLY}
+        needs_names = any(default is _REQUIRED for default in self._named.values())
+        # How many arguments are a call, all others being defaults; -1: there is no such call.
+        self.least = -1 if needs_names else self._required
+        self._takes_more = any(p.kind is kinds.VAR_POSITIONAL for p in given)
+        self._takes_any_name = any(p.kind is kinds.VAR_KEYWORD for p in given)
+
+    @property
+    def of_callers(self) -> inspect.Signature:
+        return self._of_callers
+
+    def has(self, name: str) -> bool:
+        """Whether the function has a parameter of this name."""
+        return name in self.names or name in self._named
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
+        """Raises TypeError where the function itself would."""
+        count = len(self.names)
+        if not kwargs and len(args) == count and not self._named:
+            return Bound(list(args), {})
+        if len(args) > count and not self._takes_more:
+            self._refuse(args, kwargs)
+        rest = dict(kwargs)
+        by_place = list(args)
+        for place in range(len(args), count):
+            name = self.names[place]
+            value = self._defaults[place]
+            if name in rest and name not in self._hidden:
+                value = rest.pop(name)
+            if value is _REQUIRED:
+                self._refuse(args, kwargs)
+            by_place.append(value)
+        by_name = {}
+        for name, default in self._named.items():
+            by_name[name] = rest.pop(name) if name in rest else default
+            if by_name[name] is _REQUIRED:
+                self._refuse(args, kwargs)
+        if rest and (not self._takes_any_name or any(self._is_given_twice(n) for n in rest)):
+            self._refuse(args, kwargs)
+        by_name.update(rest)
+        return Bound(by_place, by_name)
+
+    def _is_given_twice(self, name: str) -> bool:
+        return name in self.names and name not in self._hidden
+
+    def _refuse(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._who}(): {error}; it takes {self._of_callers}") from None
+        raise TypeError(f"{self._who}() takes {self._of_callers}")
+
+    def value_of(self, name: str, bound: Bound) -> Any:
+        """REQUIRES: ``has(name)``."""
+        if name in bound.by_name:
+            return bound.by_name[name]
+        return bound.by_place[self.names.index(name)]
+
+    def put(self, name: str, value: Any, bound: Bound) -> None:
+        """Replaces an argument. REQUIRES: ``has(name)``."""
+        if name in bound.by_name:
+            bound.by_name[name] = value
+        else:
+            bound.by_place[self.names.index(name)] = value
+
+    def input_of(self, bound: Bound) -> Any:
+        """The input for ``lookup_or_run``."""
+        values = bound.by_place
+        end = len(values)
+        if end == len(self.names):
+            while end > self._required and is_same(values[end - 1], self._defaults[end - 1]):
+                end -= 1
+        by_name = {
+            name: value
+            for name, value in bound.by_name.items()
+            if name not in self._named or not is_same(value, self._named[name])
+        }
+        by_place = values[:end]
+        if by_name or any(isinstance(value, PerRow) for value in by_place):
+            names = tuple(sorted(by_name))
+            return Arguments.of([*by_place, *[by_name[name] for name in names]], names)
+        if end == 1 and not isinstance(by_place[0], tuple):
+            return by_place[0]
+        return tuple(by_place)
+
+
+def is_same(value: object, default: object) -> bool:
+    """Whether an argument is the default; of values that can change only the object itself is."""
+    if value is default:
+        return True
+    kind = type(value)
+    return (
+        kind is type(default) and kind in ATOMS and tokens_of_atom(value) == tokens_of_atom(default)
+    )
+
+
+def _with_keyword(signature: inspect.Signature, name: str) -> inspect.Signature:
+    parameters = list(signature.parameters.values())
+    is_last_open = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
+    place = len(parameters) - 1 if is_last_open else len(parameters)
+    parameters.insert(place, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
+    return signature.replace(parameters=parameters)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``modcache.cached``: the cache in one line.
+
+Whatever the target is, one thing is done to it: a function (for a module its ``forward``) is
+replaced by a cached function, which makes key and input of the call's arguments and gives them to
+``lookup_or_run``. A decorated class stays the object that it is, so that pickling, copying,
+``super(Name, self)`` and subclasses need nothing of ours. A cached instance is an object of a class
+derived from its own (a *face*), with the same ``__dict__``: parameters, hooks and attributes are
+those of the instance, which itself runs as before. Wrapping it in a module of ours would
+have changed the names in its ``state_dict``, and a forward put into the instance would have been
+copied along, still bound to the original. Whoever identifies code looks through both (``_plain``),
+so that what is cached has the fingerprint of what it was made of.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import torch
+
+from modcache._cached_function import cached_function
+from modcache._cached_module import Way, cached_class, cached_instance
+from modcache._call_key import WHAT_KEY_IS
+from modcache._text import checked_text
+
+_Target = TypeVar("_Target", bound=Callable[..., Any])
+_NO_KEY = object()
+
+
+@overload
+def cached(
+    target: None = None, *, key: Any, scope: str = "", freeze: bool = False
+) -> Callable[[_Target], _Target]: ...
+@overload
+def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
+def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
+    """Runs the target once per key: a decorator, and a call on what exists already.
+
+    >>> import modcache, torch
+    >>> encoder = modcache.cached(torch.nn.Linear(4, 2), key="ids", freeze=True)
+    >>> images, ids = torch.randn(3, 4), torch.arange(3)
+    >>> features = encoder(images, ids=ids)  # runs, one entry per row
+    >>> torch.equal(encoder(images, ids=ids), features)  # does not
+    True
+    >>> @modcache.cached(key="name")
+    ... def length(name: str, unit: float = 1.0) -> torch.Tensor:
+    ...     return torch.tensor(len(name) * unit)
+    >>> length("left"), length(name="left", unit=1.0)
+    (tensor(4.), tensor(4.))
+
+    Args:
+        target: a function, a method (decorate it in its class), a class of modules, or a module.
+            A class is changed in place and returned; its subclasses inherit the cached
+            ``forward``. Of a module the result is another object of its type, which shares all its
+            state; the given one is left uncached.
+        key: names the sample of a call, so that the same key means the same output:
+
+            - the name of an argument. One that the target has is read and passed on. One that
+              it lacks becomes a keyword that it does not get: ``encoder(images, ids=ids)``;
+            - a function of the arguments. Its parameters are arguments of the target by name, as
+              many as it needs (of a method ``self`` too), or have other names altogether and get
+              the first arguments by place. Defaults are filled in;
+            - ``"content"``: made from the bytes of all arguments, one key for the whole call.
+              ``modcache.content_keys`` makes one per row.
+
+            The key decides what is stored: a str (or an int, an id) one whole result; a list of
+            str or int, or an int64 tensor of ids, one row per key, where the first dimension
+            of every tensor among the arguments is the number of keys. A list that is an argument
+            of the target itself goes there row by row.
+        scope: a name that the caller answers for, in place of the fingerprint. By default a module
+            is told by its fingerprint, weights included; a function by its qualified name and
+            code, with what that reads and calls; a method by its object's attributes too.
+        freeze: for modules: ``requires_grad_(False)``, ``eval()``, and eval it stays when a
+            parent calls ``train()``.
+
+    Returns:
+        The same kind of thing, with its name, docstring and signature. ``f(x, k=2)``, ``f(x, 2)``
+        and, where 2 is the default, ``f(x)`` are one entry.
+
+    Raises:
+        TypeError: no key, a key function that asks for arguments which the target does not have,
+            or a target that cannot be cached. When called, also: an argument or the key is
+            missing, the key is of a wrong type, or a function or an object with a cached method
+            cannot be identified; the message names what cannot be hashed, and ``scope`` is the
+            cure.
+        ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
+        Whatever the target or the key function raises.
+
+    The forward hooks of a module run at each call, hit or miss, and are not part of what is cached.
+    ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
+    operator; in scripted code a cached function runs uncached.
+    """
+    if isinstance(key, str) and target is None and not key:
+        raise ValueError(f"cached: key is empty; {WHAT_KEY_IS}.")
+    if key is _NO_KEY:
+        given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
+        raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
+    way = Way(key, checked_text(scope, "scope", '"clip-vit-b32@3"'), bool(freeze))
+    if target is None:
+        return lambda given: _cached(given, way)
+    return _cached(target, way)
+
+
+def _cached(target: Any, way: Way) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return cached_instance(target, way)
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
+        return cached_class(target, way)
+    if isinstance(target, (staticmethod, classmethod)):
+        return type(target)(_cached(target.__func__, way))
+    if isinstance(target, types.MethodType):
+        function = _cached(target.__func__, way)
+        return types.MethodType(function, target.__self__)
+    if isinstance(target, types.FunctionType):
+        return cached_function(target, way)
+    kind = f"the class {target.__qualname__}" if isinstance(target, type) else type(target).__name__
+    raise TypeError(
+        f"cached: the target must be a function, a method, a class of torch.nn.Module or a module, "
+        f"but got {kind}. Put the call into a function (def) and decorate that."
+    )

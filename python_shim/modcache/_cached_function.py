@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cached functions and methods.
+
+A function is looked up as the ``forward`` of a module that holds it, and so is the method of an
+object, with a weak reference to that: then the eager walk finds code, globals, closures and
+attributes as it finds those of modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from modcache._arguments import Arguments
+from modcache._call_key import CallKey
+from modcache._eager import fingerprint
+from modcache._lookup import lookup_or_run
+from modcache._plain import PLAIN, plain_of
+
+if TYPE_CHECKING:
+    from modcache._cached_module import Way
+
+
+def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
+    """The function, cached. One that was defined in a class is taken for a method of it."""
+    plain: types.FunctionType = plain_of(target)
+    if inspect.iscoroutinefunction(plain) or inspect.isgeneratorfunction(plain):
+        raise TypeError(
+            f"cached: {plain.__qualname__} is a generator or coroutine function, whose result "
+            "cannot be stored; decorate the function that computes each item."
+        )
+    if way.freeze:
+        raise TypeError(f"cached: freeze=True is for modules, but {plain.__qualname__} is none.")
+    owner = plain.__qualname__.rpartition(".")[0]
+    if not owner or owner.endswith("<locals>"):
+        return finished(_Function(plain, way), plain)
+    return finished(_Method(plain, way, owner), plain)
+
+
+def finished(called: Any, plain: types.FunctionType) -> types.FunctionType:
+    """A function that calls ``called`` with all it is given; to the eye it is ``plain``.
+
+    It has the globals of ``plain``, where torch.jit.script finds what annotations mention.
+    """
+    pattern = _pattern(called, torch.ops.cache.lookup_or_run, torch.ops.cache.lookup_or_run_any)
+    made = types.FunctionType(
+        pattern.__code__, plain.__globals__, plain.__name__, None, pattern.__closure__
+    )
+    functools.update_wrapper(made, plain)
+    made.__signature__ = called.signature  # type: ignore[attr-defined]
+    setattr(made, PLAIN, plain)
+    return made
+
+
+def _pattern(called: Any, modcache_lookup: Any, modcache_lookup_any: Any) -> Any:
+    def cached(*args, **kwargs):  # type: ignore[no-untyped-def]
+        return called(args, kwargs)
+        # Never run: so they are in the closure, for what torch.jit.script compiles in its place.
+        return modcache_lookup, modcache_lookup_any
+
+    return cached
+
+
+def found_cached(function: Any) -> Any:
+    """What calls of a cached function go to; None for any other. It has ``key`` and ``scope``."""
+    if PLAIN not in getattr(function, "__dict__", {}) or not function.__closure__:
+        return None
+    names = function.__code__.co_freevars
+    return function.__closure__[names.index("called")].cell_contents if "called" in names else None
+
+
+def call_key_of(called: Any, owner: Any) -> CallKey:
+    """``owner`` None: no method of an object."""
+    if owner is None and isinstance(called, _Method):
+        called.holder_for(None)
+        called = called.static
+    key: CallKey = called.key
+    return key
+
+
+class _Function:
+    """Calls of a function that belongs to no object."""
+
+    def __init__(self, plain: types.FunctionType, way: Way) -> None:
+        signature = inspect.signature(plain)
+        self.key = CallKey(way.key, signature, plain.__qualname__)
+        self.scope = way.scope
+        self.static: _Function | None = None
+        self._holder = holder_of(plain, name_of(plain))
+        self.signature = self.key.parameters.of_callers
+
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        return self._holder
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sample, key = self.key.of_call(None, args, kwargs)
+        return looked_up_in(self._holder, sample, key, self.scope)
+
+
+class _Method:
+    """Calls of a function that was defined in a class."""
+
+    def __init__(self, plain: types.FunctionType, way: Way, owner: str) -> None:
+        signature = inspect.signature(plain)
+        self._plain = plain
+        self._owner = owner
+        self.scope = way.scope
+        self._way = way
+        self._first = next(iter(signature.parameters), "")
+        self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
+        self.static: _Function | None = None
+        if self._first == way.key:  # no object is a key: it is static
+            self._first = ""
+        if self._first:
+            rest = list(signature.parameters.values())[1:]
+            filled = signature.replace(parameters=rest)
+            self.key = CallKey(way.key, filled, plain.__qualname__, self._first)
+            taken = self.key.parameters.of_callers.parameters.values()
+            first = signature.parameters[self._first]
+            self.signature = signature.replace(parameters=[first, *taken])
+        else:
+            self.static = _Function(plain, way)
+            self.signature = self.static.signature
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._first or not args or not self._is_owner(args[0]):  # a static method
+            return self._as_static()(args, kwargs)
+        owner = args[0]
+        sample, key = self.key.of_call(owner, args[1:], kwargs)
+        if isinstance(owner, torch.nn.Module):
+            method = self._plain.__name__
+            found = inspect.getattr_static(type(owner), method, None)
+            if method not in vars(owner) and plain_of(found) is self._plain:
+                return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
+        return looked_up_in(self.holder_for(owner), sample, key, self.scope)
+
+    def _as_static(self) -> _Function:
+        if self.static is None:
+            self.static = _Function(self._plain, self._way)
+        return self.static
+
+    def _is_owner(self, value: object) -> bool:
+        kind = value if isinstance(value, type) else type(value)
+        return any(
+            base.__qualname__ == self._owner and base.__module__ == self._plain.__module__
+            for base in kind.__mro__
+        )
+
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        """What a call on ``owner`` is looked up with; None: the function is a static method."""
+        if owner is None:
+            return self._as_static().holder_for(None)
+        known = self._holders.get(id(owner))
+        if known is not None and known[0]() is owner:
+            return known[1]
+        name, number = name_of(self._plain), id(owner)
+        try:
+            reference = weakref.ref(owner, lambda _: self._holders.pop(number, None))
+        except TypeError:  # of a class with slots: one holder for each call
+            return holder_of(functools.partial(self._plain, owner), name)
+        holder = holder_of(functools.partial(_run_method, reference, self._plain), name)
+        self._holders[number] = (reference, holder)
+        return holder
+
+
+def _run_method(owner: weakref.ref[Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(owner(), *args, **kwargs)
+
+
+def holder_of(function: Any, name: str) -> torch.nn.Module:
+    holder: Any = torch.nn.Module()
+    holder.forward = function
+    holder.original_name = name  # also what messages call it
+    return holder  # type: ignore[no-any-return]
+
+
+def name_of(function: types.FunctionType) -> str:
+    """A script's functions are the same ones in the processes that it spawns."""
+    module = function.__module__
+    is_script = module in ("__main__", "__mp_main__")
+    return function.__qualname__ if is_script else f"{module}.{function.__qualname__}"
+
+
+def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
+    """Raises TypeError where the holder cannot be identified: nobody would notice else."""
+    if torch.compiler.is_compiling():
+        if isinstance(input, Arguments):
+            return input.passed_to(holder)
+        return lookup_or_run(holder, input, key, scope=scope)
+    if not scope and torch.ops.cache.mode() != "off":
+        fingerprint(holder)
+    return lookup_or_run(holder, input, key, scope=scope)

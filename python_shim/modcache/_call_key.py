@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a call: what ``key=`` of modcache.cached makes of its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from modcache._arguments import Arguments, Bound, Parameters, PerRow
+from modcache._content import content_key, content_keys
+
+WHAT_KEY_IS = (
+    "key names the sample, so that the same key means the same output. It is the name of an "
+    'argument (key="image_id"; one that the target lacks is added to it and not passed on), a '
+    'function of the arguments (key=lambda images, names: names), or "content" (made from the '
+    "bytes of the arguments; key=modcache.content_keys makes one per row)"
+)
+
+
+class CallKey:
+    """Makes the key and the input of each call of one target.
+
+    Args:
+        key: as ``modcache.cached`` takes it.
+        signature: the target's, without a filled first parameter.
+        who: the target's name, for messages.
+        filled: the name of the parameter that a bound method has filled ("self"), or "".
+
+    Raises:
+        TypeError: a key of another type, or a key function that asks for what the target lacks.
+        ValueError: an empty name.
+    """
+
+    def __init__(self, key: Any, signature: inspect.Signature, who: str, filled: str = "") -> None:
+        self._who = who
+        self._filled = filled
+        self.name = "" if key == "content" else _checked_name(key) if isinstance(key, str) else ""
+        plain = Parameters(signature, who)
+        self.is_consumed = bool(self.name) and not plain.has(self.name)
+        self.parameters = Parameters(signature, who, self.name if self.is_consumed else "")
+        self._least = self.parameters.least
+        self._whole = key in ("content", content_key)
+        self._rows = key is content_keys
+        self._function: Callable[..., Any] | None = None
+        if not self.name and not self._whole and not self._rows:
+            if not callable(key):
+                raise TypeError(f"cached: key is {key!r}; {WHAT_KEY_IS}.")
+            self._function = key
+            self._choose_arguments(key)
+
+    def of_call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """The input and the key, as ``lookup_or_run`` takes them.
+
+        ``owner``: what the bound method's first parameter is filled with, if there is one.
+        """
+        if self.is_consumed:
+            if self.name not in kwargs:
+                raise TypeError(
+                    f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "
+                    "whole result; for one key per row a list of str or int, or an int64 tensor."
+                )
+            key = self._checked(kwargs[self.name])
+            if len(kwargs) == 1 and len(args) == self._least:  # the rest are defaults
+                return args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args, key
+            kwargs = {name: value for name, value in kwargs.items() if name != self.name}
+            return self.parameters.input_of(self.parameters.bind(args, kwargs)), key
+        bound = self.parameters.bind(args, kwargs)
+        if self.name:
+            key = self._checked(self.parameters.value_of(self.name, bound))
+            if isinstance(key, (list, tuple)):
+                self.parameters.put(self.name, PerRow(key), bound)
+            return self.parameters.input_of(bound), key
+        if self._function is not None:
+            key = self._checked(self._key_of(owner, bound))
+            return self.parameters.input_of(bound), key
+        sample = self.parameters.input_of(bound)
+        shown = sample.shown() if isinstance(sample, Arguments) else sample
+        return sample, content_keys(shown) if self._rows else content_key(shown)
+
+    def _choose_arguments(self, function: Callable[..., Any]) -> None:
+        """Which arguments the key function gets: by name, or by place where it has other names."""
+        self._takes: list[str] | None = None  # None: by place
+        self._count = -1  # of those by place; -1: all
+        self._is_named = True
+        try:
+            given = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):  # of some builtins
+            self._count = 1
+            return
+        kinds = inspect.Parameter
+        if any(p.kind is kinds.VAR_POSITIONAL for p in given):
+            return
+        known = [p.name for p in given if self.parameters.has(p.name) or p.name == self._filled]
+        unknown = [
+            p
+            for p in given
+            if p.name not in known and p.kind is not kinds.VAR_KEYWORD and p.default is p.empty
+        ]
+        by_place = all(
+            p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for p in given
+        )
+        if not unknown and all(p.kind is not kinds.POSITIONAL_ONLY for p in given):
+            self._takes = known
+            return
+        if known or not by_place or len(unknown) > len(self.parameters.names):
+            names = ", ".join(p.name for p in unknown)
+            raise TypeError(
+                f"cached: the key function {_name_of(function)} takes {names}, which "
+                f"{self._who}{self.parameters.signature} does not have. A key function names "
+                "arguments of the target, as many as it needs, or none of them: then it gets the "
+                "first ones by place."
+            )
+        self._count = len(unknown)
+
+    def _key_of(self, owner: Any, bound: Bound) -> Any:
+        assert self._function is not None
+        try:
+            if self._takes is not None:
+                return self._function(
+                    **{
+                        name: owner
+                        if name == self._filled
+                        else self.parameters.value_of(name, bound)
+                        for name in self._takes
+                    }
+                )
+            count = len(bound.by_place) if self._count < 0 else self._count
+            return self._function(*bound.by_place[:count])
+        except Exception as error:
+            if not torch.compiler.is_compiling():
+                name = _name_of(self._function)
+                error.add_note(
+                    f"raised by {name}, the key function of {self._who} (modcache.cached)"
+                )
+            raise
+
+    def _checked(self, key: Any) -> Any:
+        """An int is the id of one whole value."""
+        if type(key) is int:
+            return str(key)
+        if isinstance(key, (str, list, tuple, torch.Tensor)) or hasattr(key, "__array__"):
+            return key
+        source = f"the argument {self.name}" if self.name else _name_of(self._function)
+        raise TypeError(
+            f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "
+            f"an int64 tensor, but {source} gave {type(key).__name__}."
+        )
+
+
+def _checked_name(name: str) -> str:
+    if name.isidentifier():
+        return str(name)
+    raise ValueError(f"cached: key={name!r} is no name of an argument; {WHAT_KEY_IS}.")
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``modcache.fill``: everything that a loader yields, through the cache once."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from modcache._cached_function import looked_up_in
+from modcache._fill_batch import BatchReader, bytes_of, target_of
+from modcache._fill_progress import Progress
+from modcache._fill_share import batches_of, share_of
+from modcache._fill_summary import FillSummary
+from modcache._lookup import lookup_or_run_any
+from modcache._text import checked_text
+
+_HITS = ("hits_memory", "hits_disk", "hits_remote")
+_CAUSES = {
+    "bypassed_off": "the mode of this thread or of the directory forbids it",
+    "bypassed_grad": "the results require grad",
+    "bypassed_impure": "the results are no function of the module's state and input (the warning "
+    "before this one names the culprit), or it cannot be identified",
+    "bypassed_type": "an input or a result is of a type that cannot be cached",
+    "errors": "the cache failed (modcache.stats() counts, the log says why)",
+}
+
+
+def fill(
+    module: Any,
+    loader: Iterable[Any],
+    *,
+    key: Callable[[Any], Any] | str | int | None = None,
+    input: Callable[[Any], Any] | str | int | None = None,
+    progress: Any = True,
+    scope: str = "",
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> FillSummary:
+    """Runs a module over all that a loader yields, so that later calls hit.
+
+    What is stored already is not run: a second fill runs what the first left out. It may be
+    interrupted at any time: what was done is then flushed, a summary is said, and the
+    ``KeyboardInterrupt`` (or what else was raised) goes on to the caller. Of a process that is
+    killed at most the last 100 ms are lost. Runs are under ``torch.no_grad()``.
+
+    >>> import modcache, torch
+    >>> encoder = torch.nn.Linear(4, 2).eval()
+    >>> batches = [(torch.randn(3, 4), torch.arange(3)), (torch.randn(3, 4), torch.arange(3, 6))]
+    >>> done = modcache.fill(encoder, batches, key=1)
+    >>> done.rows, done.runs
+    (6, 6)
+    >>> modcache.fill(encoder, batches, key=1).runs
+    0
+
+    Args:
+        module: a module or a function, cached (``modcache.cached``) or plain.
+        loader: anything that yields batches, such as a DataLoader.
+        key: where the key is: a function of the batch, the place (int) or name (str) of an item
+            of it, or ``"content"`` (``modcache.content_keys``: one per row), made from the input.
+            As for ``lookup_or_run``, a list or an int64 tensor has one key per row, a str is one
+            for the batch. May be left out for what is cached: then a batch has the arguments of a
+            call, a tuple or list by place (a keyword that only the cache takes is last), a dict
+            by name.
+        input: where the input is, in the same way. By default a tensor is the input itself,
+            and so is the first item of a tuple or list; of a dict it must be said.
+        progress: True: a bar on the standard error stream where that is a terminal (of rank 0);
+            False: nothing; a file: a bar there. It shows batches, rows per second, the share of
+            hits, seconds saved and bytes.
+        scope: as for ``lookup_or_run``; by default the cached target's own.
+        rank: this process does every ``world_size``-th batch, beginning with this one. By default
+            that of ``torch.distributed``, if initialised, else 0. A loader with a
+            DistributedSampler is split already.
+        world_size: the number of processes that share the batches; by default likewise, or 1.
+
+    Returns:
+        What was done by this process, by the counters of ``modcache.stats``: of calls that other
+        threads make meanwhile, too.
+
+    Raises:
+        TypeError, ValueError: a mistake in the arguments, or a batch that lacks what they name.
+        RuntimeError: the mode of the process or thread forbids to store.
+        Whatever the loader, the module and the functions raise.
+
+    Warns:
+        UserWarning: results are not cached; once, with the cause.
+    """
+    target = target_of(module)
+    reader = BatchReader(target, key, input)
+    scope = checked_text(scope, "scope", '"clip-vit-b32@3"') or target.scope
+    _check_mode()
+    share = share_of(rank, world_size)
+    batches, count = batches_of(loader, share)
+    tally = _Tally()
+    with Progress(progress, share.rank == 0, count) as bar:
+        try:
+            with torch.no_grad():
+                for batch in batches:
+                    given, keys = reader.read(batch)
+                    if isinstance(module, torch.nn.Module):
+                        output = lookup_or_run_any(target.module, given, keys, scope=scope)
+                    else:
+                        output = looked_up_in(target.module, given, keys, scope)
+                    tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
+                    bar.show(tally.done)
+        except BaseException as error:
+            summary = tally.finish(is_complete=False)
+            if not summary.rows and isinstance(error, Exception):  # a mistake in the arguments
+                raise
+            text = f"modcache.fill: {summary}. Started again, it runs only what is missing."
+            if bar.is_silent:
+                error.add_note(text)
+            else:
+                bar.say(text)
+            raise
+        return tally.finish(is_complete=True)
+
+
+def _check_mode() -> None:
+    mode = str(torch.ops.cache.mode())
+    if mode in ("off", "read", "verify"):
+        raise RuntimeError(
+            f'fill: the mode is "{mode}", in which nothing is stored; modcache.set_mode("on") '
+            "sets that of the process."
+        )
+
+
+class _Tally:
+    """Counts what a fill does, by what the counters have grown by."""
+
+    def __init__(self) -> None:
+        self._start_s = time.monotonic()
+        self._before = dict(torch.ops.cache.stats())
+        self._has_warned = False
+        self.done = FillSummary()
+
+    def note(self, rows: int, size_bytes: int) -> None:
+        """A batch is done."""
+        now = dict(torch.ops.cache.stats())
+        grown = {name: value - self._before.get(name, 0) for name, value in now.items()}
+        hits = sum(grown.get(name, 0) for name in _HITS)
+        total = self.done.rows + rows
+        self.done = replace(
+            self.done,
+            rows=total,
+            hits=min(hits, total),
+            runs=max(total - hits, 0),
+            stored=grown["stored"],
+            bytes=self.done.bytes + size_bytes,
+            seconds=time.monotonic() - self._start_s,
+            saved_seconds=grown["saved_us"] / 1e6,
+        )
+        if self.done.stored < self.done.runs and not self._has_warned:
+            self._warn(grown)
+
+    def _warn(self, grown: dict[str, int]) -> None:
+        self._has_warned = True
+        causes = [text for name, text in _CAUSES.items() if grown.get(name, 0) > 0]
+        because = "; ".join(causes) or (
+            "no cause was counted; the directory's mode, disk or min_run_us may forbid it "
+            "(modcache.settings())"
+        )
+        warnings.warn(
+            f"modcache.fill: {self.done.runs - self.done.stored} of {self.done.runs} rows that "
+            f"were run are not cached: {because}.",
+            stacklevel=4,
+        )
+
+    def finish(self, *, is_complete: bool) -> FillSummary:
+        torch.ops.cache.flush()
+        seconds = time.monotonic() - self._start_s
+        self.done = replace(self.done, seconds=seconds, is_complete=is_complete)
+        return self.done

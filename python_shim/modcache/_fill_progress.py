@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress bar of a fill pass."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any, TextIO
+
+from modcache._fill_summary import FillSummary, size_text
+
+
+class Progress:
+    """Shows how far a fill is; as a context manager, it closes the bar.
+
+    Args:
+        wanted: True: a bar on the standard error stream, if that is a terminal; False: none; a
+            file: a bar there, whatever it is.
+        is_first: of its ranks; only this one shows a bar that was not asked to go to a file.
+        total: batches, where known.
+    """
+
+    def __init__(self, wanted: Any, is_first: bool, total: int | None) -> None:
+        if not isinstance(wanted, bool) and not hasattr(wanted, "write"):
+            raise TypeError(
+                f"fill: progress must be True, False or a file, but got {type(wanted).__name__}."
+            )
+        self._file: TextIO | None = None
+        if wanted is True and is_first and sys.stderr is not None and sys.stderr.isatty():
+            self._file = sys.stderr
+        elif not isinstance(wanted, bool):
+            self._file = wanted
+        self.is_silent = wanted is False
+        self._total = total
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._file is not None:
+            from tqdm import tqdm  # type: ignore[import-untyped]
+
+            self._bar = tqdm(total=self._total, unit="batch", desc="fill", file=self._file)
+        return self
+
+    def show(self, done: FillSummary) -> None:
+        """After each batch."""
+        if self._bar is None:
+            return
+        share = done.hits / done.rows if done.rows else 0.0
+        rate = done.rows / done.seconds if done.seconds > 0 else 0.0
+        text = (
+            f"{rate:.0f} rows/s, {share:.0%} hits, {done.saved_seconds:.1f} s saved, "
+            f"{size_text(done.bytes)}"
+        )
+        if done.stored < done.runs:
+            text += f", {done.runs - done.stored} NOT CACHED"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def say(self, text: str) -> None:
+        """A line that is not part of the bar; none where nothing was to be shown."""
+        if not self.is_silent:
+            print(text, file=self._file or sys.stderr, flush=True)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fill pass has done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class FillSummary:
+    """What ``modcache.fill`` has done in this process.
+
+    Attributes:
+        rows: keys that were seen; one for a batch under one key.
+        hits: rows that were stored before, so that nothing ran for them.
+        runs: rows for which the module ran.
+        stored: rows that were handed to the cache; fewer than ``runs`` where something may not be
+            cached.
+        bytes: size of the tensors in the results of all rows.
+        seconds: wall time, with the final flush.
+        saved_seconds: what the runs of the hits had taken.
+        is_complete: False where the pass was interrupted or failed.
+    """
+
+    rows: int = 0
+    hits: int = 0
+    runs: int = 0
+    stored: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    saved_seconds: float = 0.0
+    is_complete: bool = True
+
+    def as_dict(self) -> dict[str, int | float | bool]:
+        """The attributes by name."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        share = f" ({self.hits / self.rows:.0%})" if self.rows else ""
+        rate = f", {self.rows / self.seconds:.0f} rows/s" if self.seconds > 0 else ""
+        lost = f" ({self.runs - self.stored} not cached)" if self.stored < self.runs else ""
+        return (
+            f"{'filled' if self.is_complete else 'not finished'}: {self.rows} rows, "
+            f"{self.hits} hits{share}, {self.runs} run{lost}, {size_text(self.bytes)} in "
+            f"{self.seconds:.1f} s{rate}, {self.saved_seconds:.1f} s saved"
+        )
+
+
+def size_text(size_bytes: int) -> str:
+    """In powers of 1000, as the settings read sizes."""
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
