@@ -42,16 +42,11 @@ module::RowsCall& rows_call(const at::IValue& run) {
 }  // namespace
 
 std::optional<at::Tensor> eager_recall(const std::string& scope, const std::string& method,
-                                       const std::string& class_name, const at::Tensor& input,
-                                       const std::string& key,
+                                       const at::Tensor& input, const std::string& key,
                                        const std::vector<at::Tensor>& tensors, std::int64_t watch,
                                        const std::string& weights) {
   check_key("modcache.lookup_or_run", key);
-  module::CallParts parts;
-  parts.scope = scope;
-  parts.method = method;
-  parts.class_name = class_name;
-  return module::recall_eager(std::move(parts), key, input, {tensors, watch, weights});
+  return module::recall_eager({scope, method, input, key}, {tensors, watch, weights});
 }
 
 std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
@@ -59,10 +54,12 @@ std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string
                                           const std::string& key) {
   check_key("modcache.lookup_or_run", key);
   if (!scope.empty()) check_scope("modcache.lookup_or_run", scope);
-  module::CallParts parts;
-  parts.scope = scope;
-  parts.method = method;
-  return module::recall_scripted(number, std::move(parts), key, input);
+  return module::recall_scripted(number, {scope, method, input, key});
+}
+
+std::int64_t may_recall_address() {
+  int (*const function)() = [] { return module::may_recall() ? 1 : 0; };
+  return reinterpret_cast<std::intptr_t>(function);
 }
 
 void note_scripted(const c10::OperatorHandle&, Stack* stack) {

@@ -31,17 +31,6 @@ std::shared_ptr<const tensor::WholeValue> Call::lookup() {
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
 }
 
-std::shared_ptr<const tensor::WholeValue> Call::recall() {
-  if (grad_is_unknown_ || parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) {
-    return nullptr;
-  }
-  const cache::EntryPtr entry = session_->recall(request(), [](const cache::Entry& found) {
-    return static_cast<const tensor::WholeValue&>(*found.value).is_lone_tensor();
-  });
-  if (entry == nullptr) return nullptr;
-  return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
-}
-
 void Call::reject_hit() {
   cache::Cache::instance().counters().add(Counter::kKeyConflicts);
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),

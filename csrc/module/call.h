@@ -30,9 +30,6 @@ class Call {
   // What is cached; null when the module has to be run. Waits while another thread runs the same
   // key.
   std::shared_ptr<const tensor::WholeValue> lookup();
-  // The lone tensor that lookup() would find in memory, counted as a hit. Null for whatever is not
-  // just that; then nothing was counted, and nobody waited.
-  std::shared_ptr<const tensor::WholeValue> recall();
   // What lookup() gave cannot be used after all: the module is run, and its result replaces it.
   void reject_hit();
 

@@ -11,24 +11,32 @@
 #include <utility>
 
 #include "base/fork.h"
-#include "module/class_names.h"
+#include "cache/cache.h"
 #include "module/declared.h"
 #include "module/eager.h"
 #include "module/identity.h"
+#include "tensor/input.h"
+#include "tensor/whole_value.h"
 
 namespace modcache::module {
 namespace {
 
-bool is_plain(cache::Mode mode) { return cache::may_read(mode) && !cache::always_runs(mode); }
+const tensor::WholeValue& value_of(const cache::Entry& entry) {
+  return static_cast<const tensor::WholeValue&>(*entry.value);
+}
 
-// REQUIRES: parts but for the input are complete.
-std::optional<at::Tensor> recall(CallParts parts, tensor::InputSummary input,
-                                 const std::string& key) {
-  parts.input = std::move(input);
-  Call call(std::move(parts), key);
-  const auto hit = call.recall();
-  if (hit == nullptr) return std::nullopt;
-  return hit->hand_out_tensor(call.parts().input.device);
+// What Call::lookup() would find in memory, of a call in which nothing requires grad.
+std::optional<at::Tensor> recall(const std::string& scope, const std::string& method,
+                                 const tensor::InputSummary& input, const std::string& key) {
+  const auto session = cache::Cache::instance().session();
+  const auto context =
+      cache::make_context({session->settings().name_space, scope, method, cache::Form::kWhole,
+                           input.arguments, tensor::arithmetic_state()});
+  const cache::EntryPtr entry =
+      session->recall({context, key, input.signature},
+                      [](const cache::Entry& found) { return value_of(found).is_lone_tensor(); });
+  if (entry == nullptr) return std::nullopt;
+  return value_of(*entry).hand_out_tensor(input.device);
 }
 
 // What `input` is to the cache; nothing when it needs a closer look.
@@ -41,20 +49,24 @@ std::optional<tensor::InputSummary> plain_input(const at::Tensor& input) {
 
 }  // namespace
 
-std::optional<at::Tensor> recall_eager(CallParts parts, const std::string& key,
-                                       const at::Tensor& input, const EagerSight& sight) {
-  if (!is_plain(cache::Cache::instance().mode())) return std::nullopt;
+bool may_recall() {
+  const cache::Mode mode = cache::Cache::instance().mode();
+  return cache::may_read(mode) && !cache::always_runs(mode);
+}
+
+std::optional<at::Tensor> recall_eager(const RecallParts& parts, const EagerSight& sight) {
+  if (!may_recall()) return std::nullopt;
   const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
   if (at::GradMode::is_enabled() &&
       std::any_of(sight.tensors.begin(), sight.tensors.end(), requires_grad)) {
     return std::nullopt;
   }
-  auto summary = plain_input(input);
+  const auto summary = plain_input(parts.input);
   if (!summary.has_value()) return std::nullopt;
   if (sight.watch != 0 && !still_has_digest(sight.watch, sight.tensors, sight.weights)) {
     return std::nullopt;
   }
-  return recall(std::move(parts), *std::move(summary), key);
+  return recall(parts.scope, parts.method, *summary, parts.key);
 }
 
 namespace {
@@ -107,21 +119,21 @@ void forget_scripted(std::int64_t number) {
   all.by_number.erase(number);
 }
 
-std::optional<at::Tensor> recall_scripted(std::int64_t number, CallParts parts,
-                                          const std::string& key, const at::Tensor& input) {
-  if (!is_plain(cache::Cache::instance().mode())) return std::nullopt;
+std::optional<at::Tensor> recall_scripted(std::int64_t number, const RecallParts& parts) {
+  if (!may_recall()) return std::nullopt;
   const ObjectPtr module = noted_module(number);
   if (!module || module->type()->findMethod(parts.method) == nullptr) return std::nullopt;
   if (!declares_tensor(*module->type(), parts.method)) return std::nullopt;
-  auto summary = plain_input(input);
+  const auto summary = plain_input(parts.input);
   if (!summary.has_value()) return std::nullopt;
   const auto identity = identity_of(module, parts.method);
   if (at::GradMode::is_enabled() && identity->requiring_grad(module).pattern != 0) {
     return std::nullopt;
   }
-  if (parts.scope.empty()) parts.scope = identity->fingerprint(module).text;
-  if (parts.scope.empty()) return std::nullopt;
-  return recall(std::move(parts), *std::move(summary), key);
+  if (!parts.scope.empty()) return recall(parts.scope, parts.method, *summary, parts.key);
+  const std::string fingerprint = identity->fingerprint(module).text;
+  if (fingerprint.empty()) return std::nullopt;
+  return recall(fingerprint, parts.method, *summary, parts.key);
 }
 
 }  // namespace modcache::module

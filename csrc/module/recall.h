@@ -16,9 +16,17 @@
 #include <string>
 #include <vector>
 
-#include "module/call.h"
-
 namespace modcache::module {
+
+// Whether the mode lets a stored value be returned without running anything.
+bool may_recall();
+
+struct RecallParts {
+  const std::string& scope;
+  const std::string& method;
+  const at::Tensor& input;
+  const std::string& key;
+};
 
 // What Python saw of an eager module just now.
 struct EagerSight {
@@ -28,8 +36,7 @@ struct EagerSight {
   std::int64_t watch;
   const std::string& weights;
 };
-std::optional<at::Tensor> recall_eager(CallParts parts, const std::string& key,
-                                       const at::Tensor& input, const EagerSight& sight);
+std::optional<at::Tensor> recall_eager(const RecallParts& parts, const EagerSight& sight);
 
 // A TorchScript module under a number, so that it need not become an argument at each call. It is
 // not kept alive.
@@ -38,7 +45,6 @@ void forget_scripted(std::int64_t number);
 
 // `parts.scope` empty: the module's fingerprint. Nothing also for a module that is gone, or that
 // lacks the method.
-std::optional<at::Tensor> recall_scripted(std::int64_t number, CallParts parts,
-                                          const std::string& key, const at::Tensor& input);
+std::optional<at::Tensor> recall_scripted(std::int64_t number, const RecallParts& parts);
 
 }  // namespace modcache::module

@@ -184,7 +184,6 @@ class _Call:
         finish(run, tagged(output), because, requiring_grad=trainable)
         return output
 
-
     def _before_run(self) -> Sight | None:
         """What the run is compared with: all of the module, or what can be seen of it."""
         if self._before is not None or self._unidentified:

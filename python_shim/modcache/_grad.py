@@ -21,7 +21,7 @@ def grad_pattern(
     """``state`` None: the mode is off, and only who trains matters. ``seen``: all its tensors."""
     if not torch.is_grad_enabled():
         return GradPattern(0, ())
-    if seen is not None and not any([tensor.requires_grad for tensor in seen.tensors]):
+    if seen is not None and not any(t.requires_grad for t in seen.tensors):
         return GradPattern(0, _flags_of(input))
     flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))
     if state is not None:

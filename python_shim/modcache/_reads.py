@@ -58,9 +58,7 @@ class Read:
 
 
 def read_of_global(place: Place, name: str) -> Read:
-    return Read(
-        name, lambda: place.names().get(name, MISSING), "global", place.owner, (name,)
-    )
+    return Read(name, lambda: place.names().get(name, MISSING), "global", place.owner, (name,))
 
 
 def read_of_member(cls: type, path: tuple[str, ...]) -> Read:

@@ -13,69 +13,71 @@ from typing import Any
 
 import torch
 
-from modcache import _identity
+from modcache._identity import GradPattern, ModuleState, states
 from modcache._scripted import native
+from modcache._snapshot import may_recall
 
-_C: Any = torch._C
-_functorch: Any = _C._functorch
+_functorch: Any = torch._C._functorch
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = _functorch.get_dynamic_layer_stack_depth
+_is_wrapped = _functorch.is_functorch_wrapped_tensor
+_tracing = torch._C._get_tracing_state
+_is_grad_enabled = torch.is_grad_enabled
 # Operators as torch calls them in the end: the way there costs as much as the work.
 _recall: Any = torch.ops.cache._recall.default._op
 _recall_scripted: Any = torch.ops.cache._recall_scripted.default._op
-_mode: Any = torch.ops.cache.mode.default._op
-_PLAIN_MODES = ("on", "read")
 _NONE: list[torch.Tensor] = []
+# Of a call in which neither module nor input requires grad.
+_PLAIN_PATTERNS = frozenset({GradPattern(0, ()), GradPattern(0, (False,))})
+_Tensor = torch.Tensor
+_ScriptModule = torch.jit.ScriptModule
 
 
 def recalled(module: Any, input: Any, key: Any, scope: Any, method: Any) -> torch.Tensor | None:
     """The stored result; None for every call that is not a plain hit in memory."""
-    if type(input) is not torch.Tensor or type(scope) is not str or type(method) is not str:
+    if type(input) is not _Tensor or type(scope) is not str or type(method) is not str or not key:
         return None
-    if not key or not (key.isascii() and scope.isascii() and method.isascii()):
-        if not key or not _is_text(key + scope + method):
+    is_ascii = key.isascii() and scope.isascii() and method.isascii()
+    if not is_ascii and not _is_text(key, scope, method):
+        return None
+    if _dispatch_modes() or _transforms() or _tracing() is not None or _is_wrapped(input):
+        return None
+    entry = states.get(id(module))
+    if entry is None or entry[0]() is not module:
+        if not isinstance(module, _ScriptModule):
             return None
-    if (
-        _C._len_torch_dispatch_stack()
-        or _functorch.get_dynamic_layer_stack_depth()
-        or _C._get_tracing_state() is not None
-        or _functorch.is_functorch_wrapped_tensor(input)
-    ):
-        return None
-    if isinstance(module, torch.jit.ScriptModule):
         number = _number_of(module)
         return _recall_scripted(number, scope, method, input, key)  # type: ignore[no-any-return]
-    return _recalled_eager(module, input, key, scope, method)
+    return _recalled_eager(entry[1], module, input, key, scope, method)
 
 
 def _recalled_eager(
-    module: Any, input: torch.Tensor, key: str, scope: str, method: str
+    state: ModuleState, module: Any, input: torch.Tensor, key: str, scope: str, method: str
 ) -> torch.Tensor | None:
-    entry = _identity.states.get(id(module))
-    if entry is None or entry[0]() is not module:
-        return None
-    state = entry[1]
-    if state.is_wrapper or state.graph_patterns:
+    if state.is_wrapper or not _PLAIN_PATTERNS.isdisjoint(state.graph_patterns):
         return None
     if method != "forward" and not callable(getattr(module, method, None)):
         return None
-    tensors, watch, weights = _NONE, 0, ""
-    if not scope or _C.is_grad_enabled():
-        known = state.known
-        if known is None or _mode() not in _PLAIN_MODES:
-            return None
-        seen = known.snapshot.tensors()
-        if seen is None:
-            return None
-        tensors = seen
-        if not scope:
-            if not known.fingerprint:
-                return None
-            scope, watch, weights = known.fingerprint, state.watch, known.weights
-    return _recall(scope, method, "", input, key, tensors, watch, weights)  # type: ignore[no-any-return]
+    if scope and not _is_grad_enabled():
+        return _recall(scope, method, input, key, _NONE, 0, "")  # type: ignore[no-any-return]
+    known = state.known
+    if known is None or not may_recall():
+        return None
+    tensors = known.snapshot.tensors()
+    if tensors is None:
+        return None
+    if scope:
+        return _recall(scope, method, input, key, tensors, 0, "")  # type: ignore[no-any-return]
+    if not known.fingerprint:
+        return None
+    return _recall(  # type: ignore[no-any-return]
+        known.fingerprint, method, input, key, tensors, state.watch, known.weights
+    )
 
 
-def _is_text(text: str) -> bool:
+def _is_text(*texts: str) -> bool:
     try:
-        text.encode()
+        "".join(texts).encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -38,6 +38,16 @@ else:
     except ImportError:  # a library that was built without Python's headers
         guards = None
 
+
+def _never() -> bool:
+    return False
+
+
+may_recall: Callable[[], bool] = _never if guards is None else guards.may_recall
+"""Whether this thread's mode lets a stored value be returned without running anything."""
+if guards is not None:
+    guards.connect(torch.ops.cache._may_recall_address())
+
 # What a guard expects, and guards, as the constructor of Snapshot takes them.
 _Expected = tuple[Any, ...]
 _Guard = tuple[Any, ...]
@@ -131,7 +141,8 @@ class _Builder:
         if not self._is_first_visit(module):
             return
         attributes = module.__dict__
-        if isinstance(module, torch.jit.ScriptModule) or "training" not in attributes:
+        is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
+        if is_special or not _has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
         parts: list[_Expected] = []
         for name, value in attributes.items():
@@ -145,8 +156,10 @@ class _Builder:
         if not self._is_first_visit(value):
             return
         kind = type(value)
-        if slots_of(kind) or not hasattr(value, "__dict__"):
-            raise RefusedError(f"{kind.__qualname__}, which has slots")
+        if slots_of(kind) or not _has_plain_attributes(kind):
+            raise RefusedError(
+                f"{kind.__qualname__}, which has slots or attributes of its own making"
+            )
         self._named_class(kind)
         self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
 
@@ -240,6 +253,15 @@ class _Builder:
             self._add(guards.IN_CELL, owner, read.path[0], expected)
         else:
             raise RefusedError(f"a part of the class attribute {read.name}")
+
+
+def _has_plain_attributes(kind: type) -> bool:
+    """Whether what its objects say is their ``__dict__`` is where their attributes lie."""
+    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
+    getter: Any = kind.__getattribute__
+    if not holders or getter is not object.__getattribute__:
+        return False
+    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
 
 
 def _hooks(name: str) -> Any:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python module modcache._guards: the class Snapshot (snapshot.h) and the names of places and of
-// what may be expected there.
+// The Python module modcache._guards: the class Snapshot (snapshot.h) and the names of places and
+// of what may be expected there.
 #include <exception>
 #include <memory>
 #include <new>
@@ -12,8 +12,7 @@ namespace modcache::python {
 namespace {
 
 struct SnapshotObject {
-  PyObject_HEAD
-  Snapshot* snapshot;
+  PyObject_HEAD Snapshot* snapshot;
 };
 
 PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
@@ -101,12 +100,33 @@ constexpr Constant kConstants[] = {
     constant("IN_ATTRIBUTE", Place::kAttribute),
 };
 
+using MayRecall = int (*)();
+MayRecall may_recall_function = nullptr;
+
+PyObject* connect(PyObject* /*module*/, PyObject* address) {
+  void* const pointer = PyLong_AsVoidPtr(address);
+  if (pointer == nullptr && PyErr_Occurred() != nullptr) return nullptr;
+  may_recall_function = reinterpret_cast<MayRecall>(pointer);
+  Py_RETURN_NONE;
+}
+
+PyObject* may_recall(PyObject* /*module*/, PyObject* /*nothing*/) {
+  return PyBool_FromLong(may_recall_function != nullptr ? may_recall_function() : 0);
+}
+
+PyMethodDef functions[] = {
+    {"connect", connect, METH_O, "Says where may_recall() has its answer from."},
+    {"may_recall", may_recall, METH_NOARGS,
+     "Whether this thread's mode lets a stored value be returned without running anything."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "modcache._guards",
     "What of an eager module has to be as it was; see snapshot.h.",
     -1,
-    nullptr,
+    functions,
     nullptr,
     nullptr,
     nullptr,
