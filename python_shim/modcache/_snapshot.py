@@ -212,7 +212,9 @@ class _Builder:
         owner = getattr(value, "__self__", None)
         if isinstance(owner, types.ModuleType) and is_installed_module(owner):
             return
-        if owner is not None:
+        if isinstance(owner, type):
+            self._named_class(owner)
+        elif owner is not None:
             raise RefusedError(f"a method of a {type(owner).__qualname__}")
 
     def _python_module(self, value: types.ModuleType) -> None:

@@ -346,20 +346,25 @@ bool Snapshot::holds_items(const Expected& expected, PyObject* value, PyObject* 
   return false;
 }
 
-// An OrderedDict has an order of its own, and is therefore compared as the list of its keys first.
+// Whose order is not that of the dict it is.
+bool Snapshot::holds_ordered_mapping(const Expected& expected, PyObject* value,
+                                     PyObject* found) const {
+  const auto* parts = expected_.data() + expected.first;
+  const Owned keys(PyObject_GetIter(value));
+  for (std::size_t i = 0; keys != nullptr && i < expected.parts; i += 2) {
+    const Owned key(PyIter_Next(keys.get()));
+    if (key == nullptr || !holds(parts[i], key.get(), found)) return false;
+    if (!holds(parts[i + 1], PyDict_GetItemWithError(value, key.get()), found)) return false;
+  }
+  return keys != nullptr;
+}
+
 bool Snapshot::holds_mapping(const Expected& expected, PyObject* value, PyObject* found) const {
   if (Py_TYPE(value) != expected.type || PyDict_Check(value) == 0) return false;
   const auto* parts = expected_.data() + expected.first;
   if (PyDict_GET_SIZE(value) * 2 != static_cast<Py_ssize_t>(expected.parts)) return false;
   if (expected.parts == 0) return true;
-  if (PyODict_CheckExact(value) != 0) {
-    const Owned keys(PyObject_GetIter(value));
-    for (std::size_t i = 0; i < expected.parts; i += 2) {
-      const Owned key(keys == nullptr ? nullptr : PyIter_Next(keys.get()));
-      PyErr_Clear();
-      if (key == nullptr || !holds(parts[i], key.get(), found)) return false;
-    }
-  }
+  if (PyODict_CheckExact(value) != 0) return holds_ordered_mapping(expected, value, found);
   PyObject* key = nullptr;
   PyObject* item = nullptr;
   Py_ssize_t position = 0;

@@ -110,6 +110,7 @@ class Snapshot {
   bool holds_dict_item(const Guard& guard, PyObject* dict, PyObject* found) const;
   bool holds_items(const Expected& expected, PyObject* value, PyObject* found) const;
   bool holds_mapping(const Expected& expected, PyObject* value, PyObject* found) const;
+  bool holds_ordered_mapping(const Expected& expected, PyObject* value, PyObject* found) const;
   bool holds_parts(const Expected& expected, PyObject* value, PyObject* found) const;
   bool holds_attribute(PyObject* owner, PyObject* name, const Expected& expected,
                        PyObject* found) const;
