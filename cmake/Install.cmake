@@ -7,6 +7,7 @@ if(SKBUILD)
   set_target_properties(modcache PROPERTIES INSTALL_RPATH "$ORIGIN/../torch/lib")
   install(TARGETS modcache LIBRARY DESTINATION modcache)
   install(FILES ${PROJECT_BINARY_DIR}/libmodcache.json DESTINATION modcache)
+  install(TARGETS modcache_guards LIBRARY DESTINATION modcache)
   return()
 endif()
 

@@ -156,6 +156,11 @@ is_good_python() {
     >/dev/null 2>&1
 }
 
+has_headers() {
+  "$1" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' >/dev/null 2>&1
+}
+
 # Sets BASE_PYTHON to the Python of the active environment, or another that is new enough.
 find_base_python() {
   local candidate
@@ -246,10 +251,14 @@ set_up() {
   local missing active_torch
   mapfile -t missing < <(missing_of "${SYSTEM_PACKAGES[@]}")
   if ! find_base_python; then
-    missing+=(python3 python3-venv)
+    missing+=(python3 python3-venv python3-dev)
   elif [[ ! -x $PYTHON ]] && ! "$BASE_PYTHON" -c 'import ensurepip, venv' >/dev/null 2>&1; then
     # Debian keeps part of the venv module in a package of its own.
     missing+=("$("$BASE_PYTHON" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
+  fi
+  # The Python package has a compiled part.
+  if [[ -n $BASE_PYTHON ]] && ! has_headers "$BASE_PYTHON"; then
+    missing+=("$("$BASE_PYTHON" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')")
   fi
   ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
   find_base_python || give_up "No Python $PYTHON_MINIMUM or newer here. Tried: \$VIRTUAL_ENV, python3, \

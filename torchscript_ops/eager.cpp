@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "module/optimizer_steps.h"
+#include "module/recall.h"
 #include "operators.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -39,6 +40,35 @@ module::RowsCall& rows_call(const at::IValue& run) {
 }
 
 }  // namespace
+
+std::optional<at::Tensor> eager_recall(const std::string& scope, const std::string& method,
+                                       const at::Tensor& input, const std::string& key,
+                                       const std::vector<at::Tensor>& tensors, std::int64_t watch,
+                                       const std::string& weights) {
+  check_key("modcache.lookup_or_run", key);
+  return module::recall_eager({scope, method, input, key}, {tensors, watch, weights});
+}
+
+std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
+                                          const std::string& method, const at::Tensor& input,
+                                          const std::string& key) {
+  check_key("modcache.lookup_or_run", key);
+  if (!scope.empty()) check_scope("modcache.lookup_or_run", scope);
+  return module::recall_scripted(number, {scope, method, input, key});
+}
+
+std::int64_t may_recall_address() {
+  int (*const function)() = [] { return module::may_recall() ? 1 : 0; };
+  return reinterpret_cast<std::intptr_t>(function);
+}
+
+void note_scripted(const c10::OperatorHandle&, Stack* stack) {
+  const std::int64_t number = module::note_scripted(torch::jit::last(*stack, 1)[0]);
+  torch::jit::drop(*stack, 1);
+  torch::jit::push(*stack, number);
+}
+
+void forget_scripted(std::int64_t number) { module::forget_scripted(number); }
 
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   return tensor::select_rows(tensor, rows);

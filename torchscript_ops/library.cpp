@@ -83,6 +83,17 @@ void define_for_the_shim(torch::Library& m) {
   define(m, "_refresh(int watch) -> ()", &eager_refresh);
   define(m, "_stepped(Tensor[] tensors) -> ()", &optimizer_stepped);
   define(m, "_tensors_digest(int watch, Tensor[] tensors) -> str", &eager_tensors_digest);
+  // A plain hit in memory, else nothing (module/recall.h).
+  define(m,
+         "_recall(str scope, str method, Tensor input, str key, Tensor[] tensors, int watch, str "
+         "weights) -> Tensor?",
+         &eager_recall);
+  define(m, "_may_recall_address() -> int", &may_recall_address);
+  define(m, "_recall_scripted(int number, str scope, str method, Tensor input, str key) -> Tensor?",
+         &scripted_recall);
+  define(m, "_note_scripted(Any module) -> int",
+         CppFunction::makeFromBoxedFunction<&note_scripted>());
+  define(m, "_forget_scripted(int number) -> ()", &forget_scripted);
   // A module that Python runs: its values are tagged where they are structured (tensor/tree.h).
   define(m,
          "_begin(str scope, str method, Any input, str key, int params_grad_pattern, int watch, *, "

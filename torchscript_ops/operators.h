@@ -63,6 +63,17 @@ void eager_unwatch(std::int64_t watch);
 std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);
 void eager_refresh(std::int64_t watch);
 void optimizer_stepped(const std::vector<at::Tensor>& tensors);
+std::optional<at::Tensor> eager_recall(const std::string& scope, const std::string& method,
+                                       const at::Tensor& input, const std::string& key,
+                                       const std::vector<at::Tensor>& tensors, std::int64_t watch,
+                                       const std::string& weights);
+std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
+                                          const std::string& method, const at::Tensor& input,
+                                          const std::string& key);
+// Of a function `int()`, which says whether module::may_recall(): where an operator is too slow.
+std::int64_t may_recall_address();
+void note_scripted(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void forget_scripted(std::int64_t number);
 void eager_begin(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_finish(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_abandon(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -57,6 +57,10 @@ class Session {
   // should wait. Waits while another thread runs this key.
   EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead);
 
+  // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
+  // but a hit is counted.
+  EntryPtr recall(const Request& request, bool (*wanted)(const Entry&));
+
   // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
   // shorter than `min_run_us` and it replaces nothing.
   bool store(const Request& request, EntryPtr entry);

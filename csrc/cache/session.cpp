@@ -109,6 +109,16 @@ EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::L
   }
 }
 
+EntryPtr Session::recall(const Request& request, bool (*wanted)(const Entry&)) {
+  EntryPtr entry = find_in_memory(address_of(request.id()), request);
+  if (entry == nullptr || !matches(request.signature, entry->signature) || !wanted(*entry)) {
+    return nullptr;
+  }
+  stats_.add(Counter::kHitsMemory);
+  stats_.add(Counter::kSavedUs, entry->run_us.value_or(0));
+  return entry;
+}
+
 bool Session::store(const Request& request, EntryPtr entry) {
   // What is there must not outlive a newer result, however quickly that was computed.
   const bool is_quick = entry->run_us.has_value() && *entry->run_us < settings_.min_run_us;

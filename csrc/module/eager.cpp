@@ -76,6 +76,20 @@ void refresh_watch(std::int64_t watch) {
   if (found != all.by_number.end()) ++found->second.refreshes;
 }
 
+bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors,
+                      const std::string& digest) {
+  Watched known;
+  {
+    Watches& all = watches();
+    MutexLock lock(all.mutex);
+    const auto found = all.by_number.find(watch);
+    if (found == all.by_number.end()) return false;
+    known = found->second;
+  }
+  return known.tensors != nullptr && !known.is_suspect() && known.digest == digest &&
+         known.tensors->compare(tensors) == TensorWatch::Change::kNone;
+}
+
 std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
   const Watched known = get(watch);
   const bool may_lend = known.tensors != nullptr && !known.is_suspect();

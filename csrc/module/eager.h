@@ -30,6 +30,11 @@ void forget_watch(std::int64_t watch);
 // that cannot be hashed, saying why.
 std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);
 
+// Whether `tensors` are what the watch saw last, and had this digest. Hashes nothing; false also
+// for an unknown watch.
+bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors,
+                      const std::string& digest);
+
 // The next digest hashes everything anew.
 void refresh_watch(std::int64_t watch);
 

@@ -12,7 +12,14 @@ import torch
 from modcache._arguments import Arguments
 from modcache._bypass import count_bypass
 from modcache._grad import count_requiring_grad, grad_pattern, has_graph
-from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
+from modcache._identity import (
+    ModuleState,
+    Recognized,
+    Sight,
+    change_between,
+    forget_weights_of,
+    state_of,
+)
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
 from modcache._plain import plain_method
@@ -30,7 +37,9 @@ def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
     """32 hexadecimal digits. Raises TypeError when something in the module cannot be hashed."""
     _function_of(module, method)
     try:
-        return state_of(module).look(module).fingerprint
+        state = state_of(module)
+        seen = state.recognize(module)
+        return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
     except UnidentifiedError as reason:
         raise TypeError(
             f"{type(module).__qualname__} has no fingerprint: {reason}; {_CURE}."
@@ -126,9 +135,16 @@ class _Call:
         self.class_name = class_name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
-        self.pattern = grad_pattern(self._target, None if is_off else self.state, input)
+        # With a scope and without a graph nothing of the module is asked.
+        is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
+        self._seen: Recognized | None = None
+        if is_looked_at and not isinstance(self._target, torch.jit.ScriptModule):
+            self._seen = self.state.recognize(self._target)
+        state = None if is_off else self.state
+        self.pattern = grad_pattern(self._target, state, input, self._seen)
         self._before: Sight | None = None
         self._unidentified = ""
+        self._is_recognized = False  # by a snapshot: who it is was not looked at in full
         self.address = ""
         if not is_off and self.pattern not in self.state.graph_patterns:
             self._identify(scope, method)
@@ -141,6 +157,9 @@ class _Call:
                 self.address = scope
             elif isinstance(target, torch.jit.ScriptModule):
                 self.address = fingerprint_of_method(target, method)
+            elif self._seen is not None:
+                self.address = self.state.fingerprint_of(self._seen)
+                self._is_recognized = True
             else:
                 self._before = self.state.look(target)
                 self.address = self._before.fingerprint
@@ -156,9 +175,7 @@ class _Call:
 
     def run_observed(self, input: Any, run: Any, finish: Callable[..., Any]) -> Any:
         """Runs the module, and tells the library what came of it."""
-        before = self._before
-        if before is None and not self._unidentified:
-            before = _glance(self._target, self.state)
+        before = self._before_run()
         if before is not None:
             before.note_versions()
         output = self.run(input)
@@ -168,6 +185,22 @@ class _Call:
         trainable = count_requiring_grad(self._target) if is_graph else 0
         finish(run, tagged(output), because, requiring_grad=trainable)
         return output
+
+    def _before_run(self) -> Sight | None:
+        """What the run is compared with: all of the module, or what can be seen of it."""
+        if self._before is not None or self._unidentified:
+            return self._before
+        if not self._is_recognized:
+            return _glance(self._target, self.state)
+        try:
+            self._before = self.state.look(self._target)
+        except UnidentifiedError as reason:
+            self._unidentified = str(reason)
+            return None
+        if self._before.fingerprint != self.address:
+            name = type(self._target).__qualname__
+            self._unidentified = f"{name} changed while the call waited"
+        return self._before
 
 
 @contextlib.contextmanager

@@ -9,13 +9,20 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._identity import GradPattern, ModuleState
+from modcache._identity import GradPattern, ModuleState, Recognized
 
 
-def grad_pattern(module: torch.nn.Module, state: ModuleState | None, input: Any) -> GradPattern:
-    """``state`` None: the mode is off, and only who trains matters."""
+def grad_pattern(
+    module: torch.nn.Module,
+    state: ModuleState | None,
+    input: Any,
+    seen: Recognized | None = None,
+) -> GradPattern:
+    """``state`` None: the mode is off, and only who trains matters. ``seen``: all its tensors."""
     if not torch.is_grad_enabled():
         return GradPattern(0, ())
+    if seen is not None and not any(t.requires_grad for t in seen.tensors):
+        return GradPattern(0, _flags_of(input))
     flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))
     if state is not None:
         flags += tuple(tensor.requires_grad for tensor in state.tensors_in_reach(module))

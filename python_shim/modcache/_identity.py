@@ -13,7 +13,7 @@ import hashlib
 import os
 import threading
 import weakref
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -21,8 +21,18 @@ from modcache._bypass import untraced
 from modcache._contents import contents_without_versions
 from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
+from modcache._records import same_objects
 from modcache._scripted import code_of_scripted
+from modcache._snapshot import snapshot_of
 from modcache._walk import Records, Walk, same_leaves
+from modcache._wrappers import may_be_transparent
+
+if TYPE_CHECKING:
+    from modcache._guards import Snapshot
+
+# Looks in full before a snapshot is made; doubled by each that did not serve long.
+_PATIENCE, _MOST_PATIENCE = 2, 1024
+_LONG = 16  # looks
 
 
 class Sight:
@@ -46,6 +56,13 @@ class Sight:
         return self
 
 
+class Recognized(NamedTuple):
+    """A module found to be what a snapshot says, and its tensors."""
+
+    known: Known
+    tensors: list[torch.Tensor]
+
+
 class GradPattern(NamedTuple):
     """Who requires grad in a call under grad mode; nobody otherwise."""
 
@@ -53,13 +70,33 @@ class GradPattern(NamedTuple):
     inputs: tuple[bool, ...]
 
 
+class Known(NamedTuple):
+    """A module that can be recognized: while ``snapshot`` holds, it has this ``structure``.
+
+    With the digest ``weights`` of its tensors, it has this ``fingerprint``; both are empty before
+    that was asked.
+    """
+
+    snapshot: Snapshot
+    structure: str
+    weights: str = ""
+    fingerprint: str = ""
+
+
 class ModuleState:
     """What is remembered about one module.
 
-    ``graph_patterns`` are those under which its last result required grad.
+    ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
+    a whole, and may be read without a lock. ``is_wrapper``: it may be identified as the module
+    inside.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_wrapper: bool = False) -> None:
+        self.is_wrapper = is_wrapper
+        self.known: Known | None = None
+        self._patience = _PATIENCE
+        self._looks_in_full = 0
+        self._recognized = 0
         self.watch = int(torch.ops.cache._watch())
         self.graph_patterns: frozenset[GradPattern] = frozenset()
         self.renew_lock()
@@ -83,20 +120,66 @@ class ModuleState:
             walk = Walk(module, self._records, is_tolerant=not with_weights)
             if not with_weights:
                 return Sight(walk, "", "")
-            if not self._structure or not same_leaves(walk.leaves, self._leaves):
-                self._structure = digest_of(walk.leaves)
-                self._leaves = walk.leaves
-                self._generation += 1
+            self._note_leaves(walk)
             structure, generation = self._structure, self._generation
-        try:
-            weights = str(torch.ops.cache._tensors_digest(self.watch, walk.tensors))
-        except (RuntimeError, NotImplementedError) as error:
-            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
-            raise UnidentifiedError(reason) from None
+        weights = self._digest_of(walk.tensors)
         text = f"{structure}/{weights}"
         if walk.scripted:
             text += f"/{self._code_of_scripted(walk, (generation, weights))}"
-        return Sight(walk, weights, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+        return Sight(walk, weights, _digest_of_text(text))
+
+    def _note_leaves(self, walk: Walk) -> None:
+        if not self._structure or not same_leaves(walk.leaves, self._leaves):
+            self._structure = digest_of(walk.leaves)
+            self._leaves = walk.leaves
+            self._generation += 1
+
+    def _digest_of(self, tensors: list[torch.Tensor]) -> str:
+        try:
+            return str(torch.ops.cache._tensors_digest(self.watch, tensors))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
+
+    def recognize(self, module: torch.nn.Module) -> Recognized | None:
+        """The module, unchanged but perhaps for its tensors; None: look at it in full."""
+        known = self.known
+        if known is not None:
+            tensors = known.snapshot.tensors()
+            if tensors is not None:
+                self._recognized += 1
+                return Recognized(known, tensors)
+            self.known = None
+            is_long = self._recognized >= _LONG
+            self._patience = _PATIENCE if is_long else min(2 * self._patience, _MOST_PATIENCE)
+        self._looks_in_full += 1
+        if self._looks_in_full > self._patience:
+            self._looks_in_full = self._recognized = 0
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)  # until it proves its worth
+            self._make_known(module)
+        return None
+
+    def _make_known(self, module: torch.nn.Module) -> None:
+        # Whatever cannot be written down is looked at in full, which is also where mistakes show.
+        with self._lock, contextlib.suppress(Exception):
+            walk = Walk(module, self._records)
+            snapshot = snapshot_of(module, walk, self._records)
+            # What is written down has to be what this second walk saw.
+            walk = Walk(module, self._records)
+            self._note_leaves(walk)
+            if snapshot is not None and same_objects(snapshot.tensors() or (), walk.tensors):
+                self.known = Known(snapshot, self._structure)
+
+    def fingerprint_of(self, seen: Recognized) -> str:
+        """Raises UnidentifiedError: a tensor cannot be hashed."""
+        known = seen.known
+        weights = self._digest_of(seen.tensors)
+        latest = self.known
+        if latest is not None and latest.snapshot is known.snapshot and latest.weights == weights:
+            return latest.fingerprint
+        fingerprint = _digest_of_text(f"{known.structure}/{weights}")
+        self.known = known._replace(weights=weights, fingerprint=fingerprint)
+        return fingerprint
 
     def _code_of_scripted(self, walk: Walk, seen: tuple[int, str]) -> str:
         """What their methods are: that changes only together with what was seen otherwise."""
@@ -143,31 +226,36 @@ def change_between(module: torch.nn.Module, before: Sight, after: Sight) -> str:
     return f"a tensor of {type(module).__qualname__} changed"
 
 
+def _digest_of_text(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 def _version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-_states: dict[int, tuple[weakref.ref[torch.nn.Module], ModuleState]] = {}
+# By a module's address.
+states: dict[int, tuple[weakref.ref[torch.nn.Module], ModuleState]] = {}
 _states_lock = threading.Lock()
 
 
 def state_of(module: torch.nn.Module) -> ModuleState:
     """The state of ``module``, made at its first use."""
-    entry = _states.get(id(module))
+    entry = states.get(id(module))
     if entry is not None and entry[0]() is module:
         return entry[1]
     with _states_lock:
-        entry = _states.get(id(module))
+        entry = states.get(id(module))
         if entry is not None and entry[0]() is module:
             return entry[1]
-        state = ModuleState()
-        _states[id(module)] = (weakref.ref(module, _Forget(id(module), state.watch)), state)
+        state = ModuleState(is_wrapper=may_be_transparent(module))
+        states[id(module)] = (weakref.ref(module, _Forget(id(module), state.watch)), state)
         return state
 
 
 def forget_weights_of(module: torch.nn.Module) -> None:
     """The next look at ``module``, if there was one, reads every byte of its tensors."""
-    entry = _states.get(id(module))
+    entry = states.get(id(module))
     if entry is not None and entry[0]() is module:
         with untraced():
             entry[1].forget_weights()
@@ -181,9 +269,9 @@ class _Forget:
         self._watch = watch
 
     def __call__(self, reference: weakref.ref[torch.nn.Module]) -> None:
-        entry = _states.get(self._address)
+        entry = states.get(self._address)
         if entry is not None and entry[0] is reference:
-            _states.pop(self._address, None)
+            states.pop(self._address, None)
         with contextlib.suppress(Exception):  # at interpreter exit torch may be gone
             torch.ops.cache._unwatch(self._watch)
 
@@ -191,7 +279,7 @@ class _Forget:
 def _renew_locks_in_child() -> None:
     global _states_lock
     _states_lock = threading.Lock()
-    for _, state in _states.values():
+    for _, state in states.values():
         state.renew_lock()
 
 

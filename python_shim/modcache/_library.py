@@ -7,8 +7,11 @@ torch it was built against. Nothing here knows what the library does.
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -58,6 +61,21 @@ def _failure(tried: list[Path], library: Path | None, reason: str) -> ImportErro
     return ImportError("\n  ".join(lines))
 
 
+def _load_guards(library: Path) -> None:
+    """Has ``from modcache import _guards`` find what lies beside the library.
+
+    Where it was built without Python's headers nothing is there, or for another Python: the package
+    works without, and is slower.
+    """
+    path = library.parent / f"_guards{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    spec = importlib.util.spec_from_file_location("modcache._guards", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        return
+    guards = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(guards)
+    sys.modules["modcache._guards"] = guards
+
+
 def load() -> tuple[str, str]:
     """Loads the library, once per process.
 
@@ -77,4 +95,5 @@ def load() -> tuple[str, str]:
         torch.ops.cache.lookup_or_run  # noqa: B018  (an attribute error if it registered nothing)
     except (OSError, RuntimeError, AttributeError) as error:
         raise _failure(tried, library, str(error)) from error
+    _load_guards(library.resolve())
     return str(library.resolve()), _build_facts(library).get("version", "unknown")

@@ -11,6 +11,7 @@ from modcache import _eager
 from modcache._bypass import is_traced, transform_in_force
 from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
+from modcache._recall import recalled
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
 from modcache._scripted import native
 from modcache._text import checked_text
@@ -71,6 +72,10 @@ def lookup_or_run(
     """
     if torch.compiler.is_compiling():
         return recorded(module, input, key, scope, method, ragged)
+    if type(key) is str and ragged == "error":
+        hit = recalled(module, input, key, scope, method)
+        if hit is not None:
+            return hit
     ragged = checked_ragged(ragged)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
     if isinstance(key, str):
@@ -94,6 +99,10 @@ def lookup_or_run_any(
     """
     if torch.compiler.is_compiling():
         return recorded(module, input, key, scope, method, "error")
+    if type(key) is str:
+        hit = recalled(module, input, key, scope, method)
+        if hit is not None:
+            return hit
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,10 @@ class Place:
         self._owner: weakref.ref[Any] = weakref.ref(owner)
         self._name = "__globals__" if isinstance(owner, types.FunctionType) else "__dict__"
 
+    def owner(self) -> Any:
+        """The function or Python module; None once it is gone."""
+        return self._owner()
+
     def names(self) -> Mapping[str, Any]:
         """Empty once the owner is gone."""
         owner = self._owner()
@@ -31,15 +35,30 @@ class Place:
 
 
 class Read:
-    """A value that code reads from outside itself, found anew at every check."""
+    """A value that code reads from outside itself, found anew at every check.
 
-    def __init__(self, name: str, value: Callable[[], object]) -> None:
+    ``kind`` says where: a ``global`` of a function or a Python module, a ``member`` of a class, an
+    ``attribute`` or a ``cell`` of a function. ``owner()`` is that function, module or class, None
+    once it is gone, and ``path`` leads from there to the value: names, or the number of a cell.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        value: Callable[[], object],
+        kind: str,
+        owner: Callable[[], Any],
+        path: tuple[Any, ...],
+    ) -> None:
         self.name = name
         self.value = value
+        self.kind = kind
+        self.owner = owner
+        self.path = path
 
 
 def read_of_global(place: Place, name: str) -> Read:
-    return Read(name, lambda: place.names().get(name, MISSING))
+    return Read(name, lambda: place.names().get(name, MISSING), "global", place.owner, (name,))
 
 
 def read_of_member(cls: type, path: tuple[str, ...]) -> Read:
@@ -52,12 +71,12 @@ def read_of_member(cls: type, path: tuple[str, ...]) -> Read:
             found = getattr(found, name, MISSING)
         return found
 
-    return Read(path[0], value)
+    return Read(path[0], value, "member", owner, path)
 
 
 def read_of_attribute(function: types.FunctionType, name: str) -> Read:
     owner = weakref.ref(function)
-    return Read(name, lambda: getattr(owner(), name, MISSING))
+    return Read(name, lambda: getattr(owner(), name, MISSING), "attribute", owner, (name,))
 
 
 def read_of_cell(function: types.FunctionType, index: int) -> Read:
@@ -70,7 +89,7 @@ def read_of_cell(function: types.FunctionType, index: int) -> Read:
         except ValueError:  # not filled yet
             return MISSING
 
-    return Read(function.__code__.co_freevars[index], value)
+    return Read(function.__code__.co_freevars[index], value, "cell", owner, (index,))
 
 
 class _Kept:
@@ -113,6 +132,16 @@ class Code:
 
     def hold_function(self, function: types.FunctionType) -> None:
         self._functions.append((weakref.ref(function), _parts_of(function)))
+
+    def held(self) -> Iterator[tuple[Any, str, object]]:
+        """What has to stay where it is: who holds it, under which name, and what it is."""
+        for place, held in self._held.values():
+            for name, reference in held.items():
+                yield place.owner(), name, reference()
+
+    def functions(self) -> list[types.FunctionType | None]:
+        """Those that must keep their code; None for one that is gone."""
+        return [reference() for reference, _ in self._functions]
 
     def is_current(self) -> bool:
         """False once something that was followed has been replaced by another, or is gone."""

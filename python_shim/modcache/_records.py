@@ -26,6 +26,12 @@ _INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {
     "_compiled_call_impl", "_is_torch_compile", "__overloads__",
 }  # fmt: skip
 
+# Of these, nothing that a walk looks at.
+UNSEEN = _INTERNAL - {
+    "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
+}  # fmt: skip
+
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 

@@ -33,7 +33,7 @@ from modcache._wrappers import identified_as
 _DEEPEST = 100
 _MOST_FUNCTIONS = 4096
 _MOST_LEAVES = 1_000_000
-_TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 _SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
 _PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *_SCALARS)
@@ -123,7 +123,7 @@ class Walk:
         return found
 
     def _check_tensors(self) -> None:
-        strange = set(map(type, self.tensors)) - _TENSOR_TYPES
+        strange = set(map(type, self.tensors)) - TENSOR_TYPES
         for tensor in self.tensors if strange else ():
             if torch.nn.parameter.is_lazy(tensor):
                 raise UnidentifiedError("a lazy parameter has no value yet")
@@ -224,7 +224,7 @@ class Walk:
             self.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
         for name in record.attributes:
             value = native.getattr(name)
-            if type(value) in _TENSOR_TYPES:
+            if type(value) in TENSOR_TYPES:
                 self.leaves.append(_TENSOR)
                 self.tensor_owners[len(self.tensors)] = (record.name, name)
                 self.tensors.append(value)
@@ -263,7 +263,7 @@ class Walk:
         named = self._records.names.of(kind)
         look = named.way
         if look is None:
-            look = named.way = _way_to_look_at(kind)
+            look = named.way = way_to_look_at(kind)
         self._depth += 1
         if self._depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
             raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
@@ -308,7 +308,7 @@ class Walk:
         for base in kind.__mro__:
             if _is_opaque(base):
                 raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or _slots_of(kind)):
+        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or slots_of(kind)):
             raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
         for base in _SCALARS:  # class Celsius(float)
             if isinstance(value, base):
@@ -325,7 +325,7 @@ class Walk:
             self.leaves.append(name)
             self.value(attributes[name])
         self.leaves.append(_END)
-        for name in _slots_of(kind):
+        for name in slots_of(kind):
             self.leaves.append(name)
             self.value(getattr(value, name, MISSING))
 
@@ -347,7 +347,7 @@ def _is_opaque(base: type) -> bool:
     return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
 
 
-def _way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
+def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
     """How to look at values of exactly this type."""
     return way_of_kind(kind) or next(
         (way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object
@@ -362,7 +362,7 @@ _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
 )
 
 
-def _slots_of(cls: type) -> list[str]:
+def slots_of(cls: type) -> list[str]:
     """The names of all slots, as attributes of an object are named."""
     found = []
     for base in cls.__mro__:

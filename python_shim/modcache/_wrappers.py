@@ -59,6 +59,12 @@ def _inside(module: torch.nn.Module) -> torch.nn.Module | None:
     return None if "forward" in replaced and kind is not _compiled_class() else inner
 
 
+def may_be_transparent(module: torch.nn.Module) -> bool:
+    """Whether a module of this class may come to be identified as the one inside it."""
+    kind = type(module)
+    return kind in (DistributedDataParallel, torch.nn.DataParallel, _compiled_class())
+
+
 def _compiled_class() -> Any:
     dynamo = sys.modules.get("torch._dynamo")  # importing it takes seconds
     return getattr(dynamo, "OptimizedModule", None)

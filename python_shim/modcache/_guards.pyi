@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# python_shim/native/snapshot.h says what each of these means.
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+class Snapshot:
+    def __init__(self, guards: Sequence[tuple[Any, ...]], order: Sequence[int]) -> None: ...
+    def tensors(self) -> list[torch.Tensor] | None: ...
+
+def connect(address: int) -> None: ...
+def may_recall() -> bool: ...
+
+ANYTHING: int
+NOTHING: int
+VALUE: int
+OBJECT: int
+TENSOR: int
+ITEMS: int
+MAPPING: int
+PARTS: int
+IN_ATTRIBUTES: int
+IN_CLASS: int
+IN_MEMBER: int
+IN_MEMBER_PART: int
+IN_GLOBAL: int
+IN_CELL: int
+IN_FUNCTION: int
+IN_ITEM: int
+IN_ATTRIBUTE: int

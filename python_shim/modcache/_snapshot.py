@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes down what a walk saw, for the compiled part of this package to compare at later calls.
+
+A snapshot (python_shim/native/snapshot.h) guards every place that a walk would look into, and is
+at least as strict: while it holds, a walk would find the same leaves and tensors. Whatever it
+cannot express exactly is refused, by type, and the module is then walked at every call.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import pathlib
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from modcache._names import is_installed, is_installed_module, trusted_name
+from modcache._reads import MISSING, Code, Read
+from modcache._records import UNSEEN
+from modcache._tokens import ATOMS
+from modcache._walk import TENSOR_TYPES, Records, Walk, slots_of, way_to_look_at
+
+if TYPE_CHECKING:
+    from modcache import _guards as guards
+    from modcache._guards import Snapshot
+else:
+    try:
+        from modcache import _guards as guards
+    except ImportError:  # a library that was built without Python's headers
+        guards = None
+
+
+def _never() -> bool:
+    return False
+
+
+may_recall: Callable[[], bool] = _never if guards is None else guards.may_recall
+"""Whether this thread's mode lets a stored value be returned without running anything."""
+if guards is not None:
+    guards.connect(torch.ops.cache._may_recall_address())
+
+# What a guard expects, and guards, as the constructor of Snapshot takes them.
+_Expected = tuple[Any, ...]
+_Guard = tuple[Any, ...]
+
+
+class RefusedError(Exception):
+    """The text names the type that no snapshot can express."""
+
+
+def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapshot | None:
+    """What ``walk`` over ``module`` saw; None where this package has no compiled part.
+
+    Raises:
+        RefusedError: the module holds something that a snapshot cannot express.
+    """
+    if guards is None:
+        return None
+    builder = _Builder(walk, records)
+    builder.module(module)
+    try:
+        return guards.Snapshot(builder.guards, builder.order)
+    except TypeError as error:
+        raise RefusedError(str(error)) from None
+
+
+class _Builder:
+    """One traversal from a module to all that a walk over it looks at."""
+
+    def __init__(self, walk: Walk, records: Records) -> None:
+        self.guards: list[_Guard] = []
+        self._records = records
+        self._seen: set[int] = set()  # ids of what the walk keeps alive, or a module holds
+        self._numbers: dict[int, int] = {}  # of tensors, by id
+        self.order = [
+            self._numbers.setdefault(id(tensor), len(self._numbers)) for tensor in walk.tensors
+        ]
+        for name in ("_global_forward_hooks", "_global_forward_pre_hooks"):
+            self._add(guards.IN_ITEM, vars(torch_module), name, self.expected(_hooks(name)))
+
+    def _add(self, *guard: Any) -> None:
+        self.guards.append(guard)
+
+    def _is_first_visit(self, value: object) -> bool:
+        is_first = id(value) not in self._seen
+        self._seen.add(id(value))
+        return is_first
+
+    def expected(self, value: Any) -> _Expected:
+        """What is to be found again where ``value`` was found."""
+        kind = type(value)
+        if kind in ATOMS:
+            return (guards.VALUE, value)
+        if kind in TENSOR_TYPES:
+            return self._tensor(value)
+        if kind in (list, tuple, torch.Size, set, frozenset, deque):
+            return (guards.ITEMS, kind, *map(self.expected, value))
+        if kind in (dict, OrderedDict):
+            return self._mapping(value)
+        return self._object_expected(value, kind)
+
+    def _object_expected(self, value: Any, kind: type) -> _Expected:
+        if kind in _PARTS:
+            parts = _PARTS[kind]
+            return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
+        if kind in _IMMUTABLE:
+            return (guards.VALUE, value)
+        look = _LOOKS.get(kind)
+        if look is not None:
+            look(self, value)
+        elif isinstance(value, torch.nn.Module):
+            self.module(value)
+        elif isinstance(value, type):
+            self._named_class(value)
+        elif isinstance(value, enum.Enum) or way_to_look_at(kind) is Walk._object:
+            self._object(value)
+        else:
+            raise RefusedError(f"{kind.__module__}.{kind.__qualname__}")
+        return (guards.OBJECT, value)
+
+    def _tensor(self, value: torch.Tensor) -> _Expected:
+        number = self._numbers.get(id(value))
+        if number is None:
+            raise RefusedError("a tensor that no walk saw")
+        return (guards.TENSOR, number, type(value))
+
+    def _mapping(self, value: dict[Any, Any]) -> _Expected:
+        parts = [self.expected(part) for item in value.items() for part in item]
+        return (guards.MAPPING, type(value), *parts)
+
+    def module(self, module: torch.nn.Module) -> None:
+        if not self._is_first_visit(module):
+            return
+        attributes = module.__dict__
+        is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
+        if is_special or not _has_plain_attributes(type(module)):
+            raise RefusedError(f"a {type(module).__qualname__}")
+        parts: list[_Expected] = []
+        for name, value in attributes.items():
+            is_unseen = name in UNSEEN
+            parts.append((guards.VALUE, name))
+            parts.append((guards.ANYTHING,) if is_unseen else self.expected(value))
+        self._add(guards.IN_ATTRIBUTES, module, (guards.MAPPING, dict, *parts))
+        self._class(type(module))
+
+    def _object(self, value: Any) -> None:
+        if not self._is_first_visit(value):
+            return
+        kind = type(value)
+        if slots_of(kind) or not _has_plain_attributes(kind):
+            raise RefusedError(
+                f"{kind.__qualname__}, which has slots or attributes of its own making"
+            )
+        self._named_class(kind)
+        self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+
+    def _named_class(self, cls: type) -> None:
+        if not is_installed(cls):
+            self._class(cls)
+
+    def _class(self, cls: type) -> None:
+        if not self._is_first_visit(cls):
+            return
+        self._add(guards.IN_CLASS, cls)
+        for base in cls.__mro__:
+            if base not in (torch.nn.Module, object):
+                for name, member in vars(base).items():
+                    self._member(base, name, member)
+        self._code(self._records.of_class(cls).code)
+
+    def _member(self, base: type, name: str, member: object) -> None:
+        """Members that may be changed without the class being told."""
+        parts: tuple[str, ...] = ()
+        if isinstance(member, (staticmethod, classmethod)):
+            parts = ("__func__",)
+        elif isinstance(member, property):
+            parts = ("fget", "fset", "fdel")
+        for part in parts:
+            expected = _identity(getattr(member, part))
+            self._add(guards.IN_MEMBER_PART, base, name, part, expected)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if not self._is_first_visit(function):
+            return
+        if trusted_name(function):
+            self._trusted(function)
+            return
+        known = self._records.functions.get(id(function))
+        if known is None or known[0]() is not function:
+            raise RefusedError(f"{function.__qualname__}, which no walk saw")
+        self._code(known[1])
+
+    def _trusted(self, value: Any) -> None:
+        """Guards the name by which the walk told the value."""
+        found: Any = sys.modules[value.__module__]
+        self._add(guards.IN_ITEM, sys.modules, value.__module__, (guards.OBJECT, found))
+        for part in str(getattr(value, "__qualname__", value.__name__)).split("."):
+            inner = getattr(found, part)
+            self._add(guards.IN_ATTRIBUTE, found, part, (guards.OBJECT, inner))
+            found = inner
+
+    def _builtin(self, value: Any) -> None:
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, types.ModuleType) and is_installed_module(owner):
+            return
+        if isinstance(owner, type):
+            self._named_class(owner)
+        elif owner is not None:
+            raise RefusedError(f"a method of a {type(owner).__qualname__}")
+
+    def _python_module(self, value: types.ModuleType) -> None:
+        self._add(guards.IN_ATTRIBUTE, value, "__name__", (guards.VALUE, value.__name__))
+
+    def _logger(self, value: logging.Logger) -> None:
+        self._add(guards.IN_ATTRIBUTE, value, "name", (guards.VALUE, value.name))
+
+    def _code(self, code: Code) -> None:
+        if not self._is_first_visit(code):
+            return
+        for owner, name, value in code.held():
+            expected = (guards.NOTHING,) if value is MISSING else _identity(value)
+            self._named(owner, name, expected)
+        for function in code.functions():
+            self._add(guards.IN_FUNCTION, function)
+        for read in code.reads:
+            self._read(read)
+
+    def _named(self, owner: object, name: str, expected: _Expected) -> None:
+        """Something in the globals of a function, or in a Python module."""
+        is_function = isinstance(owner, types.FunctionType)
+        place = guards.IN_GLOBAL if is_function else guards.IN_ATTRIBUTE
+        self._add(place, owner, name, expected)
+
+    def _read(self, read: Read) -> None:
+        owner, value = read.owner(), read.value()
+        if owner is None:
+            raise RefusedError("code that is gone")
+        expected = (guards.NOTHING,) if value is MISSING else self.expected(value)
+        if read.kind == "global":
+            self._named(owner, read.name, expected)
+        elif read.kind == "member" and len(read.path) == 1:
+            self._add(guards.IN_MEMBER, owner, read.path[0], expected)
+        elif read.kind == "attribute":
+            self._add(guards.IN_ATTRIBUTE, owner, read.path[0], expected)
+        elif read.kind == "cell":
+            self._add(guards.IN_CELL, owner, read.path[0], expected)
+        else:
+            raise RefusedError(f"a part of the class attribute {read.name}")
+
+
+def _has_plain_attributes(kind: type) -> bool:
+    """Whether what its objects say is their ``__dict__`` is where their attributes lie."""
+    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
+    getter: Any = kind.__getattribute__
+    if not holders or getter is not object.__getattribute__:
+        return False
+    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
+
+
+def _hooks(name: str) -> Any:
+    return vars(torch_module)[name]
+
+
+def _identity(value: object) -> _Expected:
+    """Just this object: what it holds is looked at elsewhere, or does not count."""
+    if type(value) in ATOMS:
+        return (guards.VALUE, value)
+    try:
+        weakref.ref(value)
+    except TypeError:
+        # Held by _reads likewise: it belongs to a trusted module.
+        return (guards.VALUE, value)
+    return (guards.OBJECT, value)
+
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords", "__dict__"),
+}
+_IMMUTABLE = frozenset({re.Pattern, type(pathlib.PurePath()), type(pathlib.Path())})
+_LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
+    types.FunctionType: _Builder._function,
+    types.BuiltinFunctionType: _Builder._builtin,
+    types.ModuleType: _Builder._python_module,
+    logging.Logger: _Builder._logger,
+}

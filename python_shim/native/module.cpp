@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Python module modcache._guards: the class Snapshot (snapshot.h) and the names of places and
+// of what may be expected there.
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "snapshot.h"
+
+namespace modcache::python {
+namespace {
+
+struct SnapshotObject {
+  PyObject_HEAD Snapshot* snapshot;
+};
+
+PyObject* make(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  PyObject* guards = nullptr;
+  PyObject* order = nullptr;
+  static const char* names[] = {"guards", "order", nullptr};
+  if (PyArg_ParseTupleAndKeywords(arguments, keywords, "OO:Snapshot", const_cast<char**>(names),
+                                  &guards, &order) == 0) {
+    return nullptr;
+  }
+  try {
+    auto snapshot = std::make_unique<Snapshot>(guards, order);
+    PyObject* object = type->tp_alloc(type, 0);
+    if (object == nullptr) return nullptr;
+    reinterpret_cast<SnapshotObject*>(object)->snapshot = snapshot.release();
+    return object;
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+void destroy(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  delete reinterpret_cast<SnapshotObject*>(self)->snapshot;
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* tensors(PyObject* self, PyObject* /*nothing*/) {
+  PyObject* found = reinterpret_cast<SnapshotObject*>(self)->snapshot->tensors();
+  if (found != nullptr) return found;
+  // Whatever went wrong, the module is then looked at in full.
+  PyErr_Clear();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef snapshot_methods[] = {
+    {"tensors", tensors, METH_NOARGS,
+     "The module's tensors, in order; None when anything is not as it was."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot snapshot_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(make)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(destroy)},
+    {Py_tp_methods, snapshot_methods},
+    {0, nullptr},
+};
+
+PyType_Spec snapshot_spec = {"modcache._guards.Snapshot", sizeof(SnapshotObject), 0,
+                             Py_TPFLAGS_DEFAULT, snapshot_slots};
+
+struct Constant {
+  const char* name;
+  int value;
+};
+
+template <typename Enum>
+constexpr Constant constant(const char* name, Enum value) {
+  return {name, static_cast<int>(value)};
+}
+
+constexpr Constant kConstants[] = {
+    constant("ANYTHING", Expect::kAnything),
+    constant("NOTHING", Expect::kNothing),
+    constant("VALUE", Expect::kValue),
+    constant("OBJECT", Expect::kObject),
+    constant("TENSOR", Expect::kTensor),
+    constant("ITEMS", Expect::kItems),
+    constant("MAPPING", Expect::kMapping),
+    constant("PARTS", Expect::kParts),
+    constant("IN_ATTRIBUTES", Place::kAttributes),
+    constant("IN_CLASS", Place::kClass),
+    constant("IN_MEMBER", Place::kMember),
+    constant("IN_MEMBER_PART", Place::kMemberPart),
+    constant("IN_GLOBAL", Place::kGlobal),
+    constant("IN_CELL", Place::kCell),
+    constant("IN_FUNCTION", Place::kFunction),
+    constant("IN_ITEM", Place::kItem),
+    constant("IN_ATTRIBUTE", Place::kAttribute),
+};
+
+using MayRecall = int (*)();
+MayRecall may_recall_function = nullptr;
+
+PyObject* connect(PyObject* /*module*/, PyObject* address) {
+  void* const pointer = PyLong_AsVoidPtr(address);
+  if (pointer == nullptr && PyErr_Occurred() != nullptr) return nullptr;
+  may_recall_function = reinterpret_cast<MayRecall>(pointer);
+  Py_RETURN_NONE;
+}
+
+PyObject* may_recall(PyObject* /*module*/, PyObject* /*nothing*/) {
+  return PyBool_FromLong(may_recall_function != nullptr ? may_recall_function() : 0);
+}
+
+PyMethodDef functions[] = {
+    {"connect", connect, METH_O, "Says where may_recall() has its answer from."},
+    {"may_recall", may_recall, METH_NOARGS,
+     "Whether this thread's mode lets a stored value be returned without running anything."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "modcache._guards",
+    "What of an eager module has to be as it was; see snapshot.h.",
+    -1,
+    functions,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+};
+
+PyObject* create() {
+  Owned made(PyModule_Create(&definition));
+  if (made == nullptr) return nullptr;
+  const Owned type(PyType_FromSpec(&snapshot_spec));
+  if (type == nullptr || PyModule_AddObjectRef(made.get(), "Snapshot", type.get()) != 0) {
+    return nullptr;
+  }
+  for (const Constant& constant : kConstants) {
+    if (PyModule_AddIntConstant(made.get(), constant.name, constant.value) != 0) return nullptr;
+  }
+  return made.release();
+}
+
+}  // namespace
+}  // namespace modcache::python
+
+PyMODINIT_FUNC PyInit__guards() { return modcache::python::create(); }

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short way of a hit in memory: how little it runs, and what it must not answer.
+
+What is counted are calls of Python functions: time would depend on the machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from modcache import _guards, _identity, _recall
+from torch import nn
+
+X = torch.ones(1, 4)
+PACKAGE = Path(modcache.__file__).parent
+
+
+def frozen(module: Any) -> Any:
+    return module.requires_grad_(False).eval()
+
+
+def blocks(count: int) -> nn.Module:
+    return frozen(nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(count)]))
+
+
+def functions_called(call: Callable[[], Any]) -> list[str]:
+    """The Python functions of the package that ran."""
+    found: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and Path(frame.f_code.co_filename).parent == PACKAGE:
+            found.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def hit(module: Any, **options: Any) -> Callable[[], Any]:
+    """A call that has been made often enough to be a hit on the short way."""
+
+    def call() -> Any:
+        return modcache.lookup_or_run(module, X, "k", **options)
+
+    for _ in range(6):
+        call()
+    return call
+
+
+SHORT = ["lookup_or_run", "recalled", "_recalled_eager"]
+
+
+def test_the_compiled_part_is_there() -> None:
+    assert _guards.Snapshot
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+def test_an_eager_hit_runs_no_code_of_ours_for_each_submodule(
+    count: int, scope: str, grad: bool
+) -> None:
+    with torch.set_grad_enabled(grad):
+        assert functions_called(hit(blocks(count), scope=scope)) == SHORT
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+def test_a_scripted_hit_does_not_make_the_module_an_argument(scope: str) -> None:
+    call = hit(torch.jit.script(frozen(nn.Linear(4, 4))), scope=scope)
+    assert functions_called(call) == [*SHORT[:2], "_number_of", "native"]
+
+
+def test_rows_look_at_the_module_once_for_the_batch() -> None:
+    small, large = blocks(1), blocks(40)
+    batch, ids = torch.ones(8, 4), torch.arange(8)
+    called = []
+    for module in (small, large):
+        call = hit(module)
+        for _ in range(6):
+            modcache.lookup_or_run(module, batch, ids)
+        call = lambda module=module: modcache.lookup_or_run(module, batch, ids)  # noqa: E731
+        with torch.no_grad():
+            call()
+            called.append(functions_called(call))
+    assert called[0] == called[1]
+
+
+def test_it_counts_as_any_hit_does() -> None:
+    call = hit(blocks(1))
+    before = modcache.stats()
+    call()
+    after = modcache.stats()
+    assert after["hits_memory"] == before["hits_memory"] + 1
+    assert {name for name in after if after[name] != before[name]} <= {"hits_memory", "saved_us"}
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_a_module_that_is_trained_again_gives_a_graph(
+    scope: str, make: Callable[[nn.Module], nn.Module]
+) -> None:
+    module = make(nn.Linear(4, 4))
+    call = hit(module, scope=scope)
+    assert not call().requires_grad
+    next(iter(module.parameters())).requires_grad_(True)
+    assert call().requires_grad
+    with torch.no_grad():
+        assert not call().requires_grad
+
+
+def test_an_input_that_requires_grad_gets_its_graph() -> None:
+    module = frozen(nn.Linear(4, 4))
+    hit(module, scope="named")
+    x = X.clone().requires_grad_(True)
+    assert modcache.lookup_or_run(module, x, "k", scope="named").requires_grad
+
+
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_weights_that_change_are_seen(make: Callable[[nn.Module], nn.Module]) -> None:
+    module = make(nn.Linear(4, 4))
+    call = hit(module)
+    for change in (
+        lambda: module.weight.add_(1),
+        lambda: module.weight.data.mul_(2),
+        lambda: setattr(module.weight, "data", torch.zeros(4, 4)),
+        lambda: module.load_state_dict({"weight": torch.ones(4, 4), "bias": torch.ones(4)}),
+    ):
+        change()
+        assert torch.equal(call(), module(X))
+        for _ in range(6):
+            assert torch.equal(call(), module(X))
+
+
+@pytest.mark.parametrize("mode", ["off", "refresh", "verify"])
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_a_mode_that_always_runs_does(mode: str, make: Callable[[nn.Module], nn.Module]) -> None:
+    call = hit(make(nn.Linear(4, 4)))
+    before = modcache.stats()["hits_memory"]
+    with modcache.mode(mode):
+        call()
+    assert modcache.stats()["hits_memory"] == before
+    with modcache.mode("read"):
+        call()
+    assert modcache.stats()["hits_memory"] == before + 1
+
+
+def test_an_input_of_another_shape_is_a_conflict() -> None:
+    module = frozen(nn.Linear(4, 4))
+    hit(module)
+    assert modcache.lookup_or_run(module, torch.ones(2, 4), "k").shape == (2, 4)
+    assert modcache.stats()["key_conflicts"] == 1
+
+
+def test_structured_results_are_whole() -> None:
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, x + 1
+
+    assert [part.tolist() for part in hit(frozen(Pair()))()] == [X.tolist(), (X + 1).tolist()]
+
+
+def test_autocast_is_another_entry() -> None:
+    call = hit(frozen(nn.Linear(4, 4)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert call().dtype is torch.bfloat16
+    assert call().dtype is torch.float32
+
+
+def test_keys_beyond_ascii_go_the_short_way_and_mistakes_do_not() -> None:
+    module = frozen(nn.Linear(4, 4))
+    hit(module, scope="Bär")
+    modcache.lookup_or_run(module, X, "π", scope="Bär")
+    again = lambda: modcache.lookup_or_run(module, X, "π", scope="Bär")  # noqa: E731
+    assert functions_called(again) == [*SHORT[:2], "_is_text", "_recalled_eager"]
+    for wrong in ("", "\ud800"):
+        with pytest.raises(ValueError, match="key"):
+            modcache.lookup_or_run(module, X, wrong, scope="Bär")
+    with pytest.raises(AttributeError, match="no such method"):
+        modcache.lookup_or_run(module, X, "k", scope="Bär", method="absent")
+
+
+def test_what_is_remembered_of_a_scripted_module_goes_with_it() -> None:
+    module = torch.jit.script(frozen(nn.Linear(4, 4)))
+    hit(module)
+    address = id(module)
+    assert address in _recall._numbers
+    del module
+    gc.collect()
+    assert address not in _recall._numbers
+
+
+def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = frozen(nn.Linear(4, 4))
+    made = []
+    original = _identity.snapshot_of
+    monkeypatch.setattr(_identity, "snapshot_of", lambda *a: (made.append(1), original(*a))[1])
+    for count in range(200):
+        module.count = 1000 + count
+        modcache.fingerprint(module)
+    assert 1 <= len(made) <= 8
