@@ -18,6 +18,8 @@ from modcache._library import load as _load
 _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._dataset import CachedDataset  # noqa: E402
+from modcache._dataset_stream import CachedIterableDataset  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
@@ -52,6 +54,8 @@ def library_path() -> str:
 
 
 __all__ = [
+    "CachedDataset",
+    "CachedIterableDataset",
     "__version__",
     "clear",
     "configure",
