@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from torch.utils.data import Dataset, IterableDataset
 
 from modcache._dataset_lookup import SampleCache, SampleName, key_text
+from modcache._dataset_scope import CachedSamples
 from modcache._dataset_variants import Variants
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -19,7 +20,7 @@ class _MapStyle(Protocol[_T_co]):
     def __getitem__(self, index: Any, /) -> _T_co: ...
 
 
-class CachedDataset(Dataset[_T_co]):
+class CachedDataset(Dataset[_T_co], CachedSamples):
     """A map-style dataset whose samples are made once, and come from the cache ever after.
 
     >>> class Squares(torch.utils.data.Dataset):
@@ -120,6 +121,10 @@ class CachedDataset(Dataset[_T_co]):
     def scope(self) -> str:
         """What the entries lie under, for ``modcache.contains`` and ``modcache.clear``."""
         return self._cache.scope()
+
+    def identity(self) -> tuple[object, ...]:
+        """What another dataset that reads from this one has of it in its own scope."""
+        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch is next: call it in the training process, before the DataLoader's pass.

@@ -131,7 +131,7 @@ class SampleCache:
         self, names: Sequence[SampleName], first: dict[str, int], samples: dict[str, Any]
     ) -> list[Any]:
         if len(first) == len(names):
-            return list(samples[key] for key in first)
+            return [samples[key] for key in first]
         # Whoever asks for one sample twice gets two, to write into each as he likes.
         keys = [name.entry_key(self._seed) for name in names]
         return [

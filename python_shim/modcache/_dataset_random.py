@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random generators that a dataset's code draws from: torch's, NumPy's and Python's global ones.
+"""The generators that a dataset's code draws from: the global ones of torch, NumPy and Python.
 
 A sample that is computed sees them in a state made from its name alone; afterwards they are what
 they were, so that whoever draws next draws the same whether samples were cached or not.
@@ -50,7 +50,7 @@ def seed_generators(name: str) -> None:
 def _torch_generators() -> list[torch.Generator]:
     """Those of accelerators too, where a program uses them: seeding alone would wake them."""
     generators = [torch.default_generator]
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         generators += torch.cuda.default_generators
     return generators
 

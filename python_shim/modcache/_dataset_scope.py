@@ -18,14 +18,28 @@ import torch
 
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
-from modcache._names import plain_name
 from modcache._walk import Records, Walk, same_leaves
 
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
 _LARGE_BYTES = 1 << 16
+_DEEPEST = 8
 _ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
+_CONTAINERS = frozenset({list, tuple, dict})
+_MOST_KNOWN = 256
+
+
+class CachedSamples:
+    """A cached dataset, as one that another dataset reads from sees it."""
+
+    def identity(self) -> tuple[object, ...]:
+        """Plain values and functions that say which samples it gives.
+
+        Raises:
+            TypeError: no scope can be made.
+        """
+        raise NotImplementedError
 
 
 class SampleMaker:
@@ -104,10 +118,14 @@ class _Sight:
 
     def is_like(self, other: _Sight) -> bool:
         return (
-            same_leaves(self._leaves, other._leaves)
-            and len(self._tensors) == len(other._tensors)
+            len(self._tensors) == len(other._tensors)
             and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
             and self._versions == other._versions
+            and (
+                same_leaves(self._leaves, other._leaves)
+                # Others may mean the same: pickling leaves its marks on classes, for instance.
+                or digest_of(self._leaves) == digest_of(other._leaves)
+            )
         )
 
 
@@ -135,6 +153,11 @@ class _MakerWalk(Walk):
         digest = self._digests.of(value)
         if digest:
             self.leaves.append(digest)
+        elif isinstance(value, CachedSamples):
+            try:
+                super().value(value.identity())
+            except TypeError as error:
+                raise UnidentifiedError(str(error)) from None
         else:
             super().value(value)
 
@@ -172,6 +195,8 @@ class _Digests:
         if known is not None and known[0] is value and known[1] == sample:
             return known[2]
         digest = _digest_of_array(value) if _is_large_array(value) else _digest_of_list(value)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         self._known[id(value)] = (value, sample, digest)
         return digest
 
@@ -193,12 +218,21 @@ def _digest_of_list(value: Any) -> str:
 
 
 def _is_plain(items: Iterable[Any]) -> bool:
-    """Whether they are atoms, or lists and tuples of atoms: what repr tells apart."""
-    kinds = set(map(type, items))
-    if kinds & {list, tuple}:
-        nested = (item for item in items if type(item) in (list, tuple))
-        kinds = (kinds - {list, tuple}) | set(map(type, itertools.chain.from_iterable(nested)))
-    return kinds <= _ATOMS
+    """Whether they are atoms, or lists, tuples and dicts of atoms: what repr tells apart."""
+    level = items
+    for _ in range(_DEEPEST):
+        kinds = set(map(type, level))
+        if kinds <= _ATOMS:
+            return True
+        if not kinds <= _ATOMS | _CONTAINERS:
+            return False
+        inside = (item for item in level if type(item) in _CONTAINERS)
+        level = list(itertools.chain.from_iterable(map(_content_of, inside)))
+    return False
+
+
+def _content_of(value: Any) -> Iterable[Any]:
+    return itertools.chain(value, value.values()) if type(value) is dict else value
 
 
 def _is_large_array(value: Any) -> bool:
@@ -221,10 +255,3 @@ def _digest_of_array(array: Any) -> str:
 
     digest = hashlib.blake2b(numpy.ascontiguousarray(array).data.cast("B"), digest_size=16)
     return f"array {array.dtype.str} {array.dtype} {array.shape}: {digest.hexdigest()}"
-
-
-def named(objects: tuple[object, ...]) -> str:
-    """For messages."""
-    return " and ".join(
-        plain_name(value if hasattr(value, "__qualname__") else type(value)) for value in objects
-    )

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from torch.utils.data import IterableDataset, get_worker_info
 
 from modcache._dataset_lookup import SampleCache, SampleName, key_text
+from modcache._dataset_scope import CachedSamples
 from modcache._dataset_variants import Variants
 
 _T_co = TypeVar("_T_co", covariant=True)
 _MOST_WORKERS = 1024
 
 
-class CachedIterableDataset(IterableDataset[_T_co]):
+class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
     """A stream of raw samples, as of WebDataset, of which each is decoded once.
 
     The raw samples are still read, one after the other; ``transform``, which decodes them, runs
@@ -85,6 +86,10 @@ class CachedIterableDataset(IterableDataset[_T_co]):
     def scope(self) -> str:
         """What the entries lie under, for ``modcache.contains`` and ``modcache.clear``."""
         return self._cache.scope()
+
+    def identity(self) -> tuple[object, ...]:
+        """What another dataset that reads from this one has of it in its own scope."""
+        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
 
     def set_epoch(self, epoch: int) -> None:
         """As ``CachedDataset.set_epoch``."""

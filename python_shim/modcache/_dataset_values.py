@@ -99,7 +99,7 @@ def _with_tensors(value: Any, place: str) -> Any:
         return kind([_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(value)])
     if kind is dict:
         return {
-            _checked_key(key, place): _with_tensors(item, f"{place}[{key!r}]")
+            _checked_key(key, place): _with_tensors(item, f"{place}[{_quoted(key)}]")
             for key, item in value.items()
         }
     if isinstance(value, tuple) and pytree.is_namedtuple_class(kind):
@@ -108,6 +108,10 @@ def _with_tensors(value: Any, place: str) -> Any:
     if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
         return _packed_array(value, place)
     return _checked_object(value, place)
+
+
+def _quoted(key: Any) -> str:
+    return f'"{key}"' if type(key) is str else repr(key)
 
 
 def _tensor_of(data: bytes) -> torch.Tensor:

@@ -24,7 +24,7 @@ class Variants:
         # [0]: the epoch + 1, or 0 until it is told; then the turns of each place.
         self._shared: torch.Tensor | None = None
         if self.count > 1:
-            self._shared = torch.zeros(1 + places, dtype=torch.int64, device="cpu").share_memory_()
+            self._share(torch.zeros(1 + places, dtype=torch.int64, device="cpu"))
 
     def set_epoch(self, epoch: int) -> None:
         number = _checked_int("epoch", epoch, 0)
@@ -53,8 +53,11 @@ class Variants:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy starts with the same epoch and turns, and has its own from there on."""
         vars(self).update(state)
-        if self._shared is not None and not self._shared.is_shared():
-            self._shared.share_memory_()
+        if self._shared is not None:
+            self._share(self._shared)
+
+    def _share(self, numbers: torch.Tensor) -> None:
+        self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
 
 
 def _checked_int(name: str, value: object, least: int) -> int:

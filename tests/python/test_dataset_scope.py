@@ -7,12 +7,13 @@ import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import modcache
 import numpy as np
 import pytest
 import torch
+from modcache._dataset_scope import SampleMaker
 from processes import ProcessRunner
 from torch.utils.data import Dataset, Subset, TensorDataset
 
@@ -90,9 +91,8 @@ def test_datasets_that_are_alike_have_one_scope() -> None:
     ],
 )
 def test_what_differs_gives_another_scope(other: Any) -> None:
-    others = set(range(len(SCOPES)))
     scope = scope_of(other)
-    assert scope not in SCOPES, others
+    assert scope not in SCOPES
     SCOPES.append(scope)
 
 
@@ -154,6 +154,86 @@ def test_what_its_own_runs_change_does_not_count() -> None:
         assert dataset.__getitems__([0, 1, 2]) == [0.0, 1.0, 2.0]
     assert dataset.scope == scope
     assert numbers.runs == 3
+
+
+class Doubled(Dataset[float]):
+    def __init__(self, numbers: Dataset[float]) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, index: int) -> float:
+        return 2 * self.numbers[index]
+
+
+def test_a_cached_dataset_may_read_from_another() -> None:
+    def of(**options: Any) -> modcache.CachedDataset[float]:
+        return modcache.CachedDataset(
+            Doubled(modcache.CachedDataset(Numbers(**options), variants=2))
+        )
+
+    dataset = of(transform=half)
+    assert [dataset[i] for i in (0, 1, 1, 2)] == [0.0, 1.0, 1.0, 2.0]
+    assert dataset.scope == of(transform=half).scope
+    assert dataset.scope != of().scope
+    inner = dataset.dataset.numbers  # type: ignore[attr-defined]
+    inner.set_epoch(3)
+    assert dataset.scope == of(transform=half).scope
+    inner.dataset.transform = None
+    inner.dataset.opened = None
+    assert dataset[1] == 2.0
+
+
+def records() -> list[dict[str, Any]]:
+    return [{"file": f"{i}.jpg", "boxes": [(i, 1.5), None], 3: b"x"} for i in range(1000)]
+
+
+def test_long_lists_of_plain_values_are_hashed_at_once() -> None:
+    one = scope_of(Numbers(records=records()))
+    assert one == scope_of(Numbers(records=records()))
+    for change in (
+        lambda held: held[999].update(file="z"),
+        lambda held: held[5]["boxes"].append(1),
+        lambda held: held[5].update(boxes=[[5, 1.5], None]),
+        lambda held: held[5].update(boxes=[(5.0, 1.5), None]),
+    ):
+        changed = records()
+        change(changed)
+        assert scope_of(Numbers(records=changed)) != one
+    # What is not plain is looked at piece by piece.
+    scales = [Scale(float(i)) for i in range(600)]
+    first = scope_of(Numbers(scales=scales))
+    scales[17].factor = 0.5
+    assert scope_of(Numbers(scales=scales)) != first
+
+
+class Pair(NamedTuple):
+    x: float
+
+
+class Pairs(Dataset[Pair]):
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __getitem__(self, index: int) -> Pair:
+        return Pair(float(index))
+
+
+def test_what_is_only_written_anew_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = torch.nn.Linear(2, 2)
+    encoder.lock = threading.Lock()
+    for held in ("plain", encoder):
+        dataset = modcache.CachedDataset(Pairs(held), scope=None if held == "plain" else "s")
+        maker = SampleMaker((dataset.dataset,))
+        maker.note_run()
+        before = maker._seen
+        assert before is not None
+        Pair.__slotnames__ = []  # type: ignore[attr-defined]
+        assert before.is_like(maker._look())
+        del Pair.__slotnames__  # type: ignore[attr-defined]
+        if held != "plain":
+            encoder.kind = "other"
+        else:
+            dataset.dataset.held = "other"  # type: ignore[attr-defined]
+        assert not before.is_like(maker._look())
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_the_scope_covers_stream_and_transform() -> None:
 
 def test_a_generator_has_no_scope_until_it_is_given_one() -> None:
     raw = ({"__key__": str(i), "cls": i} for i in range(3))
-    with pytest.raises(TypeError, match="no scope can be made, since .*scope="):
+    with pytest.raises(TypeError, match=r"no scope can be made, since .*scope="):
         modcache.CachedIterableDataset(raw, pure)
     assert list(modcache.CachedIterableDataset(raw, pure, scope="s")) == [0, 2, 4]
 

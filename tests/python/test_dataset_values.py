@@ -127,7 +127,7 @@ Image.__module__ = "PIL.Image"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "object": (
         lambda: (1, {"image": Image()}),
-        r"sample\[1\]\['image'\] is a PIL\.Image\.Image, which .* Return numpy\.asarray\(image\)",
+        r'sample\[1\]\["image"\] is a PIL\.Image\.Image, which .* Return numpy\.asarray\(image\)',
     ),
     "set": (lambda: [{1, 2}], r"sample\[0\] is a set, which cannot be cached"),
     "path": (lambda: Point(Path("a"), 0), r"sample\.x is a pathlib\.PosixPath"),
@@ -164,7 +164,7 @@ def test_a_named_tuple_that_cannot_be_found_by_name() -> None:
     class Hidden(NamedTuple):
         x: int
 
-    with pytest.raises(TypeError, match="a named tuple of the class .*top of its module"):
+    with pytest.raises(TypeError, match=r"a named tuple of the class .*top of its module"):
         modcache.CachedDataset(One(lambda: Hidden(1)), scope="s")[0]
 
 
