@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from modcache._dataset_values import packed, unpacked
 from torch.utils.data import Dataset
 
 
@@ -194,3 +196,18 @@ def test_a_class_that_is_gone_costs_a_run_and_not_an_error(
     one.make = lambda: [1]
     assert dataset[0] == [1]
     assert one.runs == 2
+
+
+def test_a_class_of_a_main_module_has_one_name_in_parent_and_spawned_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Sample(NamedTuple):
+        x: int
+
+    Sample.__qualname__ = "Sample"
+    main = sys.modules["__main__"]  # a spawned worker has it under both names
+    monkeypatch.setattr(main, "Sample", Sample, raising=False)
+    for module in ("__main__", "__mp_main__"):
+        Sample.__module__ = module
+        assert packed(Sample(1))[1] == "__main__.Sample"
+        assert type(unpacked(packed(Sample(1)))) is Sample
