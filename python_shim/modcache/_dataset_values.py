@@ -26,6 +26,7 @@ _VALID = (
 )
 
 
+# The names of these classes and of their fields are on disk.
 class Bytes(NamedTuple):
     """A ``bytes`` object: uint8 [size]."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import modcache
 import numpy as np
+import processes  # noqa: F401  the forkserver that has torch loaded
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -88,6 +89,21 @@ def test_another_seed_gives_other_draws_and_other_entries() -> None:
     assert one[0] != other[0]
     assert one[0] == modcache.CachedDataset(Drawn())[0]
     assert other[0] == modcache.CachedDataset(Drawn(), seed=1)[0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its generator")
+def test_the_generator_of_an_accelerator_is_left_alone_too() -> None:
+    class OnDevice(Dataset[Any]):
+        def __getitem__(self, index: int) -> float:
+            return float(torch.rand((), device="cuda"))
+
+    torch.cuda.manual_seed(3)
+    expected = float(torch.rand((), device="cuda"))
+    torch.cuda.manual_seed(3)
+    drawn = modcache.CachedDataset(OnDevice())[0]
+    assert float(torch.rand((), device="cuda")) == expected
+    modcache.clear()
+    assert modcache.CachedDataset(OnDevice())[0] == drawn
 
 
 # --- Variants ---------------------------------------------------------------------------
@@ -176,7 +192,9 @@ def test_copies_go_on_from_the_same_turn_on_their_own() -> None:
     assert first != second
 
 
-def samples_by_epoch(workers: int, *, tells: bool, persistent: bool = False) -> list[list[Any]]:
+def samples_by_epoch(
+    workers: int, *, tells: bool, persistent: bool = False, method: str | None = None
+) -> list[list[Any]]:
     modcache.clear()
     dataset = modcache.CachedDataset(Drawn(12), variants=3)
     loader = DataLoader(
@@ -185,6 +203,7 @@ def samples_by_epoch(workers: int, *, tells: bool, persistent: bool = False) -> 
         num_workers=workers,
         collate_fn=list,
         persistent_workers=persistent,
+        multiprocessing_context=method,
     )
     epochs = []
     for epoch in range(4):
@@ -200,3 +219,4 @@ def test_variants_do_not_depend_on_the_workers(tells: bool) -> None:
     assert expected[0] != expected[1]
     assert samples_by_epoch(2, tells=tells) == expected
     assert samples_by_epoch(3, tells=tells, persistent=True) == expected
+    assert samples_by_epoch(2, tells=tells, persistent=True, method="forkserver") == expected

@@ -112,6 +112,15 @@ def test_a_none_is_a_value() -> None:
     assert one.runs == 1
 
 
+def test_how_bytes_and_arrays_are_named_on_disk_stays_as_it_is() -> None:
+    name = "modcache._dataset_values"
+    assert packed(b"x")[:3] == ("N", f"{name}.Bytes", ("data",))
+    fields = ("dtype", "shape", "is_scalar", "data")
+    tag, kind, names, items = packed(np.zeros(2, dtype="M8[s]"))
+    assert (tag, kind, names) == ("N", f"{name}.Array", fields)
+    assert items[:3] == ("'<M8[s]'", "2", False)
+
+
 class Image:
     pass
 
