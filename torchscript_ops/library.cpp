@@ -124,6 +124,16 @@ void define_for_the_shim(torch::Library& m) {
          "_scripted_rows(Any module, Any input, Any keys, *, str scope=\"\", str "
          "method=\"forward\") -> (bool, Any)",
          CppFunction::makeFromBoxedFunction<&scripted_rows>());
+  // Samples of datasets (module/samples.h): tagged values, one for each distinct key.
+  define(
+      m,
+      "_lookup_samples(str scope, str[] keys, *, str class_name=\"dataset\") -> (bool, int[], Any)",
+      CppFunction::makeFromBoxedFunction<&lookup_samples>());
+  define(m,
+         "_keep_samples(str scope, str[] keys, Any values, int[] run_us, *, "
+         "str class_name=\"dataset\") -> ()",
+         CppFunction::makeFromBoxedFunction<&keep_samples>());
+  define(m, "_forgo_memory() -> ()", &forgo_memory);
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor", &select_rows);
 }
 

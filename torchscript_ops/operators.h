@@ -86,6 +86,11 @@ void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
+// Samples of datasets, many keys at once.
+void lookup_samples(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void keep_samples(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void forgo_memory();
+
 // What an exported or compiled program calls in place of lookup_or_run; exported.cpp has its
 // schemas.
 void define_exported(torch::Library& m);

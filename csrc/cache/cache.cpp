@@ -154,6 +154,19 @@ std::int64_t Cache::clear(const store::ClearFilter& filter, Tier tier) {
   return in_memory.only_here + session->disk_->clear(filter);
 }
 
+void Cache::forgo_memory() {
+  // Reachable for ever, and never freed.
+  static auto* const left = new std::vector<std::shared_ptr<MemoryTier>>;
+  MutexLock lock(mutex_);
+  const SessionPtr current = session_locked();
+  Settings settings = current->settings_;
+  if (settings.memory_bytes == 0 || settings.disk_bytes == 0) return;
+  settings.memory_bytes = 0;
+  left->push_back(current->memory_);
+  session_ = std::make_shared<Session>(std::move(settings), std::make_shared<MemoryTier>(0, stats_),
+                                       current->disk_, flights_, stats_);
+}
+
 void Cache::close() {
   SessionPtr session;
   {

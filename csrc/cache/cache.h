@@ -176,6 +176,11 @@ class Cache {
   enum class Tier { kAll, kMemory, kDisk };
   std::int64_t clear(const store::ClearFilter& filter, Tier tier);
 
+  // From now on nothing is held in memory, until `memory` is configured anew. What is held is left
+  // as it lies: in a forked worker freeing it would copy the pages that it shares with its parent.
+  // Without a directory (`disk` is 0) memory is all there is, and stays.
+  void forgo_memory();
+
   // For the end of the process: commits what is queued.
   void close();
 

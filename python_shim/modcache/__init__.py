@@ -19,6 +19,8 @@ _LIBRARY_PATH, __version__ = _load()
 
 from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._dataset import CachedDataset  # noqa: E402
+from modcache._dataset_stream import CachedIterableDataset  # noqa: E402
 from modcache._fill import fill  # noqa: E402
 from modcache._fill_summary import FillSummary  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
@@ -55,6 +57,8 @@ def library_path() -> str:
 
 
 __all__ = [
+    "CachedDataset",
+    "CachedIterableDataset",
     "FillSummary",
     "__version__",
     "cached",

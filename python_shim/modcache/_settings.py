@@ -12,6 +12,7 @@ import os
 import torch
 
 from modcache._text import checked_text
+from modcache._workers import note_configured
 
 
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
@@ -35,6 +36,7 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
         torch.ops.cache.configure(texts)
     except RuntimeError as error:
         raise ValueError(str(error).split("\n", 1)[0]) from None
+    note_configured(texts)
 
 
 def _as_text(name: str, value: object) -> str:

@@ -133,7 +133,9 @@ def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
 
 
 def _name_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    # What a spawned worker calls its main module is the parent's __main__.
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    return f"{module}.{kind.__qualname__}"
 
 
 def _is_named_tuple(kind: object) -> bool:

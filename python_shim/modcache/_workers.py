@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flushes at the end of multiprocessing workers.
+"""What multiprocessing workers need: a flush at their end, settings and memory at their start.
 
-They leave by ``os._exit``, so that the library's own exit handler does not run there.
+They leave by ``os._exit``, so that the library's own exit handler does not run there. Spawned ones
+start afresh, and are told the settings of their parent.
 """
 
 from __future__ import annotations
 
-from multiprocessing import process, util
+import os
+from collections.abc import Iterable
+from multiprocessing import context, process, util
+from pathlib import Path
 
 import torch
+from torch.utils.data import get_worker_info
+
+_configured_here: set[str] = set()  # options that code of this very process has set
+_is_prepared = False
 
 
 def _flush() -> None:
@@ -25,3 +33,40 @@ def flush_at_worker_end() -> None:
     util.register_after_fork(_flush_when_worker_ends, _flush_when_worker_ends)
     if process.parent_process() is not None:  # a spawned worker that imports modcache
         _flush_when_worker_ends()
+
+
+def note_configured(options: Iterable[str]) -> None:
+    _configured_here.update(options)
+
+
+def settings_for_worker() -> dict[str, str] | None:
+    """The settings in force, while something is pickled for a process that starts; else None."""
+    if context.get_spawning_popen() is None:
+        return None
+    settings = dict(torch.ops.cache.settings())
+    settings["dir"] = str(Path(settings["dir"]).absolute())
+    settings["mode"] = str(torch.ops.cache.mode())  # with the guards of this thread
+    return settings
+
+
+def adopt_settings(settings: dict[str, str] | None) -> None:
+    """In a process that starts: takes over its parent's settings, as a fork does."""
+    if settings is not None:
+        torch.ops.cache.configure(settings)
+        _configured_here.clear()
+
+
+def prepare_dataset_worker() -> None:
+    """In a DataLoader's worker: nothing is held in memory, unless its own code configured that.
+
+    Called before each look-up of samples; the page cache has them once for all workers.
+    """
+    global _is_prepared
+    if _is_prepared or get_worker_info() is None:
+        return
+    _is_prepared = True
+    if "memory" not in _configured_here:
+        torch.ops.cache._forgo_memory()
+
+
+os.register_at_fork(after_in_child=_configured_here.clear)

@@ -191,5 +191,29 @@ TEST_F(CacheTest, the_directory_may_change_while_threads_call) {
   EXPECT_EQ(here_.stat("corrupt"), 0);
 }
 
+TEST_F(CacheTest, memory_that_was_forgone_stays_so_until_it_is_configured) {
+  here_.store("key", "text");
+  here_.cache().forgo_memory();
+  EXPECT_EQ(here_.stat("entries_memory"), 0);
+  EXPECT_EQ(here_.stat("evicted"), 0) << "it is left as it lies";
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.stat("hits_disk"), 1);
+  ASSERT_TRUE(here_.configure({{"match", "none"}}).is_ok());
+  EXPECT_EQ(here_.cache().settings().at("memory"), "0");
+  ASSERT_TRUE(here_.configure({{"memory", "1MB"}}).is_ok());
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.stat("hits_memory"), 1);
+}
+
+TEST_F(CacheTest, memory_is_not_forgone_where_it_is_all_there_is) {
+  ASSERT_TRUE(here_.configure({{"disk", "0"}}).is_ok());
+  here_.store("other", "text");  // opens the directory, whose count of removals is known then
+  here_.store("key", "text");
+  here_.cache().forgo_memory();
+  EXPECT_EQ(here_.lookup("key"), "text");
+  EXPECT_EQ(here_.stat("hits_memory"), 1);
+}
+
 }  // namespace
 }  // namespace modcache::cache

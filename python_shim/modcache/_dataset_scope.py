@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who makes samples: the scope of a dataset, or of a function that decodes.
+
+It is made from the code of its class and of all that this reaches, and from every attribute, as
+an eager module's fingerprint is; files that it names are not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import sys
+from collections.abc import Iterable
+from multiprocessing import context
+from typing import Any
+
+import torch
+
+from modcache._digest import digest_of
+from modcache._kinds import UnidentifiedError
+from modcache._walk import Records, Walk, same_leaves
+
+# Lists from here on are hashed at once, and looked at in some places afterwards.
+_LONG = 512
+_PLACES = 64
+_LARGE_BYTES = 1 << 16
+_DEEPEST = 8
+_ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
+_CONTAINERS = frozenset({list, tuple, dict})
+_MOST_KNOWN = 256
+
+
+class CachedSamples:
+    """A cached dataset, as one that another dataset reads from sees it."""
+
+    def identity(self) -> tuple[object, ...]:
+        """Plain values and functions that say which samples it gives.
+
+        Raises:
+            TypeError: no scope can be made.
+        """
+        raise NotImplementedError
+
+
+class SampleMaker:
+    """The objects that make samples, looked at before every look-up.
+
+    What is changed from outside gives another scope. What their own runs change (counters, files
+    opened when first needed) does not: ``note_run`` says that they have run. Used by one thread at
+    a time. Copies find their scope anew; only what is sent to a worker process takes it along.
+    """
+
+    def __init__(self, objects: tuple[object, ...]) -> None:
+        self._objects = objects
+        self._begin("")
+
+    def _begin(self, scope: str) -> None:
+        self._scope = scope
+        self._records = Records()
+        self._digests = _Digests()
+        self._seen: _Sight | None = None
+
+    def scope(self) -> str:
+        """32 hexadecimal digits.
+
+        Raises:
+            UnidentifiedError: something that cannot be hashed.
+        """
+        sight = self._look()
+        if self._seen is not None and not sight.is_like(self._seen):
+            self._scope = ""
+        if not self._scope:
+            self._scope = self._hashed()
+        self._seen = sight
+        return self._scope
+
+    def note_run(self) -> None:
+        self._seen = self._look()
+
+    def _look(self) -> _Sight:
+        try:
+            walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=True)
+        except UnidentifiedError:  # too large or too deep to be looked at again
+            return _Sight([], [])
+        return _Sight(walk.leaves, walk.tensors)
+
+    def _hashed(self) -> str:
+        walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=False)
+        if walk.scripted:
+            raise UnidentifiedError("it holds a scripted module")
+        watch = int(torch.ops.cache._watch())
+        try:
+            tensors = str(torch.ops.cache._tensors_digest(watch, walk.tensors))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
+        finally:
+            torch.ops.cache._unwatch(watch)
+        text = f"dataset/{digest_of(walk.leaves)}/{tensors}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        is_for_worker = context.get_spawning_popen() is not None
+        return {"objects": self._objects, "scope": self.scope() if is_for_worker else ""}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._objects = state["objects"]
+        self._begin(state["scope"])
+
+
+class _Sight:
+    """What one look found."""
+
+    def __init__(self, leaves: list[object], tensors: list[torch.Tensor]) -> None:
+        self._leaves = leaves
+        self._tensors = tensors
+        self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
+
+    def is_like(self, other: _Sight) -> bool:
+        return (
+            len(self._tensors) == len(other._tensors)
+            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+            and self._versions == other._versions
+            and (
+                same_leaves(self._leaves, other._leaves)
+                # Others may mean the same: pickling leaves its marks on classes, for instance.
+                or digest_of(self._leaves) == digest_of(other._leaves)
+            )
+        )
+
+
+class _MakerWalk(Walk):
+    """A walk over any objects; the attribute that cannot be hashed is named in errors."""
+
+    def __init__(
+        self,
+        objects: tuple[object, ...],
+        records: Records,
+        digests: _Digests,
+        *,
+        is_tolerant: bool,
+    ) -> None:
+        self._digests = digests
+        super().__init__(objects, records, is_tolerant=is_tolerant)  # type: ignore[arg-type]
+
+    def _module(self, module: object) -> None:
+        if isinstance(module, torch.nn.Module):
+            super()._module(module)
+        else:
+            self.value(module)
+
+    def value(self, value: Any) -> None:
+        digest = self._digests.of(value)
+        if digest:
+            self.leaves.append(digest)
+        elif isinstance(value, CachedSamples):
+            try:
+                super().value(value.identity())
+            except TypeError as error:
+                raise UnidentifiedError(str(error)) from None
+        else:
+            super().value(value)
+
+    def attributes(self, value: Any) -> None:
+        held = dict(getattr(value, "__dict__", {}))
+        if isinstance(value, tuple) or not held:
+            super().attributes(value)
+            return
+        self.named_class(type(value))
+        for name in sorted(held):
+            self.leaves.append(name)
+            self._owned(type(value).__qualname__, name, held[name])
+
+
+class _Digests:
+    """Text for long lists of plain values and for large arrays: hashed once, not at every look.
+
+    A later look compares identity, length, and some items or bytes spread over the whole.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, object, str]] = {}
+
+    def of(self, value: Any) -> str:
+        """Empty for what is not of that kind, and has to be looked at piece by piece."""
+        if type(value) in (list, tuple, dict):
+            if len(value) < _LONG:
+                return ""
+            sample: object = _sampled(value)
+        elif _is_large_array(value):
+            sample = (value.shape, str(value.dtype), value.ctypes.data, _sampled_bytes(value))
+        else:
+            return ""
+        known = self._known.get(id(value))
+        if known is not None and known[0] is value and known[1] == sample:
+            return known[2]
+        digest = _digest_of_array(value) if _is_large_array(value) else _digest_of_list(value)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(value)] = (value, sample, digest)
+        return digest
+
+
+def _sampled(value: Any) -> tuple[int, ...]:
+    step = len(value) // _PLACES + 1
+    items = value.values() if type(value) is dict else value
+    return (len(value), *map(id, itertools.islice(items, 0, None, step)))
+
+
+def _digest_of_list(value: Any) -> str:
+    items: Any = list(value.items()) if type(value) is dict else value
+    if not _is_plain(items):
+        return ""
+    hasher = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(items), 4096):
+        hasher.update(repr(items[start : start + 4096]).encode())
+    return f"{type(value).__name__} of {len(items)}: {hasher.hexdigest()}"
+
+
+def _is_plain(items: Iterable[Any]) -> bool:
+    """Whether they are atoms, or lists, tuples and dicts of atoms: what repr tells apart."""
+    level = items
+    for _ in range(_DEEPEST):
+        kinds = set(map(type, level))
+        if kinds <= _ATOMS:
+            return True
+        if not kinds <= _ATOMS | _CONTAINERS:
+            return False
+        inside = (item for item in level if type(item) in _CONTAINERS)
+        level = list(itertools.chain.from_iterable(map(_content_of, inside)))
+    return False
+
+
+def _content_of(value: Any) -> Iterable[Any]:
+    return itertools.chain(value, value.values()) if type(value) is dict else value
+
+
+def _is_large_array(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return (
+        numpy is not None
+        and type(value) is numpy.ndarray
+        and value.nbytes >= _LARGE_BYTES
+        and not value.dtype.hasobject
+    )
+
+
+def _sampled_bytes(array: Any) -> bytes:
+    flat = array.ravel(order="K") if array.flags.forc else array.flat
+    return bytes(flat[:: array.size // _PLACES + 1].tobytes())
+
+
+def _digest_of_array(array: Any) -> str:
+    import numpy
+
+    digest = hashlib.blake2b(numpy.ascontiguousarray(array).data.cast("B"), digest_size=16)
+    return f"array {array.dtype.str} {array.dtype} {array.shape}: {digest.hexdigest()}"

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of datasets on their way into the library and back.
+
+A sample goes as a tagged value (``_tagged``). What that does not know, arrays and bytes, goes as a
+tensor inside a named tuple of this file, which says what it was. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._names import plain_name
+from modcache._tagged import tagged, untagged
+
+_PLAIN = (type(None), bool, float, complex)
+_VALID = (
+    "A sample may hold tensors, NumPy arrays, numbers, text, bytes, None, and lists, tuples and "
+    "dicts of them."
+)
+
+
+# The names of these classes and of their fields are on disk.
+class Bytes(NamedTuple):
+    """A ``bytes`` object: uint8 [size]."""
+
+    data: torch.Tensor
+
+
+class Array(NamedTuple):
+    """A NumPy array or scalar.
+
+    ``data`` has the array's numbers and shape where torch has its dtype; otherwise its bytes, and
+    ``shape`` the array's shape as text: "2,3".
+    """
+
+    dtype: str
+    shape: str | None
+    is_scalar: bool
+    data: torch.Tensor
+
+
+_PACKED = (Bytes, Array)
+
+
+def packed(sample: Any) -> Any:
+    """The sample as the library reads it: a tagged value.
+
+    Raises:
+        TypeError: something in it that cannot be stored; the text names it, its place and the cure.
+    """
+    return tagged(_with_tensors(sample, "sample"))
+
+
+def unpacked(value: Any) -> Any:
+    """The inverse, with tensors and arrays that the caller may write into.
+
+    Raises:
+        UnknownClassError: a class in it is not to be had in this process.
+    """
+    if type(value) is not tuple:
+        return value
+    tag = value[0]
+    if tag == "(":
+        return tuple([unpacked(item) for item in value[1]])
+    if tag == "[":
+        return [unpacked(item) for item in value[1]]
+    if tag == "{":
+        return dict(zip(value[1], [unpacked(item) for item in value[2]], strict=True))
+    if tag == "N" and value[1] in _RESTORED:
+        return _restored(_RESTORED[value[1]]._make(value[3]))
+    return pytree.tree_map(_restored, untagged(value), is_leaf=lambda item: type(item) in _PACKED)
+
+
+def _restored(value: Any) -> Any:
+    if type(value) is Bytes:
+        return ctypes.string_at(value.data.data_ptr(), value.data.numel())
+    return _array_of(value) if type(value) is Array else value
+
+
+_RESTORED: dict[str, Any] = {plain_name(kind): kind for kind in _PACKED}
+
+
+def _with_tensors(value: Any, place: str) -> Any:
+    """The value with its arrays and bytes as tensors."""
+    kind = type(value)
+    if kind is torch.Tensor:
+        return _checked_tensor(value, place)
+    if kind in _PLAIN or kind is int or kind is str:
+        return _checked_plain(value, place)
+    if kind is bytes:
+        return Bytes(_tensor_of(value))
+    if kind is list or kind is tuple:
+        return kind([_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(value)])
+    if kind is dict:
+        return {
+            _checked_key(key, place): _with_tensors(item, f"{place}[{_quoted(key)}]")
+            for key, item in value.items()
+        }
+    if isinstance(value, tuple) and pytree.is_namedtuple_class(kind):
+        return _named_tuple(value, place)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
+        return _packed_array(value, place)
+    return _checked_object(value, place)
+
+
+def _quoted(key: Any) -> str:
+    return f'"{key}"' if type(key) is str else repr(key)
+
+
+def _tensor_of(data: bytes) -> torch.Tensor:
+    if not data:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _refusal(place: str, what: str, cure: str) -> TypeError:
+    return TypeError(f"{place} is {what}, which cannot be cached. {_VALID} {cure}")
+
+
+def _checked_tensor(tensor: torch.Tensor, place: str) -> torch.Tensor:
+    if tensor.requires_grad:
+        raise _refusal(place, "a tensor that requires grad", "Return tensor.detach().")
+    if tensor.device.type != "cpu":
+        cure = "Return it on the CPU (tensor.cpu()), and move batches to the device."
+        raise _refusal(place, f"a tensor on {tensor.device}", cure)
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise _refusal(place, f"a tensor of layout {layout}", "Return tensor.to_dense().")
+    if tensor.is_quantized:
+        raise _refusal(place, "a quantized tensor", "Return tensor.dequantize().")
+    return tensor
+
+
+def _checked_plain(value: Any, place: str) -> Any:
+    shown = tagged(value)
+    if type(shown) is tuple:  # a refusal
+        raise _refusal(place, shown[1], "Return it as bytes.")
+    return value
+
+
+def _checked_key(key: Any, place: str) -> Any:
+    if tagged({key: None})[0] == "{":
+        return key
+    cure = "Use keys of type str or int."
+    raise _refusal(place, f"a dict with the key {key!r} of type {plain_name(type(key))}", cure)
+
+
+def _named_tuple(value: Any, place: str) -> Any:
+    kind = type(value)
+    items = zip(kind._fields, value, strict=True)
+    rebuilt = kind._make([_with_tensors(item, f"{place}.{name}") for name, item in items])
+    if tagged(rebuilt)[0] != "?":
+        return rebuilt
+    cure = "Define the class at the top of its module, where it can be found by name."
+    raise _refusal(place, f"a named tuple of the class {plain_name(kind)}", cure)
+
+
+def _checked_object(value: Any, place: str) -> Any:
+    """An object of a class that the pytree registry takes apart, such as an OrderedDict."""
+    kind = type(value)
+    node = pytree.SUPPORTED_NODES.get(kind)
+    if node is not None:
+        items, context = node.flatten_fn(value)
+        inside = [_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(items)]
+        rebuilt = node.unflatten_fn(inside, context)
+        if tagged(rebuilt)[0] != "?":
+            return rebuilt
+    raise _refusal(place, f"a {_shown(kind)}", _cure_for(kind))
+
+
+def _shown(kind: type) -> str:
+    return plain_name(kind).removeprefix("builtins.")
+
+
+def _cure_for(kind: type) -> str:
+    names = {base.__module__.split(".", 1)[0] for base in kind.__mro__}
+    if "PIL" in names:
+        return "Return numpy.asarray(image) in its place."
+    if "numpy" in names:
+        return "Return numpy.array(value) in its place."
+    if issubclass(kind, torch.Tensor):
+        return "Return tensor.as_subclass(torch.Tensor) in its place."
+    return "Convert it in the dataset, or return what is needed of it as plain values."
+
+
+def _packed_array(value: Any, place: str) -> Array:
+    numpy: Any = sys.modules["numpy"]
+    is_scalar = isinstance(value, numpy.generic)
+    array = numpy.array(value, order="C", copy=True, subok=False)
+    dtype = array.dtype
+    text = _text_of_dtype(dtype)
+    if text is None:
+        what = f"a NumPy {'scalar' if is_scalar else 'array'} of dtype {dtype}"
+        raise _refusal(place, what, "Return its elements as plain values or numbers.")
+    if dtype.isnative and dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.char not in "gG":
+        return Array(text, None, is_scalar, torch.from_numpy(array))
+    shape = ",".join(map(str, array.shape))
+    return Array(text, shape, is_scalar, _tensor_of(array.tobytes()))
+
+
+def _text_of_dtype(dtype: Any) -> str | None:
+    """Text from which the same dtype can be made again; None where there is none."""
+    if dtype.hasobject:
+        return None
+    numpy: Any = sys.modules["numpy"]
+    try:
+        text = repr(numpy.lib.format.dtype_to_descr(dtype))
+        return text if _dtype_of(text) == dtype else None
+    except Exception:  # whatever a dtype of some package raises
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_of(text: str) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    return numpy.lib.format.descr_to_dtype(ast.literal_eval(text))
+
+
+def _array_of(value: Array) -> Any:
+    import numpy
+
+    array = value.data.numpy()
+    if value.shape is not None:
+        shape = tuple(map(int, value.shape.split(","))) if value.shape else ()
+        array = numpy.ndarray(shape, _dtype_of(value.dtype), array.tobytes()).copy()
+    return array[()] if value.is_scalar else array

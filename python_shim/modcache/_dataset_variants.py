@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the k cached variants of a sample is given when."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from typing import Any
+
+import torch
+
+
+class Variants:
+    """Chooses variants: in k epochs in a row each sample is given every one of its k variants once.
+
+    In which order is a function of (seed, key). The epoch is what ``set_epoch`` was told; until
+    then the n-th turn of a place counts as epoch n. Both are kept in shared memory, so that every
+    worker, persistent ones too, knows of them.
+    """
+
+    def __init__(self, count: int, seed: int, places: int) -> None:
+        self.count = _checked_int("variants", count, 1)
+        self.seed = _checked_int("seed", seed, 0)
+        # [0]: the epoch + 1, or 0 until it is told; then the turns of each place.
+        self._shared: torch.Tensor | None = None
+        if self.count > 1:
+            self._share(torch.zeros(1 + places, dtype=torch.int64, device="cpu"))
+
+    def set_epoch(self, epoch: int) -> None:
+        number = _checked_int("epoch", epoch, 0)
+        if self._shared is not None:
+            self._shared[0] = number + 1
+
+    def next_epoch(self, place: int) -> int:
+        """The epoch of the next turn of ``place``, which has then had it."""
+        shared = self._shared
+        if shared is None:
+            return 0
+        told = int(shared[0])
+        if told or not 0 <= place < shared.numel() - 1:
+            return max(told - 1, 0)
+        turn = int(shared[1 + place])
+        shared[1 + place] = turn + 1
+        return turn
+
+    def number(self, key: str, epoch: int) -> int:
+        """0 <= the variant < k."""
+        if self.count == 1:
+            return 0
+        digest = hashlib.blake2b(f"{self.seed}/{key}".encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") + epoch) % self.count
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy starts with the same epoch and turns, and has its own from there on."""
+        vars(self).update(state)
+        if self._shared is not None:
+            self._share(self._shared)
+
+    def _share(self, numbers: torch.Tensor) -> None:
+        self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def _checked_int(name: str, value: object, least: int) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an int, but got {type(value).__name__}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, but got {number}")
+    return number
