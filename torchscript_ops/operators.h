@@ -25,6 +25,8 @@ void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_file(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_file_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Rows as the operator returns them: together, or as a list.
 at::IValue value_of(module::Rows rows);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -73,6 +75,8 @@ void eager_abandon_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack)
 void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Of a TorchScript module, for Python: tells rows apart from a list that the module returned.
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// The digest of a file's bytes, as it is now; see module/model_file.h. Throws where there is none.
+std::string file_digest(const std::string& path);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 // What an exported or compiled program calls in place of lookup_or_run; exported.cpp has its
