@@ -98,6 +98,10 @@ void define_for_the_shim(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&eager_finish>());
   define(m, "_abandon(__torch__.torch.classes.cache.Run run) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_abandon>());
+  define(m, "_restart(__torch__.torch.classes.cache.Run run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_restart>());
+  define(m, "_restart_rows(__torch__.torch.classes.cache.RowsRun run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_restart_rows>());
   // The same with one key per row: str[] or ids.
   define(m,
          "_begin_rows(str scope, str method, Any input, Any keys, int params_grad_pattern, *, "

@@ -67,6 +67,9 @@ void eager_refresh(std::int64_t watch);
 void optimizer_stepped(const std::vector<at::Tensor>& tensors);
 void eager_begin(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_finish(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// What happened since _begin() was no part of the run: the module was loaded.
+void eager_restart(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_restart_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_abandon(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_begin_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_next_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -12,6 +12,7 @@
 #include "cache/cache.h"
 #include "module/identity.h"
 #include "tensor/error_text.h"
+#include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::module {
@@ -151,6 +152,7 @@ void ModelFile::note(const ObjectPtr& module, const std::string& method) {
 
 at::IValue ModelFile::read_module(at::Device device) const {
   try {
+    const tensor::OrdinaryTensors ordinary;  // whatever the call is made under
     torch::jit::Module module = torch::jit::load(path(), device);
     for (at::Tensor tensor : module.parameters()) tensor.set_requires_grad(false);
     for (at::Tensor tensor : module.buffers()) tensor.set_requires_grad(false);

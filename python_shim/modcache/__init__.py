@@ -19,6 +19,7 @@ _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
+from modcache._lazy import Lazy, lazy  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -52,6 +53,7 @@ def library_path() -> str:
 
 
 __all__ = [
+    "Lazy",
     "__version__",
     "clear",
     "configure",
@@ -61,6 +63,7 @@ __all__ = [
     "fingerprint",
     "flush",
     "freeze",
+    "lazy",
     "library_path",
     "lookup_or_run",
     "lookup_or_run_any",
