@@ -98,6 +98,11 @@ void eager_finish(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::drop(*stack, 4);
 }
 
+void eager_restart(const c10::OperatorHandle&, Stack* stack) {
+  torch::jit::last(*stack, 1)[0].toCustomClass<module::Run>()->call.begin_run();
+  torch::jit::drop(*stack, 1);
+}
+
 void eager_abandon(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::last(*stack, 1)[0].toCustomClass<module::Run>()->call.abandon();
   torch::jit::drop(*stack, 1);
@@ -132,6 +137,11 @@ void eager_next_rows(const c10::OperatorHandle&, Stack* stack) {
   if (rows.has_value()) call.begin_run();
   torch::jit::drop(*stack, 1);
   torch::jit::push(*stack, rows.has_value() ? at::IValue(list_of(*rows)) : at::IValue());
+}
+
+void eager_restart_rows(const c10::OperatorHandle&, Stack* stack) {
+  rows_call(torch::jit::last(*stack, 1)[0]).begin_run();
+  torch::jit::drop(*stack, 1);
 }
 
 void eager_abandon_rows(const c10::OperatorHandle&, Stack* stack) {

@@ -14,6 +14,7 @@
 #include "cache/cache.h"
 #include "lower.h"
 #include "module/eager.h"
+#include "module/model_file.h"
 #include "operators.h"
 #include "tensor/torch_version.h"
 #include "tensor/whole_value.h"
@@ -34,9 +35,10 @@ void define(torch::Library& m, const char* schema, Kernel&& kernel) {
 
 // One key for the call, or one per row as texts or ids.
 template <BoxedKernel* one_key, BoxedKernel* key_per_row>
-void define_lookup_or_run(torch::Library& m, const std::string& name, const std::string& result) {
+void define_lookup_or_run(torch::Library& m, const std::string& name, const std::string& result,
+                          const std::string& module = "Any module") {
   const auto schema = [&](const char* overload, const char* keys) {
-    return name + overload + "(Any module, Any input, " + keys +
+    return name + overload + "(" + module + ", Any input, " + keys +
            ", *, str scope=\"\", str method=\"forward\") -> " + result;
   };
   define(m, schema("", "str key").c_str(), CppFunction::makeFromBoxedFunction<one_key>());
@@ -49,6 +51,8 @@ void define_lookup_or_run(torch::Library& m, const std::string& name, const std:
 void define_public(torch::Library& m) {
   define_lookup_or_run<&lookup_or_run, &lookup_or_run_rows>(m, "lookup_or_run", "Tensor");
   define_lookup_or_run<&lookup_or_run_any, &lookup_or_run_any_rows>(m, "lookup_or_run_any", "Any");
+  define_lookup_or_run<&lookup_or_run_file, &lookup_or_run_file_rows>(m, "lookup_or_run_file",
+                                                                      "Tensor", "str path");
   define(m, "fingerprint(Any module, *, str method=\"forward\") -> str",
          CppFunction::makeFromBoxedFunction<&fingerprint>());
   define(m, "refresh_fingerprint(Any module) -> str",
@@ -105,6 +109,10 @@ void define_for_the_shim(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&eager_finish>());
   define(m, "_abandon(__torch__.torch.classes.cache.Run run) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_abandon>());
+  define(m, "_restart(__torch__.torch.classes.cache.Run run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_restart>());
+  define(m, "_restart_rows(__torch__.torch.classes.cache.RowsRun run) -> ()",
+         CppFunction::makeFromBoxedFunction<&eager_restart_rows>());
   // The same with one key per row: str[] or ids.
   define(m,
          "_begin_rows(str scope, str method, Any input, Any keys, int params_grad_pattern, *, "
@@ -134,6 +142,11 @@ void define_for_the_shim(torch::Library& m) {
          "str class_name=\"dataset\") -> ()",
          CppFunction::makeFromBoxedFunction<&keep_samples>());
   define(m, "_forgo_memory() -> ()", &forgo_memory);
+  define(m, "_file_digest(str path) -> str", &file_digest);
+  define(m, "_noted_fingerprint(str digest, str method, str changes) -> str",
+         &module::noted_fingerprint);
+  define(m, "_note_fingerprint(str digest, str method, str changes, str fingerprint) -> ()",
+         &module::note_fingerprint);
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor", &select_rows);
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "arguments.h"
+#include "module/file_call.h"
+#include "module/model_file.h"
 #include "module/scripted.h"
 #include "operators.h"
 
@@ -68,6 +70,45 @@ void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
 void lookup_or_run_any(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kAny); }
 void lookup_or_run_any_rows(const c10::OperatorHandle&, Stack* stack) {
   key_per_row(stack, Want::kAny);
+}
+
+namespace {
+
+constexpr const char* kFileOp = "cache::lookup_or_run_file";
+
+// The stack's last five: path, input, key or keys, scope, method.
+module::FileCall file_call_on(const Stack& stack) {
+  const auto arguments = torch::jit::last(stack, 5);
+  TORCH_CHECK_VALUE(!arguments[0].toStringRef().empty(), kFileOp,
+                    ": path is an empty string; name a TorchScript file");
+  const std::string& scope = arguments[3].toStringRef();
+  if (!scope.empty()) check_scope(kFileOp, scope);
+  return {arguments[0].toStringRef(), arguments[1], scope, arguments[4].toStringRef()};
+}
+
+}  // namespace
+
+void lookup_or_run_file(const c10::OperatorHandle&, Stack* stack) {
+  const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
+  check_key(kFileOp, key);
+  at::IValue result = module::lookup_or_run_file(file_call_on(*stack), key);
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, std::move(result));
+}
+
+void lookup_or_run_file_rows(const c10::OperatorHandle&, Stack* stack) {
+  module::BatchKeys keys = checked_keys(kFileOp, torch::jit::last(*stack, 5)[2]);
+  module::Rows rows = module::lookup_or_run_file_rows(file_call_on(*stack), std::move(keys));
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, value_of(std::move(rows)));
+}
+
+std::string file_digest(const std::string& path) {
+  const auto file = module::model_file(path);
+  check_ok("modcache.lazy", file.status());
+  const auto digest = file.value()->digest();
+  check_ok("modcache.lazy", digest.status());
+  return digest.value();
 }
 
 void scripted_rows(const c10::OperatorHandle&, Stack* stack) {

@@ -25,6 +25,8 @@ void lookup_or_run(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void lookup_or_run_any_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_file(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void lookup_or_run_file_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Rows as the operator returns them: together, or as a list.
 at::IValue value_of(module::Rows rows);
 void fingerprint(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -76,6 +78,9 @@ void note_scripted(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void forget_scripted(std::int64_t number);
 void eager_begin(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_finish(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// What happened since _begin() was no part of the run: the module was loaded.
+void eager_restart(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void eager_restart_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_abandon(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_begin_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void eager_next_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
@@ -84,6 +89,8 @@ void eager_abandon_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack)
 void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Of a TorchScript module, for Python: tells rows apart from a list that the module returned.
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// The digest of a file's bytes, as it is now; see module/model_file.h. Throws where there is none.
+std::string file_digest(const std::string& path);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 // Samples of datasets, many keys at once.

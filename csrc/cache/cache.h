@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -92,6 +93,11 @@ class Session {
 
   // Neither counts nor waits, and reads no value.
   bool contains(const Request& request);
+
+  // What the directory keeps besides entries (store/notes.h), as far as `mode` allows. Counts
+  // neither hits nor misses.
+  std::optional<std::string> find_note(std::string_view about, Mode mode);
+  void keep_note(std::string_view about, std::string_view text, Mode mode);
 
  private:
   friend class Cache;

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
+#include "store/directory.h"
+#include "store/notes.h"
 
 namespace modcache::cache {
 namespace {
@@ -171,6 +173,22 @@ std::uint64_t DiskTier::removals() {
 bool DiskTier::is_current(const store::EntryId& id, store::Sequence sequence) {
   const StorePtr store = this->store(Access::kRead);
   return store != nullptr && store->is_current(id, sequence);
+}
+
+std::optional<std::string> DiskTier::find_note(std::string_view about, Access access) {
+  // A directory of a newer version is not even read.
+  if (store(access) == nullptr) return std::nullopt;
+  const store::Directory directory(fs::posix_file_system(), settings_.dir);
+  auto text = store::find_note(directory, about);
+  if (!text.is_ok()) return std::nullopt;
+  return std::move(text).value();
+}
+
+void DiskTier::keep_note(std::string_view about, std::string_view text) {
+  const store::Directory directory(fs::posix_file_system(), settings_.dir);
+  if (store(Access::kWrite) == nullptr) return;
+  if (!directory.file_system().is_writable(settings_.dir)) return;
+  report(store::keep_note(directory, about, text), "keeping a note");
 }
 
 std::int64_t DiskTier::clear(const store::ClearFilter& filter) {

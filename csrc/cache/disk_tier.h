@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,11 @@ class DiskTier {
   std::vector<bool> are_current(const store::Context& context,
                                 const std::vector<std::string_view>& keys,
                                 const std::vector<store::Sequence>& sequences);
+
+  // What is noted (store/notes.h); nothing where nothing is, or the directory cannot be asked.
+  std::optional<std::string> find_note(std::string_view about, Access access);
+  // Notes it where the directory can be written; a note is worth no message.
+  void keep_note(std::string_view about, std::string_view text);
 
   std::int64_t clear(const store::ClearFilter& filter);
   // True when all that was put before is safe.

@@ -146,4 +146,13 @@ bool Session::contains(const Request& request) {
   return find_in_memory(address, request) != nullptr || disk_->contains(request.id());
 }
 
+std::optional<std::string> Session::find_note(std::string_view about, Mode mode) {
+  if (!may_read(mode)) return std::nullopt;
+  return disk_->find_note(about, access(may_write(mode)));
+}
+
+void Session::keep_note(std::string_view about, std::string_view text, Mode mode) {
+  if (may_write(mode)) disk_->keep_note(about, text);
+}
+
 }  // namespace modcache::cache

@@ -29,6 +29,8 @@ struct FileInfo {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t link_count = 0;  // 0: the file was unlinked, and lives as long as it is open
+  std::int64_t modified_ns = 0;  // since 1970; anybody may set it
+  std::int64_t changed_ns = 0;   // of contents or attributes; the kernel's own
   bool is_directory = false;
 
   bool is_same_file(const FileInfo& other) const {

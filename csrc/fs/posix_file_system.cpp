@@ -30,12 +30,18 @@ Status failure(const char* doing, const std::string& path, int error) {
   return Status::io_error(message);
 }
 
+std::int64_t nanoseconds(const struct timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
 FileInfo to_info(const struct stat& facts) {
   FileInfo info;
   info.size_bytes = static_cast<std::uint64_t>(facts.st_size);
   info.device = static_cast<std::uint64_t>(facts.st_dev);
   info.inode = static_cast<std::uint64_t>(facts.st_ino);
   info.link_count = static_cast<std::uint64_t>(facts.st_nlink);
+  info.modified_ns = nanoseconds(facts.st_mtim);
+  info.changed_ns = nanoseconds(facts.st_ctim);
   info.is_directory = S_ISDIR(facts.st_mode);
   return info;
 }

@@ -63,19 +63,19 @@ at::IValue run(const ObjectPtr& module, const std::string& method, const at::IVa
 class Target {
  public:
   explicit Target(const ScriptedCall& call)
-      : call_(call),
-        module_(check_module("cache::lookup_or_run", call.module, call.method)),
-        declared_{class_name_of(*module_) + "." + call.method,
-                  declared_type(*module_->type(), call.method), call.want} {}
+      : call_(call), declared_{name_of(call) + "." + call.method, nullptr, call.want} {
+    if (call.unloaded == nullptr) take(call.module);
+  }
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
   // counted then, once for each of its rows.
   std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
     if (is_bypassed_by_mode(rows)) return std::nullopt;
     CallParts parts;
-    parts.class_name = class_name_of(*module_);
+    parts.class_name = name_of(call_);
     parts.method = counted_name(call_.method);
     if (!read_input(parts, call_.input, per, rows)) return std::nullopt;
+    if (module_ == nullptr) return parts_of_unloaded(std::move(parts));
     identity_ = identity_of(module_, call_.method);
     if (at::GradMode::is_enabled()) {
       parts.grad_pattern = grad_pattern(identity_->requiring_grad(module_).pattern, parts.input);
@@ -95,7 +95,8 @@ class Target {
     return parts;
   }
 
-  at::IValue run_uncached() const {
+  at::IValue run_uncached() {
+    load();
     at::IValue result = run(module_, call_.method, call_.input);
     declared_.check_wanted(result.isTensor(), result.tagKind());
     return result;
@@ -104,6 +105,7 @@ class Target {
   // Runs the module between `call`'s begin and finish; its two kinds name the latter differently.
   template <typename Begin, typename Finish>
   at::IValue run_observed(const at::IValue& input, const Begin& begin, const Finish& finish) {
+    load();
     // What all runs of a call are stored under is what the module was before the first of them.
     if (before_ == nullptr) {
       before_ = identity_->observe(module_);
@@ -132,9 +134,35 @@ class Target {
   const Declared& declared() const { return declared_; }
 
  private:
+  static std::string name_of(const ScriptedCall& call) {
+    return call.unloaded != nullptr ? call.unloaded->name
+           : call.module.isObject() ? class_name_of(call.module.toObjectRef())
+                                    : "module";
+  }
+
+  void take(const at::IValue& module) {
+    module_ = check_module("cache::lookup_or_run", module, call_.method);
+    declared_ = {class_name_of(*module_) + "." + call_.method,
+                 declared_type(*module_->type(), call_.method), call_.want};
+  }
+
+  void load() {
+    if (module_ != nullptr) return;
+    take(call_.unloaded->load());
+    identity_ = identity_of(module_, call_.method);
+  }
+
+  CallParts parts_of_unloaded(CallParts parts) {
+    if (at::GradMode::is_enabled()) parts.grad_pattern = grad_pattern(0, parts.input);
+    grad_pattern_ = parts.grad_pattern;
+    if (call_.scope.empty()) fingerprint_ = call_.unloaded->fingerprint;
+    parts.scope = call_.scope.empty() ? fingerprint_ : call_.scope;
+    return parts;
+  }
+
   const ScriptedCall& call_;
-  const ObjectPtr module_;
-  const Declared declared_;
+  ObjectPtr module_;  // null: not loaded yet
+  Declared declared_;
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
   std::string fingerprint_;  // empty: the scope was given

@@ -6,6 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <string>
 
 #include "module/batch_keys.h"
@@ -13,12 +14,20 @@
 
 namespace modcache::module {
 
+// A module that is loaded when it has to run. Nothing in it requires grad.
+struct Unloaded {
+  std::string name;         // for messages
+  std::string fingerprint;  // what it will have, where no scope is given
+  std::function<at::IValue()> load;
+};
+
 struct ScriptedCall {
-  const at::IValue& module;
+  const at::IValue& module;  // None: `unloaded` has it
   const at::IValue& input;
   const std::string& scope;  // empty: the fingerprint
   const std::string& method;
   Want want = Want::kTensor;
+  const Unloaded* unloaded = nullptr;
 };
 
 at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);

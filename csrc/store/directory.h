@@ -28,6 +28,7 @@ class Directory {
   std::string control_path() const { return path_ + "/control"; }
   std::string lock_path() const { return path_ + "/lock"; }
   std::string segments_path() const { return path_ + "/segments"; }
+  std::string notes_path() const { return path_ + "/notes"; }
   std::string segment_path(std::uint64_t id) const;
 
   // Ids of all segment files, ascending; other names are passed over. Empty while there is no

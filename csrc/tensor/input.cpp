@@ -214,6 +214,14 @@ InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>
   return summary;
 }
 
+at::Device device_of(const at::IValue& input) {
+  std::optional<at::Device> device;
+  for_each_tensor(input, [&](const at::Tensor& tensor) {
+    if (!device.has_value() && tensor.defined()) device = tensor.device();
+  });
+  return device.value_or(at::kCPU);
+}
+
 void check_rows(const at::IValue& input, std::int64_t rows) {
   std::int64_t tensors = 0;
   for_each_tensor(input, [&](const at::Tensor& tensor) {

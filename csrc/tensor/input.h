@@ -49,6 +49,9 @@ InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>
 // `rows`, saying which tensor has another, or when there is no tensor.
 void check_rows(const at::IValue& input, std::int64_t rows);
 
+// Where the first tensor of `input` lies; the CPU where there is none.
+at::Device device_of(const at::IValue& input);
+
 // "float32", as Python shows a dtype without its "torch.". Part of content keys (FORMAT.md), so no
 // name ever changes.
 std::string_view dtype_name(at::ScalarType type);

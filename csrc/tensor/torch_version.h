@@ -30,6 +30,9 @@ namespace modcache::tensor {
 
 inline constexpr bool kHasLazyClone = MODCACHE_TORCH_HAS_LAZY_CLONE;
 
+// The version that this is built against: "2.13.0".
+inline constexpr std::string_view kTorchVersion = TORCH_VERSION;
+
 // A copy of `tensor`: one that takes no time until somebody writes, where torch has it.
 at::Tensor lazy_clone(const at::Tensor& tensor);
 

@@ -24,6 +24,7 @@ from modcache._dataset_stream import CachedIterableDataset  # noqa: E402
 from modcache._fill import fill  # noqa: E402
 from modcache._fill_summary import FillSummary  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
+from modcache._lazy import Lazy, lazy  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -60,6 +61,7 @@ __all__ = [
     "CachedDataset",
     "CachedIterableDataset",
     "FillSummary",
+    "Lazy",
     "__version__",
     "cached",
     "clear",
@@ -71,6 +73,7 @@ __all__ = [
     "fingerprint",
     "flush",
     "freeze",
+    "lazy",
     "library_path",
     "lookup_or_run",
     "lookup_or_run_any",

@@ -11,6 +11,8 @@ from modcache import _eager
 from modcache._bypass import is_traced, transform_in_force
 from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
+from modcache._lazy import Lazy
+from modcache._lazy_call import lazily_looked_up
 from modcache._recall import recalled
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
 from modcache._scripted import native
@@ -114,6 +116,12 @@ def _looked_up(
     keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
+    if isinstance(module, Lazy):
+
+        def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
+            return _looked_up(inner, input, key, scope, method, function)
+
+        return lazily_looked_up(module, input, keys, scope, method, ordinary)
     why = transform_in_force(input)
     is_operators = isinstance(module, torch.jit.ScriptModule) and is_taken_as_it_is(input)
     if not why and is_traced() and not is_operators:
@@ -145,7 +153,7 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     """
     _check_module(module, "fingerprint")
     method = checked_text(method, "method", '"forward"')
-    inner = identified_as(module)
+    inner = identified_as(module.load() if isinstance(module, Lazy) else module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(native(inner), method=method))
     return _eager.fingerprint(inner, method)
@@ -160,7 +168,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     Raises: as ``fingerprint``.
     """
     _check_module(module, "refresh_fingerprint")
-    inner = identified_as(module)
+    inner = identified_as(module.load() if isinstance(module, Lazy) else module)
     if isinstance(inner, torch.jit.ScriptModule):
         torch.ops.cache.refresh_fingerprint(native(inner))
         return fingerprint(inner)

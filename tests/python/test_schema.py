@@ -14,6 +14,11 @@ SCHEMAS = {
         for any_, result in (("", "Tensor"), ("_any", "Any"))
         for overload, keys in (("", "str key"), (".keys", "str[] keys"), (".ids", "Tensor ids"))
     },
+    **{
+        f"lookup_or_run_file{overload}": f"cache::lookup_or_run_file{overload}(str path, "
+        f'Any input, {keys}, *, str scope="", str method="forward") -> Tensor'
+        for overload, keys in (("", "str key"), (".keys", "str[] keys"), (".ids", "Tensor ids"))
+    },
     "lookup": "cache::lookup(str scope, str key) -> (bool, Tensor)",
     "store": "cache::store(str scope, str key, Tensor value) -> Tensor",
     "contains": "cache::contains(str scope, str key) -> bool",

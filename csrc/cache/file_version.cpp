@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/file_version.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::cache {
+namespace {
+
+constexpr std::int64_t kMillisecondNs = 1'000'000;
+// Of a kernel's clock for files, several times over.
+constexpr std::int64_t kShortTickNs = 50 * kMillisecondNs;
+// Of file systems that keep whole seconds, or two.
+constexpr std::int64_t kLongTickNs = 3'000 * kMillisecondNs;
+constexpr std::size_t kReadSizeBytes = 1 << 20;
+
+std::int64_t now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+bool has_short_ticks(const fs::FileInfo& info) { return info.changed_ns % kMillisecondNs != 0; }
+
+bool is_settled(const fs::FileInfo& info) {
+  const std::int64_t tick_ns = has_short_ticks(info) ? kShortTickNs : kLongTickNs;
+  return now_ns() - info.changed_ns > tick_ns;  // a time that is yet to come is not settled either
+}
+
+bool is_same_version(const fs::FileInfo& a, const fs::FileInfo& b) {
+  return a.is_same_file(b) && a.size_bytes == b.size_bytes && a.modified_ns == b.modified_ns &&
+         a.changed_ns == b.changed_ns;
+}
+
+std::string about(const FileVersion& version) { return "file " + version.path; }
+
+// What is the same for one version, and for no other.
+std::string marks_of(const fs::FileInfo& info) {
+  std::string marks;
+  for (const std::uint64_t mark :
+       {info.size_bytes, info.device, info.inode, static_cast<std::uint64_t>(info.modified_ns),
+        static_cast<std::uint64_t>(info.changed_ns)}) {
+    marks += std::to_string(mark) + ' ';
+  }
+  return marks;
+}
+
+std::optional<std::string> noted_digest(const FileVersion& version, Session& session, Mode mode) {
+  const auto note = session.find_note(about(version), mode);
+  const std::string marks = marks_of(version.info);
+  if (!note.has_value() || note->size() != marks.size() + 32) return std::nullopt;
+  if (note->compare(0, marks.size(), marks) != 0) return std::nullopt;
+  return note->substr(marks.size());
+}
+
+Result<std::string> read_digest(const FileVersion& version) {
+  auto opened = fs::posix_file_system().open(version.path, fs::OpenMode::kRead);
+  if (!opened.is_ok()) return opened.status();
+  const fs::File& file = *opened.value();
+  Xxh3Hasher hasher;
+  std::vector<char> part(kReadSizeBytes);
+  std::uint64_t offset = 0;
+  while (true) {
+    auto count = file.read_at(offset, part.data(), part.size());
+    if (!count.is_ok()) return count.status();
+    hasher.update(part.data(), count.value());
+    offset += count.value();
+    if (count.value() < part.size()) break;
+  }
+  auto after = file.info();
+  if (!after.is_ok()) return after.status();
+  if (!is_same_version(after.value(), version.info)) {
+    return Status::busy("'" + version.path + "' was changed while it was read");
+  }
+  return hasher.digest().hex();
+}
+
+}  // namespace
+
+bool FileVersion::is_same(const FileVersion& other) const {
+  return path == other.path && is_same_version(info, other.info);
+}
+
+std::string absolute_path(const std::string& path) {
+  if (!path.empty() && path.front() == '/') return path;
+  char here[PATH_MAX];
+  if (::getcwd(here, sizeof here) == nullptr) return path;
+  return std::string(here) + '/' + path;
+}
+
+Result<FileVersion> look_at(const std::string& path) {
+  FileVersion version;
+  version.path = absolute_path(path);
+  auto info = fs::posix_file_system().info(version.path);
+  if (!info.is_ok()) return info.status();
+  version.info = info.value();
+  if (version.info.is_directory) {
+    return Status::invalid_argument("'" + version.path + "' is a directory");
+  }
+  version.is_settled = is_settled(version.info);
+  return version;
+}
+
+Result<FileVersion> look_at_settled(const std::string& path) {
+  auto version = look_at(path);
+  if (!version.is_ok() || version.value().is_settled) return version;
+  const fs::FileInfo& info = version.value().info;
+  const std::int64_t age_ns = now_ns() - info.changed_ns;
+  if (!has_short_ticks(info) || age_ns < 0 || age_ns > kShortTickNs) return look_at(path);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kShortTickNs - age_ns + kMillisecondNs));
+  return look_at(path);
+}
+
+Result<std::string> digest_of(const FileVersion& version, Session& session, Mode mode) {
+  if (auto noted = noted_digest(version, session, mode)) return *std::move(noted);
+  auto digest = read_digest(version);
+  if (digest.is_ok() && version.is_settled) {
+    session.keep_note(about(version), marks_of(version.info) + digest.value(), mode);
+  }
+  return digest;
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/model_file.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "base/fork.h"
+#include "cache/cache.h"
+#include "module/identity.h"
+#include "tensor/error_text.h"
+#include "tensor/storable.h"
+#include "tensor/torch_version.h"
+
+namespace modcache::module {
+namespace {
+
+// Fingerprints are over printed source, which each torch prints in its own way.
+std::string about(const std::string& digest, const std::string& method,
+                  const std::string& changes) {
+  return "fingerprint 1 torch " + std::string(tensor::kTorchVersion) + " file " + digest +
+         " method " + method + (changes.empty() ? "" : " changes " + changes);
+}
+
+Result<std::string> digest_now(const cache::FileVersion& version) {
+  cache::Cache& cache = cache::Cache::instance();
+  return cache::digest_of(version, *cache.session(), cache.mode());
+}
+
+// What else is known to lie in files of this kind of name.
+std::string cure_for(const std::string& path) {
+  const bool is_exported = path.size() > 4 && path.compare(path.size() - 4, 4, ".pt2") == 0;
+  return is_exported ? "a .pt2 archive of torch.export is none"
+                     : "one that torch.save wrote is none";
+}
+
+class ModelFiles {
+ public:
+  static ModelFiles& instance() {
+    static ModelFiles* const files = [] {
+      auto* created = new ModelFiles;  // never destroyed: models may run while the process exits
+      hold_across_fork(created->mutex_);
+      return created;
+    }();
+    return *files;
+  }
+
+  ModelFilePtr find(const std::string& path) {
+    MutexLock lock(mutex_);
+    const auto known = by_path_.find(path);
+    return known != by_path_.end() ? known->second : nullptr;
+  }
+
+  // In place of `before`; what another thread put there meanwhile is as good.
+  ModelFilePtr replace(const std::string& path, const ModelFilePtr& before, ModelFilePtr fresh) {
+    MutexLock lock(mutex_);
+    ModelFilePtr& known = by_path_[path];
+    if (known == before) known.swap(fresh);
+    return known;
+  }
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<std::string, ModelFilePtr> by_path_ MODCACHE_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+ModelFile::ModelFile(cache::FileVersion version)
+    : version_(std::move(version)),
+      is_settled_(version_.is_settled),
+      loading_ticket_(hold_across_fork(loading_)),
+      fork_ticket_(hold_across_fork(mutex_)) {}
+
+ModelFile::~ModelFile() {
+  stop_holding_across_fork(loading_ticket_);
+  stop_holding_across_fork(fork_ticket_);
+}
+
+Result<std::string> ModelFile::digest() {
+  {
+    MutexLock lock(mutex_);
+    if (!digest_.empty()) return digest_;
+  }
+  auto digest = digest_now(version_);
+  if (digest.is_ok()) {
+    MutexLock lock(mutex_);
+    digest_ = digest.value();
+  }
+  return digest;
+}
+
+bool ModelFile::is(const cache::FileVersion& now) {
+  if (!version_.is_same(now)) return false;
+  std::string known;
+  {
+    MutexLock lock(mutex_);
+    if (is_settled_) return true;
+    known = digest_;
+  }
+  const auto digest = digest_now(now);
+  if (!digest.is_ok() || digest.value() != known) return false;
+  MutexLock lock(mutex_);
+  is_settled_ = now.is_settled;
+  return true;
+}
+
+std::string ModelFile::fingerprint(const std::string& method) {
+  {
+    MutexLock lock(mutex_);
+    const auto known = fingerprints_.find(method);
+    if (known != fingerprints_.end()) return known->second;
+  }
+  const auto digest = this->digest();
+  std::string noted = digest.is_ok() ? noted_fingerprint(digest.value(), method, "") : "";
+  if (noted.empty()) return noted;
+  MutexLock lock(mutex_);
+  return fingerprints_.emplace(method, std::move(noted)).first->second;
+}
+
+at::IValue ModelFile::loaded_on(at::Device device) {
+  MutexLock lock(mutex_);
+  const auto found = by_device_.find(device.str());
+  return found != by_device_.end() ? found->second : at::IValue();
+}
+
+at::IValue ModelFile::load_on(at::Device device, const std::string& method) {
+  MutexLock loading(loading_);
+  at::IValue module = loaded_on(device);
+  if (!module.isNone()) return module;
+  module = read_module(device);
+  // What was loaded may be of a version that came meanwhile.
+  const auto now = cache::look_at(path());
+  if (!now.is_ok() || !version_.is_same(now.value())) return module;
+  if (!method.empty()) note(module.toObject(), method);
+  MutexLock lock(mutex_);
+  return by_device_[device.str()] = module;
+}
+
+void ModelFile::note(const ObjectPtr& module, const std::string& method) {
+  if (module->type()->findMethod(method) == nullptr) return;
+  const auto digest = this->digest();
+  if (!digest.is_ok()) return;
+  const std::string fingerprint = identity_of(module, method)->fingerprint(module).text;
+  note_fingerprint(digest.value(), method, "", fingerprint);
+  MutexLock lock(mutex_);
+  fingerprints_[method] = fingerprint;
+}
+
+at::IValue ModelFile::read_module(at::Device device) const {
+  try {
+    const tensor::OrdinaryTensors ordinary;  // whatever the call is made under
+    torch::jit::Module module = torch::jit::load(path(), device);
+    for (at::Tensor tensor : module.parameters()) tensor.set_requires_grad(false);
+    for (at::Tensor tensor : module.buffers()) tensor.set_requires_grad(false);
+    return module._ivalue();
+  } catch (const std::exception& error) {
+    const std::string text = tensor::text_of(error);
+    TORCH_CHECK(false, "cache::lookup_or_run_file: '", path(), "' cannot be loaded on ", device,
+                " (", text.substr(0, text.find('\n')),
+                "). path must name a TorchScript file, as torch.jit.script(module).save(path) "
+                "writes it; ",
+                cure_for(path()));
+  }
+}
+
+Result<ModelFilePtr> model_file(const std::string& path) {
+  auto now = cache::look_at(path);
+  if (!now.is_ok()) return now.status();
+  const std::string place = now.value().path;
+  ModelFiles& files = ModelFiles::instance();
+  ModelFilePtr known = files.find(place);
+  if (known != nullptr && known->is(now.value())) return known;
+  now = cache::look_at_settled(place);
+  if (!now.is_ok()) return now.status();
+  auto fresh = std::make_shared<ModelFile>(now.value());
+  // Of a version that a stat cannot tell from the next, the digest is known before it is loaded.
+  if (!now.value().is_settled) (void)fresh->digest();
+  return files.replace(place, known, std::move(fresh));
+}
+
+ModelFilePtr last_model_file(const std::string& path) {
+  return ModelFiles::instance().find(cache::absolute_path(path));
+}
+
+std::string noted_fingerprint(const std::string& digest, const std::string& method,
+                              const std::string& changes) {
+  cache::Cache& cache = cache::Cache::instance();
+  const auto note = cache.session()->find_note(about(digest, method, changes), cache.mode());
+  return note.value_or("");
+}
+
+void note_fingerprint(const std::string& digest, const std::string& method,
+                      const std::string& changes, const std::string& fingerprint) {
+  cache::Cache& cache = cache::Cache::instance();
+  if (fingerprint.empty() || noted_fingerprint(digest, method, changes) == fingerprint) return;
+  cache.session()->keep_note(about(digest, method, changes), fingerprint, cache.mode());
+}
+
+}  // namespace modcache::module

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/notes.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+
+#include "base/hash.h"
+
+namespace modcache::store {
+namespace {
+
+constexpr std::string_view kTitle = "modcache note 1\n";
+constexpr std::size_t kChecksumSize = 33;  // 32 digits and the end of the line
+constexpr std::size_t kMaxFileSize = kMaxNoteSizeBytes + 128;
+
+std::string path_of(const Directory& directory, std::string_view about) {
+  return directory.notes_path() + '/' + blake2b_128(about).hex();
+}
+
+// Title, checksum of the rest, the length of `about`, and both texts.
+std::string written(std::string_view about, std::string_view text) {
+  std::string rest = std::to_string(about.size()) + '\n';
+  rest.append(about).append("\n").append(text);
+  return std::string(kTitle) + xxh3_128(rest).hex() + '\n' + rest;
+}
+
+std::optional<std::string> text_in(std::string_view file, std::string_view about) {
+  const std::size_t frame = written(about, "").size();
+  if (file.size() < frame || file.size() > kMaxFileSize) return std::nullopt;
+  std::string text(file.substr(frame));
+  if (file != written(about, text)) return std::nullopt;
+  return text;
+}
+
+// Unlike that of any other writer, in any process.
+std::string path_in_the_making(const std::string& path) {
+  static std::atomic<std::uint64_t> made{0};
+  return path + '.' + std::to_string(::getpid()) + '-' + std::to_string(made.fetch_add(1)) + ".new";
+}
+
+}  // namespace
+
+Result<std::string> find_note(const Directory& directory, std::string_view about) {
+  const std::string path = path_of(directory, about);
+  auto file = directory.file_system().open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return file.status();
+  std::string bytes(kMaxFileSize + 1, '\0');
+  auto size = file.value()->read_at(0, bytes.data(), bytes.size());
+  if (!size.is_ok()) return size.status();
+  bytes.resize(size.value());
+  auto text = text_in(bytes, about);
+  if (!text.has_value()) return Status::not_found("'" + path + "' is no whole note");
+  return *std::move(text);
+}
+
+Status keep_note(const Directory& directory, std::string_view about, std::string_view text) {
+  if (about.size() + text.size() > kMaxNoteSizeBytes) {
+    return Status::invalid_argument("a note has at most " + std::to_string(kMaxNoteSizeBytes) +
+                                    " bytes");
+  }
+  fs::FileSystem& file_system = directory.file_system();
+  MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory.notes_path()));
+  const std::string path = path_of(directory, about);
+  const std::string making = path_in_the_making(path);
+  const std::string bytes = written(about, text);
+  {
+    auto file = file_system.open(making, fs::OpenMode::kCreateExclusive);
+    if (!file.is_ok()) return file.status();
+    const Status status = file.value()->write_at(0, {{bytes.data(), bytes.size()}});
+    if (!status.is_ok()) {
+      (void)file_system.remove(making);
+      return status;
+    }
+  }
+  return file_system.rename(making, path);
+}
+
+}  // namespace modcache::store

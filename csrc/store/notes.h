@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Notes: short texts that a directory keeps besides its entries, each in a small file of its own
+// (FORMAT.md): what would cost time to find out again, and nothing that could not be. A note that
+// is lost, damaged or half written is as one that was never kept.
+//
+// Any thread and process; the last who keeps a note wins.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "store/directory.h"
+
+namespace modcache::store {
+
+// `about` and text together.
+inline constexpr std::size_t kMaxNoteSizeBytes = 1 << 16;
+
+// kNotFound where there is none that is whole.
+Result<std::string> find_note(const Directory& directory, std::string_view about);
+
+// REQUIRES: the directory is there. kInvalidArgument: too long.
+Status keep_note(const Directory& directory, std::string_view about, std::string_view text);
+
+}  // namespace modcache::store

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that are loaded when they have to run for the first time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from modcache._lazy_source import LazySource
+from modcache._text import checked_text
+
+
+class Lazy(torch.nn.Module):
+    """A stand-in for a frozen module that is not loaded yet; ``modcache.lazy`` makes it.
+
+    It goes wherever a module goes. ``modcache.lookup_or_run(lazy, x, key)`` loads the module at the
+    first miss; calling it, ``lazy(x)``, loads and runs it. Any thread; a child of fork loads its
+    own, unless it was loaded before.
+
+    * Its parameters, buffers and state_dict are those of no module, loaded or not: its weights are
+      those of its file or factory, and belong in no checkpoint or optimizer. ``load()`` gives the
+      module itself.
+    * ``to()``, ``half()``, ``cuda()``, ``train()`` and ``eval()``, its own or of a module that it
+      is part of, load nothing: they are remembered, and done to the module once it is loaded.
+    * What is loaded does not require grad, since no hit could; ``requires_grad_()`` undoes that,
+      and loads it.
+    * A copy, also one that was pickled, loads for itself.
+    """
+
+    def __init__(self, source: LazySource) -> None:
+        super().__init__()
+        self._source = source
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the module is there."""
+        return self._source.module is not None
+
+    def load(self) -> torch.nn.Module:
+        """The module itself, loading it at need.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            RuntimeError: the file is no TorchScript file.
+            TypeError: the factory returned no module.
+            Whatever the factory raises; the next call tries again.
+        """
+        return self._source.load()
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Runs the module, without the cache."""
+        return self.load()(*arguments, **named)
+
+    def train(self, mode: bool = True) -> Lazy:
+        super().train(mode)
+        self._source.train(mode)
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Lazy:
+        self._source.require_grad(requires_grad)
+        return self
+
+    def _apply(self, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        self._source.apply(function)
+        return self
+
+    def register_forward_hook(self, *arguments: Any, **named: Any) -> Any:
+        """On the module itself, which it loads."""
+        return self.load().register_forward_hook(*arguments, **named)
+
+    def register_forward_pre_hook(self, *arguments: Any, **named: Any) -> Any:
+        """On the module itself, which it loads."""
+        return self.load().register_forward_pre_hook(*arguments, **named)
+
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        """What torch.jit.script puts in its place."""
+        return self.load()
+
+    def extra_repr(self) -> str:
+        return f"{self._source!r}, {'loaded' if self.loaded else 'not loaded'}"
+
+
+def lazy(
+    path_or_factory: str | os.PathLike[str] | Callable[[], torch.nn.Module], *, scope: str = ""
+) -> Lazy:
+    """A module that is loaded at its first miss, and never if everything hits.
+
+    Args:
+        path_or_factory: a TorchScript file, whose path is resolved now; or a function without
+            arguments that makes the module, eager or scripted.
+        scope: the name of the module in the cache, that the caller answers for. A factory needs
+            one. A file has its module's fingerprint by default: that of the same module loaded
+            with ``torch.jit.load``, found by the file's own hash. Both are kept in the cache
+            directory; a file that is replaced is hashed and, at a miss, loaded anew.
+
+    Returns:
+        An ``nn.Module`` for ``modcache.lookup_or_run`` and all else that takes modules; see
+        ``Lazy``. Loading leaves the global random state alone.
+
+    Raises:
+        TypeError: neither a path nor a function; a module that is there already.
+        ValueError: a factory without a scope; a ``.pt2`` archive.
+
+    >>> encoder = modcache.lazy(lambda: torch.nn.Linear(4, 2), scope="readme-encoder@1")
+    >>> modcache.lookup_or_run(encoder, torch.ones(4), "sample 1").shape
+    torch.Size([2])
+    >>> encoder.loaded
+    True
+    """
+    scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
+    if isinstance(path_or_factory, (str, os.PathLike)):
+        path = os.fspath(path_or_factory)
+        if not isinstance(path, str) or not path:
+            raise TypeError(f"lazy: the path is {path!r}, but must be non-empty text.")
+        if path.endswith(".pt2"):
+            raise ValueError(
+                f"lazy: {path!r} is an archive of torch.export, which has no module to load. Save "
+                "a TorchScript file, torch.jit.script(module).save(path), or pass a factory."
+            )
+        return Lazy(LazySource(str(Path(path).absolute()), None, scope))
+    if isinstance(path_or_factory, torch.nn.Module):
+        raise TypeError(
+            f"lazy: a {type(path_or_factory).__name__} is there already, and needs no loading. "
+            "Pass it to modcache.lookup_or_run itself, or pass a function that makes it."
+        )
+    if not callable(path_or_factory):
+        raise TypeError(
+            f"lazy: got a {type(path_or_factory).__name__}, but it must be the path of a "
+            "TorchScript file or a function that makes the module, for instance "
+            "lambda: torch.hub.load(...)."
+        )
+    if not scope:
+        raise ValueError(
+            "lazy: a factory needs a scope, since nothing but a name tells what it would make "
+            'without making it. Pass scope="name@version", and another one for other weights.'
+        )
+    return Lazy(LazySource("", path_or_factory, scope))

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a lazy module comes from, and the module once it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_MOST_TRIES = 3
+
+
+class LazySource:
+    """A file or a factory, what is to be done to its module, and the module once it is loaded.
+
+    ``module`` is None before. Copies start without it.
+    """
+
+    def __init__(
+        self, path: str, factory: Callable[[], torch.nn.Module] | None, scope: str
+    ) -> None:
+        self.path = path
+        self.scope = scope
+        self._factory = factory
+        self._training: bool | None = None  # as it comes
+        self._device: torch.device | None = None  # where it comes
+        self._dtypes: dict[torch.dtype, torch.dtype] = {}
+        self._requires_grad = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.module: torch.nn.Module | None = None
+        self._digest = ""  # of the file, when the module was loaded
+        self._fingerprints: dict[tuple[str, str, str], str] = {}
+        self.renew_lock()
+        _sources.add(self)
+
+    def renew_lock(self) -> None:
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        runtime = ("module", "_digest", "_fingerprints", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in runtime}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        made = repr(self.path) if self.path else _name_of(self._factory)
+        return f"{made}, scope={self.scope!r}" if self.scope else made
+
+    @property
+    def name(self) -> str:
+        """What messages call the module while it is not loaded."""
+        return Path(self.path).name if self.path else self.scope
+
+    def current(self) -> torch.nn.Module | None:
+        """The module, if it is loaded and its file was not replaced since."""
+        module = self.module
+        if module is None or not self._digest:
+            return module
+        try:
+            is_current = self._digest_now() == self._digest
+        except OSError:  # it is gone: this is the last that there was
+            is_current = True
+        if is_current:
+            return module
+        with self._lock:
+            if self.module is module:
+                self.module = None
+            return self.module
+
+    def address(self, method: str) -> str:
+        """What its entries are found under; "" where only the module can tell.
+
+        Raises:
+            FileNotFoundError: there is no such file, and no scope.
+        """
+        if self.scope or not self.path:
+            return self.scope
+        return self._noted(self._digest_now(), method)
+
+    def load(self, method: str = "", input: Any = None) -> torch.nn.Module:
+        """The module; the fingerprint of ``method``, if any, is then noted for its file.
+
+        A file is loaded where ``input`` lies, unless ``apply`` said otherwise.
+        """
+        with self._lock:
+            module = self.current()
+            if module is None:
+                with _ordinary_conditions():
+                    if self.path:
+                        module = self._from_file(method, self._device or _device_of(input))
+                    else:
+                        module = self._from_factory()
+                self.module = module
+            return module
+
+    def train(self, mode: bool) -> None:
+        with self._lock:
+            self._training = mode
+            if self.module is not None:
+                self.module.train(mode)
+
+    def require_grad(self, requires_grad: bool) -> None:
+        with self._lock:
+            self._requires_grad = requires_grad
+            if requires_grad or self.module is not None:
+                _set_requires_grad(self.load(), requires_grad)
+
+    def apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Does to the module what ``Module._apply`` does, or remembers it.
+
+        What a function does is told by what becomes of empty tensors: of them, only where they lie
+        and which float they hold is remembered.
+        """
+        with self._lock:
+            if self.module is not None:
+                self.module._apply(function)  # type: ignore[no-untyped-call]
+            here = self._device or torch.device("cpu")
+            empty = [torch.empty(0, dtype=dtype, device=here) for dtype in _FLOATS]
+            probes = dict(zip(_FLOATS, map(function, empty), strict=True))
+            if probes[torch.float32].device != here:
+                self._device = probes[torch.float32].device
+            becomes = {dtype: probe.dtype for dtype, probe in probes.items()}
+            whole = {dtype: becomes[self._dtypes.get(dtype, dtype)] for dtype in _FLOATS}
+            self._dtypes = {dtype: other for dtype, other in whole.items() if dtype != other}
+
+    def _from_factory(self) -> torch.nn.Module:
+        assert self._factory is not None
+        module = self._factory()
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(
+                f"lazy: the factory {_name_of(self._factory)} returned a {type(module).__name__}, "
+                "but must return a torch.nn.Module."
+            )
+        return self._changed(module)
+
+    def _from_file(self, method: str, device: torch.device) -> torch.nn.Module:
+        for _ in range(_MOST_TRIES):
+            digest = self._digest_now()
+            try:
+                found: torch.nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]
+                    self.path, map_location=device
+                )
+            except (RuntimeError, ValueError) as error:
+                raise RuntimeError(
+                    f"lazy: {self.path!r} cannot be loaded ({_first_line(error)}). It must be a "
+                    "TorchScript file, as torch.jit.script(module).save(path) writes it; for "
+                    "anything else pass a factory."
+                ) from None
+            if self._digest_now() == digest:
+                break
+        else:
+            raise RuntimeError(f"lazy: {self.path!r} is being written while it is loaded.")
+        module = self._changed(found)
+        self._digest = digest
+        if method and not self.scope:
+            self._note(module, digest, method)
+        return module
+
+    def _changed(self, module: torch.nn.Module) -> torch.nn.Module:
+        if self._device is not None or self._dtypes:
+            module._apply(  # type: ignore[no-untyped-call]
+                lambda tensor: tensor.to(
+                    device=self._device, dtype=self._dtypes.get(tensor.dtype, tensor.dtype)
+                )
+            )
+        if self._training is not None:
+            module.train(self._training)
+        _set_requires_grad(module, self._requires_grad)
+        return module
+
+    def _changes(self) -> str:
+        """What makes the module another than the one that its file holds."""
+        changes = [f"{dtype}:{other}" for dtype, other in sorted(self._dtypes.items(), key=str)]
+        if self._training is not None:
+            changes.append("train" if self._training else "eval")
+        return " ".join(changes)
+
+    def _digest_now(self) -> str:
+        try:
+            return str(torch.ops.cache._file_digest(self.path))
+        except (RuntimeError, ValueError) as error:
+            raise FileNotFoundError(
+                f"lazy: {_first_line(error)}. The path must name a TorchScript file that can be "
+                "read; with a scope, what is stored is found without it."
+            ) from None
+
+    def _noted(self, digest: str, method: str) -> str:
+        place = (digest, method, self._changes())
+        known = self._fingerprints.get(place)
+        if known is None:
+            known = str(torch.ops.cache._noted_fingerprint(*place))
+            if known:
+                self._fingerprints[place] = known
+        return known
+
+    def _note(self, module: Any, digest: str, method: str) -> None:
+        try:
+            fingerprint = str(torch.ops.cache.fingerprint(module._c, method=method))
+        except RuntimeError:  # it has none, or no such method: the call says so
+            return
+        place = (digest, method, self._changes())
+        self._fingerprints[place] = fingerprint
+        torch.ops.cache._note_fingerprint(*place, fingerprint)
+
+
+def _set_requires_grad(module: torch.nn.Module, requires_grad: bool) -> None:
+    for parameter in module.parameters():  # ScriptModules have no requires_grad_
+        if not requires_grad or parameter.is_floating_point() or parameter.is_complex():
+            parameter.requires_grad_(requires_grad)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].removeprefix("modcache.lazy: ")
+
+
+def _device_of(input: Any) -> torch.device:
+    """Where the first tensor of an input lies."""
+    leaves = torch.utils._pytree.tree_leaves(input)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _name_of(factory: object) -> str:
+    return str(getattr(factory, "__qualname__", None) or repr(factory))
+
+
+@contextlib.contextmanager
+def _ordinary_conditions() -> Iterator[None]:
+    """As if the module had been made before the call: whatever surrounds that, and no trace of it.
+
+    A warm run loads nothing, and must not draw other random numbers than a cold one.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    numpys = None if numpy is None else numpy.random.get_state()
+    pythons = random.getstate()
+    is_on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if is_on_cuda else ()
+    try:
+        with (
+            torch.random.fork_rng(devices=devices),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            _disable_current_modes(),
+            temporarily_clear_interpreter_stack(),  # of torch.func
+        ):
+            yield
+    finally:
+        random.setstate(pythons)
+        if numpys is not None:
+            numpy.random.set_state(numpys)
+
+
+_sources: weakref.WeakSet[LazySource] = weakref.WeakSet()
+
+
+def _renew_locks_in_child() -> None:
+    for source in list(_sources):
+        source.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks_in_child)

@@ -1,0 +1,520 @@
+# SPDX-License-Identifier: Apache-2.0
+"""modcache.lazy: modules that are loaded when they have to run for the first time."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import modcache
+import numpy
+import pytest
+import torch
+from file_opens import FileOpens
+from lowered_models import Named, Structured
+from models import Encoder, frozen
+from processes import ProcessRunner
+from torch import nn
+from torch.utils import _pytree as pytree
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+SCOPE = "encoder@1"
+
+
+def encoder() -> nn.Module:
+    torch.manual_seed(0)
+    return Encoder().eval()
+
+
+class Counted:
+    """A factory that counts its calls."""
+
+    def __init__(self, factory: Callable[[], nn.Module] = encoder) -> None:
+        self.calls = 0
+        self._factory = factory
+
+    def __call__(self) -> nn.Module:
+        self.calls += 1
+        return self._factory()
+
+
+def must_not_load() -> nn.Module:
+    raise AssertionError("the module was loaded")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    torch.jit.script(encoder()).save(str(tmp_path / "encoder.pt"))
+    return tmp_path / "encoder.pt"
+
+
+@pytest.fixture(params=["factory", "path", "path with scope"])
+def lazy(request: pytest.FixtureRequest, path: Path) -> modcache.Lazy:
+    if request.param == "factory":
+        return modcache.lazy(encoder, scope=SCOPE)
+    return modcache.lazy(path, scope=SCOPE if "scope" in request.param else "")
+
+
+def expected(x: torch.Tensor = X) -> torch.Tensor:
+    return frozen(encoder())(x)
+
+
+# ----- when it is loaded
+
+
+@pytest.mark.parametrize("key", ["k", ["a", "b"], [1, 2]])
+def test_the_first_miss_loads_it_and_later_calls_do_not(
+    lazy: modcache.Lazy, key: Any, counted: Any
+) -> None:
+    rows = 1 if isinstance(key, str) else 2
+    assert not lazy.loaded
+    assert torch.equal(modcache.lookup_or_run(lazy, X, key), expected())
+    assert counted() == {"misses": rows, "stored": rows}
+    assert lazy.loaded
+    module = lazy.load()
+    assert torch.equal(modcache.lookup_or_run(lazy, X, key), expected())
+    assert counted() == {"hits_memory": rows}
+    modcache.lookup_or_run(lazy, X * 2, "another")
+    assert lazy.load() is module
+
+
+@pytest.mark.parametrize("key", ["k", ["a", "b"], [1, 2]])
+def test_over_a_warm_cache_the_factory_is_not_called(key: Any, counted: Any) -> None:
+    first = modcache.lookup_or_run(modcache.lazy(encoder, scope=SCOPE), X, key)
+    counted()
+    lazy = modcache.lazy(must_not_load, scope=SCOPE)
+    assert torch.equal(modcache.lookup_or_run(lazy, X, key), first)
+    assert counted() == {"hits_memory": len(key) if isinstance(key, list) else 1}
+    assert not lazy.loaded
+
+
+def test_a_partly_missing_batch_runs_what_is_missing(counted: Any) -> None:
+    modcache.lookup_or_run(modcache.lazy(encoder, scope=SCOPE), X, ["a", "b"])
+    counted()
+    factory = Counted()
+    batch = torch.cat([X, X * 3])
+    value = modcache.lookup_or_run(modcache.lazy(factory, scope=SCOPE), batch, ["b", "a", "c", "d"])
+    assert factory.calls == 1
+    assert torch.equal(value[2:], expected(X * 3))
+    assert counted() == {"hits_memory": 2, "misses": 2, "stored": 2}
+
+
+def of_lazy_file(path: str, keys: list[str]) -> tuple[bool, list[float], dict[str, int]]:
+    lazy = modcache.lazy(path)
+    value = modcache.lookup_or_run(lazy, torch.ones(len(keys), 4), keys)
+    modcache.flush()
+    return lazy.loaded, value.tolist(), modcache.stats()
+
+
+def test_a_file_is_not_opened_by_a_new_process_over_a_warm_cache(
+    path: Path, processes: ProcessRunner
+) -> None:
+    is_loaded, first, _ = processes.run(of_lazy_file, str(path), ["a", "b"]).value
+    assert is_loaded
+    opens = FileOpens(path)
+    is_loaded, again, stats = processes.run(of_lazy_file, str(path), ["a", "b"]).value
+    assert (is_loaded, opens.any_so_far(), stats["hits_disk"]) == (False, False, 2)
+    assert again == first
+    assert processes.run(of_lazy_file, str(path), ["a", "c"]).value[0]
+    assert opens.any_so_far()
+    opens.close()
+
+
+def test_a_file_shares_entries_with_the_module_loaded_ordinarily(path: Path, counted: Any) -> None:
+    loaded = torch.jit.load(path)
+    for parameter in loaded.parameters():
+        parameter.requires_grad_(False)
+    modcache.lookup_or_run(loaded, X, "a")
+    modcache.lookup_or_run(modcache.lazy(path), X, "b")
+    torch.ops.cache.lookup_or_run_file(str(path), X, "c")
+    counted()
+    for key in "abc":
+        modcache.lookup_or_run(loaded, X, key)
+        modcache.lookup_or_run(modcache.lazy(path), X, key)
+        torch.ops.cache.lookup_or_run_file(str(path), X, key)
+    assert counted() == {"hits_memory": 9}
+
+
+def test_several_methods_and_a_scope_of_the_call(path: Path) -> None:
+    lazy = modcache.lazy(must_not_load, scope=SCOPE)
+    modcache.lookup_or_run(encoder().requires_grad_(False), X, "k", scope="of the call")
+    assert torch.equal(modcache.lookup_or_run(lazy, X, "k", scope="of the call"), expected())
+    with pytest.raises(AttributeError, match="no such method"):
+        modcache.lookup_or_run(modcache.lazy(encoder, scope=SCOPE), X, "k", method="encode")
+
+
+def test_calling_it_loads_and_runs_it(lazy: modcache.Lazy, counted: Any) -> None:
+    assert torch.equal(lazy(X), expected())
+    assert lazy.loaded
+    assert counted() == {}
+
+
+def test_a_failing_factory_is_asked_again(counted: Any) -> None:
+    failures = [OSError("no network")]
+
+    def factory() -> nn.Module:
+        if failures:
+            raise failures.pop()
+        return encoder()
+
+    lazy = modcache.lazy(factory, scope=SCOPE)
+    for key in ("k", ["a", "b"]):
+        failures.append(OSError("no network"))
+        failures[:] = failures[:1]
+        with pytest.raises(OSError, match="no network"):
+            modcache.lookup_or_run(modcache.lazy(factory, scope=SCOPE), X, key)
+    assert counted() == {}
+    assert torch.equal(modcache.lookup_or_run(lazy, X, "k"), expected())
+    assert counted() == {"misses": 1, "stored": 1}
+
+
+def test_threads_load_it_once() -> None:
+    started = threading.Barrier(4)
+
+    def slow() -> nn.Module:
+        threading.Event().wait(0.05)
+        return encoder()
+
+    factory = Counted(slow)
+    lazy = modcache.lazy(factory, scope=SCOPE)
+    values = []
+
+    def ask(number: int) -> None:
+        started.wait()
+        values.append(modcache.lookup_or_run(lazy, X, f"{number % 2}"))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert factory.calls == 1
+    assert all(torch.equal(value, expected()) for value in values)
+
+
+def test_a_child_that_is_forked_during_a_load_loads_for_itself() -> None:
+    is_loading, may_end = threading.Event(), threading.Event()
+
+    def held_up() -> nn.Module:
+        if os.getpid() == parent:
+            is_loading.set()
+            may_end.wait()
+        return encoder()
+
+    parent = os.getpid()
+    lazy = modcache.lazy(held_up, scope=SCOPE)
+    thread = threading.Thread(target=lazy.load)
+    thread.start()
+    is_loading.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if isinstance(lazy.load(), Encoder) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    may_end.set()
+    thread.join()
+
+
+# ----- loading leaves no trace
+
+
+def drawing() -> nn.Module:
+    random.random()
+    numpy.random.rand()
+    return frozen(Encoder())  # its initial weights are drawn
+
+
+def random_states() -> tuple[Any, ...]:
+    return random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("key", ["k", ["a", "b"]])
+def test_a_factory_that_draws_random_numbers(key: Any, counted: Any) -> None:
+    before = random_states()
+    modcache.lookup_or_run(modcache.lazy(drawing, scope=SCOPE), X, key)
+    assert random_states() == before
+    assert "bypassed_impure" not in counted()
+
+
+@pytest.mark.parametrize("around", [torch.inference_mode, torch.no_grad])
+def test_it_is_made_as_outside_of_what_surrounds_the_call(around: Any) -> None:
+    lazy = modcache.lazy(encoder, scope=SCOPE)
+    with around():
+        modcache.lookup_or_run(lazy, X, "k")
+    assert not any(parameter.is_inference() for parameter in lazy.load().parameters())
+    x = X.clone().requires_grad_()
+    lazy(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_the_time_it_takes_to_load_is_not_saved_by_a_hit() -> None:
+    def slow() -> nn.Module:
+        threading.Event().wait(0.2)
+        return encoder()
+
+    modcache.lookup_or_run(modcache.lazy(slow, scope=SCOPE), X, "k")
+    modcache.lookup_or_run(modcache.lazy(slow, scope="other"), X, ["a", "b"])
+    assert modcache.stats()["run_us"] < 150_000
+
+
+# ----- grad
+
+
+def test_what_is_loaded_does_not_require_grad(lazy: modcache.Lazy, counted: Any) -> None:
+    assert not modcache.lookup_or_run(lazy, X, "k").requires_grad
+    assert not lazy(X).requires_grad
+    assert counted() == {"misses": 1, "stored": 1}
+
+
+def test_an_input_that_requires_grad_runs_it(lazy: modcache.Lazy, counted: Any) -> None:
+    modcache.lookup_or_run(lazy, X, "k")
+    lazy = copy.copy(lazy)
+    x = X.clone().requires_grad_()
+    modcache.lookup_or_run(lazy, x, "k").sum().backward()
+    assert x.grad is not None
+    assert counted()["bypassed_grad"] == 1
+
+
+def test_one_that_is_to_be_trained_is_loaded_and_not_cached(
+    lazy: modcache.Lazy, counted: Any
+) -> None:
+    assert lazy.requires_grad_(False) is lazy
+    assert not lazy.loaded
+    lazy.requires_grad_()
+    assert lazy.loaded
+    assert modcache.lookup_or_run(lazy, X, "k").requires_grad
+    assert counted() == {"bypassed_grad": 1}
+
+
+# ----- as a module
+
+
+def test_to_and_half_and_eval_are_remembered(path: Path) -> None:
+    for lazy in (modcache.lazy(path), modcache.lazy(encoder, scope=SCOPE)):
+        assert lazy.to("cpu").double().half().bfloat16().double().train() is lazy
+        assert not lazy.loaded
+        module = lazy.load()
+        assert module.training
+        assert {tensor.dtype for tensor in module.parameters()} == {torch.float64}
+        lazy.eval()
+        assert not module.training
+        lazy.float()
+        assert {tensor.dtype for tensor in module.parameters()} == {torch.float32}
+
+
+def test_only_a_dtype_that_was_named_changes() -> None:
+    def mixed() -> nn.Module:
+        return nn.ModuleList([nn.Linear(2, 2).half(), nn.Linear(2, 2)])
+
+    module = modcache.lazy(mixed, scope=SCOPE).float().load()
+    assert {tensor.dtype for tensor in module.parameters()} == {torch.float32}
+    module = modcache.lazy(mixed, scope=SCOPE).to("cpu").load()
+    assert {tensor.dtype for tensor in module.parameters()} == {torch.float32, torch.float16}
+
+
+def test_another_dtype_is_another_scope_of_a_file(path: Path, counted: Any) -> None:
+    modcache.lookup_or_run(modcache.lazy(path), X, "k")
+    for _ in range(2):
+        lazy = modcache.lazy(path).double()
+        value = modcache.lookup_or_run(lazy, X.double(), "k")
+        assert value.dtype == torch.float64
+    assert not lazy.loaded
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 1}
+
+
+def test_eval_of_what_was_saved_in_eval_is_no_other_scope(path: Path, counted: Any) -> None:
+    modcache.lookup_or_run(modcache.lazy(path), X, "k")
+    counted()
+    modcache.lookup_or_run(modcache.lazy(path).eval(), X, "k")
+    assert counted() == {"hits_memory": 1}
+
+
+class Model(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        return self.head(modcache.lookup_or_run(self.encoder, x, key))
+
+
+def test_inside_a_model_it_has_no_parameters_of_its_own(lazy: modcache.Lazy) -> None:
+    model = Model(lazy).to("cpu").train()
+    names = ["head.weight", "head.bias"]
+    assert list(model.state_dict()) == names
+    model.eval()
+    model(X, "k")
+    assert lazy.loaded
+    assert list(model.state_dict()) == names
+    assert [name for name, _ in model.named_parameters()] == names
+    model.load_state_dict(model.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated.*")
+def test_torch_jit_script_takes_the_module_itself(lazy: modcache.Lazy) -> None:
+    model = Model(lazy)
+    scripted = torch.jit.script(model)
+    assert torch.equal(scripted(X, "k"), model(X, "k"))
+
+
+def test_copies_and_pickles_load_for_themselves(path: Path) -> None:
+    for lazy in (modcache.lazy(path), modcache.lazy(encoder, scope=SCOPE)):
+        lazy.double().load()
+        for other in (copy.deepcopy(lazy), pickle.loads(pickle.dumps(lazy))):
+            assert not other.loaded
+            assert repr(other) == repr(lazy).replace(", loaded", ", not loaded")
+            assert torch.equal(other(X.double()), lazy(X.double()))
+            assert other.load() is not lazy.load()
+
+
+def test_its_picture_says_whether_it_is_loaded(path: Path) -> None:
+    lazy = modcache.lazy(path)
+    assert repr(lazy) == f"Lazy({str(path)!r}, not loaded)"
+    lazy.load()
+    assert repr(lazy) == f"Lazy({str(path)!r}, loaded)"
+    assert (
+        repr(modcache.lazy(encoder, scope=SCOPE)) == "Lazy(encoder, scope='encoder@1', not loaded)"
+    )
+
+
+def test_hooks_are_the_module_s() -> None:
+    lazy = modcache.lazy(encoder, scope=SCOPE)
+    lazy.register_forward_hook(lambda module, arguments, output: output + 1)
+    assert torch.equal(lazy(X), expected() + 1)
+
+
+def test_fingerprint(path: Path) -> None:
+    assert modcache.fingerprint(modcache.lazy(path)) == modcache.fingerprint(torch.jit.load(path))
+    lazy = modcache.lazy(encoder, scope=SCOPE)
+    assert modcache.fingerprint(lazy) == modcache.refresh_fingerprint(encoder())
+
+
+def test_a_cached_module_that_holds_one_is_not_cached_without_a_scope(
+    lazy: modcache.Lazy, counted: Any
+) -> None:
+    """Else its fingerprint would not know of a file that is replaced."""
+
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = lazy
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    for _ in range(2):
+        modcache.lookup_or_run(Holds(), X, "k")
+    assert counted() == {"bypassed_impure": 2}
+    modcache.lookup_or_run(Holds(), X, "k", scope="holds@1")
+    assert counted() == {"misses": 1, "stored": 1}
+
+
+# ----- a file that changes
+
+
+def test_a_replaced_file_is_loaded_anew(path: Path) -> None:
+    lazy = modcache.lazy(path)
+    assert torch.equal(modcache.lookup_or_run(lazy, X, "k"), expected())
+    os.utime(path)
+    module = lazy.load()
+    other = nn.Linear(4, 4).eval().requires_grad_(False)
+    torch.jit.script(other).save(str(path))
+    assert torch.equal(modcache.lookup_or_run(lazy, X, "k"), other(X))
+    assert lazy.load() is not module
+    assert torch.equal(modcache.lookup_or_run(modcache.lazy(path), X, "k"), other(X))
+
+
+def test_a_touched_file_is_not_loaded_anew(path: Path) -> None:
+    lazy = modcache.lazy(path)
+    module = lazy.load()
+    os.utime(path)
+    assert lazy.load() is module
+
+
+def test_a_file_that_is_gone(path: Path) -> None:
+    loaded, named = modcache.lazy(path), modcache.lazy(path, scope=SCOPE)
+    modcache.lookup_or_run(loaded, X, "k")
+    modcache.lookup_or_run(named, X, "k")
+    path.unlink()
+    assert torch.equal(modcache.lookup_or_run(loaded, X * 2, "l"), expected(X * 2))
+    fresh = modcache.lazy(path, scope=SCOPE)
+    assert torch.equal(modcache.lookup_or_run(fresh, X, "k"), expected())
+    for lazy, key in ((fresh, "l"), (modcache.lazy(path), "k")):
+        with pytest.raises(FileNotFoundError, match=r"encoder.pt.*TorchScript file"):
+            modcache.lookup_or_run(lazy, X, key)
+
+
+# ----- results and modes
+
+
+@pytest.mark.parametrize("kind", ["factory", "path"])
+@pytest.mark.parametrize(
+    ("module", "key"), [(Structured, "k"), (Structured, ["a", "b"]), (Named, "k")]
+)
+def test_structured_results(kind: str, module: type[nn.Module], key: Any, tmp_path: Path) -> None:
+    source: Any = module
+    if kind == "path":
+        source = tmp_path / "structured.pt"
+        torch.jit.script(module().eval()).save(str(source))
+    first = modcache.lookup_or_run(modcache.lazy(source, scope=SCOPE), X, key)
+    lazy = modcache.lazy(must_not_load, scope=SCOPE)
+    again = modcache.lookup_or_run(lazy, X, key)
+    assert pytree.tree_flatten(again)[1] == pytree.tree_flatten(first)[1] or module is Named
+    for one, other, run in zip(*map(pytree.tree_leaves, (first, again, module()(X))), strict=True):
+        assert torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+        assert torch.equal(torch.as_tensor(one), torch.as_tensor(run))
+    if module is Named:
+        assert again._fields == first._fields == ("mean", "length")
+
+
+def test_off_loads_and_runs(lazy: modcache.Lazy, cache_dir: Path, counted: Any) -> None:
+    with modcache.mode("off"):
+        assert torch.equal(modcache.lookup_or_run(lazy, X, "k"), expected())
+    assert counted() == {"bypassed_off": 1}
+    assert not cache_dir.exists()
+
+
+@pytest.mark.parametrize("mode", ["refresh", "verify", "read"])
+def test_other_modes(lazy: modcache.Lazy, mode: str, counted: Any) -> None:
+    with modcache.mode(mode):
+        for _ in range(2):
+            assert torch.equal(modcache.lookup_or_run(lazy, X, "k"), expected())
+    assert counted() == {"misses": 2, **({"stored": 2} if mode == "refresh" else {})}
+
+
+def test_a_module_that_changes_when_it_runs_is_not_cached(counted: Any) -> None:
+    lazy = modcache.lazy(lambda: nn.BatchNorm1d(4).train(), scope=SCOPE)
+    modcache.lookup_or_run(lazy, X, "k")
+    assert counted() == {"bypassed_impure": 1}
+
+
+def test_under_a_transform_it_runs_uncached(lazy: modcache.Lazy, counted: Any) -> None:
+    value = torch.vmap(lambda x: modcache.lookup_or_run(lazy, x, "k"))(X)
+    assert torch.allclose(value, expected())
+    assert counted() == {"bypassed_type": 1}
+
+
+# ----- callers' mistakes
+
+
+def test_mistakes_say_what_is_valid(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a factory needs a scope.*scope=\"name@version\""):
+        modcache.lazy(encoder)
+    with pytest.raises(ValueError, match=r"archive of torch\.export"):
+        modcache.lazy("encoder.pt2")
+    with pytest.raises(TypeError, match=r"an? Encoder is there already"):
+        modcache.lazy(encoder(), scope=SCOPE)  # type: ignore[arg-type]
+    for wrong in (None, 3, b"encoder.pt", ""):
+        with pytest.raises(TypeError, match="lazy: "):
+            modcache.lazy(wrong, scope=SCOPE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"returned a dict, but must return a torch\.nn.Module"):
+        modcache.lookup_or_run(modcache.lazy(dict, scope=SCOPE), X, "k")  # type: ignore[arg-type]
+    torch.save({}, path)
+    with pytest.raises(RuntimeError, match=r"must be a TorchScript file.*pass a factory"):
+        modcache.lookup_or_run(modcache.lazy(path), X, "k")
