@@ -89,7 +89,11 @@ void ReadAhead::work_until_stopped(Queue& queue) {
       queue.keys -= request.keys.size();
       queue.is_busy = true;
     }
-    bring(request, queue);
+    try {
+      bring(request, queue);
+    } catch (const std::exception& error) {  // no memory
+      log(LogLevel::kWarning, "read-ahead", std::string("reading ahead failed: ") + error.what());
+    }
   }
 }
 

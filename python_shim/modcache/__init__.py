@@ -27,6 +27,9 @@ from modcache._lookup import (  # noqa: E402
 )
 from modcache._mode import mode, set_mode  # noqa: E402
 from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
+from modcache._place import place  # noqa: E402
+from modcache._prefetch import prefetch  # noqa: E402
+from modcache._prefetcher import Prefetcher  # noqa: E402
 from modcache._settings import (  # noqa: E402
     clear,
     configure,
@@ -52,6 +55,7 @@ def library_path() -> str:
 
 
 __all__ = [
+    "Prefetcher",
     "__version__",
     "clear",
     "configure",
@@ -65,6 +69,8 @@ __all__ = [
     "lookup_or_run",
     "lookup_or_run_any",
     "mode",
+    "place",
+    "prefetch",
     "refresh_fingerprint",
     "reset_stats",
     "set_mode",
