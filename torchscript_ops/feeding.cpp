@@ -29,8 +29,8 @@ std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& ke
   const auto session = cache.session();
   std::vector<bool> is_there(keys.distinct().size(), false);
   for (const Form form : {Form::kRow, Form::kWhole}) {
-    const auto context = cache::make_context({session->settings().name_space, scope, method, form,
-                                              "", tensor::arithmetic_state()});
+    const auto context = cache::make_context(
+        {session->settings().name_space, scope, method, form, "", tensor::arithmetic_state()});
     session->prefetch(context, form, keys.distinct(), is_there);
   }
   return std::count(is_there.begin(), is_there.end(), true);

@@ -15,8 +15,8 @@
 #include "lower.h"
 #include "module/eager.h"
 #include "operators.h"
-#include "tensor/torch_version.h"
 #include "tensor/stored_format.h"
+#include "tensor/torch_version.h"
 #include "triton.h"
 
 namespace modcache::ops {

@@ -48,8 +48,8 @@ std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& 
 // Of ids, which are keys as texts.
 std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
                           const std::string& method);
-// Where memory holds the values of this scope (tensor/placement.h). Returns the place's name: "host"
-// for what this machine does not have.
+// Where memory holds the values of this scope (tensor/placement.h). Returns the place's name:
+// "host" for what this machine does not have.
 std::string place(const std::string& scope, const std::string& place);
 
 void configure(const Options& options);

@@ -32,8 +32,7 @@ Cache& Cache::instance() {
 
 Cache::Cache(const ValueFormat& format)
     : format_(format),
-      read_ahead_(format, places_,
-                  [this] { return may_read(process_mode()); }),
+      read_ahead_(format, places_, [this] { return may_read(process_mode()); }),
       fork_ticket_(hold_across_fork(mutex_)) {}
 
 Cache::~Cache() {
@@ -56,8 +55,8 @@ SessionPtr Cache::session_locked() {
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
   auto disk = std::make_shared<DiskTier>(settings, format_, stats_);
-  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
-                                       shared());
+  session_ =
+      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
   return session_;
 }
 
@@ -106,8 +105,8 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   set_log_level(settings.log);
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   replaced = current;
-  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
-                                       shared());
+  session_ =
+      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
   return Status::ok();
 }
 

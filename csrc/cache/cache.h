@@ -76,8 +76,8 @@ class Session {
 
   // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
   // the misses. Nothing waits here. Rows found on disk are not copied into the memory tier: the
-  // page cache holds them once for all workers of a machine; except of a scope whose place is a
-  // device, to which they are brought in the background.
+  // page cache holds them once for all workers of a machine. Those of a scope whose place is a
+  // device are brought there in the background, as long as nothing has to leave for them.
   BatchFound lookup_all(const BatchRequest& request, bool may_write);
 
   // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
@@ -139,7 +139,7 @@ class Session {
                   std::int64_t conflicts);
   static void warn_of_conflict(const BatchRequest& request, std::string_view key,
                                std::string_view stored);
-  void bring(const ContextPtr& context, Form form, std::vector<std::string> keys);
+  void bring(ReadAhead::Request request);
   EntryPtr moved_to_place(const std::string& scope, EntryPtr entry) const;
   static std::vector<Digest128> addresses_of_rows(const BatchRequest& request,
                                                   const std::vector<std::size_t>& rows);

@@ -110,7 +110,7 @@ bool MemoryTier::holds(const Digest128& address, const store::EntryId& id) {
 bool MemoryTier::has_room_locked(std::uint64_t size_bytes, std::uint64_t load) {
   std::uint64_t free_bytes = budget_bytes_ - std::min(budget_bytes_, size_bytes_);
   for (auto last = slots_.rbegin(); free_bytes < size_bytes; ++last) {
-    if (last == slots_.rend() || last->load == load) return false;
+    if (last == slots_.rend() || load == kFreeRoomOnly || last->load == load) return false;
     free_bytes += last->size_bytes;
   }
   return true;

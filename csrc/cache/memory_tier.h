@@ -71,7 +71,8 @@ class MemoryTier {
   // For what is brought before it is asked for, by loads with a number above 0. An entry that is
   // there stays. Others make room in the order of their last use, but none that the same load
   // brought: false, and nothing has changed, when only these are left to leave. What is larger
-  // than the budget is passed over.
+  // than the budget is passed over. For the load kFreeRoomOnly nothing leaves.
+  static constexpr std::uint64_t kFreeRoomOnly = 0;
   bool put_ahead(const Digest128& address, const ContextPtr& context, std::string_view key,
                  Held held, std::uint64_t load);
   // Whether put_ahead() would find room for a value of so many bytes.

@@ -19,8 +19,6 @@ ReadAhead::ReadAhead(const ValueFormat& format, Places& places, std::function<bo
 ReadAhead::~ReadAhead() {
   stop();
   stop_holding_across_fork(fork_ticket_);
-  MutexLock lock(mutex_);
-  queue();
 }
 
 ReadAhead::Queue& ReadAhead::queue() {
@@ -106,8 +104,8 @@ bool ReadAhead::may_go_on(Queue& queue) {
 }
 
 void ReadAhead::bring(const Request& request, Queue& queue) {
-  std::uint64_t load = 0;
-  {
+  std::uint64_t load = MemoryTier::kFreeRoomOnly;
+  if (request.pushes_out) {
     MutexLock lock(mutex_);
     load = ++last_load_;
   }

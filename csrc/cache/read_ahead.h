@@ -3,9 +3,9 @@
 // ReadAhead: one background thread that brings entries from a directory into the memory tier,
 // before somebody asks for them.
 //
-// It is made when it is first needed. Nobody waits for it: it holds no lock while it reads, and what
-// does not fit into its queue is not brought. Entries of one request never push each other out of
-// memory: it ends with the first that would. Nothing is brought while the process may not read.
+// It is made when it is first needed. Nobody waits for it: it holds no lock while it reads, and
+// what does not fit into its queue is not brought. Entries of one request never push each other out
+// of memory: it ends with the first that would. Nothing is brought while the process may not read.
 // Thread-safe. A forked child starts with an empty queue and makes its own thread.
 #pragma once
 
@@ -43,6 +43,7 @@ class ReadAhead {
     ContextPtr context;
     Form form = Form::kWhole;
     std::vector<std::string> keys;
+    bool pushes_out = true;  // false: only what there is free room for is brought
   };
 
   // `may_read` is asked on the thread, before each look at a directory. All three must outlive this

@@ -124,12 +124,13 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
     if (is_brought) brought.emplace_back(request.keys[i]);
   }
   count_hits(Counter::kHitsDisk, hits, saved_us, conflicts);
-  bring(request.context, Form::kRow, std::move(brought));
+  // Over a set larger than memory the last ones used are no better than any others: they stay.
+  bring({memory_, disk_, request.context, Form::kRow, std::move(brought), /*pushes_out=*/false});
 }
 
-void Session::bring(const ContextPtr& context, Form form, std::vector<std::string> keys) {
-  if (keys.empty() || settings_.memory_bytes == 0) return;
-  read_ahead_.ask({memory_, disk_, context, form, std::move(keys)});
+void Session::bring(ReadAhead::Request request) {
+  if (request.keys.empty() || settings_.memory_bytes == 0) return;
+  read_ahead_.ask(std::move(request));
 }
 
 void Session::prefetch(const ContextPtr& context, Form form,
@@ -157,7 +158,7 @@ void Session::prefetch(const ContextPtr& context, Form form,
     is_there[places[row]] = true;
     brought.emplace_back(elsewhere[row]);
   }
-  bring(context, form, std::move(brought));
+  bring({memory_, disk_, context, form, std::move(brought)});
 }
 
 void Session::count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
@@ -237,7 +238,8 @@ std::size_t Session::store_all(const ContextPtr& context, const std::vector<std:
   std::vector<MemoryTier::Put> puts;
   puts.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    puts.push_back({addresses[i], keys[i],
+    puts.push_back({addresses[i],
+                    keys[i],
                     {moved_to_place(context->scope, entries[i]), sequences[i], removals}});
   }
   memory_->put_all(context, std::move(puts));

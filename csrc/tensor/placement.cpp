@@ -45,7 +45,8 @@ std::string valid_places() {
     return valid + " (this machine has no accelerator, so that the last two mean the host)";
   }
   const std::string name = c10::DeviceTypeName(*type, /*lower_case=*/true);
-  for (int i = 0; i < device_count(*type); ++i) valid += ", \"" + name + ':' + std::to_string(i) + '"';
+  for (int i = 0; i < device_count(*type); ++i)
+    valid += ", \"" + name + ':' + std::to_string(i) + '"';
   return valid;
 }
 
@@ -129,6 +130,7 @@ at::Tensor copy_to_device(const at::Tensor& tensor, const std::string& device) {
 }
 
 void note_use_by_current_stream(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
   tensor.record_stream(guard.getStream(tensor.device()));
 }

@@ -15,8 +15,8 @@
 namespace modcache::tensor {
 
 // "host"; "pinned"; "accelerator", which is this machine's current one; or a device as torch writes
-// it, "cuda:1", "cuda" for the current one. kInvalidArgument: no such place, or no such device here;
-// the message names what is valid.
+// it, "cuda:1", "cuda" for the current one. kInvalidArgument: no such place, or no such device
+// here; the message names what is valid.
 Result<cache::Place> parse_place(std::string_view text);
 // As parse_place() takes it.
 std::string place_name(const cache::Place& place);
@@ -30,7 +30,7 @@ at::Tensor pinned_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
 at::Tensor copy_to_device(const at::Tensor& tensor, const std::string& device);
 
 // The calling thread's current stream reads `tensor`, whose memory is not given to others before.
-// REQUIRES: it lies on a device.
+// Nothing for a tensor of the host.
 void note_use_by_current_stream(const at::Tensor& tensor);
 
 }  // namespace modcache::tensor

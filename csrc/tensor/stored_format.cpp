@@ -42,8 +42,7 @@ ValuePtr row_moved(const std::shared_ptr<const RowValue>& row, const cache::Plac
 
 }  // namespace
 
-Result<ValuePtr> StoredFormat::read(std::string_view header,
-                                    const store::FoundEntry& found) const {
+Result<ValuePtr> StoredFormat::read(std::string_view header, const store::FoundEntry& found) const {
   auto layout = Layout::decode(header);
   if (!layout.is_ok()) return layout.status();
   MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout.value(), found.payload_size_bytes()));

@@ -84,16 +84,13 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
         elif _moves_itself(leaf):
-            found += tensors_in(
-                list(leaf) if isinstance(leaf, tuple) else list(vars(leaf).values())
-            )
+            parts = leaf if isinstance(leaf, tuple) else vars(leaf).values()
+            found += tensors_in(list(parts))
     return found
 
 
 def _moves_itself(value: Any) -> bool:
-    """A PackedSequence, a tokenizer's BatchEncoding, a graph: only it knows which of its tensors go
-    to the device.
-    """
+    """A PackedSequence, a tokenizer's BatchEncoding: only it knows which tensors are to move."""
     if isinstance(value, PackedSequence):
         return True
     if isinstance(value, torch.Tensor) or not callable(getattr(value, "to", None)):

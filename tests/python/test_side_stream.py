@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of copies and uses of a Prefetcher with an accelerator, by a stream that writes it down.
+"""The order of copies and uses of batches on an accelerator, by a stream that writes it down.
 
 Whoever uses a batch has waited for a mark that was set after the batch's last copy, and has told
 the allocator of every tensor. test_cuda.py has the same with a real device.

@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "cache/cache.h"
 #include "support/captured_log.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
 #include "support/temporary_directory.h"
 #include "support/text_value.h"
-#include "cache/cache.h"
 
 namespace modcache::cache {
 namespace {
@@ -221,6 +221,21 @@ TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_di
   here.cache().wait_until_read_ahead();
   EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
   EXPECT_EQ(here.stat("hits_memory"), 1);
+}
+
+TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
+  constexpr std::int64_t kDeviceNameBytes = 7;  // of "row a@cuda:0"
+  Process here(dir_, std::to_string(size_of_one() + kDeviceNameBytes));
+  here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
+  const Keys keys{"a", "b", "c"};
+  for (int round = 0; round < 3; ++round) {
+    here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
+    here.cache().wait_until_read_ahead();
+  }
+  EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
+  EXPECT_EQ(here.stat("evicted"), 0);
+  EXPECT_EQ(here.stat("hits_memory"), 3);
+  EXPECT_EQ(here.stat("hits_disk"), 7);
 }
 
 TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
