@@ -103,6 +103,16 @@ bool ReadAhead::may_go_on(Queue& queue) {
   return may_read_();
 }
 
+// A request while it is carried out.
+struct ReadAhead::Errand {
+  const ContextPtr& context;
+  Form form;
+  MemoryTier& memory;
+  DiskTier& disk;
+  Place place;
+  std::uint64_t load;
+};
+
 void ReadAhead::bring(const Request& request, Queue& queue) {
   std::uint64_t load = MemoryTier::kFreeRoomOnly;
   if (request.pushes_out) {
@@ -119,14 +129,15 @@ void ReadAhead::bring(const Request& request, Queue& queue) {
       const store::EntryId id{*request.context, request.keys[i]};
       if (!memory->holds(address_of(id), id)) keys.emplace_back(request.keys[i]);
     }
-    if (!keys.empty() && !bring_some(request, keys, *memory, *disk, load, queue)) return;
+    const Errand errand{
+        request.context, request.form, *memory, *disk, places_.of(request.context->scope), load};
+    if (!keys.empty() && !bring_some(errand, keys, queue)) return;
   }
 }
 
-bool ReadAhead::bring_some(const Request& request, const std::vector<std::string_view>& keys,
-                           MemoryTier& memory, DiskTier& disk, std::uint64_t load, Queue& queue) {
-  const FoundRows found = disk.get_all(*request.context, keys, DiskTier::Access::kRead);
-  const Place place = places_.of(request.context->scope);
+bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_view>& keys,
+                           Queue& queue) {
+  const FoundRows found = errand.disk.get_all(*errand.context, keys, DiskTier::Access::kRead);
   std::size_t next = 0;
   while (next < found.entries().size()) {
     std::vector<std::size_t> rows;
@@ -139,30 +150,31 @@ bool ReadAhead::bring_some(const Request& request, const std::vector<std::string
       rows.push_back(next);
     }
     if (rows.empty()) return true;
-    if (!may_go_on(queue) || !memory.has_room(size_bytes / rows.size(), load)) return false;
-    auto values = format_.read_all(request.form, found, rows);
+    if (!may_go_on(queue) || !errand.memory.has_room(size_bytes / rows.size(), errand.load)) {
+      return false;
+    }
+    auto values = format_.read_all(errand.form, found, rows);
     for (std::size_t k = 0; k < rows.size(); ++k) {
       const std::size_t i = rows[k];
       if (!values[k].is_ok()) {
-        disk.refuse({*request.context, keys[i]}, found.sequence(i), values[k].status(),
-                    DiskTier::Access::kRead);
+        errand.disk.refuse({*errand.context, keys[i]}, found.sequence(i), values[k].status(),
+                           DiskTier::Access::kRead);
         continue;
       }
-      auto value = std::move(values[k]).value();
-      if (!keep(request, found, i, keys[i], std::move(value), place, memory, load)) return false;
+      if (!keep(errand, found, i, keys[i], std::move(values[k]).value())) return false;
     }
   }
   return true;
 }
 
-bool ReadAhead::keep(const Request& request, const FoundRows& found, std::size_t i,
-                     std::string_view key, std::shared_ptr<const Value> value, const Place& place,
-                     MemoryTier& memory, std::uint64_t load) const {
-  if (!place.is_host()) value = format_.moved(std::move(value), place);
+bool ReadAhead::keep(const Errand& errand, const FoundRows& found, std::size_t i,
+                     std::string_view key, std::shared_ptr<const Value> value) const {
+  if (!errand.place.is_host()) value = format_.moved(std::move(value), errand.place);
   auto entry = std::make_shared<const Entry>(
       Entry{std::move(value), std::string(found.header(i).signature), found.run_us(i)});
-  return memory.put_ahead(address_of({*request.context, key}), request.context, key,
-                          {std::move(entry), found.sequence(i), found.removals()}, load);
+  return errand.memory.put_ahead(address_of({*errand.context, key}), errand.context, key,
+                                 {std::move(entry), found.sequence(i), found.removals()},
+                                 errand.load);
 }
 
 }  // namespace modcache::cache

@@ -78,12 +78,11 @@ class ReadAhead {
   void work_until_stopped(Queue& queue);
   bool may_go_on(Queue& queue);
   void bring(const Request& request, Queue& queue);
-  // Of keys[begin] and those after it. False: no more of this request.
-  bool bring_some(const Request& request, const std::vector<std::string_view>& keys,
-                  MemoryTier& memory, DiskTier& disk, std::uint64_t load, Queue& queue);
-  bool keep(const Request& request, const FoundRows& found, std::size_t i, std::string_view key,
-            std::shared_ptr<const Value> value, const Place& place, MemoryTier& memory,
-            std::uint64_t load) const;
+  struct Errand;
+  // False: no more of this request.
+  bool bring_some(const Errand& errand, const std::vector<std::string_view>& keys, Queue& queue);
+  bool keep(const Errand& errand, const FoundRows& found, std::size_t i, std::string_view key,
+            std::shared_ptr<const Value> value) const;
 
   const ValueFormat& format_;
   Places& places_;

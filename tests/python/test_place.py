@@ -61,7 +61,7 @@ def places_without_an_accelerator() -> None:
 @without_accelerator
 def test_without_an_accelerator_one_message_says_so(processes: ProcessRunner) -> None:
     outcome = processes.run(places_without_an_accelerator)
-    (line,) = outcome.log_lines()
+    (line,) = outcome.log_lines
     assert "no accelerator, so these values stay in ordinary memory" in line
 
 

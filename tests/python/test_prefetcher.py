@@ -19,6 +19,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from processes import python_environment
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 Growth = Callable[[], dict[str, int]]
@@ -345,7 +346,11 @@ print([int(next(batches)) for _ in range(4)])
 
 def test_a_process_that_ends_in_the_middle_ends() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ENDS_IN_THE_MIDDLE], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", ENDS_IN_THE_MIDDLE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=python_environment(),
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[0, 1, 2, 3]", "")
 
