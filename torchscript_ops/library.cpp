@@ -16,8 +16,8 @@
 #include "module/eager.h"
 #include "module/model_file.h"
 #include "operators.h"
+#include "tensor/stored_format.h"
 #include "tensor/torch_version.h"
-#include "tensor/whole_value.h"
 #include "triton.h"
 
 namespace modcache::ops {
@@ -63,6 +63,9 @@ void define_public(torch::Library& m) {
   define(m, "lookup(str scope, str key) -> (bool, Tensor)", &lookup);
   define(m, "store(str scope, str key, Tensor value) -> Tensor", &store);
   define(m, "contains(str scope, str key) -> bool", &contains);
+  define(m, "prefetch(str scope, str[] keys, *, str method=\"forward\") -> int", &prefetch);
+  define(m, "prefetch.ids(str scope, Tensor ids, *, str method=\"forward\") -> int", &prefetch_ids);
+  define(m, "place(str scope, str place) -> str", &place);
   define(m, "configure(Dict(str, str) options) -> ()", &configure);
   define(m, "settings() -> Dict(str, str)", &settings);
   define(m, "set_mode(str mode) -> ()", &set_mode);
@@ -150,11 +153,11 @@ void define_for_the_shim(torch::Library& m) {
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor", &select_rows);
 }
 
-const tensor::WholeFormat kWholeFormat;
+const tensor::StoredFormat kStoredFormat;
 
 std::string path_of_this_copy() {
   Dl_info copy{};
-  return dladdr(&kWholeFormat, &copy) != 0 ? copy.dli_fname : "this one";
+  return dladdr(&kStoredFormat, &copy) != 0 ? copy.dli_fname : "this one";
 }
 
 // TORCH_LIBRARY by hand: torch ends a process that registers one namespace twice, and a process
@@ -166,7 +169,7 @@ bool register_once() {
             "' stays unused; load one of them only");
     return false;
   }
-  cache::Cache::set_value_format(kWholeFormat);
+  cache::Cache::set_value_format(kStoredFormat);
   // Never destroyed: models may run while the process exits.
   auto* library = new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   define_public(*library);

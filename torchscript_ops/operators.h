@@ -42,6 +42,18 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
 at::Tensor store(const std::string& scope, const std::string& key, const at::Tensor& value);
 bool contains(const std::string& scope, const std::string& key);
 
+// How many of the distinct keys have an entry of `method`, one value for the key or one row, as the
+// calling thread's autocast state addresses it. What only the directory has is brought into memory
+// in the background. 0 where the mode may not read.
+std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& keys,
+                      const std::string& method);
+// Of ids, which are keys as texts.
+std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
+                          const std::string& method);
+// Where memory holds the values of this scope (tensor/placement.h). Returns the place's name:
+// "host" for what this machine does not have.
+std::string place(const std::string& scope, const std::string& place);
+
 void configure(const Options& options);
 Options settings();
 void set_mode(const std::string& mode);

@@ -30,9 +30,15 @@ Cache& Cache::instance() {
   return *cache;
 }
 
-Cache::Cache(const ValueFormat& format) : format_(format), fork_ticket_(hold_across_fork(mutex_)) {}
+Cache::Cache(const ValueFormat& format)
+    : format_(format),
+      read_ahead_(format, places_, [this] { return may_read(process_mode()); }),
+      fork_ticket_(hold_across_fork(mutex_)) {}
 
-Cache::~Cache() { stop_holding_across_fork(fork_ticket_); }
+Cache::~Cache() {
+  read_ahead_.stop();
+  stop_holding_across_fork(fork_ticket_);
+}
 
 SessionPtr Cache::session() {
   MutexLock lock(mutex_);
@@ -49,8 +55,8 @@ SessionPtr Cache::session_locked() {
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
   auto disk = std::make_shared<DiskTier>(settings, format_, stats_);
-  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
-                                       flights_, stats_);
+  session_ =
+      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
   return session_;
 }
 
@@ -99,8 +105,8 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   set_log_level(settings.log);
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   replaced = current;
-  session_ = std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk),
-                                       flights_, stats_);
+  session_ =
+      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
   return Status::ok();
 }
 
@@ -164,10 +170,23 @@ void Cache::forgo_memory() {
   settings.memory_bytes = 0;
   left->push_back(current->memory_);
   session_ = std::make_shared<Session>(std::move(settings), std::make_shared<MemoryTier>(0, stats_),
-                                       current->disk_, flights_, stats_);
+                                       current->disk_, shared());
+}
+
+void Cache::place(const std::string& scope, const Place& place) {
+  places_.set(scope, place);
+  const SessionPtr session = this->session();
+  for (const MemoryTier::OfScope& held : session->memory_->entries_of(scope)) {
+    Entry moved = *held.entry;
+    moved.value = format_.moved(held.entry->value, place);
+    if (moved.value == held.entry->value) continue;
+    session->memory_->exchange(held.address, held.entry,
+                               std::make_shared<const Entry>(std::move(moved)));
+  }
 }
 
 void Cache::close() {
+  read_ahead_.stop();
   SessionPtr session;
   {
     MutexLock lock(mutex_);

@@ -28,6 +28,8 @@
 #include "cache/disk_tier.h"
 #include "cache/memory_tier.h"
 #include "cache/mode.h"
+#include "cache/place.h"
+#include "cache/read_ahead.h"
 #include "cache/settings.h"
 #include "cache/single_flight.h"
 #include "cache/stats.h"
@@ -43,14 +45,25 @@ struct Request {
   store::EntryId id() const { return {*context, key}; }
 };
 
+// What all sessions of a process share. The referents must outlive them.
+struct Shared {
+  const ValueFormat& format;
+  SingleFlight& flights;
+  Stats& stats;
+  Places& places;
+  ReadAhead& read_ahead;
+};
+
 // The settings and tiers that one call uses from its start to its end, however often `configure`
 // changes them meanwhile.
 class Session {
  public:
   Session(Settings settings, std::shared_ptr<MemoryTier> memory, std::shared_ptr<DiskTier> disk,
-          SingleFlight& flights, Stats& stats);
+          const Shared& shared);
 
   const Settings& settings() const { return settings_; }
+  // Where this scope's values lie in memory.
+  Place place_of(const std::string& scope) const { return places_.of(scope); }
 
   // The entry, counted as a hit. Null: a miss, which the caller counts once it knows that no rule
   // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
@@ -68,7 +81,8 @@ class Session {
 
   // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
   // the misses. Nothing waits here. Rows found on disk are not copied into the memory tier: the
-  // page cache holds them once for all workers of a machine.
+  // page cache holds them once for all workers of a machine. Those of a scope whose place is a
+  // device are brought there in the background, as long as nothing has to leave for them.
   BatchFound lookup_all(const BatchRequest& request, bool may_write);
 
   // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
@@ -86,6 +100,12 @@ class Session {
   // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
   std::size_t store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
                         const std::vector<EntryPtr>& entries);
+
+  // Sets is_there[i] for the keys that memory or the directory has, and asks for those that only
+  // the directory has to be brought into memory (read_ahead.h). Waits for no reading of values.
+  // REQUIRES: distinct keys, and as many of is_there.
+  void prefetch(const ContextPtr& context, Form form, const std::vector<std::string_view>& keys,
+                std::vector<bool>& is_there);
 
   // The entry, where there is one that matches. Neither counts nor waits, nor keeps in memory what
   // was read from disk.
@@ -129,14 +149,19 @@ class Session {
                   std::int64_t conflicts);
   static void warn_of_conflict(const BatchRequest& request, std::string_view key,
                                std::string_view stored);
+  void bring(ReadAhead::Request request);
+  EntryPtr moved_to_place(const std::string& scope, EntryPtr entry) const;
   static std::vector<Digest128> addresses_of_rows(const BatchRequest& request,
                                                   const std::vector<std::size_t>& rows);
 
   Settings settings_;
   std::shared_ptr<MemoryTier> memory_;
   std::shared_ptr<DiskTier> disk_;
+  const ValueFormat& format_;
   SingleFlight& flights_;
   Stats& stats_;
+  Places& places_;
+  ReadAhead& read_ahead_;
 };
 
 using SessionPtr = std::shared_ptr<Session>;
@@ -187,12 +212,20 @@ class Cache {
   // Without a directory (`disk` is 0) memory is all there is, and stays.
   void forgo_memory();
 
-  // For the end of the process: commits what is queued.
+  // Where the memory tier holds the values of this very scope, from now on and of those that it
+  // holds. They count in the one budget of memory, wherever they lie.
+  void place(const std::string& scope, const Place& place);
+
+  // Returns when what was asked to be read ahead is in memory, or was given up.
+  void wait_until_read_ahead() { read_ahead_.wait_until_idle(); }
+
+  // For the end of the process: ends the reading ahead, and commits what is queued.
   void close();
 
  private:
   static constexpr int kModeUnknown = -1;
 
+  Shared shared() { return {format_, flights_, stats_, places_, read_ahead_}; }
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
@@ -206,10 +239,12 @@ class Cache {
   const ValueFormat& format_;
   Stats stats_;
   SingleFlight flights_;
+  Places places_;
   Mutex mutex_;
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   std::atomic<int> mode_{kModeUnknown};
+  ReadAhead read_ahead_;
   std::uint64_t fork_ticket_;
 };
 

@@ -3,7 +3,8 @@
 // MemoryTier: the entries used last, in this process, within a budget of bytes. Entries beyond
 // the budget leave in the order of their last use.
 //
-// Thread-safe; usable in a forked child, which keeps what its parent had.
+// Thread-safe; usable in a forked child, which keeps what its parent had, except values that do not
+// outlive a fork (value.h).
 #pragma once
 
 #include <cstdint>
@@ -64,6 +65,28 @@ class MemoryTier {
 
   void erase(const Digest128& address, const store::EntryId& id);
 
+  // Whether the key has an entry here, current or not. Does not count as a use.
+  bool holds(const Digest128& address, const store::EntryId& id);
+
+  // For what is brought before it is asked for, by loads with a number above 0. An entry that is
+  // there stays. Others make room in the order of their last use, but none that the same load
+  // brought: false, and nothing has changed, when only these are left to leave. What is larger
+  // than the budget is passed over. For the load kFreeRoomOnly nothing leaves.
+  static constexpr std::uint64_t kFreeRoomOnly = 0;
+  bool put_ahead(const Digest128& address, const ContextPtr& context, std::string_view key,
+                 Held held, std::uint64_t load);
+  // Whether put_ahead() would find room for a value of so many bytes.
+  bool has_room(std::uint64_t value_bytes, std::uint64_t load);
+
+  // What is held of a scope, and another value in an entry's stead: nothing happens where
+  // `address` leads to another entry by now.
+  struct OfScope {
+    Digest128 address;
+    EntryPtr entry;
+  };
+  std::vector<OfScope> entries_of(const std::string& scope);
+  void exchange(const Digest128& address, const EntryPtr& before, EntryPtr after);
+
   // What the directory answered for several entries of one context: those that are current are
   // confirmed, the others erased, under one lock.
   struct Verdict {
@@ -93,6 +116,7 @@ class MemoryTier {
     std::string key;
     Held held;
     std::size_t size_bytes = 0;
+    std::uint64_t load = 0;  // that brought it ahead; 0: none
   };
   using Slots = std::list<Slot>;  // front: used last
 
@@ -105,6 +129,10 @@ class MemoryTier {
   void insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
   // Moves what exceeds the budget to `evicted`, to be freed when the lock is no longer held.
   void shrink(Slots& evicted) MODCACHE_REQUIRES(mutex_);
+  static std::size_t size_bytes_of(const Entry& entry, std::string_view key);
+  bool has_room_locked(std::uint64_t size_bytes, std::uint64_t load) MODCACHE_REQUIRES(mutex_);
+  // In a forked child: lets go of what only the parent can read.
+  void leave_to_parent() MODCACHE_REQUIRES(mutex_);
 
   Stats& stats_;
   mutable Mutex mutex_;
@@ -113,6 +141,7 @@ class MemoryTier {
       MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t budget_bytes_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t fork_generation_ MODCACHE_GUARDED_BY(mutex_) = modcache::fork_generation();
   std::uint64_t fork_ticket_;
 };
 

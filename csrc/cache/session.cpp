@@ -22,12 +22,15 @@ std::string dtypes_of(std::string_view signature) {
 }  // namespace
 
 Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
-                 std::shared_ptr<DiskTier> disk, SingleFlight& flights, Stats& stats)
+                 std::shared_ptr<DiskTier> disk, const Shared& shared)
     : settings_(std::move(settings)),
       memory_(std::move(memory)),
       disk_(std::move(disk)),
-      flights_(flights),
-      stats_(stats) {}
+      format_(shared.format),
+      flights_(shared.flights),
+      stats_(shared.stats),
+      places_(shared.places),
+      read_ahead_(shared.read_ahead) {}
 
 // What is held in memory is what the directory would answer, unless some process has removed or
 // replaced entries since it was last compared; then it is compared again, entry by entry.
@@ -49,6 +52,7 @@ Session::Found Session::find(const Digest128& address, const Request& request, b
     return {std::move(entry), Counter::kHitsMemory};
   DiskTier::Found found = disk_->get(request.id(), access(may_write));
   if (found.entry == nullptr) return {};
+  found.entry = moved_to_place(request.context->scope, std::move(found.entry));
   memory_->put(address, request.context, request.key,
                MemoryTier::Held{found.entry, found.sequence, found.removals});
   return {std::move(found.entry), Counter::kHitsDisk};
@@ -126,12 +130,22 @@ bool Session::store(const Request& request, EntryPtr entry) {
   const Digest128 address = address_of(request.id());
   const std::uint64_t removals = disk_->removals();
   const store::Sequence sequence = disk_->put(request.id(), *entry);
+  entry = moved_to_place(request.context->scope, std::move(entry));
   // Replacing an entry counts as a removal, so `removals` from before the put only makes the
   // next lookup compare once more.
   memory_->put(address, request.context, request.key,
                MemoryTier::Held{std::move(entry), sequence, removals});
   stats_.add(Counter::kStored);
   return true;
+}
+
+EntryPtr Session::moved_to_place(const std::string& scope, EntryPtr entry) const {
+  const Place place = places_.of(scope);
+  if (place.is_host() || settings_.memory_bytes == 0) return entry;
+  Entry moved = *entry;
+  moved.value = format_.moved(std::move(moved.value), place);
+  if (moved.value == entry->value) return entry;
+  return std::make_shared<const Entry>(std::move(moved));
 }
 
 EntryPtr Session::peek(const Request& request) {

@@ -108,6 +108,8 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
   std::int64_t conflicts = 0;
+  const bool is_brought = places_.of(request.context->scope).kind == Place::Kind::kDevice;
+  std::vector<std::string> brought;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!disk.has(row)) continue;
     const std::size_t i = rows[row];
@@ -119,8 +121,44 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
     ++hits;
     saved_us += disk.run_us(row);
     found.places_[i] = static_cast<std::int64_t>(row);
+    if (is_brought) brought.emplace_back(request.keys[i]);
   }
   count_hits(Counter::kHitsDisk, hits, saved_us, conflicts);
+  // Over a set larger than memory the last ones used are no better than any others: they stay.
+  bring({memory_, disk_, request.context, Form::kRow, std::move(brought), /*pushes_out=*/false});
+}
+
+void Session::bring(ReadAhead::Request request) {
+  if (request.keys.empty() || settings_.memory_bytes == 0) return;
+  read_ahead_.ask(std::move(request));
+}
+
+void Session::prefetch(const ContextPtr& context, Form form,
+                       const std::vector<std::string_view>& keys, std::vector<bool>& is_there) {
+  // Those that are in memory count as used: what is brought is not to push them out.
+  const std::vector<Digest128> addresses = addresses_of(*context, keys);
+  std::vector<MemoryTier::Held> held;
+  memory_->get_all(addresses, *context, keys, held);
+  refuse_outdated({context, keys, {}}, addresses, held);
+  std::vector<std::size_t> places;
+  std::vector<std::string_view> elsewhere;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (held[i].entry != nullptr) {
+      is_there[i] = true;
+      continue;
+    }
+    places.push_back(i);
+    elsewhere.push_back(keys[i]);
+  }
+  if (elsewhere.empty()) return;
+  const FoundRows found = disk_->get_all(*context, elsewhere, DiskTier::Access::kRead);
+  std::vector<std::string> brought;
+  for (std::size_t row = 0; row < elsewhere.size(); ++row) {
+    if (!found.has(row)) continue;
+    is_there[places[row]] = true;
+    brought.emplace_back(elsewhere[row]);
+  }
+  bring({memory_, disk_, context, form, std::move(brought)});
 }
 
 void Session::count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
@@ -200,7 +238,9 @@ std::size_t Session::store_all(const ContextPtr& context, const std::vector<std:
   std::vector<MemoryTier::Put> puts;
   puts.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    puts.push_back({addresses[i], keys[i], {entries[i], sequences[i], removals}});
+    puts.push_back({addresses[i],
+                    keys[i],
+                    {moved_to_place(context->scope, entries[i]), sequences[i], removals}});
   }
   memory_->put_all(context, std::move(puts));
   stats_.add(Counter::kStored, static_cast<std::int64_t>(keys.size()));

@@ -11,9 +11,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "cache/context.h"
+#include "cache/found_rows.h"
+#include "cache/place.h"
 #include "codec/codec.h"
 #include "store/store.h"
 
@@ -32,6 +36,8 @@ class Value {
   virtual std::size_t size_bytes() const = 0;
   // What is written down. `codec` is a wish: the header says what the payload is.
   virtual Written write(codec::Codec codec) const = 0;
+  // Whether a forked child can read it, and let go of it: not what lies in an accelerator's memory.
+  virtual bool outlives_fork() const { return true; }
 };
 
 class ValueFormat {
@@ -41,6 +47,12 @@ class ValueFormat {
   // kCorruption when the two do not fit, or the payload fails its checksum.
   virtual Result<std::shared_ptr<const Value>> read(std::string_view header,
                                                     const store::FoundEntry& found) const = 0;
+  // The same for entries of a batch: one for each of `rows`, which `found` has.
+  virtual std::vector<Result<std::shared_ptr<const Value>>> read_all(
+      Form form, const FoundRows& found, const std::vector<std::size_t>& rows) const = 0;
+  // The same value in another memory; as it is where that cannot be had. REQUIRES: this format's.
+  virtual std::shared_ptr<const Value> moved(std::shared_ptr<const Value> value,
+                                             const Place& place) const = 0;
 };
 
 struct Entry {

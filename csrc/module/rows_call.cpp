@@ -10,7 +10,9 @@
 
 #include "base/log.h"
 #include "tensor/difference.h"
+#include "tensor/error_text.h"
 #include "tensor/payload.h"
+#include "tensor/resident_rows.h"
 #include "tensor/row_value.h"
 #include "tensor/rows.h"
 #include "tensor/stored_value.h"
@@ -37,7 +39,16 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
                                     cache::Form::kRow, parts_.input.arguments,
                                     parts_.arithmetic_state()})),
       grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)),
-      output_(keys_.rows()) {}
+      output_(empty_output()) {}
+
+// Pinned where the batch goes on to a device.
+tensor::RowsOutput RowsCall::empty_output() const {
+  const auto& device = parts_.input.device;
+  const bool is_on_device = device.has_value() && !device->is_cpu();
+  const bool is_pinned =
+      is_on_device || session_->place_of(parts_.scope).kind == cache::Place::Kind::kPinned;
+  return tensor::RowsOutput(keys_.rows(), is_pinned);
+}
 
 // A part of the distinct keys, and the question for it.
 struct RowsCall::Part {
@@ -102,7 +113,7 @@ std::vector<std::int64_t> RowsCall::whole_input() {
   is_whole_run_ = true;
   mine_.clear();
   awaited_.clear();
-  output_ = tensor::RowsOutput(keys_.rows());
+  output_ = empty_output();
   running_.resize(keys_.rows());
   std::iota(running_.begin(), running_.end(), 0);
   running_keys_ = first_numbers(keys_.distinct().size());
@@ -149,8 +160,9 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   const cache::FoundRows& disk = found.disk();
   std::vector<tensor::LayoutPtr> layouts(disk.headers().size());
   std::vector<tensor::StoredRow> rows;
-  std::vector<cache::EntryPtr> held;
+  std::vector<std::shared_ptr<const void>> held;
   std::vector<std::size_t> places;  // in `part`, of each of `rows`
+  std::vector<Resident> resident;
   rows.reserve(found.size());
   places.reserve(found.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -165,18 +177,69 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
         continue;
       }
     } else {
-      held.push_back(found.in_memory(i));
-      const auto& value = static_cast<const tensor::RowValue&>(*held.back()->value);
+      const cache::EntryPtr entry = found.in_memory(i);
+      held.push_back(entry);
+      const auto& value = static_cast<const tensor::RowValue&>(*entry->value);
+      if (value.is_on_device()) {
+        resident.push_back({value.shared(), row.row, i});
+        continue;
+      }
       row.layout = &value.layout();
       row.bytes = value.bytes();
     }
     rows.push_back(row);
     places.push_back(i);
   }
+  if (!resident.empty() && !add_resident(resident)) {
+    for (const Resident& one : resident) {
+      tensor::StoredRow row;
+      row.row = one.row;
+      row.layout = &one.value->layout();
+      const Status status = bring_to_host(one, row, held);
+      if (!status.is_ok()) {
+        session_->refuse(request, found, one.place, status, may_write(mode_));
+        continue;
+      }
+      rows.push_back(row);
+      places.push_back(one.place);
+    }
+  }
   const auto failures = output_.add_stored(
       rows, [&](std::size_t index, void* target) { return disk.read(index, target); });
   for (const auto& failure : failures) {
     session_->refuse(request, found, places[failure.place], failure.status, may_write(mode_));
+  }
+}
+
+// Rows that lie on a device, put together there as a run's result would be. False: they do not fit
+// together, or the device failed.
+bool RowsCall::add_resident(const std::vector<Resident>& resident) {
+  std::vector<std::shared_ptr<const tensor::RowValue>> values;
+  std::vector<std::int64_t> rows;
+  for (const Resident& one : resident) {
+    values.push_back(one.value);
+    rows.push_back(static_cast<std::int64_t>(one.row));
+  }
+  try {
+    auto together = tensor::together_on_device(values, parts_.input.device);
+    if (!together.has_value()) return false;
+    output_.add_computed(std::move(rows), *std::move(together));
+    return true;
+  } catch (const std::exception& error) {
+    report_failure(parts_, "put together on its device", error);
+    return false;
+  }
+}
+
+Status RowsCall::bring_to_host(const Resident& resident, tensor::StoredRow& row,
+                               std::vector<std::shared_ptr<const void>>& held) {
+  try {
+    auto here = resident.value->on_host();
+    row.bytes = here->bytes();
+    held.push_back(std::move(here));
+    return Status::ok();
+  } catch (const std::exception& error) {
+    return Status::io_error("a row could not be read from its device: " + tensor::text_of(error));
   }
 }
 

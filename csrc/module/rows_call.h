@@ -22,6 +22,7 @@
 #include "cache/cache.h"
 #include "module/batch_keys.h"
 #include "module/module_run.h"
+#include "tensor/row_value.h"
 #include "tensor/rows_output.h"
 
 namespace modcache::module {
@@ -61,11 +62,21 @@ class RowsCall {
 
  private:
   struct Part;
+  struct Resident {  // a row that memory holds on a device
+    std::shared_ptr<const tensor::RowValue> value;
+    std::size_t row = 0;    // of the batch
+    std::size_t place = 0;  // in the Part
+  };
+
+  tensor::RowsOutput empty_output() const;
 
   std::vector<std::int64_t> whole_input();
   void look_up_and_lead(std::vector<std::size_t> places);
   void wait_for_others();
   void add_found(const Part& part, const cache::BatchRequest& request, cache::BatchFound& found);
+  bool add_resident(const std::vector<Resident>& resident);
+  static Status bring_to_host(const Resident& resident, tensor::StoredRow& row,
+                              std::vector<std::shared_ptr<const void>>& held);
   static Status locate(const cache::FoundRows& disk, tensor::StoredRow& row,
                        tensor::LayoutPtr& layout);
   cache::Request request(std::string_view key) const {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/row_value.h"
 
+#include <ATen/ops/from_blob.h>
+
 #include <cstring>
 #include <utility>
 
-#include "tensor/payload.h"
+#include "tensor/placement.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -16,7 +18,36 @@ RowValue::RowValue(LayoutPtr layout, std::size_t sharers)
       sharers_(sharers),
       bytes_(new std::byte[layout_->payload_size_bytes()]) {}
 
+RowValue::RowValue(const RowValue& host, at::Tensor on_device)
+    : layout_(host.layout_), sharers_(host.sharers_), on_device_(std::move(on_device)) {}
+
+Result<std::shared_ptr<const cache::Value>> RowValue::read(LayoutPtr layout, std::size_t sharers,
+                                                           std::size_t stored_size_bytes,
+                                                           const ReadStored& read) {
+  auto value = std::make_shared<RowValue>(std::move(layout), sharers);
+  MODCACHE_RETURN_IF_ERROR(
+      read_payload(*value->layout_, stored_size_bytes, read, value->bytes_.get()));
+  return std::shared_ptr<const cache::Value>(std::move(value));
+}
+
+std::shared_ptr<const RowValue> RowValue::on(const std::string& device) const {
+  const auto size = static_cast<std::int64_t>(layout_->payload_size_bytes());
+  const at::Tensor host = at::from_blob(bytes_.get(), {size}, at::kByte);
+  at::Tensor there = copy_to_device(host, device);
+  if (!there.defined()) return nullptr;
+  return std::shared_ptr<const RowValue>(new RowValue(*this, std::move(there)));
+}
+
+std::shared_ptr<const RowValue> RowValue::on_host() const {
+  auto row = std::make_shared<RowValue>(layout_, sharers_);
+  note_use_by_current_stream(on_device_);
+  const at::Tensor here = on_device_.to(at::kCPU);
+  if (here.numel() != 0) std::memcpy(row->bytes_.get(), const_bytes(here), here.nbytes());
+  return row;
+}
+
 cache::Written RowValue::write(codec::Codec codec) const {
+  if (is_on_device()) return on_host()->write(codec);
   return write_payload(*layout_,
                        SharedBytes{shared_from_this(), bytes_.get(), layout_->payload_size_bytes()},
                        codec);

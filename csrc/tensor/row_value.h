@@ -4,12 +4,16 @@
 // never a view of the batch. Immutable once it is shared, so any thread may read it.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
+#include "tensor/payload.h"
 #include "tensor/tree.h"
 
 namespace modcache::tensor {
@@ -19,21 +23,41 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   // `sharers`: how many rows have this layout in common.
   RowValue(LayoutPtr layout, std::size_t sharers);
 
+  // Of what a directory holds. kCorruption as read_payload() says; throws std::bad_alloc.
+  // REQUIRES: check_payload_size().
+  static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout, std::size_t sharers,
+                                                          std::size_t stored_size_bytes,
+                                                          const ReadStored& read);
+
+  std::shared_ptr<const RowValue> shared() const { return shared_from_this(); }
   const Layout& layout() const { return *layout_; }
+  // Null for a row that lies on a device.
   const std::byte* bytes() const { return bytes_.get(); }
+  bool is_on_device() const { return on_device_.defined(); }
+  // uint8 [payload size]. REQUIRES: is_on_device().
+  const at::Tensor& on_device() const { return on_device_; }
+
+  // The same row there; null where the device does not take it. REQUIRES: !is_on_device().
+  std::shared_ptr<const RowValue> on(const std::string& device) const;
+  // REQUIRES: is_on_device().
+  std::shared_ptr<const RowValue> on_host() const;
 
   std::size_t size_bytes() const override {
     return layout_->payload_size_bytes() + layout_->size_bytes() / sharers_ + kObjectBytes;
   }
   cache::Written write(codec::Codec codec) const override;
+  bool outlives_fork() const override { return !is_on_device(); }
 
  private:
   friend class RowCutter;
-  static constexpr std::size_t kObjectBytes = 96;
+  static constexpr std::size_t kObjectBytes = 104;
+
+  RowValue(const RowValue& host, at::Tensor on_device);
 
   LayoutPtr layout_;
   std::size_t sharers_;
   std::unique_ptr<std::byte[]> bytes_;
+  at::Tensor on_device_;
 };
 
 // Cuts a module's result for several rows into RowValues.

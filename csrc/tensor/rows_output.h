@@ -29,7 +29,10 @@ struct StoredRow {
 // Puts the rows of a batch together. Rows come in any order, each once. One thread.
 class RowsOutput {
  public:
-  explicit RowsOutput(std::size_t rows) : rows_(rows) {}
+  // `is_pinned`: what is put together on the host lies in page-locked memory (placement.h), from
+  // which it goes to a device while the host goes on.
+  explicit RowsOutput(std::size_t rows, bool is_pinned = false)
+      : rows_(rows), is_pinned_(is_pinned) {}
 
   // Copies stored rows straight to their places. `read` fills the stored bytes of one, checked; it
   // may be called from several threads. Returns which of `rows` could not be read, and why.
@@ -72,6 +75,8 @@ class RowsOutput {
   bool fits_the_first(const StoredRow& row) const;
   bool fits_the_block(const StoredRow& row) const;
   bool has_dtype_of_block(const Layout& layout, std::size_t i) const;
+  at::Tensor room(at::IntArrayRef sizes, at::ScalarType dtype) const;
+  at::Tensor sent(const at::Tensor& block, const at::Device& device) const;
   Status begin(const StoredRow& first);
   void widen();
   bool do_computed_fit() const;
@@ -80,6 +85,7 @@ class RowsOutput {
   void copy_repeated();
 
   std::size_t rows_;
+  bool is_pinned_;
   LayoutPtr layout_;               // of the first stored row
   std::vector<at::Tensor> block_;  // room for all rows, with the stored ones in their places
   std::vector<std::size_t> stored_;

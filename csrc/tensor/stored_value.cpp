@@ -11,6 +11,7 @@ StoredValue stored_value(const cache::Value& value) {
     return {whole->layout(), {whole->root(), whole->hand_out(std::nullopt), {}}};
   }
   const auto& row = dynamic_cast<const RowValue&>(value);
+  if (row.is_on_device()) return stored_value(*row.on_host());
   const Layout& layout = row.layout();
   StoredValue stored{layout.shared_from_this(), {layout.root(), {}, {}}};
   for (std::size_t i = 0; i < layout.places().size(); ++i) {

@@ -9,6 +9,7 @@
 
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
+#include "tensor/placement.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -20,9 +21,10 @@ constexpr std::size_t kCopyUpToBytes = 16 << 10;
 
 }  // namespace
 
-WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters)
-    : layout_(std::move(layout)), masters_(std::move(masters)) {
-  if (!kHasLazyClone) return;
+WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place)
+    : layout_(std::move(layout)), masters_(std::move(masters)), place_(std::move(place)) {
+  // Copy-on-write aliases are of ordinary memory.
+  if (!kHasLazyClone || !place_.is_host()) return;
   // The first lazy clone turns a storage into a shared one, which is not thread-safe; all later
   // ones only count references, which is. So the first happens here.
   OrdinaryTensors ordinary;
@@ -43,6 +45,7 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
 }
 
 at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_device) const {
+  if (!place_.is_host()) return hand_out_placed(i, input_device);
   OrdinaryTensors ordinary;
   const at::Tensor& master = masters_[i];
   const at::ScalarType dtype = layout_->places()[i].dtype;
@@ -54,6 +57,27 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
   at::Tensor copy = at::empty(master.sizes(), master.options());
   if (master.nbytes() != 0) {
     std::memcpy(mutable_bytes(copy), const_bytes(master), master.nbytes());
+  }
+  return copy;
+}
+
+at::Tensor WholeValue::hand_out_placed(std::size_t i,
+                                       std::optional<at::Device> input_device) const {
+  OrdinaryTensors ordinary;
+  const at::Tensor& master = masters_[i];
+  const at::ScalarType dtype = layout_->places()[i].dtype;
+  const bool goes_to_input = layout_->tensors()[i].is_beside_input && input_device.has_value();
+  const at::Device target = goes_to_input ? *input_device : at::Device(at::kCPU);
+  if (place_.kind == cache::Place::Kind::kDevice) {
+    note_use_by_current_stream(master);
+    return master.to(target, /*non_blocking=*/false, /*copy=*/true).to(dtype);
+  }
+  // torch keeps the pinned memory until the copy is done.
+  if (!target.is_cpu()) return master.to(target, /*non_blocking=*/true).to(dtype);
+  const at::Tensor widened = master.to(dtype);
+  at::Tensor copy = pinned_tensor(widened.sizes(), dtype);
+  if (copy.nbytes() != 0) {
+    std::memcpy(mutable_bytes(copy), const_bytes(widened), copy.nbytes());
   }
   return copy;
 }
@@ -73,27 +97,25 @@ std::size_t WholeValue::size_bytes() const {
 
 cache::Written WholeValue::write(codec::Codec codec) const {
   SharedBytes payload;
-  if (masters_.size() == 1) {
-    auto owner = std::make_shared<const at::Tensor>(masters_[0]);
-    payload = {std::move(owner), const_bytes(masters_[0]), masters_[0].nbytes()};
+  const std::vector<at::Tensor> masters = masters_on_host();
+  if (masters.size() == 1) {
+    auto owner = std::make_shared<const at::Tensor>(masters[0]);
+    payload = {std::move(owner), const_bytes(masters[0]), masters[0].nbytes()};
   } else {
     std::string bytes(layout_->payload_size_bytes(), '\0');
-    for (std::size_t i = 0; i < masters_.size(); ++i) {
-      const std::size_t size_bytes = masters_[i].nbytes();
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      const std::size_t size_bytes = masters[i].nbytes();
       if (size_bytes == 0) continue;
-      std::memcpy(bytes.data() + layout_->places()[i].offset, const_bytes(masters_[i]), size_bytes);
+      std::memcpy(bytes.data() + layout_->places()[i].offset, const_bytes(masters[i]), size_bytes);
     }
     payload = share_bytes(std::move(bytes));
   }
   return write_payload(*layout_, std::move(payload), codec);
 }
 
-Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
-    std::string_view bytes, const store::FoundEntry& found) const {
-  auto decoded = Layout::decode(bytes);
-  if (!decoded.is_ok()) return decoded.status();
-  const LayoutPtr layout = std::move(decoded).value();
-  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, found.payload_size_bytes()));
+Result<std::shared_ptr<const cache::Value>> WholeValue::read(LayoutPtr layout,
+                                                             std::size_t stored_size_bytes,
+                                                             const ReadStored& read) {
   // torch may still refuse the sizes ([0, 2^62, 2^62] has no bytes), or find no memory.
   try {
     OrdinaryTensors ordinary;
@@ -105,20 +127,54 @@ Result<std::shared_ptr<const cache::Value>> WholeFormat::read(
                     at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
     }
     if (masters.size() == 1) {
-      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, mutable_bytes(masters[0])));
+      MODCACHE_RETURN_IF_ERROR(
+          read_payload(*layout, stored_size_bytes, read, mutable_bytes(masters[0])));
     } else {
       std::string payload(layout->payload_size_bytes(), '\0');
-      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, found, payload.data()));
+      MODCACHE_RETURN_IF_ERROR(read_payload(*layout, stored_size_bytes, read, payload.data()));
       for (std::size_t i = 0; i < masters.size(); ++i) {
         const Layout::Place& place = layout->places()[i];
         if (place.size_bytes == 0) continue;
         std::memcpy(mutable_bytes(masters[i]), payload.data() + place.offset, place.size_bytes);
       }
     }
-    return std::shared_ptr<const cache::Value>(new WholeValue(layout, std::move(masters)));
+    return std::shared_ptr<const cache::Value>(
+        new WholeValue(std::move(layout), std::move(masters)));
   } catch (const std::exception& error) {
     return Status::io_error(std::string("a stored tensor could not be made: ") + text_of(error));
   }
+}
+
+std::vector<at::Tensor> WholeValue::masters_on_host() const {
+  if (place_.kind != cache::Place::Kind::kDevice) return masters_;
+  OrdinaryTensors ordinary;
+  std::vector<at::Tensor> masters;
+  for (const at::Tensor& master : masters_) {
+    note_use_by_current_stream(master);
+    masters.push_back(master.to(at::kCPU));
+  }
+  return masters;
+}
+
+std::shared_ptr<const WholeValue> WholeValue::moved(const cache::Place& place) const {
+  OrdinaryTensors ordinary;
+  std::vector<at::Tensor> masters;
+  for (const at::Tensor& master : masters_on_host()) {
+    at::Tensor copy;
+    if (place.kind == cache::Place::Kind::kDevice) {
+      copy = copy_to_device(master, place.device);
+      if (!copy.defined()) return nullptr;
+    } else {
+      const bool is_pinned = place.kind == cache::Place::Kind::kPinned;
+      copy = is_pinned ? pinned_tensor(master.sizes(), master.scalar_type())
+                       : at::empty(master.sizes(), master.options().pinned_memory(false));
+      if (master.nbytes() != 0) {
+        std::memcpy(mutable_bytes(copy), const_bytes(master), master.nbytes());
+      }
+    }
+    masters.push_back(std::move(copy));
+  }
+  return std::shared_ptr<const WholeValue>(new WholeValue(layout_, std::move(masters), place));
 }
 
 }  // namespace modcache::tensor

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // WholeValue: what a module returned for one key, as the tiers hold it. It owns contiguous copies
-// on the CPU that nobody else can reach: what a caller gets is its own, to write into as it likes.
-// Immutable, so any thread may share it.
+// that nobody else can reach: what a caller gets is its own, to write into as it likes.
+// Immutable, so any thread may share it. They lie on the host, or where moved() brought them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,7 @@
 #include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
+#include "tensor/payload.h"
 #include "tensor/tree.h"
 
 namespace modcache::tensor {
@@ -27,6 +28,16 @@ class WholeValue final : public cache::Value {
   static std::shared_ptr<const WholeValue> copy_of(const Flat& value,
                                                    std::optional<at::Device> input_device,
                                                    cache::StoredDtype dtype);
+
+  // Of what a directory holds. kCorruption as read_payload() says, kIoError where torch refuses the
+  // sizes. REQUIRES: check_payload_size().
+  static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout,
+                                                          std::size_t stored_size_bytes,
+                                                          const ReadStored& read);
+
+  // The same value elsewhere; null where it cannot be had there.
+  std::shared_ptr<const WholeValue> moved(const cache::Place& place) const;
+  const cache::Place& place() const { return place_; }
 
   const LayoutPtr& layout() const { return layout_; }
   const Node& root() const { return layout_->root(); }
@@ -42,24 +53,20 @@ class WholeValue final : public cache::Value {
 
   std::size_t size_bytes() const override;
   cache::Written write(codec::Codec codec) const override;
+  bool outlives_fork() const override { return place_.is_host(); }
 
  private:
-  friend class WholeFormat;
   // A tensor's impl and storage objects.
   static constexpr std::size_t kTensorBytes = 400;
 
-  WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters);
+  WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {});
   at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
+  at::Tensor hand_out_placed(std::size_t i, std::optional<at::Device> input_device) const;
+  std::vector<at::Tensor> masters_on_host() const;
 
   LayoutPtr layout_;
-  std::vector<at::Tensor> masters_;  // contiguous, CPU, in the stored dtype; never handed out
-};
-
-// Reads WholeValues back. Header: FORMAT.md, "Value header".
-class WholeFormat final : public cache::ValueFormat {
- public:
-  Result<std::shared_ptr<const cache::Value>> read(std::string_view header,
-                                                   const store::FoundEntry& found) const override;
+  std::vector<at::Tensor> masters_;  // contiguous, in the stored dtype; never handed out
+  cache::Place place_;
 };
 
 }  // namespace modcache::tensor

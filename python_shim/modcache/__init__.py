@@ -33,6 +33,9 @@ from modcache._lookup import (  # noqa: E402
 )
 from modcache._mode import mode, set_mode  # noqa: E402
 from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
+from modcache._place import place  # noqa: E402
+from modcache._prefetch import prefetch  # noqa: E402
+from modcache._prefetcher import Prefetcher  # noqa: E402
 from modcache._settings import (  # noqa: E402
     clear,
     configure,
@@ -62,6 +65,7 @@ __all__ = [
     "CachedIterableDataset",
     "FillSummary",
     "Lazy",
+    "Prefetcher",
     "__version__",
     "cached",
     "clear",
@@ -78,6 +82,8 @@ __all__ = [
     "lookup_or_run",
     "lookup_or_run_any",
     "mode",
+    "place",
+    "prefetch",
     "refresh_fingerprint",
     "reset_stats",
     "set_mode",

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cache/value.h"
 
@@ -29,7 +30,7 @@ class TextValue final : public cache::Value {
   const std::string text_;
 };
 
-class TextFormat final : public cache::ValueFormat {
+class TextFormat : public cache::ValueFormat {
  public:
   Result<std::shared_ptr<const cache::Value>> read(std::string_view header,
                                                    const store::FoundEntry& found) const override {
@@ -37,6 +38,30 @@ class TextFormat final : public cache::ValueFormat {
     std::string text(found.payload_size_bytes(), '?');
     MODCACHE_RETURN_IF_ERROR(found.read_payload(text.data()));
     return std::shared_ptr<const cache::Value>(std::make_shared<const TextValue>(std::move(text)));
+  }
+  std::vector<Result<std::shared_ptr<const cache::Value>>> read_all(
+      cache::Form, const cache::FoundRows& found,
+      const std::vector<std::size_t>& rows) const override {
+    std::vector<Result<std::shared_ptr<const cache::Value>>> values;
+    for (const std::size_t row : rows) {
+      std::string text(found.payload_size_bytes(row), '?');
+      const Status status = found.read(row, text.data());
+      if (status.is_ok()) {
+        values.emplace_back(std::make_shared<const TextValue>(std::move(text)));
+      } else {
+        values.emplace_back(status);
+      }
+    }
+    return values;
+  }
+  // A text says where it was moved: "text@cuda:0".
+  std::shared_ptr<const cache::Value> moved(std::shared_ptr<const cache::Value> value,
+                                            const cache::Place& place) const override {
+    const std::string& text = static_cast<const TextValue&>(*value).text();
+    const std::string plain = text.substr(0, text.find('@'));
+    if (place.is_host()) return std::make_shared<const TextValue>(plain);
+    const bool is_pinned = place.kind == cache::Place::Kind::kPinned;
+    return std::make_shared<const TextValue>(plain + '@' + (is_pinned ? "pinned" : place.device));
   }
 };
 

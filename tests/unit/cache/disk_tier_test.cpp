@@ -171,7 +171,7 @@ TEST_F(DiskTierTest, a_reader_drops_nothing) {
 }
 
 TEST_F(DiskTierTest, a_value_that_cannot_be_understood_is_a_miss_counted_and_dropped) {
-  class Refusing final : public ValueFormat {
+  class Refusing final : public testing::TextFormat {
     Result<std::shared_ptr<const Value>> read(std::string_view,
                                               const store::FoundEntry&) const override {
       return Status::corruption("no such value");

@@ -13,7 +13,7 @@
 #include "module/lowered_identity.h"
 #include "module/recipe.h"
 #include "module/scripted.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -24,7 +24,7 @@ using torch::jit::Module;
 class LoweredIdentityTest : public ::testing::Test {
  protected:
   LoweredIdentityTest() {
-    static const tensor::WholeFormat format;
+    static const tensor::StoredFormat format;
     cache::Cache::set_value_format(format);
     module_.register_parameter("weight", at::ones({2}).requires_grad_(), /*is_buffer=*/false);
     module_.register_attribute("scale", c10::FloatType::get(), 2.0);

@@ -15,7 +15,7 @@
 #include "cache/cache.h"
 #include "support/captured_log.h"
 #include "support/temporary_directory.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -38,7 +38,7 @@ Module module_of(const std::string& code) {
 class ScriptedTest : public ::testing::Test {
  protected:
   ScriptedTest() {
-    static const tensor::WholeFormat format;
+    static const tensor::StoredFormat format;
     Cache::set_value_format(format);
     configure({{"dir", directory_ / "cache"},
                {"memory", "1GB"},

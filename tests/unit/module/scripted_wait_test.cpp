@@ -13,7 +13,7 @@
 #include "module/scripted.h"
 #include "support/temporary_directory.h"
 #include "tensor/input.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -23,7 +23,7 @@ using cache::Cache;
 
 TEST(ScriptedWaitTest, weights_that_change_meanwhile_are_not_stored_under_the_old_ones) {
   const testing::TemporaryDirectory directory;
-  static const tensor::WholeFormat format;
+  static const tensor::StoredFormat format;
   Cache::set_value_format(format);
   ASSERT_TRUE(Cache::instance().configure({{"dir", directory / "cache"}}).is_ok());
   Cache::instance().reset_stats();

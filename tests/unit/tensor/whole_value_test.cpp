@@ -17,6 +17,7 @@
 #include "support/value_tensors.h"
 #include "tensor/payload.h"
 #include "tensor/storable.h"
+#include "tensor/stored_format.h"
 #include "tensor/stored_value.h"
 
 namespace modcache::tensor {
@@ -64,7 +65,7 @@ std::shared_ptr<const WholeValue> written_and_read(const cache::Value& value,
                                                    Codec codec = Codec::kNone) {
   const cache::Written written = value.write(codec);
   const StoredText stored{std::string(written.payload.view())};
-  auto read = WholeFormat().read(written.header, stored);
+  auto read = StoredFormat().read(written.header, stored);
   EXPECT_TRUE(read.is_ok()) << read.status().message();
   return std::static_pointer_cast<const WholeValue>(std::move(read).value());
 }
@@ -160,7 +161,7 @@ TEST(WholeValueTest, only_the_viewed_part_of_a_storage_is_kept) {
 
 // ----- written and read
 
-TEST(WholeFormatTest, reads_back_every_dtype_and_shape_bit_for_bit) {
+TEST(StoredFormatTest, reads_back_every_dtype_and_shape_bit_for_bit) {
   for (const at::ScalarType dtype : all_dtypes()) {
     const at::Tensor matrix = matrix_of(dtype);
     for (const at::Tensor& original :
@@ -178,7 +179,7 @@ TEST(WholeFormatTest, reads_back_every_dtype_and_shape_bit_for_bit) {
   }
 }
 
-TEST(WholeFormatTest, conjugated_negated_and_zero_tensors_are_read_back_as_what_they_show) {
+TEST(StoredFormatTest, conjugated_negated_and_zero_tensors_are_read_back_as_what_they_show) {
   const at::Tensor complex = at::randn({3}, at::kComplexFloat);
   for (const at::Tensor& original :
        {complex.conj(), at::imag(complex.conj()), complex.to(at::kComplexHalf).conj()}) {
@@ -189,7 +190,7 @@ TEST(WholeFormatTest, conjugated_negated_and_zero_tensors_are_read_back_as_what_
               at::zeros({3}));
 }
 
-TEST(WholeFormatTest, reads_back_several_tensors_with_plain_values_between_them) {
+TEST(StoredFormatTest, reads_back_several_tensors_with_plain_values_between_them) {
   for (const Codec codec : {Codec::kNone, Codec::kZstd}) {
     Flat original = flat_of({at::arange(3, at::kByte), at::empty({0, 2}), at::ones({1000}),
                              at::full({}, 7, at::kLong), at::ones({2}, at::kBool)});
@@ -207,7 +208,7 @@ TEST(WholeFormatTest, reads_back_several_tensors_with_plain_values_between_them)
   }
 }
 
-TEST(WholeFormatTest, reads_back_a_value_without_tensors) {
+TEST(StoredFormatTest, reads_back_a_value_without_tensors) {
   Flat nothing;
   nothing.root.kind = Node::Kind::kNone;
   for (const Codec codec : {Codec::kNone, Codec::kZstd}) {
@@ -217,7 +218,7 @@ TEST(WholeFormatTest, reads_back_a_value_without_tensors) {
   }
 }
 
-TEST(WholeFormatTest, tensors_lie_at_multiples_of_64_bytes) {
+TEST(StoredFormatTest, tensors_lie_at_multiples_of_64_bytes) {
   const auto value = value_of({at::arange(3, at::kByte), at::empty({0}), at::ones({17})});
   const auto& places = value->layout()->places();
   EXPECT_EQ(places[0].offset, 0u);
@@ -228,7 +229,7 @@ TEST(WholeFormatTest, tensors_lie_at_multiples_of_64_bytes) {
   EXPECT_EQ(written.payload.view().substr(0, 64), std::string("\0\1\2", 3) + std::string(61, '\0'));
 }
 
-TEST(WholeFormatTest, a_codec_is_used_where_it_makes_the_value_smaller) {
+TEST(StoredFormatTest, a_codec_is_used_where_it_makes_the_value_smaller) {
   const auto zeros = value_of(at::zeros({10'000}));
   EXPECT_LT(zeros->write(Codec::kZstd).payload.size_bytes, 4'000u);
   EXPECT_EQ(zeros->write(Codec::kNone).payload.size_bytes, 40'000u);
@@ -239,25 +240,25 @@ TEST(WholeFormatTest, a_codec_is_used_where_it_makes_the_value_smaller) {
   EXPECT_EQ(written.header, random->write(Codec::kNone).header);
 }
 
-TEST(WholeFormatTest, the_most_that_the_codec_can_shrink_is_still_believed) {
+TEST(StoredFormatTest, the_most_that_the_codec_can_shrink_is_still_believed) {
   const at::Tensor zeros = at::zeros({8 << 20}, at::kDouble);
   const auto again = written_and_read(*value_of(zeros), Codec::kZstd);
   EXPECT_TRUE(at::equal(again->hand_out_tensor(kCpu), zeros));
 }
 
-TEST(WholeFormatTest, a_value_stored_under_another_codec_setting_is_read_all_the_same) {
+TEST(StoredFormatTest, a_value_stored_under_another_codec_setting_is_read_all_the_same) {
   const auto value = value_of(at::zeros({1000}));
   const auto read = written_and_read(*written_and_read(*value, Codec::kZstd), Codec::kNone);
   expect_same(read->hand_out_tensor(kCpu), at::zeros({1000}));
 }
 
-TEST(WholeFormatTest, what_does_not_fit_together_is_corruption) {
+TEST(StoredFormatTest, what_does_not_fit_together_is_corruption) {
   const auto read = [](const TensorLayout& tensor, std::size_t payload_size_bytes,
                        Codec codec = Codec::kNone) {
     ValueHeader header;
     header.codec = static_cast<std::uint8_t>(codec);
     header.tensors = {tensor};
-    return WholeFormat()
+    return StoredFormat()
         .read(encode_value_header(header), StoredText(std::string(payload_size_bytes, 'x')))
         .status()
         .code();
@@ -291,14 +292,14 @@ TEST(WholeFormatTest, what_does_not_fit_together_is_corruption) {
   }
 }
 
-TEST(WholeFormatTest, a_payload_that_fails_its_check_is_no_value) {
+TEST(StoredFormatTest, a_payload_that_fails_its_check_is_no_value) {
   for (const auto& value : {value_of(at::ones({2})), value_of({at::ones({2}), at::ones({2})})}) {
     const cache::Written written = value->write(Codec::kNone);
     StoredText stored{std::string(written.payload.view())};
-    EXPECT_TRUE(WholeFormat().read(written.header, stored).is_ok());
+    EXPECT_TRUE(StoredFormat().read(written.header, stored).is_ok());
     stored.status = Status::corruption("checksum");
-    EXPECT_EQ(WholeFormat().read(written.header, stored).status().code(), StatusCode::kCorruption);
-    EXPECT_EQ(WholeFormat().read("", stored).status().code(), StatusCode::kCorruption);
+    EXPECT_EQ(StoredFormat().read(written.header, stored).status().code(), StatusCode::kCorruption);
+    EXPECT_EQ(StoredFormat().read("", stored).status().code(), StatusCode::kCorruption);
   }
 }
 

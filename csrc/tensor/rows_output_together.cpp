@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RowsOutput: what its rows give together, or each by itself.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tensor/rows.h"
+#include "tensor/rows_output.h"
+#include "tensor/storable.h"
+#include "tensor/torch_version.h"
+
+namespace modcache::tensor {
+namespace {
+
+std::byte* row_of(const at::Tensor& block, std::size_t row, std::size_t size_bytes) {
+  return mutable_bytes(block) + row * size_bytes;
+}
+
+void copy_bytes(void* target, const void* source, std::size_t size_bytes) {
+  if (size_bytes != 0) std::memcpy(target, source, size_bytes);
+}
+
+bool is_on_cpu(const Flat& value) {
+  return std::all_of(value.tensors.begin(), value.tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.device().is_cpu() && !tensor.requires_grad();
+  });
+}
+
+// Its bytes are its elements in order.
+at::Tensor plain_contiguous(const at::Tensor& tensor) {
+  const bool is_plain =
+      tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+  return is_plain ? tensor.detach() : copy_to_store(tensor, cache::StoredDtype::kKeep);
+}
+
+bool have_rows_alike(const Flat& a, const Flat& b) {
+  if (a.root != b.root || a.tensors.size() != b.tensors.size()) return false;
+  for (std::size_t i = 0; i < a.tensors.size(); ++i) {
+    if (a.tensors[i].scalar_type() != b.tensors[i].scalar_type() ||
+        a.tensors[i].sizes().slice(1) != b.tensors[i].sizes().slice(1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool RowsOutput::do_computed_fit() const {
+  for (const Computed& computed : computed_) {
+    if (!have_rows_alike(computed.result, computed_[0].result)) return false;
+    if (layout_ == nullptr) continue;
+    const Flat stored{layout_->root(), block_, {}};
+    // The dtypes of the block are those of the layout: it was widened.
+    if (!have_rows_alike(computed.result, stored)) return false;
+  }
+  return true;
+}
+
+void RowsOutput::copy_repeated() {
+  for (const at::Tensor& tensor : block_) {
+    const std::size_t size_bytes = rows_ == 0 ? 0 : tensor.nbytes() / rows_;
+    for (const auto& [row, same_as] : repeated_) {
+      copy_bytes(row_of(tensor, row, size_bytes), row_of(tensor, same_as, size_bytes), size_bytes);
+    }
+  }
+}
+
+Flat RowsOutput::copied_on_cpu() {
+  OrdinaryTensors ordinary;
+  Flat together;
+  together.root = layout_ != nullptr ? layout_->root() : computed_[0].result.root;
+  if (layout_ == nullptr) {
+    for (const at::Tensor& tensor : computed_[0].result.tensors) {
+      std::vector<std::int64_t> sizes = tensor.sizes().vec();
+      sizes[0] = static_cast<std::int64_t>(rows_);
+      block_.push_back(room(sizes, tensor.scalar_type()));
+    }
+  }
+  for (const Computed& computed : computed_) {
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      const at::Tensor source = plain_contiguous(computed.result.tensors[i]);
+      const std::size_t size_bytes = source.nbytes() / computed.rows.size();
+      const std::byte* bytes = const_bytes(source);
+      for (std::size_t k = 0; k < computed.rows.size(); ++k) {
+        copy_bytes(row_of(block_[i], static_cast<std::size_t>(computed.rows[k]), size_bytes),
+                   bytes + k * size_bytes, size_bytes);
+      }
+    }
+  }
+  copy_repeated();
+  together.tensors = block_;
+  return together;
+}
+
+// From pinned memory the copy goes on while the host does; torch keeps that memory for so long.
+at::Tensor RowsOutput::sent(const at::Tensor& block, const at::Device& device) const {
+  return block.to(device, /*non_blocking=*/is_pinned_);
+}
+
+// On any device, and through a graph.
+Flat RowsOutput::gathered() const {
+  Flat together;
+  together.root = computed_[0].result.root;
+  std::vector<std::int64_t> place_of(rows_);
+  std::int64_t end = 0;
+  for (const std::size_t row : stored_) place_of[row] = end++;
+  for (const Computed& computed : computed_) {
+    for (const std::int64_t row : computed.rows) place_of[static_cast<std::size_t>(row)] = end++;
+  }
+  for (const auto& [row, same_as] : repeated_) place_of[row] = place_of[same_as];
+  for (std::size_t i = 0; i < computed_[0].result.tensors.size(); ++i) {
+    // The module's own, if it was run: rows that were held on a device were added before.
+    const at::Device device = computed_.back().result.tensors[i].device();
+    std::vector<at::Tensor> parts;
+    if (!stored_.empty()) {
+      const std::vector<std::int64_t> stored(stored_.begin(), stored_.end());
+      parts.push_back(is_pinned_ ? select_rows(sent(block_[i], device), stored)
+                                 : select_rows(block_[i], stored).to(device));
+    }
+    for (const Computed& computed : computed_) {
+      const at::Tensor& part = computed.result.tensors[i];
+      parts.push_back(part.device() == device ? part : part.to(device));
+    }
+    together.tensors.push_back(
+        select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of));
+  }
+  return together;
+}
+
+std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device) {
+  if (stored_.empty()) {
+    layout_ = nullptr;
+    block_.clear();
+  } else {
+    widen();
+  }
+  if (!singles_.empty()) return std::nullopt;
+  if (computed_.empty()) {
+    OrdinaryTensors ordinary;
+    copy_repeated();
+    Flat together{layout_->root(), block_, {}};
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      if (layout_->tensors()[i].is_beside_input && input_device.has_value()) {
+        together.tensors[i] = sent(block_[i], *input_device);
+      }
+    }
+    return together;
+  }
+  // As it is, whatever it is.
+  if (computed_.size() == 1 && computed_[0].rows.size() == rows_ &&
+      std::is_sorted(computed_[0].rows.begin(), computed_[0].rows.end())) {
+    return std::move(computed_[0].result);
+  }
+  if (!do_computed_fit()) return std::nullopt;
+  const bool are_on_cpu = std::all_of(computed_.begin(), computed_.end(),
+                                      [](const Computed& one) { return is_on_cpu(one.result); });
+  return are_on_cpu ? copied_on_cpu() : gathered();
+}
+
+std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
+  std::vector<Flat> rows(rows_);
+  const auto add = [&](std::size_t row, const Layout& layout, std::size_t i,
+                       const at::Tensor& tensor) {
+    const bool goes_to_input = layout.tensors()[i].is_beside_input && input_device.has_value();
+    rows[row].tensors.push_back(goes_to_input ? tensor.to(*input_device) : tensor);
+  };
+  for (const Single& single : singles_) {
+    rows[single.row].root = single.layout->root();
+    for (std::size_t i = 0; i < single.tensors.size(); ++i) {
+      add(single.row, *single.layout, i, single.tensors[i]);
+    }
+  }
+  for (const std::size_t row : stored_) {
+    rows[row].root = layout_->root();
+    OrdinaryTensors ordinary;
+    for (std::size_t i = 0; i < block_.size(); ++i) {
+      add(row, *layout_, i,
+          copy_to_store(block_[i].select(0, static_cast<std::int64_t>(row)),
+                        cache::StoredDtype::kKeep));
+    }
+  }
+  for (const Computed& computed : computed_) {
+    for (std::size_t k = 0; k < computed.rows.size(); ++k) {
+      Flat& row = rows[static_cast<std::size_t>(computed.rows[k])];
+      row.root = computed.result.root;
+      for (const at::Tensor& tensor : computed.result.tensors) {
+        row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(k)));
+      }
+    }
+  }
+  for (const auto& [row, same_as] : repeated_) {
+    rows[row] = rows[same_as];
+    const c10::InferenceMode no_inference(false);  // a graph goes on
+    for (at::Tensor& tensor : rows[row].tensors) {
+      const at::Tensor copy = as_operable(tensor).clone();
+      tensor = copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
+    }
+  }
+  return rows;
+}
+
+}  // namespace modcache::tensor

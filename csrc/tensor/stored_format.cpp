@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/stored_format.h"
+
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "tensor/error_text.h"
+#include "tensor/payload.h"
+#include "tensor/row_value.h"
+#include "tensor/whole_value.h"
+
+namespace modcache::tensor {
+namespace {
+
+using ValuePtr = std::shared_ptr<const cache::Value>;
+
+Result<ValuePtr> read_one(cache::Form form, const LayoutPtr& layout, std::size_t sharers,
+                          const cache::FoundRows& found, std::size_t row) {
+  const std::size_t size_bytes = found.payload_size_bytes(row);
+  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, size_bytes));
+  const auto read = [&](void* target) { return found.read(row, target); };
+  if (form == cache::Form::kWhole) return WholeValue::read(layout, size_bytes, read);
+  try {
+    return RowValue::read(layout, sharers, size_bytes, read);
+  } catch (const std::bad_alloc&) {
+    return Status::io_error("no memory for a stored row");
+  }
+}
+
+ValuePtr row_moved(const std::shared_ptr<const RowValue>& row, const cache::Place& place) {
+  const bool goes_to_device = place.kind == cache::Place::Kind::kDevice;
+  if (!goes_to_device) return row->is_on_device() ? row->on_host() : row;
+  if (row->is_on_device()) {
+    if (row->on_device().device() == at::Device(place.device)) return row;
+    return row->on_host()->on(place.device);
+  }
+  return row->on(place.device);
+}
+
+}  // namespace
+
+Result<ValuePtr> StoredFormat::read(std::string_view header, const store::FoundEntry& found) const {
+  auto layout = Layout::decode(header);
+  if (!layout.is_ok()) return layout.status();
+  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout.value(), found.payload_size_bytes()));
+  return WholeValue::read(std::move(layout).value(), found.payload_size_bytes(),
+                          [&](void* target) { return found.read_payload(target); });
+}
+
+std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
+                                                     const cache::FoundRows& found,
+                                                     const std::vector<std::size_t>& rows) const {
+  std::vector<Result<ValuePtr>> values;
+  values.reserve(rows.size());
+  // Decoded once for all rows that share a header.
+  std::vector<Result<LayoutPtr>> layouts;
+  std::vector<std::size_t> sharers(found.headers().size(), 0);
+  for (const auto& header : found.headers()) {
+    layouts.push_back(header.is_sound ? Layout::decode(header.value_header)
+                                      : Status::corruption("an entry's header is too short"));
+  }
+  for (const std::size_t row : rows) ++sharers[found.header_index(row)];
+  for (const std::size_t row : rows) {
+    const std::size_t k = found.header_index(row);
+    if (layouts[k].is_ok()) {
+      values.push_back(read_one(form, layouts[k].value(), sharers[k], found, row));
+    } else {
+      values.emplace_back(layouts[k].status());
+    }
+  }
+  return values;
+}
+
+ValuePtr StoredFormat::moved(ValuePtr value, const cache::Place& place) const {
+  try {
+    ValuePtr there;
+    if (const auto row = std::dynamic_pointer_cast<const RowValue>(value)) {
+      there = row_moved(row, place);
+    } else {
+      const auto whole = std::dynamic_pointer_cast<const WholeValue>(value);
+      const bool is_there =
+          whole->place().kind == place.kind && whole->place().device == place.device;
+      if (!is_there) there = whole->moved(place);
+    }
+    if (there != nullptr) return there;
+  } catch (const std::exception& error) {
+    log_once(LogLevel::kWarning, "moving a value",
+             std::string("a stored value stays where it is: ") + text_of(error));
+  }
+  return value;
+}
+
+}  // namespace modcache::tensor

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches made ahead by a thread, and handed out in order."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from modcache._caller_state import CallerState
+from modcache._side_stream import SideStream, tensors_in
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Made(Generic[_T]):
+    """A batch; or what was raised in its place, StopIteration included."""
+
+    batch: _T | None = None
+    error: BaseException | None = None
+    mark: object = None
+
+
+class BatchesAhead(Generic[_T]):
+    """Calls ``make`` until it raises, in a thread that is started when it is first needed.
+
+    Never in two threads at once: make_here() is for before the thread is started, or instead of it.
+    Used by one thread, except close(), which any may call. In a forked child it is at its end.
+
+    Args:
+        make: gives the next batch, and raises StopIteration after the last.
+        depth: how many may be ready or being made.
+        stream: to which the work of ``make`` goes; None: there is no accelerator.
+    """
+
+    def __init__(self, make: Callable[[], _T], depth: int, stream: SideStream | None) -> None:
+        self._make: Callable[[], _T] | None = make
+        self._depth = depth
+        self._stream = stream
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._ready: deque[_Made[_T]] = deque()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        if stream is not None:
+            stream.follow_current()
+
+    def make_here(self) -> _T:
+        """The next batch, made by the calling thread."""
+        if self._is_closed or self._make is None:
+            raise StopIteration
+        return self._handed_out(self._one(self._make))
+
+    def take(self) -> _T:
+        """The next batch, made by the thread; waits for it."""
+        if self._is_closed or self._process != os.getpid():
+            raise StopIteration
+        if self._thread is None:
+            self._start()
+        with self._changed:
+            while not self._ready and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                raise StopIteration
+            made = self._ready.popleft()
+            self._changed.notify_all()
+        return self._handed_out(made)
+
+    def close(self) -> None:
+        """Ends the thread, once the batch that it is making is there, and lets go of the loader."""
+        if self._process != os.getpid():
+            return  # the thread is the parent's, which may even hold the lock
+        with self._changed:
+            self._is_closed = True
+            self._ready.clear()
+            self._changed.notify_all()
+        thread = self._thread
+        # It may be this one, where it happens to collect the garbage.
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._make = None
+
+    def _start(self) -> None:
+        kinds = ("cpu",) if self._stream is None else ("cpu", self._stream.device.type)
+        state = CallerState(kinds)
+        self._thread = threading.Thread(
+            target=state.run, args=(self._work,), name="modcache-prefetcher", daemon=True
+        )
+        self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while len(self._ready) >= self._depth and not self._is_closed:
+                    self._changed.wait()
+                if self._is_closed or self._make is None:
+                    return
+                make = self._make
+            made = self._one(make)
+            with self._changed:
+                if self._is_closed:
+                    return
+                self._ready.append(made)
+                self._changed.notify_all()
+            if made.error is not None:
+                return
+            del make, made  # what waits for room holds no batch
+
+    def _one(self, make: Callable[[], _T]) -> _Made[_T]:
+        try:
+            if self._stream is None:
+                return _Made(make())
+            with self._stream.working():
+                batch = make()
+                return _Made(batch, mark=self._stream.mark())
+        except BaseException as error:
+            return _Made(error=error)
+
+    def _handed_out(self, made: _Made[_T]) -> _T:
+        if made.error is not None:
+            error, made.error = made.error, None
+            try:
+                raise error
+            finally:
+                del error  # the traceback holds this frame
+        if self._stream is not None:
+            tensors: list[torch.Tensor] = tensors_in(made.batch)
+            self._stream.hand_over(made.mark, tensors)
+        batch: Any = made.batch
+        return batch  # type: ignore[no-any-return]

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session::prefetch(), and the thread that reads ahead for it.
+#include "cache/read_ahead.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cache/cache.h"
+#include "support/captured_log.h"
+#include "support/child_process.h"
+#include "support/directory_bytes.h"
+#include "support/temporary_directory.h"
+#include "support/text_value.h"
+
+namespace modcache::cache {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::text_entry;
+using testing::text_of;
+
+using Keys = std::vector<std::string_view>;
+
+const testing::TextFormat& text_format() {
+  static const testing::TextFormat format;
+  return format;
+}
+
+ContextPtr context_of(Form form) {
+  ContextParts parts;
+  parts.scope = "scope";
+  parts.method = "forward";
+  parts.form = form;
+  return make_context(parts);
+}
+
+// A Cache as one process has it.
+class Process {
+ public:
+  explicit Process(const std::string& directory, const std::string& memory = "1GB")
+      : cache_(text_format()) {
+    EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
+  }
+  Cache& cache() { return cache_; }
+
+  void store(const std::string& key, const std::string& text, Form form = Form::kRow) {
+    cache_.session()->store({context_of(form), key, {}}, text_entry(text, "input", 5));
+  }
+  std::vector<bool> ask(const Keys& keys, Form form = Form::kRow) {
+    std::vector<bool> is_there(keys.size(), false);
+    cache_.session()->prefetch(context_of(form), form, keys, is_there);
+    return is_there;
+  }
+  std::vector<bool> prefetch(const Keys& keys, Form form = Form::kRow) {
+    std::vector<bool> is_there = ask(keys, form);
+    cache_.wait_until_read_ahead();
+    return is_there;
+  }
+  std::string lookup(const std::string& key, Form form = Form::kRow) {
+    SingleFlight::Lead lead;
+    return text_of(cache_.session()->lookup({context_of(form), key, "input"}, false, lead));
+  }
+  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
+
+ private:
+  Cache cache_;
+};
+
+class ReadAheadTest : public ::testing::Test {
+ protected:
+  ReadAheadTest() {
+    Process writer(dir_);
+    for (const char* key : {"a", "b", "c", "d"}) writer.store(key, std::string("row ") + key);
+    writer.store("whole", "all of it", Form::kWhole);
+    writer.cache().flush();
+  }
+  // What an entry of the fixture takes of the budget of memory.
+  std::int64_t size_of_one() {
+    Process process(dir_);
+    process.prefetch({"a"});
+    return process.stat("bytes_memory");
+  }
+  std::string room_for(std::int64_t entries) { return std::to_string(entries * size_of_one()); }
+
+  testing::TemporaryDirectory directory_;
+  const std::string dir_ = directory_ / "cache";
+};
+
+TEST_F(ReadAheadTest, tells_which_keys_are_there_and_brings_them_into_memory) {
+  Process here(dir_);
+  EXPECT_THAT(here.prefetch({"a", "x", "c"}), ElementsAre(true, false, true));
+  EXPECT_EQ(here.stat("entries_memory"), 2);
+  EXPECT_EQ(here.lookup("a"), "row a");
+  EXPECT_EQ(here.lookup("c"), "row c");
+  EXPECT_EQ(here.stat("hits_memory"), 2);
+  EXPECT_EQ(here.stat("hits_disk"), 0);
+  EXPECT_EQ(here.stat("saved_us"), 10);
+}
+
+TEST_F(ReadAheadTest, counts_neither_hits_nor_misses) {
+  Process here(dir_);
+  here.prefetch({"a", "x"});
+  EXPECT_EQ(here.stat("hits_memory") + here.stat("hits_disk") + here.stat("misses"), 0);
+}
+
+TEST_F(ReadAheadTest, whole_values_have_a_form_of_their_own) {
+  Process here(dir_);
+  EXPECT_THAT(here.prefetch({"whole"}), ElementsAre(false));
+  EXPECT_THAT(here.prefetch({"whole"}, Form::kWhole), ElementsAre(true));
+  EXPECT_EQ(here.lookup("whole", Form::kWhole), "all of it");
+  EXPECT_EQ(here.stat("hits_memory"), 1);
+}
+
+TEST_F(ReadAheadTest, the_signature_of_the_input_comes_along) {
+  const testing::CapturedLog log;
+  Process here(dir_);
+  here.prefetch({"a"});
+  SingleFlight::Lead lead;
+  EXPECT_EQ(here.cache().session()->lookup({context_of(Form::kRow), "a", "other"}, false, lead),
+            nullptr);
+  EXPECT_EQ(here.stat("key_conflicts"), 1);
+}
+
+TEST_F(ReadAheadTest, what_memory_has_is_found_and_not_read_again) {
+  Process here(dir_);
+  here.store("new", "here");
+  EXPECT_THAT(here.prefetch({"new", "a"}), ElementsAre(true, true));
+  EXPECT_EQ(here.stat("entries_memory"), 2);
+}
+
+TEST_F(ReadAheadTest, an_entry_that_another_process_replaced_is_not_handed_out) {
+  Process here(dir_);
+  here.prefetch({"a"});
+  Process other(dir_);
+  other.store("a", "newer");
+  other.cache().flush();
+  EXPECT_EQ(here.lookup("a"), "newer");
+}
+
+TEST_F(ReadAheadTest, an_entry_that_another_process_cleared_is_no_longer_found) {
+  Process here(dir_);
+  here.prefetch({"a"});
+  Process(dir_).cache().clear({}, Cache::Tier::kAll);
+  EXPECT_THAT(here.prefetch({"a"}), ElementsAre(false));
+  EXPECT_EQ(here.lookup("a"), "<missing>");
+}
+
+TEST_F(ReadAheadTest, entries_used_longest_ago_make_room) {
+  Process here(dir_, room_for(2));
+  here.prefetch({"a"});
+  here.prefetch({"b"});
+  here.lookup("a");
+  here.prefetch({"c"});
+  here.lookup("a");
+  here.lookup("c");
+  EXPECT_EQ(here.stat("hits_memory"), 3);
+  EXPECT_EQ(here.stat("evicted"), 1);
+}
+
+TEST_F(ReadAheadTest, entries_of_one_request_do_not_push_each_other_out) {
+  Process here(dir_, room_for(2));
+  EXPECT_THAT(here.prefetch({"a", "b", "c", "d"}), ElementsAre(true, true, true, true));
+  EXPECT_EQ(here.stat("entries_memory"), 2);
+  EXPECT_EQ(here.stat("evicted"), 0);
+  here.lookup("a");
+  here.lookup("b");
+  EXPECT_EQ(here.stat("hits_memory"), 2);
+}
+
+TEST_F(ReadAheadTest, what_the_request_found_in_memory_leaves_last) {
+  Process here(dir_, room_for(2));
+  here.prefetch({"a"});
+  here.prefetch({"b"});
+  here.prefetch({"a", "c"});
+  here.lookup("a");
+  here.lookup("c");
+  EXPECT_EQ(here.stat("hits_memory"), 2);
+}
+
+TEST_F(ReadAheadTest, the_budget_holds) {
+  Process here(dir_, std::to_string(size_of_one() - 1));
+  EXPECT_THAT(here.prefetch({"a", "b"}), ElementsAre(true, true));
+  EXPECT_EQ(here.stat("entries_memory"), 0);
+}
+
+TEST_F(ReadAheadTest, without_a_memory_tier_it_only_tells) {
+  Process here(dir_, "0");
+  EXPECT_THAT(here.prefetch({"a", "x"}), ElementsAre(true, false));
+  EXPECT_EQ(here.stat("entries_memory"), 0);
+}
+
+TEST_F(ReadAheadTest, nothing_is_brought_while_the_process_may_not_read) {
+  Process here(dir_);
+  here.cache().set_mode(Mode::kOff);
+  here.prefetch({"a"});
+  here.cache().set_mode(Mode::kOn);
+  EXPECT_EQ(here.stat("entries_memory"), 0);
+}
+
+TEST_F(ReadAheadTest, no_directory_is_made) {
+  const std::string nowhere = directory_ / "nowhere";
+  Process here(nowhere);
+  EXPECT_THAT(here.prefetch({"a"}), ElementsAre(false));
+  EXPECT_FALSE(std::filesystem::exists(nowhere));
+}
+
+TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_disk) {
+  Process here(dir_);
+  here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
+  const Keys keys{"a", "x"};
+  const BatchFound found =
+      here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
+  EXPECT_TRUE(found.is_on_disk(0));
+  here.cache().wait_until_read_ahead();
+  EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
+  EXPECT_EQ(here.stat("hits_memory"), 1);
+}
+
+TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
+  constexpr std::int64_t kDeviceNameBytes = 7;  // of "row a@cuda:0"
+  Process here(dir_, std::to_string(size_of_one() + kDeviceNameBytes));
+  here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
+  const Keys keys{"a", "b", "c"};
+  for (int round = 0; round < 3; ++round) {
+    here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
+    here.cache().wait_until_read_ahead();
+  }
+  EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
+  EXPECT_EQ(here.stat("evicted"), 0);
+  EXPECT_EQ(here.stat("hits_memory"), 3);
+  EXPECT_EQ(here.stat("hits_disk"), 7);
+}
+
+TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
+  Process here(dir_);
+  here.prefetch({"a"});
+  testing::ChildProcess child([&] {
+    here.prefetch({"b"});
+    return static_cast<int>(here.stat("entries_memory"));
+  });
+  EXPECT_EQ(child.wait(), 2);
+}
+
+TEST_F(ReadAheadTest, threads_ask_and_look_up_while_another_clears_and_the_settings_change) {
+  Process here(dir_, room_for(3));
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        here.ask({"a", "b", "c", "d"});
+        for (const char* key : {"a", "b", "c", "d"}) {
+          const std::string text = here.lookup(key);
+          EXPECT_TRUE(text == std::string("row ") + key || text == "<missing>") << text;
+        }
+      }
+    });
+  }
+  for (int round = 0; round < 5; ++round) {
+    here.cache().clear({}, Cache::Tier::kMemory);
+    EXPECT_TRUE(here.cache().configure({{"dir", directory_ / "other"}}).is_ok());
+    EXPECT_TRUE(here.cache().configure({{"dir", dir_}}).is_ok());
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(here.ask({"a"}), ElementsAre(true));
+}
+
+TEST_F(ReadAheadTest, what_is_asked_for_after_the_end_is_not_brought) {
+  Process here(dir_);
+  here.cache().close();
+  EXPECT_THAT(here.prefetch({"a"}), ElementsAre(true));
+  EXPECT_EQ(here.stat("entries_memory"), 0);
+}
+
+}  // namespace
+}  // namespace modcache::cache

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Values before they are asked for: brought into memory, and where in memory they lie.
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "arguments.h"
+#include "cache/cache.h"
+#include "module/batch_keys.h"
+#include "operators.h"
+#include "tensor/input.h"
+#include "tensor/placement.h"
+
+namespace modcache::ops {
+namespace {
+
+using cache::Cache;
+using cache::Form;
+
+constexpr const char* kPrefetch = "cache::prefetch";
+constexpr const char* kPlace = "cache::place";
+
+std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& keys,
+                           const std::string& method) {
+  check_scope(kPrefetch, scope);
+  Cache& cache = Cache::instance();
+  if (keys.rows() == 0 || !may_read(cache.mode())) return 0;
+  const auto session = cache.session();
+  std::vector<bool> is_there(keys.distinct().size(), false);
+  for (const Form form : {Form::kRow, Form::kWhole}) {
+    const auto context = cache::make_context(
+        {session->settings().name_space, scope, method, form, "", tensor::arithmetic_state()});
+    session->prefetch(context, form, keys.distinct(), is_there);
+  }
+  return std::count(is_there.begin(), is_there.end(), true);
+}
+
+}  // namespace
+
+std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& keys,
+                      const std::string& method) {
+  std::vector<std::string_view> texts;
+  texts.reserve(keys.size());
+  for (const std::string& key : keys) {
+    check_key(kPrefetch, key);
+    texts.emplace_back(key);
+  }
+  return prefetch_keys(scope, module::BatchKeys(texts), method);
+}
+
+std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
+                          const std::string& method) {
+  return prefetch_keys(scope, checked_keys(kPrefetch, ids), method);
+}
+
+std::string place(const std::string& scope, const std::string& place) {
+  check_scope(kPlace, scope);
+  auto parsed = tensor::parse_place(place);
+  check_ok(kPlace, parsed.status());
+  Cache::instance().place(scope, parsed.value());
+  return tensor::place_name(parsed.value());
+}
+
+}  // namespace modcache::ops
