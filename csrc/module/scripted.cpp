@@ -14,6 +14,7 @@
 #include "module/call.h"
 #include "module/class_names.h"
 #include "module/identity.h"
+#include "module/manifest.h"
 #include "module/rows_call.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -123,7 +124,7 @@ class Target {
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
-    finish(std::move(flat), facts);
+    note(finish(std::move(flat), facts));
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
     return result;
   }
@@ -131,6 +132,15 @@ class Target {
   const Declared& declared() const { return declared_; }
 
  private:
+  // What explain() is to know later.
+  void note(const Outcome& outcome) {
+    const std::string& scope = fingerprint_.empty() ? call_.scope : fingerprint_;
+    identity_->note_refusal({outcome.refused_for, outcome.refusal, scope});
+    if (!outcome.has_stored || !lacks_manifest(scope)) return;
+    put_manifest(scope, class_name_of(*module_), call_.method,
+                 describe_scripted(module_, scope, call_.method, !fingerprint_.empty()));
+  }
+
   const ScriptedCall& call_;
   const ObjectPtr module_;
   const Declared declared_;
@@ -155,7 +165,10 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   }
   return target.run_observed(
       scripted.input, [&] { call.begin_run(); },
-      [&](const tensor::Flat& result, const RunFacts& facts) { call.finish(result, facts); });
+      [&](const tensor::Flat& result, const RunFacts& facts) {
+        call.finish(result, facts);
+        return call.outcome();
+      });
 }
 
 Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
@@ -176,6 +189,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
           [&] { call.begin_run(); },
           [&](tensor::Flat result, const RunFacts& facts) {
             call.finish_run(std::move(result), facts);
+            return call.outcome();
           });
     }
     // The module's own result is of its own type.

@@ -378,7 +378,14 @@ Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequenc
 
 Result<std::int64_t> Index::count_entries() {
   MutexLock lock(mutex_);
-  return database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
+  return count_all();
+}
+
+Result<std::int64_t> Index::count_all() {
+  return database_->query_number(
+      "SELECT (SELECT coalesce(sum(live_entries), 0) FROM segments) -"
+      " (SELECT count(*) FROM entries WHERE context_id IN (SELECT id FROM contexts"
+      "  WHERE scope>=x'00' AND scope<x'01'))");
 }
 
 Result<Sequence> Index::last_sequence() {

@@ -18,7 +18,9 @@ from modcache._library import load as _load
 _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
+from modcache._explain import Explanation, explain  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
+from modcache._logging import read_log as _read_log  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -42,6 +44,7 @@ from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noq
 # function into the operator.
 for _function in (lookup_or_run, content_key, content_keys):
     torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
+_read_log(_LIBRARY_PATH)
 _flush_at_worker_end()
 _watch_optimizers()
 
@@ -52,12 +55,14 @@ def library_path() -> str:
 
 
 __all__ = [
+    "Explanation",
     "__version__",
     "clear",
     "configure",
     "contains",
     "content_key",
     "content_keys",
+    "explain",
     "fingerprint",
     "flush",
     "freeze",

@@ -14,6 +14,7 @@ from modcache._grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
+from modcache._manifest import note_outcome
 from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
 from modcache._tagged import UnknownClassError, tagged, untagged
@@ -121,6 +122,7 @@ class _Call:
     def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
         self._function = _function_of(module, method)
         self._target = identified_as(module)
+        self._method = method
         self.class_name = class_name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
@@ -164,7 +166,11 @@ class _Call:
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(self._target) if is_graph else 0
-        finish(run, tagged(output), because, requiring_grad=trainable)
+        try:
+            finish(run, tagged(output), because, requiring_grad=trainable)
+        finally:
+            sight = self._before if self._before is not None and self._before.weights else None
+            note_outcome(run, self._target, self._method, self.address, sight)
         return output
 
 

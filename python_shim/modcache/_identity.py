@@ -53,6 +53,14 @@ class GradPattern(NamedTuple):
     inputs: tuple[bool, ...]
 
 
+class Refusal(NamedTuple):
+    """Why the last result was not kept; explain() asks."""
+
+    cause: str  # "grad", "impure", "type"; empty: it was kept
+    message: str
+    scope: str  # of that call
+
+
 class ModuleState:
     """What is remembered about one module.
 
@@ -62,6 +70,7 @@ class ModuleState:
     def __init__(self) -> None:
         self.watch = int(torch.ops.cache._watch())
         self.graph_patterns: frozenset[GradPattern] = frozenset()
+        self.refusal = Refusal("", "", "")
         self.renew_lock()
         self._records = Records()
         self._leaves: list[object] = []

@@ -114,6 +114,11 @@ class Code:
     def hold_function(self, function: types.FunctionType) -> None:
         self._functions.append((weakref.ref(function), _parts_of(function)))
 
+    def functions(self) -> list[types.FunctionType]:
+        """The user's own that were followed, and are still there."""
+        living = (reference() for reference, _ in self._functions)
+        return [function for function in living if function is not None]
+
     def is_current(self) -> bool:
         """False once something that was followed has been replaced by another, or is gone."""
         for place, held in self._held.values():

@@ -10,9 +10,12 @@ from multiprocessing import process, util
 
 import torch
 
+from modcache._logging import deliver
+
 
 def _flush() -> None:
     torch.ops.cache.flush()
+    deliver()
 
 
 def _flush_when_worker_ends(_: object = None) -> None:
