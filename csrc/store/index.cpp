@@ -381,13 +381,6 @@ Result<std::int64_t> Index::count_entries() {
   return count_all();
 }
 
-Result<std::int64_t> Index::count_all() {
-  return database_->query_number(
-      "SELECT (SELECT coalesce(sum(live_entries), 0) FROM segments) -"
-      " (SELECT count(*) FROM entries WHERE context_id IN (SELECT id FROM contexts"
-      "  WHERE scope>=x'00' AND scope<x'01'))");
-}
-
 Result<Sequence> Index::last_sequence() {
   MutexLock lock(mutex_);
   auto number = database_->query_number("SELECT value FROM meta WHERE name='last_sequence'");

@@ -36,6 +36,13 @@ Result<std::int64_t> Index::clear(const Clear& clear, const Plan& plan) {
   return removed;
 }
 
+Result<std::int64_t> Index::count_all() {
+  return database_->query_number(
+      "SELECT (SELECT coalesce(sum(live_entries), 0) FROM segments) -"
+      " (SELECT count(*) FROM entries WHERE context_id IN (SELECT id FROM contexts"
+      "  WHERE scope>=x'00' AND scope<x'01'))");
+}
+
 Result<std::int64_t> Index::remove_all() {
   auto count = count_all();
   if (!count.is_ok()) return count.status();

@@ -18,7 +18,8 @@ from modcache._library import load as _load
 _LIBRARY_PATH, __version__ = _load()
 
 from modcache._content import content_key, content_keys  # noqa: E402
-from modcache._explain import Explanation, explain  # noqa: E402
+from modcache._explain import explain  # noqa: E402
+from modcache._explanation import Explanation  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._logging import read_log as _read_log  # noqa: E402
 from modcache._lookup import (  # noqa: E402

@@ -14,7 +14,7 @@ from modcache._grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._identity import ModuleState, Sight, change_between, forget_weights_of, state_of
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
-from modcache._manifest import note_outcome
+from modcache._manifest import Scope, note_outcome
 from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
 from modcache._tagged import UnknownClassError, tagged, untagged
@@ -123,6 +123,7 @@ class _Call:
         self._function = _function_of(module, method)
         self._target = identified_as(module)
         self._method = method
+        self._is_named = bool(scope)
         self.class_name = class_name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
@@ -170,7 +171,8 @@ class _Call:
             finish(run, tagged(output), because, requiring_grad=trainable)
         finally:
             sight = self._before if self._before is not None and self._before.weights else None
-            note_outcome(run, self._target, self._method, self.address, sight)
+            scope = Scope(self.address, self._is_named)
+            note_outcome(run, self._target, self._method, scope, sight)
         return output
 
 

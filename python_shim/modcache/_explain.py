@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from modcache._bypass import is_traced, transform_in_force
+from modcache._explanation import MOST_SHOWN, Explanation
 from modcache._grad import count_requiring_grad, grad_pattern
 from modcache._identity import Refusal, Sight, state_of
 from modcache._inputs import is_taken_as_it_is, shown
@@ -19,6 +18,7 @@ from modcache._lookup import _check_module
 from modcache._manifest import (
     Changes,
     Manifest,
+    Scope,
     changes_between,
     class_name,
     described,
@@ -30,71 +30,6 @@ from modcache._scripted import fingerprint_of_method, native
 from modcache._stats import shown_bytes, shown_time
 from modcache._text import checked_text
 from modcache._wrappers import identified_as
-
-_MOST_SHOWN = 10
-_NO_INPUT = "an entry that cache::store made"
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a call of ``lookup_or_run`` would find, and why. Printed, it is a paragraph for people.
-
-    Attributes:
-        status: "hit"; "miss"; "partial" (of several keys some hit and some miss); or "bypassed":
-            the module is run, and its result is not stored.
-        reason: one clause that says why.
-        scope: what stands for the module in the address: its fingerprint, or the name given.
-            Empty where it was not asked for it.
-        keys: the distinct keys, in order.
-        hits: how many of them hit.
-        first_missing: the first keys that miss, at most ten.
-        changed: on a miss for a new scope: the names of the weights, functions, attributes and
-            submodules that differ from ``compared_with``. ``weights``, ``code``, ``attributes``
-            and ``others`` are the same by kind.
-        compared_with: the scope of this class that differs least among those stored last; empty
-            where there is none, or nothing to compare.
-        tier: "memory" or "disk" for a hit, else empty. Of several keys: the first hit's.
-        size_bytes: of that entry's value, as that tier holds it.
-        stored_at: when it was stored, an ISO 8601 time; empty where that is not known.
-        run_us: what its run took, which a hit saves.
-    """
-
-    status: str
-    reason: str
-    method: str
-    scope: str = ""
-    keys: list[str] = field(default_factory=list)
-    hits: int = 0
-    first_missing: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    weights: list[str] = field(default_factory=list)
-    code: list[str] = field(default_factory=list)
-    attributes: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    compared_with: str = ""
-    tier: str = ""
-    size_bytes: int = 0
-    stored_at: str = ""
-    run_us: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Of plain values, for ``json.dumps``."""
-        return dataclasses.asdict(self)
-
-    def __str__(self) -> str:
-        lines = [f"{self.status}: {self.reason}"]
-        if self.scope:
-            lines.append(f"  scope: {self.scope}")
-        if len(self.keys) == 1:
-            lines.append(f"  key: {self.keys[0]}")
-        elif self.keys:
-            lines.append(f"  keys: {len(self.keys)}, of which {self.hits} hit")
-            if self.first_missing:
-                lines.append(f"  missing: {_listed(self.first_missing)}")
-        for kind in ("weights", "code", "attributes", "others"):
-            if names := getattr(self, kind):
-                lines.append(f"  {kind} that differ: {_listed(names)}")
-        return "\n".join(lines)
 
 
 def explain(
@@ -317,7 +252,8 @@ class _Question:
 
     def _closest(self) -> tuple[Manifest | None, Changes]:
         """The manifest of this class that differs least from what the module is now."""
-        now = described(self._module, self._scope, self._method, self._sight)
+        scope = Scope(self._scope, bool(self._given_scope))
+        now = described(self._module, scope, self._method, self._sight)
         found = [
             (before, changes_between(before, now))
             for before in manifests_of_class(self._name, self._method)
@@ -369,7 +305,7 @@ class _Question:
         return Explanation(
             status, reason, self._method, self._scope, self._texts,
             hits=sum(place > 0 for place in places),
-            first_missing=missing[:_MOST_SHOWN],
+            first_missing=missing[:MOST_SHOWN],
             changed=changes.all(),
             weights=changes.weights, code=changes.code,
             attributes=changes.attributes, others=changes.others,
@@ -399,8 +335,3 @@ def _time(microseconds: int) -> str:
 
 def _since(manifest: Manifest) -> str:
     return f"compared with the scope of {_time(int(manifest.get('created_us', 0)))}"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(names[:_MOST_SHOWN]) + more

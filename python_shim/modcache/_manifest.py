@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,7 +25,7 @@ from modcache._kinds import UnidentifiedError
 from modcache._names import is_installed, plain_name
 from modcache._reads import Code
 from modcache._records import _INTERNAL, ClassRecord
-from modcache._scripted import fingerprint_of_method, native
+from modcache._scripted import native
 from modcache._walk import Records, Walk
 
 FORMAT = 1
@@ -35,20 +35,27 @@ _DIGITS = 16
 Manifest = dict[str, Any]
 
 
+class Scope(NamedTuple):
+    """What stands for a module in an address."""
+
+    text: str
+    is_named: bool  # by the caller; else it is the fingerprint
+
+
 def note_outcome(
-    run: Any, module: torch.nn.Module, method: str, scope: str, sight: Sight | None
+    run: Any, module: torch.nn.Module, method: str, scope: Scope, sight: Sight | None
 ) -> None:
     """After a run: remembers why it was refused, and gives a new scope its manifest.
 
     ``sight``: an eager module as it was identified; None where the caller named the scope.
     """
     lacks, cause, message = torch.ops.cache._outcome(run)
-    state_of(module).refusal = Refusal(cause, message, scope)
+    state_of(module).refusal = Refusal(cause, message, scope.text)
     if not lacks:
         return
     with contextlib.suppress(Exception):  # the model has its result
         text = json.dumps(described(module, scope, method, sight), separators=(",", ":"))
-        torch.ops.cache._put_manifest(scope, class_name(module), method, text)
+        torch.ops.cache._put_manifest(scope.text, class_name(module), method, text)
 
 
 def class_name(module: torch.nn.Module) -> str:
@@ -56,20 +63,18 @@ def class_name(module: torch.nn.Module) -> str:
     return str(getattr(module, "original_name", type(module).__name__))
 
 
-def described(module: torch.nn.Module, scope: str, method: str, sight: Sight | None) -> Manifest:
-    """The manifest of a module as it is now.
+def described(module: torch.nn.Module, scope: Scope, method: str, sight: Sight | None) -> Manifest:
+    """The manifest of a module as it is now: where its scope is named, without a look inside.
 
-    ``sight`` None: of an eager module, without a look at what it holds. At a scripted one the
-    library looks itself, where the scope is its fingerprint.
+    ``sight``: an eager module as it was identified; at a scripted one the library looks itself.
     """
     if isinstance(module, torch.jit.ScriptModule):
-        is_own = scope == fingerprint_of_method(module, method)
-        text = torch.ops.cache._describe(native(module), scope, method, is_own)
+        text = torch.ops.cache._describe(native(module), scope.text, method, not scope.is_named)
         return dict(json.loads(text))
     manifest: Manifest = {
         "format": FORMAT,
         "face": "eager",
-        "scope": scope,
+        "scope": scope.text,
         "class": plain_name(type(module)),
         "method": method,
         "torch": torch.__version__,
