@@ -180,10 +180,12 @@ bool lacks_manifest(const std::string& scope) {
 
 void put_manifest(const std::string& scope, const std::string& class_name,
                   const std::string& method, const std::string& text) {
-  if (text.size() > kMostManifestBytes) return;
   guarded(
       [&] {
         const cache::SessionPtr session = cache::Cache::instance().session();
+        // One attempt: what cannot be kept now is not made again at every miss.
+        seen().insert(Seen::address_of(*session, scope), session->removals());
+        if (text.empty() || text.size() > kMostManifestBytes) return true;
         put_value(*session, kOfScope + scope, node_of(text));
         const std::string key = key_of_class(class_name, method);
         Node scopes = value_at(*session, key);

@@ -17,7 +17,8 @@
 
 namespace modcache::module {
 
-// A text longer than this is not kept.
+// A text longer than this is not kept, nor is an empty one; the scope then lacks none any more, so
+// that it is not made again at every miss.
 inline constexpr std::size_t kMostManifestBytes = 512 << 10;
 // Of a class and method so many scopes are remembered.
 inline constexpr std::size_t kMostScopesOfClass = 8;

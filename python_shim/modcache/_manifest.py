@@ -53,9 +53,10 @@ def note_outcome(
     state_of(module).refusal = Refusal(cause, message, scope.text)
     if not lacks:
         return
+    text = ""
     with contextlib.suppress(Exception):  # the model has its result
         text = json.dumps(described(module, scope, method, sight), separators=(",", ":"))
-        torch.ops.cache._put_manifest(scope.text, class_name(module), method, text)
+    torch.ops.cache._put_manifest(scope.text, class_name(module), method, text)
 
 
 def class_name(module: torch.nn.Module) -> str:
