@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 #include "cache/cache.h"
+#include "explain.h"
+#include "log_reader.h"
 #include "lower.h"
 #include "module/eager.h"
 #include "module/model_file.h"
@@ -174,6 +176,8 @@ bool register_once() {
   auto* library = new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   define_public(*library);
   define_for_the_shim(*library);
+  define_explain(*library);
+  define_log_reader(*library);
   define_lower(*library);
   define_triton(*library);
 #if MODCACHE_TORCH_HAS_EXPORT

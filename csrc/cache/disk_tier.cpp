@@ -143,6 +143,23 @@ bool DiskTier::contains(const store::EntryId& id) {
   return store != nullptr && store->find(id).is_ok();
 }
 
+std::optional<Sighting> DiskTier::look(const store::EntryId& id) {
+  const StorePtr store = this->store(Access::kRead);
+  if (store == nullptr) return std::nullopt;
+  auto found = store->find(id);
+  if (!found.is_ok()) return std::nullopt;
+  const store::FoundEntry& stored = *found.value();
+  std::string_view signature;
+  std::string_view value_header;
+  if (!unpack_header(stored.header(), signature, value_header)) return std::nullopt;
+  Sighting seen;
+  seen.signature = std::string(signature);
+  seen.size_bytes = static_cast<std::int64_t>(stored.payload_size_bytes());
+  seen.run_us = stored.run_us();
+  seen.stored_at_us = stored.stored_at_us();
+  return seen;
+}
+
 store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
   const StorePtr store = this->store(Access::kWrite);
   if (store == nullptr) return 0;

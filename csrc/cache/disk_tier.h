@@ -56,6 +56,8 @@ class DiskTier {
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access);
   bool contains(const store::EntryId& id);
+  // What the directory says of an entry; reads no value, and neither counts nor drops anything.
+  std::optional<Sighting> look(const store::EntryId& id);
 
   // The new entry's sequence, or 0 when the directory did not take it.
   store::Sequence put(const store::EntryId& id, const Entry& entry);

@@ -155,6 +155,19 @@ EntryPtr Session::peek(const Request& request) {
   return entry;
 }
 
+std::optional<Sighting> Session::look(const Request& request) {
+  auto seen = disk_->look(request.id());
+  if (const EntryPtr held = find_in_memory(address_of(request.id()), request)) {
+    if (!seen.has_value()) seen.emplace();
+    seen->is_in_memory = true;
+    seen->signature = held->signature;
+    seen->size_bytes = static_cast<std::int64_t>(held->value->size_bytes());
+    seen->run_us = held->run_us.value_or(0);
+  }
+  if (seen.has_value()) seen->matches = matches(request.signature, seen->signature);
+  return seen;
+}
+
 bool Session::contains(const Request& request) {
   const Digest128 address = address_of(request.id());
   return find_in_memory(address, request) != nullptr || disk_->contains(request.id());

@@ -64,4 +64,14 @@ struct Entry {
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
+// What can be told of an entry without reading its value.
+struct Sighting {
+  bool is_in_memory = false;
+  bool matches = true;    // the input that was asked with
+  std::string signature;  // of the input that it was computed from
+  std::int64_t size_bytes = 0;
+  std::int64_t run_us = 0;
+  std::int64_t stored_at_us = 0;  // since 1970; 0: not known
+};
+
 }  // namespace modcache::cache

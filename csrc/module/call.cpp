@@ -44,14 +44,15 @@ void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   // Also when this throws: whoever keeps the exception may keep this call, too.
   cache::SingleFlight::Lead lead = std::move(lead_);
   run_->end();
-  if (!run_->may_keep(parts_, *session_, result, facts, 1)) return;
+  if (!run_->may_keep(parts_, *session_, result, facts, 1, outcome_)) return;
   if (grad_is_unknown_) note_graph_free(parts_);
   auto& counters = cache::Cache::instance().counters();
   counters.add(Counter::kRunUs, run_->run_us());
   const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
   if (!is_verified || !compare(result)) counters.add(Counter::kMisses);
   const bool may_store = may_write(mode_) && !parts_.scope.empty();
-  if (may_store && keep(result, run_->run_us())) lead.stored();
+  outcome_.has_stored = may_store && keep(result, run_->run_us());
+  if (outcome_.has_stored) lead.stored();
 }
 
 // The model has its result: nothing that goes wrong from here on may take it away.

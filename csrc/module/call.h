@@ -41,6 +41,7 @@ class Call {
   void abandon();
 
   const CallParts& parts() const { return parts_; }
+  const Outcome& outcome() const { return outcome_; }
 
  private:
   cache::Request request() const { return {context_, key_, parts_.input.signature}; }
@@ -56,6 +57,7 @@ class Call {
   cache::SingleFlight::Lead lead_;
   bool grad_is_unknown_ = false;
   std::optional<ModuleRun> run_;
+  Outcome outcome_;
 };
 
 }  // namespace modcache::module

@@ -90,28 +90,46 @@ bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors
          known.tensors->compare(tensors) == TensorWatch::Change::kNone;
 }
 
-std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
-  const Watched known = get(watch);
+namespace {
+
+// What is known of these tensors under the watch, renewed where something may have changed.
+Watched up_to_date(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
+  Watched known = get(watch);
   const bool may_lend = known.tensors != nullptr && !known.is_suspect();
-  if (may_lend && known.tensors->compare(tensors) == TensorWatch::Change::kNone) {
-    return known.digest;
-  }
+  if (may_lend && known.tensors->compare(tensors) == TensorWatch::Change::kNone) return known;
   for (const at::Tensor& tensor : tensors) {
     const char* why = why_not_hashable(tensor);
     TORCH_CHECK(why == nullptr, "modcache: a tensor that is ", why, " cannot be hashed");
   }
-  auto fresh = std::make_shared<const TensorWatch>(tensors, TensorWatch::Hashing::kContents,
-                                                   may_lend ? known.tensors.get() : nullptr);
-  std::string digest = digest_of(*fresh);
+  Watched fresh = known;
+  fresh.tensors = std::make_shared<const TensorWatch>(tensors, TensorWatch::Hashing::kContents,
+                                                      may_lend ? known.tensors.get() : nullptr);
+  fresh.digest = digest_of(*fresh.tensors);
   Watches& all = watches();
   MutexLock lock(all.mutex);
   const auto found = all.by_number.find(watch);
   if (found != all.by_number.end()) {
-    found->second.tensors = std::move(fresh);
-    found->second.digest = digest;
+    found->second.tensors = fresh.tensors;
+    found->second.digest = fresh.digest;
     found->second.refreshes_when_made = known.refreshes;
   }
-  return digest;
+  return fresh;
+}
+
+}  // namespace
+
+std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
+  return up_to_date(watch, tensors).digest;
+}
+
+std::vector<std::string> tensor_digests(std::int64_t watch,
+                                        const std::vector<at::Tensor>& tensors) {
+  const Watched known = up_to_date(watch, tensors);
+  std::vector<std::string> digests;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    digests.push_back(known.tensors->digest(i).hex());
+  }
+  return digests;
 }
 
 namespace {

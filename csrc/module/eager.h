@@ -35,6 +35,9 @@ std::string tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& te
 bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors,
                       const std::string& digest);
 
+// The same for each tensor, 32 hexadecimal digits each.
+std::vector<std::string> tensor_digests(std::int64_t watch, const std::vector<at::Tensor>& tensors);
+
 // The next digest hashes everything anew.
 void refresh_watch(std::int64_t watch);
 

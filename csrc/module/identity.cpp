@@ -69,12 +69,31 @@ Identity::StatePtr Identity::current(const ObjectPtr& module, Inventory::Depth d
   return known;
 }
 
-Identity::Fingerprint Identity::fingerprint(const ObjectPtr& module) {
+Identity::StatePtr Identity::hashed(const ObjectPtr& module) {
   StatePtr state = current(module, Inventory::Depth::kSamples);
-  if (state == nullptr || !state->is_complete()) {
-    state = renew(module, TensorWatch::Hashing::kContents);
-  }
+  if (state != nullptr && state->is_complete()) return state;
+  return renew(module, TensorWatch::Hashing::kContents);
+}
+
+Identity::Fingerprint Identity::fingerprint(const ObjectPtr& module) {
+  const StatePtr state = hashed(module);
   return {state->fingerprint, state->inventory.why_not_hashable()};
+}
+
+std::optional<Identity::Pieces> Identity::pieces(const ObjectPtr& module) {
+  const StatePtr state = hashed(module);
+  if (!state->inventory.is_hashed()) return std::nullopt;
+  return Pieces{state->source->functions, state->inventory.attribute_digests()};
+}
+
+Identity::Refusal Identity::refusal() const {
+  MutexLock lock(mutex_);
+  return refusal_;
+}
+
+void Identity::note_refusal(Refusal refusal) {
+  MutexLock lock(mutex_);
+  refusal_ = std::move(refusal);
 }
 
 std::shared_ptr<const Inventory> Identity::observe(const ObjectPtr& module) {

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/mutex.h"
 #include "module/inventory.h"
@@ -40,6 +42,22 @@ class Identity {
   std::shared_ptr<const Inventory> observe(const ObjectPtr& module);
   static std::optional<std::string> changed_since(const Inventory& before, const ObjectPtr& module);
 
+  // The fingerprint piece by piece; nothing when the module has none.
+  struct Pieces {
+    std::map<std::string, Digest128> functions;
+    std::vector<Inventory::AttributeDigest> attributes;
+  };
+  std::optional<Pieces> pieces(const ObjectPtr& module);
+
+  // Why the last result was not kept; explain() asks.
+  struct Refusal {
+    std::string cause;  // "grad", "impure", "type"; empty: it was kept
+    std::string message;
+    std::string scope;  // of that call
+  };
+  Refusal refusal() const;
+  void note_refusal(Refusal refusal);
+
   // Over the tensors that the method reads or writes.
   Inventory::RequiringGrad requiring_grad(const ObjectPtr& module);
 
@@ -53,6 +71,7 @@ class Identity {
   using StatePtr = std::shared_ptr<const State>;
   StatePtr state() const;
   std::shared_ptr<const Source> source_of(const ObjectPtr& module, const State* before) const;
+  StatePtr hashed(const ObjectPtr& module);
   StatePtr renew(const ObjectPtr& module, TensorWatch::Hashing hashing);
   // What is known and still true of the module; null when something changed.
   StatePtr current(const ObjectPtr& module, Inventory::Depth depth) const;
@@ -61,6 +80,7 @@ class Identity {
   const c10::ClassTypePtr type_;
   mutable Mutex mutex_;
   StatePtr state_ MODCACHE_GUARDED_BY(mutex_);
+  Refusal refusal_ MODCACHE_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> refreshes_{0};
   std::atomic<std::uint64_t> grad_pattern_{0};  // the last that gave grad; 0: none
   std::uint64_t fork_ticket_;

@@ -250,6 +250,24 @@ Digest128 Inventory::digest() const {
   return hasher.digest();
 }
 
+std::vector<Inventory::AttributeDigest> Inventory::attribute_digests() const {
+  std::vector<AttributeDigest> found;
+  for (const Slot& slot : slots_) {
+    if (!slot.is_read) continue;
+    if (slot.kind == Kind::kTensor) {
+      found.push_back({slot.path, true, tensors_->digest(slot.target)});
+      continue;
+    }
+    Xxh3Hasher hasher;
+    hasher.add(slot.kind == Kind::kObject ? class_marks_.at(types_[slot.target]) : slot.bytes);
+    for (std::size_t i = 0; i < slot.tensor_count; ++i) {
+      hasher.add(tensors_->digest(slot.target + i).bytes());
+    }
+    found.push_back({slot.path, false, hasher.digest()});
+  }
+  return found;
+}
+
 std::vector<Inventory::Attribute> Inventory::attributes() const {
   std::vector<Attribute> found;
   found.reserve(slots_.size());

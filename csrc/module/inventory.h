@@ -56,6 +56,14 @@ class Inventory {
 
   // Digest over all that is read. REQUIRES: hashed, and why_not_hashable() is empty.
   Digest128 digest() const;
+  // The same for each attribute that is read, by its path; tensors are told from other values.
+  // REQUIRES: as digest().
+  struct AttributeDigest {
+    std::string path;
+    bool is_tensor = false;
+    Digest128 digest;
+  };
+  std::vector<AttributeDigest> attribute_digests() const;
   bool is_hashed() const { return is_hashed_; }
   const std::string& why_not_hashable() const { return why_not_hashable_; }
 

@@ -82,28 +82,40 @@ void ModuleRun::end() {
   observation_.end();
 }
 
-bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
-                         const tensor::Flat& result, const RunFacts& facts,
-                         std::int64_t rows) const {
+std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
+                                                   const tensor::Flat& result,
+                                                   const RunFacts& facts) const {
   if (result.requires_grad()) {
-    return refuse(parts, session, Counter::kBypassedGrad, rows, "grad",
-                  "the result of " + parts.who() + " requires grad and is not cached (" +
-                      std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
-                      " require grad). If the module is frozen, say so: "
-                      "m.requires_grad_(False).eval(), or call it under torch.no_grad()");
+    return Verdict{Counter::kBypassedGrad, "grad",
+                   "the result of " + parts.who() + " requires grad and is not cached (" +
+                       std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
+                       " require grad). If the module is frozen, say so: "
+                       "m.requires_grad_(False).eval(), or call it under torch.no_grad()"};
   }
   const std::string& impure =
       facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;
   if (!impure.empty()) {
-    return refuse(parts, session, Counter::kBypassedImpure, rows, "impure",
-                  "the result of " + parts.who() +
-                      " is not cached, for it is no function of state and input: " + impure);
+    return Verdict{Counter::kBypassedImpure, "impure",
+                   "the result of " + parts.who() +
+                       " is not cached, for it is no function of state and input: " + impure};
   }
   if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
-    return refuse(parts, session, Counter::kBypassedType, rows, "type",
-                  "the result of " + parts.who() + " is not cached: it is " + why);
+    return Verdict{Counter::kBypassedType, "type",
+                   "the result of " + parts.who() + " is not cached: it is " + why};
   }
-  return true;
+  return std::nullopt;
+}
+
+bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
+                         const tensor::Flat& result, const RunFacts& facts, std::int64_t rows,
+                         Outcome& outcome) const {
+  outcome.refused_for.clear();
+  outcome.refusal.clear();
+  const auto verdict = judge(parts, result, facts);
+  if (!verdict.has_value()) return true;
+  outcome.refused_for = verdict->cause;
+  outcome.refusal = verdict->message;
+  return refuse(parts, session, verdict->counter, rows, verdict->cause, verdict->message);
 }
 
 bool read_input(CallParts& parts, const at::IValue& input, tensor::Per per, std::int64_t rows) {

@@ -45,6 +45,15 @@ struct RunFacts {
 bool refuse(const CallParts& parts, const cache::Session& session, cache::Counter counter,
             std::int64_t rows, const char* cause, const std::string& message);
 
+// What came of the runs of a call.
+struct Outcome {
+  bool has_stored = false;
+  // The rule that forbade keeping the last result ("grad", "impure", "type"), and the warning;
+  // empty: none did.
+  std::string refused_for;
+  std::string refusal;
+};
+
 // Whether the mode is off: the call is to be run uncached, and its `rows` were counted.
 bool is_bypassed_by_mode(std::int64_t rows);
 
@@ -72,11 +81,20 @@ class ModuleRun {
 
   // Whether the result may be kept; else this is counted, and warned about once. Throws under
   // strict=true. REQUIRES: ended.
-  // `rows`: what is counted.
+  // `rows`: what is counted. `outcome` gets the refusal, also when this throws.
   bool may_keep(const CallParts& parts, const cache::Session& session, const tensor::Flat& result,
-                const RunFacts& facts, std::int64_t rows) const;
+                const RunFacts& facts, std::int64_t rows, Outcome& outcome) const;
 
  private:
+  struct Verdict {
+    cache::Counter counter;
+    const char* cause;
+    std::string message;
+  };
+  // Nothing: the result may be kept.
+  std::optional<Verdict> judge(const CallParts& parts, const tensor::Flat& result,
+                               const RunFacts& facts) const;
+
   Observation observation_;
   Time started_;
   std::int64_t run_us_ = 0;

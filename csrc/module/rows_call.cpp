@@ -279,7 +279,7 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
     return;
   }
   is_refused_ = true;
-  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows);
+  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
   TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
               " rows, one key each, and returned ", why_no_rows,
               "; every tensor of its result must have the rows as its first dimension. For one key "
@@ -312,7 +312,9 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
       entries.push_back(std::make_shared<const cache::Entry>(
           cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
     }
-    if (session_->store_all(context_, keys, entries) > 0) lead_.stored();
+    if (session_->store_all(context_, keys, entries) == 0) return;
+    outcome_.has_stored = true;
+    lead_.stored();
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
   }

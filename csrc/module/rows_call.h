@@ -59,6 +59,7 @@ class RowsCall {
   std::vector<tensor::Flat> apart();
 
   const CallParts& parts() const { return parts_; }
+  const Outcome& outcome() const { return outcome_; }
 
  private:
   struct Part;
@@ -111,6 +112,7 @@ class RowsCall {
   std::vector<std::int64_t> running_;
   std::vector<std::size_t> running_keys_;
   std::optional<ModuleRun> run_;
+  Outcome outcome_;
 };
 
 }  // namespace modcache::module

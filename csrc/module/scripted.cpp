@@ -14,6 +14,7 @@
 #include "module/call.h"
 #include "module/class_names.h"
 #include "module/identity.h"
+#include "module/manifest.h"
 #include "module/plain_forward.h"
 #include "module/rows_call.h"
 #include "tensor/rows.h"
@@ -126,7 +127,7 @@ class Target {
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
-    finish(std::move(flat), facts);
+    note(finish(std::move(flat), facts));
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
     return result;
   }
@@ -160,6 +161,15 @@ class Target {
     return parts;
   }
 
+  // What explain() is to know later.
+  void note(const Outcome& outcome) {
+    const std::string& scope = fingerprint_.empty() ? call_.scope : fingerprint_;
+    identity_->note_refusal({outcome.refused_for, outcome.refusal, scope});
+    if (!outcome.has_stored || !lacks_manifest(scope)) return;
+    put_manifest(scope, class_name_of(*module_), call_.method,
+                 describe_scripted(module_, scope, call_.method, !fingerprint_.empty()));
+  }
+
   const ScriptedCall& call_;
   ObjectPtr module_;  // null: not loaded yet
   Declared declared_;
@@ -184,7 +194,10 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   }
   return target.run_observed(
       scripted.input, [&] { call.begin_run(); },
-      [&](const tensor::Flat& result, const RunFacts& facts) { call.finish(result, facts); });
+      [&](const tensor::Flat& result, const RunFacts& facts) {
+        call.finish(result, facts);
+        return call.outcome();
+      });
 }
 
 Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
@@ -205,6 +218,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
           [&] { call.begin_run(); },
           [&](tensor::Flat result, const RunFacts& facts) {
             call.finish_run(std::move(result), facts);
+            return call.outcome();
           });
     }
     // The module's own result is of its own type.

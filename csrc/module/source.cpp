@@ -178,6 +178,16 @@ class Reach {
   std::string why_not_hashable_;
 };
 
+// Functions that share a name are digested together.
+void note_function(const jit::Function& function, const std::string& text, Source& source) {
+  const std::string name = without_mangling(function.qualname().qualifiedName());
+  Digest128& digest = source.functions[name];
+  Xxh3Hasher hasher;
+  hasher.add(digest.bytes());
+  hasher.add(text);
+  digest = hasher.digest();
+}
+
 }  // namespace
 
 Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
@@ -205,7 +215,9 @@ Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
     }
     if (!function->isGraphFunction()) continue;
     const auto& with_graph = static_cast<const jit::GraphFunction&>(*function);
-    hasher.add(source.names.stabilize(text_of(with_graph, constants, dependencies)));
+    const std::string text = source.names.stabilize(text_of(with_graph, constants, dependencies));
+    hasher.add(text);
+    note_function(*function, text, source);
   }
   std::vector<std::string> class_names(source.classes.size());
   for (const auto& [owner, number] : source.classes)

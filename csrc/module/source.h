@@ -26,6 +26,9 @@ struct ReachedAttributes {
 
 struct Source {
   Digest128 digest;  // of the code, with the values of its constants
+  // Of each function alone, by its name without mangling: for people, who want to know what
+  // changed.
+  std::map<std::string, Digest128> functions;
   // What the code reads and writes, by the class that has it.
   std::map<c10::ClassTypePtr, ReachedAttributes> attributes;
   // The classes whose methods it reaches, numbered in the order in which it does. The digest has

@@ -16,6 +16,7 @@ class QueuedEntry final : public FoundEntry {
   std::size_t payload_size_bytes() const override { return put_->payload.size_bytes; }
   Sequence sequence() const override { return put_->sequence; }
   std::int64_t run_us() const override { return put_->run_us; }
+  std::int64_t stored_at_us() const override { return put_->stored_at_us; }
   Status read_payload(void* target) const override {
     const SharedBytes& payload = put_->payload;
     if (payload.size_bytes > 0) std::memcpy(target, payload.data, payload.size_bytes);
@@ -34,6 +35,7 @@ class StoredEntry final : public FoundEntry {
   std::size_t payload_size_bytes() const override { return record_.head.payload_size_bytes; }
   Sequence sequence() const override { return record_.head.sequence; }
   std::int64_t run_us() const override { return record_.head.run_us; }
+  std::int64_t stored_at_us() const override { return record_.head.stored_at_us; }
   Status read_payload(void* target) const override {
     const RecordHead& head = record_.head;
     MODCACHE_RETURN_IF_ERROR(record_.reader->read(record_.offset + head.payload_offset(), target,

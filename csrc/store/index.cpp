@@ -378,7 +378,7 @@ Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequenc
 
 Result<std::int64_t> Index::count_entries() {
   MutexLock lock(mutex_);
-  return database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
+  return count_all();
 }
 
 Result<Sequence> Index::last_sequence() {

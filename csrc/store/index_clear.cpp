@@ -36,8 +36,15 @@ Result<std::int64_t> Index::clear(const Clear& clear, const Plan& plan) {
   return removed;
 }
 
+Result<std::int64_t> Index::count_all() {
+  return database_->query_number(
+      "SELECT (SELECT coalesce(sum(live_entries), 0) FROM segments) -"
+      " (SELECT count(*) FROM entries WHERE context_id IN (SELECT id FROM contexts"
+      "  WHERE scope>=x'00' AND scope<x'01'))");
+}
+
 Result<std::int64_t> Index::remove_all() {
-  auto count = database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
+  auto count = count_all();
   if (!count.is_ok()) return count.status();
   MODCACHE_RETURN_IF_ERROR(database_->execute(
       "DELETE FROM entries; DELETE FROM contexts; UPDATE segments SET live_entries=0"));
@@ -65,9 +72,12 @@ Result<std::int64_t> Index::remove_cleared(const Clear& clear) {
   };
 
   std::vector<std::pair<std::int64_t, std::int64_t>> counts;
+  std::int64_t own = 0;
   {
-    auto statement = database_->prepare("SELECT segment_id, count(*) FROM entries" + where +
-                                        " GROUP BY segment_id");
+    auto statement = database_->prepare(
+        "SELECT e.segment_id, count(*), sum(c.scope>=x'00' AND c.scope<x'01')"
+        " FROM entries e JOIN contexts c ON c.id=e.context_id" +
+        where + " GROUP BY e.segment_id");
     if (!statement.is_ok()) return statement.status();
     Query query(statement.value());
     bind(query);
@@ -76,9 +86,10 @@ Result<std::int64_t> Index::remove_cleared(const Clear& clear) {
       if (!has_row.is_ok()) return has_row.status();
       if (!has_row.value()) break;
       counts.emplace_back(query.number(0), query.number(1));
+      own += query.number(2);
     }
   }
-  std::int64_t removed = 0;
+  std::int64_t removed = -own;
   for (const auto& [segment, count] : counts) {
     MODCACHE_RETURN_IF_ERROR(add_live_entries(segment, -count));
     removed += count;

@@ -43,6 +43,10 @@ struct Context {
   std::string description;
 };
 
+// A scope that begins with this byte is the library's own. What is put under it is found and
+// removed like any entry, but is not one: totals() and clear() do not count it.
+inline constexpr char kOwnScopeMark = '\0';
+
 // Borrowed: valid as long as its referents. `key` may hold any bytes, and is never empty.
 struct EntryId {
   const Context& context;
@@ -74,6 +78,7 @@ class FoundEntry {
   virtual std::size_t payload_size_bytes() const = 0;
   virtual Sequence sequence() const = 0;
   virtual std::int64_t run_us() const = 0;
+  virtual std::int64_t stored_at_us() const = 0;  // since 1970
   // Fills payload_size_bytes() bytes at `target` and checks their checksum. kCorruption or
   // kIoError: what lies at `target` must not be used.
   virtual Status read_payload(void* target) const = 0;

@@ -21,10 +21,13 @@ from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
 from modcache._dataset import CachedDataset  # noqa: E402
 from modcache._dataset_stream import CachedIterableDataset  # noqa: E402
+from modcache._explain import explain  # noqa: E402
+from modcache._explanation import Explanation  # noqa: E402
 from modcache._fill import fill  # noqa: E402
 from modcache._fill_summary import FillSummary  # noqa: E402
 from modcache._freeze import freeze  # noqa: E402
 from modcache._lazy import Lazy, lazy  # noqa: E402
+from modcache._logging import read_log as _read_log  # noqa: E402
 from modcache._lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -51,6 +54,7 @@ from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noq
 # function into the operator.
 for _function in (lookup_or_run, content_key, content_keys):
     torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
+_read_log(_LIBRARY_PATH)
 _flush_at_worker_end()
 _watch_optimizers()
 
@@ -63,6 +67,7 @@ def library_path() -> str:
 __all__ = [
     "CachedDataset",
     "CachedIterableDataset",
+    "Explanation",
     "FillSummary",
     "Lazy",
     "Prefetcher",
@@ -73,6 +78,7 @@ __all__ = [
     "contains",
     "content_key",
     "content_keys",
+    "explain",
     "fill",
     "fingerprint",
     "flush",

@@ -78,6 +78,13 @@ def code_of_function(function: types.FunctionType) -> Code:
     return walk.finish()
 
 
+def code_alone(function: types.FunctionType) -> bytes:
+    """A digest of what the function itself does, without anything that it reaches."""
+    walk = _Walk()
+    walk.visit_code(function.__code__)
+    return walk.finish().digest
+
+
 class _Walk:
     """One traversal from classes and functions to all that they reach."""
 
@@ -197,7 +204,7 @@ class _Walk:
     def _function(self, function: types.FunctionType, is_strict: bool) -> None:
         code = function.__code__
         self._feed("body", self._index_of(function), str(is_strict))
-        self._code(code)
+        self.visit_code(code)
         own = not is_installed(function)
         if own or is_strict:
             self._held_strictly(function)
@@ -240,7 +247,7 @@ class _Walk:
         if isinstance(wrapped, types.FunctionType):
             self.visit_function(wrapped, is_strict=False)
 
-    def _code(self, code: types.CodeType) -> None:
+    def visit_code(self, code: types.CodeType) -> None:
         self._feed("code", code.co_code, getattr(code, "co_exceptiontable", b""))
         self._feed(
             *code.co_names, "|", *code.co_varnames, "|", *code.co_freevars, "|", *code.co_cellvars
@@ -254,7 +261,7 @@ class _Walk:
 
     def _constant(self, constant: object) -> None:
         if isinstance(constant, types.CodeType):
-            self._code(constant)
+            self.visit_code(constant)
         elif isinstance(constant, tuple):
             self._feed("tuple", str(len(constant)))
             for item in constant:

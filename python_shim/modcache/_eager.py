@@ -22,6 +22,7 @@ from modcache._identity import (
 )
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
+from modcache._manifest import Scope, note_outcome
 from modcache._plain import plain_method
 from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
@@ -132,6 +133,8 @@ class _Call:
     def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
         self._function = _function_of(module, method)
         self._target = identified_as(module)
+        self._method = method
+        self._is_named = bool(scope)
         self.class_name = class_name_of(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
@@ -183,7 +186,12 @@ class _Call:
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(self._target) if is_graph else 0
-        finish(run, tagged(output), because, requiring_grad=trainable)
+        try:
+            finish(run, tagged(output), because, requiring_grad=trainable)
+        finally:
+            sight = self._before if self._before is not None and self._before.weights else None
+            scope = Scope(self.address, self._is_named)
+            note_outcome(run, self._target, self._method, scope, sight)
         return output
 
     def _before_run(self) -> Sight | None:

@@ -83,6 +83,14 @@ class Known(NamedTuple):
     fingerprint: str = ""
 
 
+class Refusal(NamedTuple):
+    """Why the last result was not kept; explain() asks."""
+
+    cause: str  # "grad", "impure", "type"; empty: it was kept
+    message: str
+    scope: str  # of that call
+
+
 class ModuleState:
     """What is remembered about one module.
 
@@ -99,6 +107,7 @@ class ModuleState:
         self._recognized = 0
         self.watch = int(torch.ops.cache._watch())
         self.graph_patterns: frozenset[GradPattern] = frozenset()
+        self.refusal = Refusal("", "", "")
         self.renew_lock()
         self._records = Records()
         self._leaves: list[object] = []

@@ -11,6 +11,8 @@ import os
 
 import torch
 
+from modcache._logging import deliver
+from modcache._stats import Stats
 from modcache._text import checked_text
 from modcache._workers import note_configured
 
@@ -65,13 +67,15 @@ def settings() -> dict[str, str]:
     return dict(torch.ops.cache.settings())
 
 
-def stats() -> dict[str, int]:
+def stats() -> Stats:
     """Counters of this process since its start or ``reset_stats``.
+
+    A dict, by name; printed, it is a table of what is not zero.
 
     ``run_us`` and ``saved_us`` are microseconds, ``bytes_memory`` and ``bytes_disk`` bytes.
     ``entries_disk`` and ``bytes_disk`` are the directory's, whoever wrote them.
     """
-    return dict(torch.ops.cache.stats())
+    return Stats(torch.ops.cache.stats())
 
 
 def reset_stats() -> None:
@@ -83,8 +87,10 @@ def flush() -> None:
     """Returns when everything stored before this call survives a power loss.
 
     A disk that cannot take it is counted in ``stats()["errors"]`` and logged, not raised.
+    Messages that arose before are in ``logging`` when this returns.
     """
     torch.ops.cache.flush()
+    deliver()
 
 
 def clear(scope: str = "", *, prefix: str = "", tier: str = "all") -> int:

@@ -15,12 +15,15 @@ from pathlib import Path
 import torch
 from torch.utils.data import get_worker_info
 
+from modcache._logging import deliver
+
 _configured_here: set[str] = set()  # options that code of this very process has set
 _is_prepared = False
 
 
 def _flush() -> None:
     torch.ops.cache.flush()
+    deliver()
 
 
 def _flush_when_worker_ends(_: object = None) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 import modcache
 import pytest
 import torch
+from modcache import _logging
 from processes import ProcessRunner
 
 # A forked child must find no thread pool of the parent's. Two cores are shared with children.
 torch.set_num_threads(1)
+# Tests read the messages from standard error, at once; test_logging.py has the other way.
+_logging.stop()
 
 
 @pytest.fixture(autouse=True)

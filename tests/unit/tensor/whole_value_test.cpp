@@ -50,6 +50,7 @@ class StoredText final : public store::FoundEntry {
   std::size_t payload_size_bytes() const override { return payload_.size(); }
   store::Sequence sequence() const override { return 1; }
   std::int64_t run_us() const override { return 0; }
+  std::int64_t stored_at_us() const override { return 0; }
   Status read_payload(void* target) const override {
     std::memcpy(target, payload_.data(), payload_.size());
     return status;

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what a call would find, and why, without making it."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import torch
+
+from modcache._bypass import is_traced, transform_in_force
+from modcache._explanation import MOST_SHOWN, Explanation
+from modcache._grad import count_requiring_grad, grad_pattern
+from modcache._identity import Refusal, Sight, state_of
+from modcache._inputs import is_taken_as_it_is, shown
+from modcache._kinds import UnidentifiedError
+from modcache._lookup import _check_module
+from modcache._manifest import (
+    Changes,
+    Manifest,
+    Scope,
+    changes_between,
+    class_name,
+    described,
+    manifest_of,
+    manifests_of_class,
+)
+from modcache._rows import checked_keys
+from modcache._scripted import fingerprint_of_method, native
+from modcache._stats import shown_bytes, shown_time
+from modcache._text import checked_text
+from modcache._wrappers import identified_as
+
+
+def explain(
+    module: torch.nn.Module,
+    input: Any,
+    key: str | list[str] | list[int] | torch.Tensor,
+    *,
+    scope: str = "",
+    method: str = "forward",
+) -> Explanation:
+    """Whether ``lookup_or_run`` with these arguments would hit or miss, and why.
+
+    The module is not run, nothing is counted or stored. Of a new scope it says what is another
+    than in the scope of the same class that is most like it, also when that was stored by another
+    process, days ago: ``Explanation.changed``.
+
+    What it cannot know: whether a key that is missing from a known scope was never stored, evicted
+    or cleared; and what a module does that has not been run yet. After a clear of everything there
+    is nothing left to compare with.
+
+    Args:
+        module: as for ``lookup_or_run``, and so are the others.
+        input: what the module would be run on.
+        key: one, or one per row.
+        scope: a name for the module, in place of its fingerprint.
+        method: the method that would be run.
+
+    Raises:
+        As ``lookup_or_run``, before it would run the module.
+
+    >>> import modcache, torch
+    >>> encoder = torch.nn.Linear(3, 2).requires_grad_(False).eval()
+    >>> modcache.explain(encoder, torch.ones(1, 3), "a").status
+    'miss'
+    >>> _ = modcache.lookup_or_run(encoder, torch.ones(1, 3), "a")
+    >>> modcache.explain(encoder, torch.ones(1, 3), "a").status
+    'hit'
+    >>> with torch.no_grad():
+    ...     _ = encoder.bias.add_(1)
+    >>> modcache.explain(encoder, torch.ones(1, 3), "a").changed
+    ['bias']
+    """
+    _check_module(module, "explain")
+    keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
+    scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
+    method = checked_text(method, "method", '"forward"')
+    target = _identified_as(module)
+    if not callable(getattr(target, method, None)):
+        raise AttributeError(
+            f"method={method!r}: {class_name(target)} has no such method. "
+            'Name one of its methods; the default is "forward".'
+        )
+    return _Question(target, input, keys, scope, method).answer()
+
+
+def _identified_as(module: torch.nn.Module) -> torch.nn.Module:
+    """The module whose calls are looked up: wrappers are explained as what they wrap."""
+    return identified_as(module)
+
+
+class _Question:
+    """One call that is not made, checked in the order in which the call would be."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        input: Any,
+        keys: str | list[str] | torch.Tensor,
+        scope: str,
+        method: str,
+    ) -> None:
+        self._module = module
+        self._input = input
+        self._keys = keys
+        self._given_scope = scope
+        self._scope = ""
+        self._method = method
+        self._name = class_name(module)
+        self._sight: Sight | None = None
+        self._seen: Any = None
+        self._texts = _texts_of(keys)
+        self._state = state_of(module)
+        self._refusal = Refusal("", "", "")
+        self._pattern = 0
+        self._requiring_grad = 0
+
+    def answer(self) -> Explanation:
+        why = self._why_bypassed()
+        if why:
+            return self._explanation("bypassed", why)
+        found = torch.ops.cache._look_ahead(
+            self._scope, self._method, self._seen, self._keys, self._pattern
+        )
+        refusal, signature, grad_is_unknown, places, signatures, facts = found
+        if refusal:
+            return self._explanation(
+                "bypassed", f"the input holds a tensor or value that is {refusal}"
+            )
+        hits = [index for index, place in enumerate(places) if place > 0]
+        mode = torch.ops.cache.mode()
+        if mode in ("refresh", "verify"):
+            return self._explanation("miss", f"{_mode_stands(mode)}: the module is always run")
+        if grad_is_unknown:
+            return self._explanation("miss", self._grad_unknown(), places=places)
+        if len(hits) == len(places):
+            return self._hit(hits[0], places, facts) if hits else self._empty()
+        clash = next((i for i, place in enumerate(places) if place < 0), None)
+        if clash is not None:
+            reason = (
+                f"key '{self._texts[clash]}' was stored for an input {signatures[clash]}, and this "
+                f"one is {signature}: the entry would be replaced (key_conflicts)"
+            )
+            return self._explanation(
+                "partial" if hits else "miss", reason, places=places, facts=facts
+            )
+        return self._missing(places, facts)
+
+    def _why_bypassed(self) -> str:
+        """Empty: the call would be looked up, under ``self._scope``."""
+        why = transform_in_force(self._input)
+        is_operators = isinstance(self._module, torch.jit.ScriptModule) and is_taken_as_it_is(
+            self._input
+        )
+        if not why and is_traced() and not is_operators:
+            why = "under torch.jit.trace"
+        if why:
+            return f"nothing is cached {why}"
+        if torch.ops.cache.mode() == "off":
+            return f"{_mode_stands('off')}: the module is run, and no file is opened"
+        self._seen, refusal = (self._input, "") if is_operators else shown(self._input)
+        if refusal:
+            return str(refusal)
+        gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()
+        if gave_grad:
+            return f"the result requires grad: {self._requires_grad()}"
+        try:
+            self._identify()
+        except UnidentifiedError as reason:
+            return f"{self._name} has no fingerprint: {reason}; pass scope=... to name it yourself"
+        refused = self._refusal
+        # A module that its own run changes is in another scope each time.
+        is_for_ever = refused.cause == "impure" and " changed" in refused.message
+        if refused.cause in ("impure", "type") and (refused.scope == self._scope or is_for_ever):
+            return f"the last result was not kept: {refused.message}"
+        return ""
+
+    def _gave_grad(self) -> bool:
+        self._refusal = self._state.refusal
+        pattern = grad_pattern(self._module, self._state, self._input)
+        self._pattern = pattern.module
+        if torch.is_grad_enabled():
+            self._requiring_grad = count_requiring_grad(self._module)
+        return pattern in self._state.graph_patterns
+
+    def _gave_grad_scripted(self) -> bool:
+        pattern, count, gave_grad, *refusal = torch.ops.cache._scripted_outlook(
+            native(self._module), self._method, self._seen, not isinstance(self._keys, str)
+        )
+        self._pattern, self._requiring_grad = pattern, count
+        self._refusal = Refusal(*refusal)
+        return bool(gave_grad)
+
+    def _identify(self) -> None:
+        if self._given_scope:
+            self._scope = self._given_scope
+        elif isinstance(self._module, torch.jit.ScriptModule):
+            self._scope = fingerprint_of_method(self._module, self._method)
+        else:
+            self._sight = self._state.look(self._module)
+            self._scope = self._sight.fingerprint
+
+    def _requires_grad(self) -> str:
+        count = self._requiring_grad
+        return (
+            f"{count} parameters of {self._name} require grad. If it is frozen, say so: "
+            "m.requires_grad_(False).eval(), or call it under torch.no_grad()"
+            if count
+            else "the input requires grad, and no result that depends on it is cached"
+        )
+
+    def _grad_unknown(self) -> str:
+        return (
+            "the module is run once, to learn whether its result requires grad; one that does is "
+            f"not cached: {self._requires_grad()}"
+        )
+
+    def _empty(self) -> Explanation:
+        return self._explanation("bypassed", "the batch is empty")
+
+    def _hit(self, first: int, places: list[int], facts: list[int]) -> Explanation:
+        tier = "memory" if places[first] == 1 else "disk"
+        size_bytes, run_us, stored_at_us = facts[3 * first : 3 * first + 3]
+        when = f", stored {_time(stored_at_us)}" if stored_at_us else ""
+        saved = f", saves a run of {shown_time(run_us)}" if run_us else ""
+        reason = f"in {tier}, {shown_bytes(size_bytes)}{when}{saved}"
+        return self._explanation("hit", reason, places=places, facts=facts)
+
+    def _missing(self, places: list[int], facts: list[int]) -> Explanation:
+        status = "partial" if any(place > 0 for place in places) else "miss"
+        manifest = manifest_of(self._scope)
+        if status == "partial" or manifest is not None:
+            since = f" (since {_time(manifest['created_us'])})" if manifest else ""
+            reason = (
+                f"this scope has entries{since}, and none under "
+                f"{'this key' if len(self._texts) == 1 else 'the missing keys'}, for this kind of "
+                "call: never stored, or removed since, of which no record is kept"
+            )
+            return self._explanation(status, reason, places=places, facts=facts)
+        before, changes = self._closest()
+        if before is None:
+            reason = (
+                f"nothing is known of {self._name}.{self._method} in this directory: nothing was "
+                "stored yet, or everything was cleared"
+            )
+            return self._explanation(status, reason, places=places)
+        reason = f"a new scope: {self._difference(changes)} ({_since(before)})"
+        return self._explanation(
+            status, reason, places=places, changes=changes, compared_with=str(before.get("scope"))
+        )
+
+    def _closest(self) -> tuple[Manifest | None, Changes]:
+        """The manifest of this class that differs least from what the module is now."""
+        scope = Scope(self._scope, bool(self._given_scope))
+        now = described(self._module, scope, self._method, self._sight)
+        found = [
+            (before, changes_between(before, now))
+            for before in manifests_of_class(self._name, self._method)
+            if before.get("scope") != self._scope
+        ]
+
+        def distance(pair: tuple[Manifest, Changes]) -> tuple[bool, int]:
+            return pair[0].get("face") != now["face"], len(pair[1].all())
+
+        return min(found, key=distance, default=(None, Changes()))
+
+    def _difference(self, changes: Changes) -> str:
+        if self._given_scope:
+            return f"nothing was stored under the name '{self._given_scope}' yet"
+        counts = {
+            "weights": changes.weights,
+            "pieces of code": changes.code,
+            "attributes": changes.attributes,
+            "other things": changes.others,
+        }
+        parts = [f"{len(names)} {kind}" for kind, names in counts.items() if names]
+        if not parts:
+            return f"{self._name} differs in a way that its manifest does not name"
+        return f"{' and '.join(parts)} of {self._name} differ"
+
+    def _explanation(
+        self,
+        status: str,
+        reason: str,
+        *,
+        places: list[int] | None = None,
+        facts: list[int] | None = None,
+        changes: Changes | None = None,
+        compared_with: str = "",
+    ) -> Explanation:
+        changes = changes or Changes()
+        places = places or []
+        missing = [text for text, place in zip(self._texts, places, strict=False) if place <= 0]
+        first = next((i for i, place in enumerate(places) if place > 0), None)
+        entry: dict[str, Any] = {}
+        if first is not None and facts:
+            size_bytes, run_us, stored_at_us = facts[3 * first : 3 * first + 3]
+            entry = {
+                "tier": "memory" if places[first] == 1 else "disk",
+                "size_bytes": size_bytes,
+                "stored_at": _time(stored_at_us) if stored_at_us else "",
+                "run_us": run_us,
+            }
+        return Explanation(
+            status, reason, self._method, self._scope, self._texts,
+            hits=sum(place > 0 for place in places),
+            first_missing=missing[:MOST_SHOWN],
+            changed=changes.all(),
+            weights=changes.weights, code=changes.code,
+            attributes=changes.attributes, others=changes.others,
+            compared_with=compared_with,
+            **entry,
+        )  # fmt: skip
+
+
+def _texts_of(keys: str | list[str] | torch.Tensor) -> list[str]:
+    """The distinct keys, in the order of their first mention, as the library has them."""
+    if isinstance(keys, str):
+        return [keys]
+    return list(dict.fromkeys(map(str, keys.tolist() if isinstance(keys, torch.Tensor) else keys)))
+
+
+def _mode_stands(mode: str) -> str:
+    """At which level it does."""
+    if torch.ops.cache.settings()["mode"] == mode:
+        return f"the mode of this process is '{mode}' (modcache.set_mode, or MODCACHE_MODE)"
+    return f"the mode of this thread is '{mode}' (a modcache.mode guard)"
+
+
+def _time(microseconds: int) -> str:
+    at = datetime.datetime.fromtimestamp(microseconds / 1e6).astimezone()
+    return at.isoformat(" ", "seconds")
+
+
+def _since(manifest: Manifest) -> str:
+    return f"compared with the scope of {_time(int(manifest.get('created_us', 0)))}"

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "log_reader.h"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/mutex.h"
+
+namespace modcache::ops {
+namespace {
+
+// Nobody reads while the process is stuck; the first messages say most.
+constexpr std::size_t kMostWaiting = 1000;
+constexpr auto kPatience = std::chrono::seconds(1);
+
+class LogReader {
+ public:
+  LogReader() { hold_across_fork(mutex_); }
+
+  void set(void (*reader)()) {
+    {
+      MutexLock lock(mutex_);
+      forget_the_parents();
+      reader_ = reader;
+    }
+    if (reader != nullptr) {
+      set_log_sink([this](LogLevel level, const std::string& message) { add(level, message); });
+      return;
+    }
+    set_log_sink({});
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (is_being_read() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::tuple<c10::List<std::int64_t>, c10::List<std::string>> take() {
+    std::deque<Message> taken;
+    {
+      MutexLock lock(mutex_);
+      forget_the_parents();
+      taken.swap(waiting_);
+      ++takes_;
+    }
+    c10::List<std::int64_t> levels;
+    c10::List<std::string> texts;
+    for (auto& [level, text] : taken) {
+      levels.push_back(static_cast<std::int64_t>(level));
+      texts.push_back(std::move(text));
+    }
+    return {std::move(levels), std::move(texts)};
+  }
+
+ private:
+  using Message = std::pair<LogLevel, std::string>;
+
+  void add(LogLevel level, const std::string& message) {
+    {
+      MutexLock lock(mutex_);
+      forget_the_parents();
+      if (waiting_.size() >= kMostWaiting) return;
+      waiting_.emplace_back(level, message);
+      if (is_being_read_ || reader_ == nullptr) return;
+      is_being_read_ = true;
+    }
+    try {
+      std::thread([this] { read(); }).detach();
+    } catch (const std::exception&) {  // no thread to be had: the next message tries again
+      MutexLock lock(mutex_);
+      is_being_read_ = false;
+    }
+  }
+
+  // A Python that is being torn down ends the thread inside of the reader; it never comes back
+  // then, and nothing here may stand in the way of that.
+  void read() {
+    while (void (*reader)() = reader_of_what_waits()) {
+      reader();
+    }
+  }
+
+  // Null, once nothing waits: the thread ends. So it does when the reader took nothing.
+  void (*reader_of_what_waits())() {
+    MutexLock lock(mutex_);
+    const bool is_useless = was_called_ && takes_ == takes_before_;
+    takes_before_ = takes_;
+    is_being_read_ = was_called_ = !waiting_.empty() && reader_ != nullptr && !is_useless;
+    return is_being_read_ ? reader_ : nullptr;
+  }
+
+  bool is_being_read() {
+    MutexLock lock(mutex_);
+    return is_being_read_;
+  }
+
+  // A forked child has no reading thread, and what waits is its parent's to tell.
+  void forget_the_parents() MODCACHE_REQUIRES(mutex_) {
+    if (generation_ == fork_generation()) return;
+    generation_ = fork_generation();
+    is_being_read_ = false;
+    was_called_ = false;
+    waiting_.clear();
+  }
+
+  Mutex mutex_;
+  std::deque<Message> waiting_ MODCACHE_GUARDED_BY(mutex_);
+  void (*reader_)() MODCACHE_GUARDED_BY(mutex_) = nullptr;
+  bool is_being_read_ MODCACHE_GUARDED_BY(mutex_) = false;
+  std::uint64_t takes_ MODCACHE_GUARDED_BY(mutex_) = 0;         // by readers
+  std::uint64_t takes_before_ MODCACHE_GUARDED_BY(mutex_) = 0;  // the thread's last call
+  bool was_called_ MODCACHE_GUARDED_BY(mutex_) = false;         // by the thread that reads now
+  std::uint64_t generation_ MODCACHE_GUARDED_BY(mutex_) = fork_generation();
+};
+
+// Never destroyed: threads of the host may log while the process exits.
+LogReader& log_reader() {
+  static auto* const instance = new LogReader;
+  return *instance;
+}
+
+}  // namespace
+
+void define_log_reader(torch::Library& m) {
+  m.def(torch::schema("_take_log() -> (int[], str[])", c10::AliasAnalysisKind::CONSERVATIVE),
+        [] { return log_reader().take(); });
+}
+
+}  // namespace modcache::ops
+
+void modcache_read_log(void (*reader)()) { modcache::ops::log_reader().set(reader); }
