@@ -64,13 +64,17 @@ void ReadAhead::stop() {
   {
     MutexLock lock(mutex_);
     Queue& queue = this->queue();
-    queue.is_stopping = true;
     queue.requests.clear();
     queue.keys = 0;
+    if (!queue.thread.joinable()) return;
+    queue.is_stopping = true;
     queue.changed.notify_all();
     ending = std::move(queue.thread);
   }
-  if (ending.joinable()) ending.join();
+  ending.join();
+  // Whoever asks again, after a directory was closed, gets another thread.
+  MutexLock lock(mutex_);
+  queue().is_stopping = false;
 }
 
 void ReadAhead::work_until_stopped(Queue& queue) {

@@ -271,11 +271,13 @@ TEST_F(ReadAheadTest, threads_ask_and_look_up_while_another_clears_and_the_setti
   EXPECT_THAT(here.ask({"a"}), ElementsAre(true));
 }
 
-TEST_F(ReadAheadTest, what_is_asked_for_after_the_end_is_not_brought) {
+TEST_F(ReadAheadTest, after_the_directory_was_closed_it_reads_ahead_again) {
   Process here(dir_);
-  here.cache().close();
-  EXPECT_THAT(here.prefetch({"a"}), ElementsAre(true));
-  EXPECT_EQ(here.stat("entries_memory"), 0);
+  for (const char* key : {"a", "b"}) {
+    here.prefetch({key});
+    here.cache().close();
+  }
+  EXPECT_EQ(here.stat("entries_memory"), 2);
 }
 
 }  // namespace
