@@ -78,20 +78,22 @@ void look_ahead(const c10::OperatorHandle&, Stack* stack) {
   module::CallParts parts;
   parts.scope = arguments[0].toStringRef();
   parts.method = arguments[1].toStringRef();
-  const at::IValue input = arguments[2];
-  const at::IValue key = arguments[3];
+  const at::IValue& input = arguments[2];
+  const at::IValue& key = arguments[3];
   const auto pattern = static_cast<std::uint64_t>(arguments[4].toInt());
-  torch::jit::drop(*stack, 5);
+  module::Outlook outlook;
   if (key.isString()) {
     check_key("modcache.explain", key.toStringRef());
-    push_sightings(stack, module::look_ahead(std::move(parts), {key.toStringView()}, input, pattern,
-                                             tensor::Per::kCall));
-    return;
+    outlook = module::look_ahead(std::move(parts), {key.toStringView()}, input, pattern,
+                                 tensor::Per::kCall);
+  } else {
+    const module::BatchKeys keys = checked_keys("modcache.explain", key);
+    tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));
+    outlook =
+        module::look_ahead(std::move(parts), keys.distinct(), input, pattern, tensor::Per::kRow);
   }
-  const module::BatchKeys keys = checked_keys("modcache.explain", key);
-  tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));
-  push_sightings(stack, module::look_ahead(std::move(parts), keys.distinct(), input, pattern,
-                                           tensor::Per::kRow));
+  torch::jit::drop(*stack, 5);
+  push_sightings(stack, outlook);
 }
 
 void scripted_outlook(const c10::OperatorHandle&, Stack* stack) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -22,9 +23,11 @@ namespace {
 using tensor::Node;
 
 // Keys begin with the mark as well, so that no prefix that is cleared covers them.
-const std::string kOwnScope = std::string(1, store::kOwnScopeMark) + "manifests";
-const std::string kOfScope = std::string(1, store::kOwnScopeMark) + "scope/";
-const std::string kOfClass = std::string(1, store::kOwnScopeMark) + "class/";
+using namespace std::string_view_literals;
+constexpr std::string_view kOwnScope = "\0manifests"sv;
+constexpr std::string_view kOfScope = "\0scope/"sv;
+constexpr std::string_view kOfClass = "\0class/"sv;
+static_assert(kOwnScope.front() == store::kOwnScopeMark);
 
 cache::ContextPtr context_in(const cache::Session& session) {
   return cache::make_context(
@@ -36,6 +39,8 @@ void put_value(cache::Session& session, const std::string& key, Node root) {
                                                  cache::StoredDtype::kKeep);
   session.put_aside({context_in(session), key, {}}, cache::Entry{value, {}, std::nullopt});
 }
+
+std::string key_of_scope(const std::string& scope) { return std::string(kOfScope) + scope; }
 
 // A tree of kind None where there is nothing.
 Node value_at(cache::Session& session, const std::string& key) {
@@ -54,7 +59,7 @@ Node node_of(const std::string& text) {
 }
 
 std::string key_of_class(const std::string& class_name, const std::string& method) {
-  return kOfClass + class_name + '.' + method;
+  return std::string(kOfClass) + class_name + '.' + method;
 }
 
 // The scopes that this process has seen a manifest of, and the directory's count of removals up to
@@ -171,7 +176,7 @@ bool lacks_manifest(const std::string& scope) {
         const Digest128 address = Seen::address_of(*session, scope);
         const std::uint64_t removals = session->removals();
         if (seen().contains(address, removals)) return false;
-        if (!session->contains({context_in(*session), kOfScope + scope, {}})) return true;
+        if (!session->contains({context_in(*session), key_of_scope(scope), {}})) return true;
         seen().insert(address, removals);
         return false;
       },
@@ -186,7 +191,7 @@ void put_manifest(const std::string& scope, const std::string& class_name,
         // One attempt: what cannot be kept now is not made again at every miss.
         seen().insert(Seen::address_of(*session, scope), session->removals());
         if (text.empty() || text.size() > kMostManifestBytes) return true;
-        put_value(*session, kOfScope + scope, node_of(text));
+        put_value(*session, key_of_scope(scope), node_of(text));
         const std::string key = key_of_class(class_name, method);
         Node scopes = value_at(*session, key);
         if (scopes.kind != Node::Kind::kList) {
@@ -209,7 +214,7 @@ void put_manifest(const std::string& scope, const std::string& class_name,
 std::string manifest_of(const std::string& scope) {
   return guarded(
       [&] {
-        const Node found = value_at(*cache::Cache::instance().session(), kOfScope + scope);
+        const Node found = value_at(*cache::Cache::instance().session(), key_of_scope(scope));
         return found.kind == Node::Kind::kString ? found.text : std::string();
       },
       std::string());

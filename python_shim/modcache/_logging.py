@@ -46,7 +46,9 @@ def deliver() -> None:
     """Logs what waits, and returns when what another thread took is logged as well."""
     with _delivering:
         for level, message in zip(*torch.ops.cache._take_log(), strict=True):
-            _log(_LEVELS.get(level, logging.WARNING), message)
+            # What a handler does wrong must not reach whoever called the cache.
+            with contextlib.suppress(Exception):
+                _log(_LEVELS.get(level, logging.WARNING), message)
 
 
 def _log(level: int, message: str) -> None:
@@ -54,12 +56,10 @@ def _log(level: int, message: str) -> None:
         logger.log(level, "%s", message)
     elif not logger.disabled and level >= logger.level and level > logger.manager.disable:
         # What logging.lastResort would do, and who it is that speaks.
-        with contextlib.suppress(Exception):  # a closed or missing stream
-            sys.stderr.write(f"modcache: {logging.getLevelName(level).lower()}: {message}\n")
+        sys.stderr.write(f"modcache: {logging.getLevelName(level).lower()}: {message}\n")
 
 
 def _deliver_quietly() -> None:
-    # A handler's own mistakes are logging's to report.
     with contextlib.suppress(Exception):
         deliver()
 
