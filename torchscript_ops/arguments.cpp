@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::ops {
@@ -73,6 +74,11 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
                      ": key must be a str, or one key per row: a list of str or an int64 tensor; "
                      "but got None");
     const at::Tensor here = checked_ids(op, ids);
+    const char* const why = tensor::why_not_storable(here);
+    TORCH_CHECK_TYPE(why == nullptr, op, ": ids must be plain numbers, but got a tensor that is ",
+                     why == nullptr ? "" : why,
+                     "; what torch.export and torch.compile may record is modcache.lookup_or_run "
+                     "of a module that is loaded");
     return module::BatchKeys::of_ids(
         reinterpret_cast<const std::int64_t*>(tensor::const_bytes(here)),
         static_cast<std::size_t>(here.numel()));

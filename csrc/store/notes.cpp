@@ -12,7 +12,6 @@ namespace modcache::store {
 namespace {
 
 constexpr std::string_view kTitle = "modcache note 1\n";
-constexpr std::size_t kChecksumSize = 33;  // 32 digits and the end of the line
 constexpr std::size_t kMaxFileSize = kMaxNoteSizeBytes + 128;
 
 std::string path_of(const Directory& directory, std::string_view about) {

@@ -84,6 +84,24 @@ class Lazy(torch.nn.Module):
         return f"{self._source!r}, {'loaded' if self.loaded else 'not loaded'}"
 
 
+def to_record(module: torch.nn.Module) -> torch.nn.Module:
+    """What torch.export and torch.compile record in a module's place: a lazy one's own.
+
+    Raises:
+        RuntimeError: it is not loaded.
+    """
+    if not isinstance(module, Lazy):
+        return module
+    inner = module._source.module
+    if inner is None:
+        raise RuntimeError(
+            "lookup_or_run: what torch.export and torch.compile record has its weights, and this "
+            "lazy module has none yet. Put the module itself in its place: model.encoder = "
+            "model.encoder.load()."
+        )
+    return inner
+
+
 def lazy(
     path_or_factory: str | os.PathLike[str] | Callable[[], torch.nn.Module], *, scope: str = ""
 ) -> Lazy:

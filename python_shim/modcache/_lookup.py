@@ -11,7 +11,7 @@ from modcache import _eager
 from modcache._bypass import is_traced, transform_in_force
 from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
-from modcache._lazy import Lazy
+from modcache._lazy import Lazy, to_record
 from modcache._lazy_call import lazily_looked_up
 from modcache._recall import recalled
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
@@ -73,7 +73,7 @@ def lookup_or_run(
     module alone, with a warning.
     """
     if torch.compiler.is_compiling():
-        return recorded(module, input, key, scope, method, ragged)
+        return recorded(to_record(module), input, key, scope, method, ragged)
     if type(key) is str and ragged == "error":
         hit = recalled(module, input, key, scope, method)
         if hit is not None:
@@ -100,7 +100,7 @@ def lookup_or_run_any(
     which returns ``Any``: structured values with the type that the method declares.
     """
     if torch.compiler.is_compiling():
-        return recorded(module, input, key, scope, method, "error")
+        return recorded(to_record(module), input, key, scope, method, "error")
     if type(key) is str:
         hit = recalled(module, input, key, scope, method)
         if hit is not None:

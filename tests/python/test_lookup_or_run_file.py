@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,17 @@ import modcache
 import pytest
 import torch
 from file_opens import FileOpens
+from lazy_models import X, by_file, rows_by_file, saved
 from models import Encoder, EncoderOfTwoMethods, TwoInputs, frozen, in_form
 from processes import ProcessRunner
 from torch import nn
 
-X = torch.linspace(-1, 1, 8).reshape(2, 4)
 lookup_or_run_file = torch.ops.cache.lookup_or_run_file
-
-
-def saved(path: Path, module: nn.Module, seed: int = 0) -> Any:
-    """Saves the module in a file of its own, with weights by seed. Returns it as it runs."""
-    torch.manual_seed(seed)
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter)
-    beside = path.with_suffix(".new")
-    scripted = torch.jit.script(frozen(module))
-    scripted.save(str(beside))
-    beside.rename(path)
-    return scripted
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "encoder.pt"
-
-
-def by_file(path: Path, x: Any, key: Any, **more: Any) -> torch.Tensor:
-    return lookup_or_run_file(str(path), x, key, **more)  # type: ignore[no-any-return]
 
 
 # ----- what it returns, and whose entries it shares
@@ -132,12 +115,6 @@ def test_under_inference_mode_first_and_ordinary_later(path: Path) -> None:
 # ----- nothing is loaded while everything hits
 
 
-def rows_by_file(path: str, keys: list[str], scope: str) -> dict[str, int]:
-    by_file(Path(path), torch.ones(len(keys), 4), keys, scope=scope)
-    modcache.flush()
-    return modcache.stats()
-
-
 @pytest.mark.parametrize("scope", ["", "encoder@1"])
 def test_a_new_process_over_a_warm_cache_does_not_open_the_file(
     path: Path, scope: str, processes: ProcessRunner
@@ -217,129 +194,7 @@ def test_a_forked_child_uses_what_its_parent_loaded(path: Path, counted: Any) ->
     assert os.waitpid(child, 0)[1] == 0
 
 
-# ----- a file that changes
-
-
-def replace_by_rename(path: Path, content: bytes) -> None:
-    beside = path.with_suffix(".beside")
-    beside.write_bytes(content)
-    beside.rename(path)
-
-
-def overwrite(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
-def overwrite_and_restore_its_time(path: Path, content: bytes) -> None:
-    times = path.stat()
-    path.write_bytes(content)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
-def rename_and_restore_its_time(path: Path, content: bytes) -> None:
-    times = path.stat()
-    replace_by_rename(path, content)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [replace_by_rename, overwrite, overwrite_and_restore_its_time, rename_and_restore_its_time],
-)
-@pytest.mark.parametrize("is_loaded", [True, False])
-def test_other_weights_of_the_same_size(
-    path: Path, change: Callable[[Path, bytes], None], is_loaded: bool, processes: ProcessRunner
-) -> None:
-    other = saved(path, Encoder(), seed=1)
-    content = path.read_bytes()
-    first = saved(path, Encoder(), seed=2)
-    assert len(content) == path.stat().st_size
-    if is_loaded:
-        assert torch.equal(by_file(path, X, "k"), first(X))
-    else:
-        processes.run(rows_by_file, str(path), ["k"], "")
-        by_file(path, torch.ones(1, 4), ["k"])
-    change(path, content)
-    assert torch.equal(by_file(path, X, "k"), other(X))
-    assert torch.equal(by_file(path, torch.ones(1, 4), ["k"]), other(torch.ones(1, 4)))
-    assert torch.equal(by_file(path, X, "another key"), other(X))
-
-
-def test_changes_that_follow_each_other_within_a_tick(path: Path) -> None:
-    modules = [saved(path, Encoder(), seed) for seed in range(4)]
-    contents = []
-    for seed in range(4):
-        saved(path, Encoder(), seed)
-        contents.append(path.read_bytes())
-    for turn in range(8):
-        overwrite_and_restore_its_time(path, contents[turn % 4])
-        assert torch.equal(by_file(path, X, "k"), modules[turn % 4](X))
-
-
-def test_with_a_scope_a_replaced_file_runs_anew_but_hits_go_on(path: Path) -> None:
-    first = saved(path, Encoder(), seed=1)
-    by_file(path, X, "a", scope="encoder@1")
-    other = saved(path, Encoder(), seed=2)
-    assert torch.equal(by_file(path, X, "a", scope="encoder@1"), first(X))
-    assert torch.equal(by_file(path, X, "b", scope="encoder@1"), other(X))
-
-
-def test_a_file_that_is_gone(path: Path, processes: ProcessRunner) -> None:
-    saved(path, Encoder())
-    processes.run(rows_by_file, str(path), ["a"], "encoder@1")
-    path.unlink()
-    x = torch.ones(1, 4)
-    assert by_file(path, x, ["a"], scope="encoder@1").shape == (1, 4)
-    for scope, key in (("encoder@1", "b"), ("", "a")):
-        with pytest.raises(RuntimeError, match=r"encoder.pt.*No such file.*torch.jit.script"):
-            by_file(path, x, [key], scope=scope)
-
-
-# ----- what is kept of the file
-
-
-def damages(content: bytes) -> list[bytes]:
-    flipped = [
-        content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-        for place in range(0, len(content), 7)
-    ]
-    return [b"", content[:-1], content + b"x", content[: len(content) // 2], *flipped]
-
-
-def test_damaged_notes_are_no_notes(path: Path, cache_dir: Path, processes: ProcessRunner) -> None:
-    module = saved(path, Encoder())
-    by_file(path, X, "k")
-    modcache.flush()
-    notes = sorted((cache_dir / "notes").iterdir())
-    assert len(notes) == 2
-    kept = [note.read_bytes() for note in notes]
-    assert any(str(path).encode() in note for note in kept)
-    for note, content in zip(notes, kept, strict=True):
-        for damage in damages(content)[::4]:
-            note.write_bytes(damage)
-            value, stats = processes.run(value_and_stats, str(path)).value
-            assert value == module(X).tolist()
-            assert (stats["hits_disk"], stats["errors"], stats["corrupt"]) == (1, 0, 0)
-            assert note.read_bytes() == content  # it was kept anew
-
-
-def value_and_stats(path: str) -> tuple[list[float], dict[str, int]]:
-    return by_file(Path(path), X, "k").tolist(), modcache.stats()
-
-
-def test_a_directory_that_cannot_be_written_is_used_and_left_alone(
-    path: Path, cache_dir: Path, processes: ProcessRunner
-) -> None:
-    module = saved(path, Encoder())
-    by_file(path, X, "k")
-    modcache.flush()
-    modcache.configure(dir=cache_dir.parent / "elsewhere")
-    names = sorted((cache_dir / "notes").iterdir())
-    for name in names:
-        name.unlink()
-    value, _ = processes.run(value_and_stats, str(path), env={"MODCACHE_MODE": "read"}).value
-    assert value == module(X).tolist()
-    assert list((cache_dir / "notes").iterdir()) == []
+# ----- modes
 
 
 def test_off_loads_and_runs_and_keeps_nothing(path: Path, cache_dir: Path, counted: Any) -> None:
@@ -405,3 +260,15 @@ def test_a_relative_path_starts_at_the_working_directory(
     module = saved(path, Encoder())
     monkeypatch.chdir(path.parent)
     assert torch.equal(by_file(Path(path.name), X, "k"), module(X))
+
+
+def test_what_records_a_program_is_told_what_it_can_record(path: Path) -> None:
+    """Fake ids have no numbers to read: that ended the process."""
+    saved(path, Encoder())
+
+    class ByIds(nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return by_file(path, x, ids)
+
+    with pytest.raises(TypeError, match="ids must be plain numbers"):
+        torch.export.export(ByIds(), (X, torch.tensor([1, 2])), strict=False)

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "fs/posix_file_system.h"
 #include "support/cache_fixture.h"
 #include "support/temporary_directory.h"
 
@@ -19,11 +20,9 @@ using ::testing::HasSubstr;
 
 class FileVersionTest : public ::testing::Test {
  protected:
-  FileVersionTest() { (void)cache_.configure({{"dir", place_ / "cache"}}); }
+  FileVersionTest() { EXPECT_TRUE(cache_.configure({{"dir", place_ / "cache"}}).is_ok()); }
 
-  void write(const std::string& content) const {
-    std::ofstream(path_, std::ios::trunc) << content;
-  }
+  void write(const std::string& content) const { std::ofstream(path_, std::ios::trunc) << content; }
   // What a copy that keeps times does, too.
   void set_time_of_write(const fs::FileInfo& as) const {
     timespec times[2] = {{0, UTIME_OMIT}, {}};
@@ -38,8 +37,7 @@ class FileVersionTest : public ::testing::Test {
 
   const testing::TemporaryDirectory place_;
   const std::string path_ = place_ / "file";
-  testing::TextFormat format_;
-  Cache cache_{format_};
+  Cache cache_{testing::text_format()};
 };
 
 TEST_F(FileVersionTest, a_file_that_nobody_touches_is_one_version) {

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of lazy modules load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import modcache
+import torch
+from models import Encoder, frozen
+from torch import nn
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+SCOPE = "encoder@1"
+
+
+def encoder() -> nn.Module:
+    """The same one each time; its parameters require grad."""
+    torch.manual_seed(0)
+    return Encoder().eval()
+
+
+def expected(x: torch.Tensor = X) -> torch.Tensor:
+    return frozen(encoder())(x)
+
+
+def saved(path: Path, module: nn.Module, seed: int = 0) -> Any:
+    """Saves the module in a file of its own, with weights by seed. Returns it as it runs."""
+    torch.manual_seed(seed)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    beside = path.with_suffix(".new")
+    scripted = torch.jit.script(frozen(module))
+    scripted.save(str(beside))
+    beside.rename(path)
+    return scripted
+
+
+def by_file(path: Path, x: Any, key: Any, **more: Any) -> torch.Tensor:
+    return torch.ops.cache.lookup_or_run_file(str(path), x, key, **more)  # type: ignore[no-any-return]
+
+
+def rows_by_file(path: str, keys: list[str], scope: str) -> dict[str, int]:
+    """For a process of its own: runs rows of ones, and tells its counters."""
+    by_file(Path(path), torch.ones(len(keys), 4), keys, scope=scope)
+    modcache.flush()
+    return modcache.stats()
