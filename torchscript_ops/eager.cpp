@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
+#include <optional>
 #include <utility>
 
 #include "arguments.h"
@@ -41,12 +42,15 @@ module::RowsCall& rows_call(const at::IValue& run) {
 
 }  // namespace
 
-std::optional<at::Tensor> eager_recall(const std::string& scope, const std::string& method,
-                                       const at::Tensor& input, const std::string& key,
-                                       const std::vector<at::Tensor>& tensors, std::int64_t watch,
-                                       const std::string& weights) {
+void eager_recall(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 7);
+  const std::string& key = arguments[3].toStringRef();
   check_key("modcache.lookup_or_run", key);
-  return module::recall_eager({scope, method, input, key}, {tensors, watch, weights});
+  std::optional<at::Tensor> found = module::recall_eager(
+      {arguments[0].toStringRef(), arguments[1].toStringRef(), arguments[2].toTensor(), key},
+      {arguments[4].toTensorVector(), arguments[5].toInt(), arguments[6].toStringRef()});
+  torch::jit::drop(*stack, 7);
+  torch::jit::push(*stack, found.has_value() ? at::IValue(*std::move(found)) : at::IValue());
 }
 
 std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,

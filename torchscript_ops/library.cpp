@@ -96,7 +96,7 @@ void define_for_the_shim(torch::Library& m) {
   define(m,
          "_recall(str scope, str method, Tensor input, str key, Tensor[] tensors, int watch, str "
          "weights) -> Tensor?",
-         &eager_recall);
+         CppFunction::makeFromBoxedFunction<&eager_recall>());
   define(m, "_may_recall_address() -> int", &may_recall_address);
   define(m, "_recall_scripted(int number, str scope, str method, Tensor input, str key) -> Tensor?",
          &scripted_recall);

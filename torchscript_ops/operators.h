@@ -10,6 +10,7 @@
 #include <torch/library.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -77,10 +78,7 @@ void eager_unwatch(std::int64_t watch);
 std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors);
 void eager_refresh(std::int64_t watch);
 void optimizer_stepped(const std::vector<at::Tensor>& tensors);
-std::optional<at::Tensor> eager_recall(const std::string& scope, const std::string& method,
-                                       const at::Tensor& input, const std::string& key,
-                                       const std::vector<at::Tensor>& tensors, std::int64_t watch,
-                                       const std::string& weights);
+void eager_recall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
                                           const std::string& method, const at::Tensor& input,
                                           const std::string& key);

@@ -149,4 +149,5 @@ PyObject* create() {
 }  // namespace
 }  // namespace modcache::python
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): Python looks for it
 PyMODINIT_FUNC PyInit__guards() { return modcache::python::create(); }

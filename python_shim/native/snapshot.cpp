@@ -54,6 +54,13 @@ void require(bool condition, const char* what) {
   throw PythonError{};
 }
 
+template <typename Enum>
+Enum one_of(PyObject* number, Enum last) {
+  const Py_ssize_t value = number_of(number);
+  require(value >= 0 && value <= static_cast<Py_ssize_t>(last), "a guard of an unknown kind");
+  return static_cast<Enum>(value);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange): it is
+}
+
 // Changes with every change to an attribute of the class or of a base. 0: there is none.
 unsigned version_of(PyTypeObject* type) {
 #if PY_VERSION_HEX < 0x030D0000
@@ -74,7 +81,7 @@ unsigned assigned_version_of(PyTypeObject* type) {
 Snapshot::Snapshot(PyObject* guards, PyObject* order) {
   auto flag = std::make_unique<std::shared_ptr<bool>>(is_dead_);
   Owned capsule = checked(PyCapsule_New(flag.get(), kDeathName, free_flag));
-  static_cast<void>(flag.release());
+  flag.release();  // NOLINT(bugprone-unused-return-value): the capsule frees it
   death_ = checked(PyCFunction_New(&note_death_definition, capsule.get()));
 
   Owned all = checked(PySequence_Fast(guards, "guards must be a sequence"));
@@ -122,7 +129,7 @@ void Snapshot::note_function(Guard& guard) {
 
 void Snapshot::add_guard(PyObject* told) {
   Guard guard;
-  guard.place = static_cast<Place>(number_of(part_of(told, 0)));
+  guard.place = one_of<Place>(part_of(told, 0), Place::kAttribute);
   PyObject* owner = part_of(told, 1);
   guard.owner_type = Py_TYPE(owner);
   if (guard.place == Place::kItem) {
@@ -172,7 +179,7 @@ std::size_t Snapshot::add_expected(PyObject* told) {
 
 void Snapshot::read_expected(std::size_t place, PyObject* told) {
   Expected made;
-  made.what = static_cast<Expect>(number_of(part_of(told, 0)));
+  made.what = one_of<Expect>(part_of(told, 0), Expect::kParts);
   Py_ssize_t parts_from = PyTuple_GET_SIZE(told);
   switch (made.what) {
     case Expect::kAnything:

@@ -16,6 +16,7 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <unordered_set>
 #include <vector>
@@ -33,7 +34,7 @@ inline Owned share(PyObject* object) {
 }
 
 // A Python error is set.
-struct PythonError {};
+struct PythonError : std::exception {};
 
 // What is expected at a place.
 enum class Expect : int {

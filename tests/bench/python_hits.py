@@ -28,9 +28,8 @@ from torch import nn
 
 US_PER_SLOT = 0.25  # for each parameter and submodule
 BLOCKS = 50
-CHUNK = (
-    20  # calls that are timed together: so few that others of a busy machine may leave them alone
-)
+# Calls timed together: so few that a busy machine may leave them alone.
+CHUNK = 20
 
 
 class Block(nn.Module):
