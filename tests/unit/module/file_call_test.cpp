@@ -16,7 +16,7 @@
 #include "fs/posix_file_system.h"
 #include "module/model_file.h"
 #include "support/temporary_directory.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -29,7 +29,7 @@ using ::testing::ThrowsMessage;
 class FileCallTest : public ::testing::Test {
  protected:
   FileCallTest() {
-    static const tensor::WholeFormat format;
+    static const tensor::StoredFormat format;
     Cache::set_value_format(format);
     EXPECT_TRUE(Cache::instance().configure({{"dir", directory_ / "cache"}}).is_ok());
     Cache::instance().set_mode(cache::Mode::kOn);

@@ -10,7 +10,7 @@
 #include "cache/cache.h"
 #include "module/scripted.h"
 #include "support/temporary_directory.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -25,7 +25,7 @@ using torch::jit::Module;
 class ManifestTest : public ::testing::Test {
  protected:
   ManifestTest() {
-    static const tensor::WholeFormat format;
+    static const tensor::StoredFormat format;
     Cache::set_value_format(format);
     EXPECT_TRUE(Cache::instance().configure({{"dir", directory_ / "cache"}}).is_ok());
     Cache::instance().set_mode(cache::Mode::kOn);

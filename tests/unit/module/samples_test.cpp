@@ -12,7 +12,7 @@
 #include "cache/cache.h"
 #include "support/captured_log.h"
 #include "support/temporary_directory.h"
-#include "tensor/whole_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::module {
 namespace {
@@ -26,7 +26,7 @@ using Keys = std::vector<std::string_view>;
 class SamplesTest : public ::testing::Test {
  protected:
   SamplesTest() {
-    static const tensor::WholeFormat format;
+    static const tensor::StoredFormat format;
     Cache::set_value_format(format);
     const Status status = Cache::instance().configure({{"dir", directory_ / "cache"},
                                                        {"memory", "1GB"},
