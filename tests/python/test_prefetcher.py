@@ -325,6 +325,15 @@ def test_an_exception_in_the_loop_leaves_no_thread() -> None:
     gc.collect()
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Also where the shell has started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_while_it_waits_for_a_batch_leaves_no_thread() -> None:
     def loader() -> Iterator[torch.Tensor]:
         yield from (torch.tensor([i]) for i in range(3))
