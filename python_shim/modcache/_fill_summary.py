@@ -16,9 +16,9 @@ class FillSummary:
         runs: rows for which the module ran.
         stored: rows that were handed to the cache; fewer than ``runs`` where something may not be
             cached.
-        bytes: size of the tensors in the results of all rows.
+        bytes: size of the tensors in the results of all rows, in bytes.
         seconds: wall time, with the final flush.
-        saved_seconds: what the runs of the hits had taken.
+        saved_seconds: what the runs of the hits had taken, in seconds.
         is_complete: False where the pass was interrupted or failed.
     """
 
