@@ -5,6 +5,17 @@ The frozen part of a model runs once per sample; after that its output comes fro
 
     features = modcache.lookup_or_run(encoder, images, key=sample_id)
 
+- **To cache**: ``lookup_or_run``, one call, or ``cached``, which makes an ordinary call of it;
+  ``lookup_or_run_any`` for rows of many shapes; ``lazy`` for a module that is loaded at its first
+  miss; ``content_key`` and ``content_keys`` for samples without a name.
+- **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
+  ``place`` and ``Prefetcher`` while it runs.
+- **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``; messages are
+  records of the logger ``"modcache"``.
+- **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
+  ``refresh_fingerprint``.
+- **To deploy**: ``freeze``, ``library_path``.
+
 Importing this package loads the native library, which does the work; this package only finds it,
 identifies eager modules and explains mistakes.
 """

@@ -26,7 +26,16 @@ from modcache._call_key import WHAT_KEY_IS
 from modcache._text import checked_text
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
-_NO_KEY = object()
+
+
+class _NoKey:
+    """Stands where no key was given: None may be a caller's mistake."""
+
+    def __repr__(self) -> str:
+        return "..."  # in signatures
+
+
+_NO_KEY = _NoKey()
 
 
 @overload
@@ -88,7 +97,8 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
         ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
         Whatever the target or the key function raises.
 
-    The forward hooks of a module run at each call, hit or miss, and are not part of what is cached.
+    The forward hooks of the module itself run at each call, hit or miss, and are not part of what
+    is cached; those of its submodules run on a miss only, and are part of its fingerprint.
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code a cached function runs uncached.
     """

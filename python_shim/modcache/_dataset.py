@@ -25,6 +25,7 @@ class _MapStyle(Protocol[_T_co]):
 class CachedDataset(Dataset[_T_co], CachedSamples):
     """A map-style dataset whose samples are made once, and come from the cache ever after.
 
+    >>> import modcache, torch
     >>> class Squares(torch.utils.data.Dataset):
     ...     def __len__(self):
     ...         return 3

@@ -23,6 +23,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
     The raw samples are still read, one after the other; ``transform``, which decodes them, runs
     only for those that the cache lacks. Order is kept.
 
+    >>> import modcache, torch
     >>> raw = [{"__key__": "a", "txt": b"1"}, {"__key__": "b", "txt": b"2"}]
     >>> def decoded(sample):
     ...     return torch.tensor(int(sample["txt"]))

@@ -14,6 +14,7 @@ from modcache._grad import count_requiring_grad, grad_pattern
 from modcache._identity import Refusal, Sight, state_of
 from modcache._inputs import is_taken_as_it_is, shown
 from modcache._kinds import UnidentifiedError
+from modcache._lazy import Lazy
 from modcache._lookup import _check_module
 from modcache._manifest import (
     Changes,
@@ -77,6 +78,12 @@ def explain(
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
     target = _identified_as(module)
+    if isinstance(target, Lazy):
+        scope = scope or target._source.scope
+        loaded = target._source.current()
+        if loaded is None:
+            return _of_unloaded(target, input, keys, scope, method)
+        target = loaded
     if not callable(getattr(target, method, None)):
         raise AttributeError(
             f"method={method!r}: {class_name(target)} has no such method. "
@@ -88,6 +95,21 @@ def explain(
 def _identified_as(module: torch.nn.Module) -> torch.nn.Module:
     """The module whose calls are looked up: wrappers are explained as what they wrap."""
     return identified_as(module)
+
+
+def _of_unloaded(
+    lazy: Lazy, input: Any, keys: str | list[str] | torch.Tensor, scope: str, method: str
+) -> Explanation:
+    """Of a module that is not there: it stays so."""
+    is_off = torch.ops.cache.mode() == "off"
+    address = scope or (lazy._source.name if is_off else lazy._source.address(method))
+    if not address:
+        reason = (
+            f"{lazy._source.name} was not loaded in this directory yet, so that its fingerprint "
+            "is not known: the call loads it, and looks up then"
+        )
+        return Explanation("miss", reason, method, keys=_texts_of(keys))
+    return _Question(lazy, input, keys, address, method).answer()
 
 
 class _Question:
@@ -107,7 +129,7 @@ class _Question:
         self._given_scope = scope
         self._scope = ""
         self._method = method
-        self._name = class_name(module)
+        self._name = module._source.name if isinstance(module, Lazy) else class_name(module)
         self._sight: Sight | None = None
         self._seen: Any = None
         self._texts = _texts_of(keys)

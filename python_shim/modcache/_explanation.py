@@ -18,6 +18,7 @@ class Explanation:
         status: "hit"; "miss"; "partial" (of several keys some hit and some miss); or "bypassed":
             the module is run, and its result is not stored.
         reason: one clause that says why.
+        method: the method that the call would run.
         scope: what stands for the module in the address: its fingerprint, or the name given.
             Empty where it was not asked for it.
         keys: the distinct keys, in order.
@@ -29,9 +30,9 @@ class Explanation:
         compared_with: the scope of this class that differs least among those stored last; empty
             where there is none, or nothing to compare.
         tier: "memory" or "disk" for a hit, else empty. Of several keys: the first hit's.
-        size_bytes: of that entry's value, as that tier holds it.
+        size_bytes: size of that entry's value, as that tier holds it.
         stored_at: when it was stored, an ISO 8601 time; empty where that is not known.
-        run_us: what its run took, which a hit saves.
+        run_us: what its run took, in microseconds, which a hit saves.
     """
 
     status: str

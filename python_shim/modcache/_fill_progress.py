@@ -7,7 +7,8 @@ import sys
 from types import TracebackType
 from typing import Any, TextIO
 
-from modcache._fill_summary import FillSummary, size_text
+from modcache._fill_summary import FillSummary
+from modcache._stats import shown_bytes
 
 
 class Progress:
@@ -49,7 +50,7 @@ class Progress:
         rate = done.rows / done.seconds if done.seconds > 0 else 0.0
         text = (
             f"{rate:.0f} rows/s, {share:.0%} hits, {done.saved_seconds:.1f} s saved, "
-            f"{size_text(done.bytes)}"
+            f"{shown_bytes(done.bytes)}"
         )
         if done.stored < done.runs:
             text += f", {done.runs - done.stored} NOT CACHED"

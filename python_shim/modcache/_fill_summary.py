@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from modcache._stats import shown_bytes
+
 
 @dataclass(frozen=True)
 class FillSummary:
@@ -16,9 +18,9 @@ class FillSummary:
         runs: rows for which the module ran.
         stored: rows that were handed to the cache; fewer than ``runs`` where something may not be
             cached.
-        bytes: size of the tensors in the results of all rows.
+        bytes: size of the tensors in the results of all rows, in bytes.
         seconds: wall time, with the final flush.
-        saved_seconds: what the runs of the hits had taken.
+        saved_seconds: what the runs of the hits had taken, in seconds.
         is_complete: False where the pass was interrupted or failed.
     """
 
@@ -41,16 +43,6 @@ class FillSummary:
         lost = f" ({self.runs - self.stored} not cached)" if self.stored < self.runs else ""
         return (
             f"{'filled' if self.is_complete else 'not finished'}: {self.rows} rows, "
-            f"{self.hits} hits{share}, {self.runs} run{lost}, {size_text(self.bytes)} in "
+            f"{self.hits} hits{share}, {self.runs} run{lost}, {shown_bytes(self.bytes)} in "
             f"{self.seconds:.1f} s{rate}, {self.saved_seconds:.1f} s saved"
         )
-
-
-def size_text(size_bytes: int) -> str:
-    """In powers of 1000, as the settings read sizes."""
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -56,11 +56,13 @@ class Lazy(torch.nn.Module):
         return self.load()(*arguments, **named)
 
     def train(self, mode: bool = True) -> Lazy:
+        """Remembered, and done to the module once it is loaded."""
         super().train(mode)
         self._source.train(mode)
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Lazy:
+        """True loads the module; what then requires grad is not cached."""
         self._source.require_grad(requires_grad)
         return self
 
@@ -81,6 +83,7 @@ class Lazy(torch.nn.Module):
         return self.load()
 
     def extra_repr(self) -> str:
+        """Where it comes from, and whether it is loaded."""
         return f"{self._source!r}, {'loaded' if self.loaded else 'not loaded'}"
 
 
@@ -123,6 +126,7 @@ def lazy(
         TypeError: neither a path nor a function; a module that is there already.
         ValueError: a factory without a scope; a ``.pt2`` archive.
 
+    >>> import modcache, torch
     >>> encoder = modcache.lazy(lambda: torch.nn.Linear(4, 2), scope="readme-encoder@1")
     >>> modcache.lookup_or_run(encoder, torch.ones(4), "sample 1").shape
     torch.Size([2])

@@ -31,6 +31,14 @@ def lookup_or_run(
 ) -> Any:
     """The module's output for this sample or batch: from the cache, or by running the module.
 
+    >>> import modcache, torch
+    >>> encoder = torch.nn.Linear(4, 2).requires_grad_(False).eval()
+    >>> batch = torch.randn(3, 4)
+    >>> first = modcache.lookup_or_run(encoder, batch, ["a", "b", "c"])  # runs, one entry per row
+    >>> again = modcache.lookup_or_run(encoder, batch.flip(0), ["c", "b", "a"])  # does not
+    >>> torch.equal(again, first.flip(0))
+    True
+
     Args:
         module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
         input: what the module is run on: a Tensor of any shape, or a tuple, whose items become
@@ -94,7 +102,9 @@ def lookup_or_run_any(
     scope: str = "",
     method: str = "forward",
 ) -> Any:
-    """As ``lookup_or_run``; rows that do not fit into one batch come back as a list of rows.
+    """As ``lookup_or_run``, but rows that do not fit into one batch come back as a list of rows.
+
+    There they are an error, unless ``ragged`` says otherwise.
 
     Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
     which returns ``Any``: structured values with the type that the method declares.

@@ -21,6 +21,9 @@ _R = TypeVar("_R")
 class _Nothing:
     """Stands where no argument was given: None may be a caller's mistake."""
 
+    def __repr__(self) -> str:
+        return "..."  # in signatures
+
 
 _NOTHING = _Nothing()
 

@@ -19,6 +19,7 @@ def place(
     one setting ``memory``, wherever they lie. It holds for this process and this very scope; of a
     module whose weights change, place it again.
 
+    >>> import modcache
     >>> modcache.place("clip-vit-b32@3", "host")
     'host'
 

@@ -23,7 +23,7 @@ def prefetch(
     *,
     method: str = "forward",
 ) -> int:
-    """How many of these keys are cached; those only on disk are brought into memory.
+    """Brings entries from disk into memory ahead of use, and says how many keys are cached.
 
     Returns at once: a thread of the library reads the values, and a call that comes earlier finds
     them on disk. Found are rows and whole values alike, of calls whose input held nothing but
@@ -32,6 +32,7 @@ def prefetch(
     What is brought pushes out what was used longest ago, within the setting ``memory``; but entries
     of one call never push each other out: the last ones stay on disk when they are too many.
 
+    >>> import modcache, torch
     >>> scope = "doubled@1"
     >>> rows = torch.ops.cache.store(scope, "a", torch.ones(2))
     >>> modcache.prefetch(scope, ["a", "b"])
@@ -43,7 +44,8 @@ def prefetch(
         method: the method whose results are meant.
 
     Returns:
-        0 where the mode may not read.
+        How many of the distinct keys are cached, in memory or on disk; 0 where the mode may not
+        read.
 
     Raises:
         TypeError: a scope or keys of another type, or a module that has no fingerprint.

@@ -34,6 +34,7 @@ class Prefetcher(Generic[_T]):
         for features, labels in modcache.Prefetcher(loader, encode=encode):
             ...
 
+    >>> import modcache, torch
     >>> loader = [torch.ones(2), torch.zeros(2)]
     >>> [batch.sum().item() for batch in modcache.Prefetcher(loader, device="cpu")]
     [2.0, 0.0]

@@ -20,10 +20,33 @@ from modcache._workers import note_configured
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     """Sets options, for instance ``configure(dir="/data/cache", memory="2GB", strict=True)``.
 
+    Each is also the environment variable ``MODCACHE_<NAME>``; what is given here wins. Other
+    options stay what they are. ``settings()`` shows all.
+
     Args:
-        **options: sizes in bytes (an int, or text such as ``"512MiB"``), times in seconds, paths
-            as text or ``os.PathLike``, switches as bool. An option given here wins over its
-            environment variable ``MODCACHE_<NAME>``.
+        **options: sizes in bytes, an int or text such as ``"2GB"`` (2 * 10**9) or ``"512MiB"``:
+
+            - ``dir``: the cache directory. Default: ``$XDG_CACHE_HOME/modcache``, else
+              ``~/.cache/modcache``.
+            - ``memory``: size of the memory tier (``"1GB"``); 0: none. When it is used up, what was
+              used longest ago goes.
+            - ``disk``: size of the directory (``"100GB"``); when it is used up nothing more is
+              stored.
+            - ``mode``: as ``set_mode``.
+            - ``dtype``: what floating-point values are stored as: ``"keep"``, ``"float16"`` or
+              ``"bfloat16"``. They come back in the module's own dtype.
+            - ``codec``: ``"none"``, or ``"zstd"``: lossless compression on disk.
+            - ``durability``: ``"relaxed"``: on disk after 100 ms at most; ``"strict"``: before the
+              call returns.
+            - ``match``: what of the input a hit must match: ``"shape"`` (dtype and shape),
+              ``"dtype"`` or ``"none"``.
+            - ``strict``: True: what may not be cached is an error, not a warning.
+            - ``namespace``: a text; entries of one namespace are not found in another.
+            - ``max_rows``: how many rows one run on a partly missing batch may have; 0: all.
+            - ``min_run_us``: results of runs shorter than so many microseconds are not kept (0).
+            - ``verify_rtol``: the relative tolerance of mode ``"verify"`` (0.0001).
+            - ``io``: how files are read: ``"mmap"``, or ``"pread"`` where others may truncate them.
+            - ``log``: ``"off"``, ``"error"``, ``"warning"`` or ``"info"``: the least that is said.
 
     Raises:
         TypeError: a value of another type.
@@ -68,12 +91,24 @@ def settings() -> dict[str, str]:
 
 
 def stats() -> Stats:
-    """Counters of this process since its start or ``reset_stats``.
+    """Counters of this process since its start or ``reset_stats``: a dict; printed, a table.
 
-    A dict, by name; printed, it is a table of what is not zero.
+    The table leaves out what is zero. With one key per row each row counts.
 
-    ``run_us`` and ``saved_us`` are microseconds, ``bytes_memory`` and ``bytes_disk`` bytes.
-    ``entries_disk`` and ``bytes_disk`` are the directory's, whoever wrote them.
+    - ``hits_memory``, ``hits_disk``, ``hits_remote``: keys that were found, by tier.
+    - ``misses``: keys that were not, so that the module ran; ``stored``: results then kept.
+    - ``bypassed_off``, ``bypassed_grad``, ``bypassed_impure``, ``bypassed_type``: run uncached,
+      since the mode was off, the result requires grad, it was no function of state and input, or
+      it cannot be stored.
+    - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
+    - ``verify_differences``: results that differ from the stored ones, in mode ``"verify"``.
+    - ``evicted``: entries that others pushed out of a tier.
+    - ``corrupt``: damaged entries, each of them a miss; ``errors``: failures of the cache, none of
+      which failed a call.
+    - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs of what
+      hit had taken.
+    - ``entries_memory``, ``bytes_memory``: what this process holds; ``entries_disk``,
+      ``bytes_disk``: what the directory holds, whoever wrote it.
     """
     return Stats(torch.ops.cache.stats())
 
@@ -97,9 +132,9 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all") -> int:
     """Removes entries: all, or those of one scope, or those whose key starts with ``prefix``.
 
     Args:
-        scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``.
-        prefix: the beginning of the keys.
-        tier: ``"all"`` or ``"memory"``, or ``"disk"``.
+        scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``; empty: all.
+        prefix: the beginning of the keys; empty: all.
+        tier: ``"all"``, ``"memory"`` or ``"disk"``.
 
     Returns:
         How many entries were removed. The next call of every process sees that they are gone.
@@ -116,10 +151,12 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all") -> int:
 def contains(scope: str, key: str) -> bool:
     """Whether the whole-value entry of ``forward`` under ``scope`` and ``key`` is there.
 
-    Runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``.
+    Runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``. Rows are entries
+    of their own, which it does not see: ``modcache.explain`` does.
 
     Raises:
-        TypeError: an argument that is no text. ValueError: one that is empty or no valid Unicode.
+        TypeError: an argument that is no text.
+        ValueError: one that is empty or no valid Unicode.
     """
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     return bool(torch.ops.cache.contains(scope, checked_text(key, "key", '"image-000017"')))

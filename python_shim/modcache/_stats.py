@@ -111,17 +111,17 @@ def _group(title: str, names: dict[str, str], counts: dict[str, int]) -> Iterato
 
 
 def shown_bytes(size: int) -> str:
-    """A size, for people.
+    """A size, for people; in powers of 1000, as the settings read ``"2GB"``.
 
-    >>> shown_bytes(512), shown_bytes(3 << 20)
-    ('512 B', '3.0 MiB')
+    >>> shown_bytes(512), shown_bytes(3_000_000)
+    ('512 B', '3.0 MB')
     """
     number = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
+        number /= 1000
+    return f"{number:.1f} TB"
 
 
 def shown_time(microseconds: int) -> str:

@@ -9,7 +9,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Pages whose every block of Python is run. README.md has tests of its own (tests/install), and the
 # blocks of docs/deployment.md show one call each, of a model that stands elsewhere.
-RUN = ("docs/coming-from.md", "docs/keys-and-scopes.md", "docs/limits.md")
+RUN = (
+    "docs/coming-from.md",
+    "docs/keys-and-scopes.md",
+    "docs/limits.md",
+    "docs/training.md",
+)
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

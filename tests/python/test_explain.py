@@ -320,3 +320,25 @@ def test_for_programs() -> None:
     assert json.loads(json.dumps(found.as_dict()))["status"] == "miss"
     with pytest.raises(AttributeError):
         found.status = "hit"  # type: ignore[misc]
+
+
+def test_a_lazy_module_is_explained_and_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.pt"
+    frozen("scripted").save(str(path))
+
+    def by_name() -> modcache.Lazy:
+        return modcache.lazy(frozen, scope="encoder@1")
+
+    for make in (by_name, lambda: modcache.lazy(path)):
+        lazy = make()
+        assert modcache.explain(lazy, X, "a").status == "miss"
+        with modcache.mode("off"):
+            assert modcache.explain(lazy, X, "a").status == "bypassed"
+        assert not lazy.loaded
+        modcache.lookup_or_run(lazy, X, "a")
+        assert modcache.explain(lazy, X, "a").status == "hit"  # by what was loaded
+        again = make()
+        assert modcache.explain(again, X, "a").status == "hit"
+        found = modcache.explain(again, torch.ones(2, 4), ["a", "b"])
+        assert (found.status, found.first_missing) == ("miss", ["a", "b"])
+        assert not again.loaded

@@ -33,8 +33,8 @@ run without the cache             7
 trouble                           4
   keys of another input           1
   failures of the cache           3
-entries in memory                34  5.0 MiB
-entries on disk                  34  2.0 KiB
+entries in memory                34   5.2 MB
+entries on disk                  34   2.0 kB
 time in modules that ran     1.00 s
 time saved by hits           9.00 s   90.0 %"""
 
