@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -78,8 +80,8 @@ def fill(
         world_size: the number of processes that share the batches; by default likewise, or 1.
 
     Returns:
-        What was done by this process, by the counters of ``modcache.stats``: of calls that other
-        threads make meanwhile, too.
+        What was done by this process, by the counters of ``modcache.stats``: what the loader looks
+        up between the fill's own calls is not in it, what other threads do during these is.
 
     Raises:
         TypeError, ValueError: a mistake in the arguments, or a batch that lacks what they name.
@@ -101,10 +103,11 @@ def fill(
             with torch.no_grad():
                 for batch in batches:
                     given, keys = reader.read(batch)
-                    if isinstance(module, torch.nn.Module):
-                        output = lookup_or_run_any(target.module, given, keys, scope=scope)
-                    else:
-                        output = looked_up_in(target.module, given, keys, scope)
+                    with tally.lookup():
+                        if isinstance(module, torch.nn.Module):
+                            output = lookup_or_run_any(target.module, given, keys, scope=scope)
+                        else:
+                            output = looked_up_in(target.module, given, keys, scope)
                     tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
                     bar.show(tally.done)
         except BaseException as error:
@@ -130,19 +133,29 @@ def _check_mode() -> None:
 
 
 class _Tally:
-    """Counts what a fill does, by what the counters have grown by."""
+    """Counts what a fill does, by what the counters have grown by in its lookups.
+
+    A loader may use the cache too, and what it looks up between them is none of the fill's.
+    """
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
-        self._before = dict(torch.ops.cache.stats())
+        self._grown: Counter[str] = Counter()
         self._has_warned = False
         self.done = FillSummary()
 
+    @contextlib.contextmanager
+    def lookup(self) -> Iterator[None]:
+        """Around the lookup of a batch."""
+        before = torch.ops.cache.stats()
+        yield
+        self._grown.update(torch.ops.cache.stats())
+        self._grown.subtract(before)
+
     def note(self, rows: int, size_bytes: int) -> None:
         """A batch is done."""
-        now = dict(torch.ops.cache.stats())
-        grown = {name: value - self._before.get(name, 0) for name, value in now.items()}
-        hits = sum(grown.get(name, 0) for name in _HITS)
+        grown = self._grown
+        hits = sum(grown[name] for name in _HITS)
         total = self.done.rows + rows
         self.done = replace(
             self.done,
@@ -155,11 +168,11 @@ class _Tally:
             saved_seconds=grown["saved_us"] / 1e6,
         )
         if self.done.stored < self.done.runs and not self._has_warned:
-            self._warn(grown)
+            self._warn()
 
-    def _warn(self, grown: dict[str, int]) -> None:
+    def _warn(self) -> None:
         self._has_warned = True
-        causes = [text for name, text in _CAUSES.items() if grown.get(name, 0) > 0]
+        causes = [text for name, text in _CAUSES.items() if self._grown[name] > 0]
         because = "; ".join(causes) or (
             "no cause was counted; the directory's mode, disk or min_run_us may forbid it "
             "(modcache.settings())"
