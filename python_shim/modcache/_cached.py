@@ -82,7 +82,9 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             is told by its fingerprint, weights included; a function by its qualified name and
             code, with what that reads and calls; a method by its object's attributes too.
         freeze: for modules: ``requires_grad_(False)``, ``eval()``, and eval it stays when a
-            parent calls ``train()``.
+            parent calls ``train()``: the module's own ``train`` is then called with False. Of a
+            class this is done when ``__init__``, also of a subclass, is through. The given
+            instance is not held: ``train()`` on it, or on a parent of it, is on their one state.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. ``f(x, k=2)``, ``f(x, 2)``

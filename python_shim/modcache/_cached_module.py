@@ -34,7 +34,8 @@ def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
     for name, member in _members(cls, way).items():
         setattr(cls, name, member)
     if way.freeze:
-        cls.__init__ = _freezing(cls.__init__)  # type: ignore[method-assign]
+        cls.__init__ = _freezing(cls)  # type: ignore[method-assign]
+        cls.__init_subclass__ = _freezing_subclasses(cls)  # type: ignore[assignment]
     return cls
 
 
@@ -118,7 +119,7 @@ def _members(cls: Any, way: Way) -> dict[str, Any]:
         "__prepare_scriptable__": _prepare_scriptable,
     }
     if way.freeze:
-        members["train"] = _train
+        members["train"] = _staying_in_evaluation(cls)
     return members
 
 
@@ -160,19 +161,57 @@ def _copied(plain: types.FunctionType) -> types.FunctionType:
     return double
 
 
-def _train(self: Any, mode: bool = True) -> Any:
-    """It is frozen, and stays in evaluation mode."""
-    return torch.nn.Module.train(self, False)
+def _staying_in_evaluation(cls: Any) -> Any:
+    """A ``train`` that runs the class's own one as ``eval`` does."""
+    own = cls.train
+
+    def train(self: Any, mode: bool = True) -> Any:
+        return own(self, False)
+
+    if "train" in vars(cls):  # it still counts in fingerprints
+        setattr(train, PLAIN, own)
+    return train
 
 
-def _freezing(plain: Any) -> Any:
-    @functools.wraps(plain)
+_freezing_inits: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _freezing(cls: Any) -> Any:
+    """An ``__init__`` for the class, after which an object of it is frozen.
+
+    One of a subclass does that when it is through itself, with what it has added.
+    """
+    own = cls.__init__
+
+    @functools.wraps(own)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        plain(self, *args, **kwargs)
-        self.requires_grad_(False).eval()
+        own(self, *args, **kwargs)
+        outermost = type(self).__init__
+        if outermost is made or outermost not in _freezing_inits:
+            self.requires_grad_(False).eval()
 
-    setattr(made, PLAIN, plain)
+    if "__init__" in vars(cls):
+        setattr(made, PLAIN, own)
+    else:  # what it runs is found in the class that has it
+        made.__module__ = __name__
+    _freezing_inits.add(made)
     return made
+
+
+def _freezing_subclasses(cls: Any) -> Any:
+    own = vars(cls).get("__init_subclass__")
+
+    def __init_subclass__(sub: Any, **options: Any) -> None:
+        if own is not None:
+            own.__get__(None, sub)(**options)
+        else:
+            super(cls, sub).__init_subclass__(**options)
+        if "__init__" in vars(sub):
+            sub.__init__ = _freezing(sub)
+
+    if own is not None:
+        setattr(__init_subclass__, PLAIN, own.__func__)
+    return classmethod(__init_subclass__)
 
 
 def _prepare_scriptable(self: Any) -> Any:

@@ -51,6 +51,8 @@ def is_face(cls: type) -> bool:
 
 def is_left_here(member: object) -> bool:
     """Whether ``modcache.cached`` has put this member into a class."""
+    if isinstance(member, classmethod):
+        member = member.__func__
     return (
         isinstance(member, types.FunctionType)
         and not hasattr(member, PLAIN)

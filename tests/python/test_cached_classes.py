@@ -7,7 +7,7 @@ import copy
 import inspect
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import modcache
 import pytest
@@ -58,6 +58,97 @@ def test_a_subclass_of_a_frozen_class_is_frozen_too() -> None:
     module = Deeper()
     assert module.linear.weight.requires_grad is False
     assert not module.train().training
+
+
+def test_what_a_subclass_adds_is_frozen_when_its_init_is_through() -> None:
+    class Registered(Frozen):
+        made: ClassVar[list[str]] = []
+
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
+            cls.made.append(cls.__name__)
+
+    class Deeper(Registered):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.more = nn.Linear(2, 2)
+
+        def train(self, mode: bool = True) -> Any:  # needs what __init__ makes last
+            self.more.train(mode)
+            return super().train(mode)
+
+    module = Deeper()
+    assert not any(p.requires_grad for p in module.parameters())
+    assert not any(part.training for part in module.modules())
+    assert Registered.made == ["Deeper"]
+
+
+class OwnTrain(Encoder):
+    """Goes on updating one part in any mode, as some do with their statistics."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def train(self, mode: bool = True) -> Any:
+        self.seen.append(mode)
+        super().train(mode)
+        self.linear.training = True
+        return self
+
+
+class FrozenOwnTrain(OwnTrain):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return x
+
+    def train(self, mode: bool = True) -> Any:
+        return super().train(mode)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: modcache.cached(OwnTrain(), key="ids", freeze=True),
+        modcache.cached(FrozenOwnTrain, key="ids", freeze=True),
+    ],
+    ids=["instance", "class"],
+)
+def test_a_train_of_its_own_is_called_as_by_eval(make: Any) -> None:
+    module = make()
+    OwnTrain.seen.clear()
+    assert nn.Sequential(module).train()[0] is module
+    assert OwnTrain.seen == [False]
+    assert [module.training, module.drop.training, module.linear.training] == [False, False, True]
+
+
+def test_freezing_a_class_changes_no_fingerprint_of_it_or_of_subclasses() -> None:
+    found: dict[bool, list[str]] = {}
+    for is_frozen in (False, True):
+
+        class Base(nn.Module):
+            def __init_subclass__(cls, **options: Any) -> None:
+                super().__init_subclass__(**options)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x
+
+            def train(self, mode: bool = True) -> Any:
+                return super().train(mode)
+
+        class WithoutInit(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x
+
+        if is_frozen:
+            for cls in (Base, WithoutInit):
+                modcache.cached(cls, key="ids", freeze=True)
+
+        class Sub(Base):
+            def __init__(self) -> None:
+                super().__init__()
+                self.scale = 2.0
+
+        made = [cls().eval() for cls in (Base, WithoutInit, Sub)]
+        found[is_frozen] = [modcache.fingerprint(module) for module in made]
+    assert found[True] == found[False]
 
 
 # Subclasses.
