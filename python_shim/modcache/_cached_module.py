@@ -35,7 +35,7 @@ def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
         setattr(cls, name, member)
     if way.freeze:
         cls.__init__ = _freezing(cls)  # type: ignore[method-assign]
-        cls.__init_subclass__ = _freezing_subclasses(cls)  # type: ignore[assignment]
+        cls.__init_subclass__ = _freezing_subclasses(cls)  # type: ignore[method-assign]
     return cls
 
 
@@ -201,7 +201,7 @@ def _freezing(cls: Any) -> Any:
 def _freezing_subclasses(cls: Any) -> Any:
     own = vars(cls).get("__init_subclass__")
 
-    def __init_subclass__(sub: Any, **options: Any) -> None:
+    def note_subclass(sub: Any, /, **options: Any) -> None:
         if own is not None:
             own.__get__(None, sub)(**options)
         else:
@@ -210,8 +210,8 @@ def _freezing_subclasses(cls: Any) -> Any:
             sub.__init__ = _freezing(sub)
 
     if own is not None:
-        setattr(__init_subclass__, PLAIN, own.__func__)
-    return classmethod(__init_subclass__)
+        setattr(note_subclass, PLAIN, own.__func__)
+    return classmethod(note_subclass)
 
 
 def _prepare_scriptable(self: Any) -> Any:
