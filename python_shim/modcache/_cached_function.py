@@ -18,7 +18,7 @@ import torch
 
 from modcache._arguments import Arguments
 from modcache._call_key import CallKey
-from modcache._eager import fingerprint
+from modcache._identity import state_of
 from modcache._lookup import lookup_or_run
 from modcache._plain import PLAIN, plain_of
 
@@ -173,9 +173,11 @@ def _run_method(owner: weakref.ref[Any], function: Any, *args: Any, **kwargs: An
 
 
 def holder_of(function: Any, name: str) -> torch.nn.Module:
+    """A lookup with it raises TypeError where it cannot be identified: nobody would notice else."""
     holder: Any = torch.nn.Module()
     holder.forward = function
     holder.original_name = name  # also what messages call it
+    state_of(holder).must_be_identified = True
     return holder  # type: ignore[no-any-return]
 
 
@@ -187,11 +189,6 @@ def name_of(function: types.FunctionType) -> str:
 
 
 def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
-    """Raises TypeError where the holder cannot be identified: nobody would notice else."""
-    if torch.compiler.is_compiling():
-        if isinstance(input, Arguments):
-            return input.passed_to(holder)
-        return lookup_or_run(holder, input, key, scope=scope)
-    if not scope and torch.ops.cache.mode() != "off":
-        fingerprint(holder)
+    if torch.compiler.is_compiling() and isinstance(input, Arguments):
+        return input.passed_to(holder)
     return lookup_or_run(holder, input, key, scope=scope)

@@ -42,9 +42,12 @@ def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
         seen = state.recognize(module)
         return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
     except UnidentifiedError as reason:
-        raise TypeError(
-            f"{type(module).__qualname__} has no fingerprint: {reason}; {_CURE}."
-        ) from None
+        raise _unidentified(module, reason) from None
+
+
+def _unidentified(module: torch.nn.Module, reason: UnidentifiedError) -> TypeError:
+    name = getattr(module, "original_name", type(module).__qualname__)
+    return TypeError(f"{name} has no fingerprint: {reason}; {_CURE}.")
 
 
 def refresh_fingerprint(module: torch.nn.Module) -> str:
@@ -167,6 +170,8 @@ class _Call:
                 self._before = self.state.look(target)
                 self.address = self._before.fingerprint
         except UnidentifiedError as reason:
+            if self.state.must_be_identified:
+                raise _unidentified(target, reason) from None
             self._unidentified = f"none that can be checked, since {reason}; {_CURE}"
 
     def note_run(self) -> None:

@@ -210,3 +210,24 @@ def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(
         module.count = 1000 + count
         modcache.fingerprint(module)
     assert 1 <= len(made) <= 8
+
+
+def doubled(x: torch.Tensor, times: int = 2) -> torch.Tensor:
+    return x * times
+
+
+def test_a_hit_of_a_cached_function_is_one_of_its_module() -> None:
+    function = modcache.cached(doubled, key="name")
+    for _ in range(6):
+        function(X, name="k")
+    made_of_call = ["cached", "__call__", "of_call", "_checked", "looked_up_in"]
+    assert functions_called(lambda: function(X, name="k")) == [*made_of_call, *SHORT]
+
+
+@pytest.mark.parametrize("key", ["k", ["k"]], ids=["key", "rows"])
+def test_a_cached_function_is_identified_once_a_call(key: Any) -> None:
+    function = modcache.cached(doubled, key="name")
+    for _ in range(6):
+        function(X, 3, name=key)
+    called = functions_called(lambda: function(X, 3, name=key))
+    assert [called.count(name) for name in ("recognize", "fingerprint_of")] == [1, 1]
