@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modcache._arguments import Arguments
-from modcache._call_key import CallKey
+from modcache._call_key import KEY_TYPES, CallKey
 from modcache._identity import state_of
 from modcache._lookup import lookup_or_run
 from modcache._plain import PLAIN, plain_of
@@ -114,9 +114,13 @@ class _Method:
         self._first = next(iter(signature.parameters), "")
         self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
         self.static: _Function | None = None
-        if self._first == way.key:  # no object is a key: it is static
-            self._first = ""
-        if self._first:
+        self._is_key_first = bool(self._first) and self._first == way.key
+        if self._is_key_first and self._first in ("self", "cls"):
+            raise TypeError(
+                f"cached: the key of {plain.__qualname__} is {self._first}, the object itself; say "
+                f"what of it tells samples apart: key=lambda {self._first}: {self._first}.name."
+            )
+        if self._first and not self._is_key_first:
             rest = list(signature.parameters.values())[1:]
             filled = signature.replace(parameters=rest)
             self.key = CallKey(way.key, filled, plain.__qualname__, self._first)
@@ -128,9 +132,15 @@ class _Method:
             self.signature = self.static.signature
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args and self._is_owner(kwargs.get(self._first)):  # Name.method(self=...)
+            kwargs = dict(kwargs)
+            args = (kwargs.pop(self._first),)
         if not self._first or not args or not self._is_owner(args[0]):  # a static method
             return self._as_static()(args, kwargs)
         owner = args[0]
+        if self._is_key_first:
+            self._check_static(owner)
+            return self._as_static()(args, kwargs)
         sample, key = self.key.of_call(owner, args[1:], kwargs)
         if isinstance(owner, torch.nn.Module):
             method = self._plain.__name__
@@ -143,6 +153,16 @@ class _Method:
         if self.static is None:
             self.static = _Function(self._plain, self._way)
         return self.static
+
+    def _check_static(self, first: object) -> None:
+        """No object is a key: where the first parameter is it, an object has no parameter."""
+        if not isinstance(first, KEY_TYPES):
+            name = self._plain.__qualname__
+            raise TypeError(
+                f"{name}() got a {type(first).__qualname__} as {self._first}, which is its key: it "
+                "was called on the object. A method needs self (or cls) as its first parameter, a "
+                "static method @staticmethod above modcache.cached."
+            )
 
     def _is_owner(self, value: object) -> bool:
         kind = value if isinstance(value, type) else type(value)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ WHAT_KEY_IS = (
     'function of the arguments (key=lambda images, names: names), or "content" (made from the '
     "bytes of the arguments; key=modcache.content_keys makes one per row)"
 )
+
+
+KEY_TYPES = (str, list, tuple, torch.Tensor)
 
 
 class CallKey:
@@ -141,8 +145,11 @@ class CallKey:
         """An int is the id of one whole value."""
         if type(key) is int:
             return str(key)
-        if isinstance(key, (str, list, tuple, torch.Tensor)) or hasattr(key, "__array__"):
+        if isinstance(key, KEY_TYPES):
             return key
+        if hasattr(key, "__array__"):
+            is_integer = hasattr(key, "__index__") and getattr(key, "ndim", 1) == 0
+            return str(operator.index(key)) if is_integer else key
         source = f"the argument {self.name}" if self.name else _name_of(self._function)
         raise TypeError(
             f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "

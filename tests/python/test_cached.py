@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import modcache
+import numpy
 import pytest
 import torch
 
@@ -335,6 +336,16 @@ def test_what_the_function_raises_reaches_the_caller() -> None:
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         broken(X, k="a")
+
+
+def test_an_integer_of_numpy_is_an_id(counted: Growth) -> None:
+    function = modcache.cached(scaled, key="ids")
+    for one in (3, numpy.int64(3), numpy.uint8(3), numpy.array(3)):
+        assert torch.equal(function(X, ids=one), X * 2)
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 3}
+    for wrong in (numpy.float32(3), numpy.bool_(True), True):
+        with pytest.raises(TypeError, match="must be"):
+            function(X, ids=wrong)
 
 
 def test_a_function_that_cannot_be_identified_asks_for_a_scope() -> None:

@@ -192,3 +192,43 @@ def test_a_bound_method_can_be_cached(counted: Growth) -> None:
     count = modcache.cached(Counter().count, key=lambda n: f"{n}")
     assert [int(count(3)), int(count(3))] == [6, 6]
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
+
+
+class Scaled:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    @modcache.cached(key="name")
+    def load(this, name: str) -> torch.Tensor:  # noqa: N805
+        return torch.tensor(len(name) * this.scale)
+
+    @modcache.cached(key="name")
+    def without_self(name: str, times: int = 1) -> torch.Tensor:  # type: ignore[misc] # noqa: N805
+        return torch.tensor(len(name) * times)
+
+
+def test_the_object_may_be_given_by_name(counted: Growth) -> None:
+    found = [Loader.load(self=Loader(2.0), name="ab"), Loader(2.0).load("ab")]
+    assert [one.tolist() for one in found] == [[4, 4], [4, 4]]
+    assert [float(Scaled.load(this=Scaled(2.0), name="ab")), float(Scaled(2.0).load("ab"))] == [
+        4,
+        4,
+    ]
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'self'"):
+        Loader().load("ab", self=Loader())
+
+
+def test_a_method_without_self_says_so() -> None:
+    assert int(Scaled.without_self("ab", 2)) == 4
+    with pytest.raises(TypeError, match=r"got a Scaled as name, .* needs self .*@staticmethod"):
+        Scaled(1.0).without_self("ab")
+
+
+def test_the_object_itself_is_no_key() -> None:
+    with pytest.raises(TypeError, match=r"key of .*load is self, .* key=lambda self: self\.name"):
+
+        class Named:
+            @modcache.cached(key="self")
+            def load(self) -> torch.Tensor:
+                return X
