@@ -14,6 +14,7 @@ so that what is cached has the fingerprint of what it was made of.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
@@ -28,14 +29,7 @@ from modcache._text import checked_text
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
-class _NoKey:
-    """Stands where no key was given: None may be a caller's mistake."""
-
-    def __repr__(self) -> str:
-        return "..."  # in signatures
-
-
-_NO_KEY = _NoKey()
+_NO_KEY: Any = object()  # None may be a caller's mistake
 
 
 @overload
@@ -104,8 +98,6 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code a cached function runs uncached.
     """
-    if isinstance(key, str) and target is None and not key:
-        raise ValueError(f"cached: key is empty; {WHAT_KEY_IS}.")
     if key is _NO_KEY:
         given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
         raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
@@ -113,6 +105,17 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
     if target is None:
         return lambda given: _cached(given, way)
     return _cached(target, way)
+
+
+def _without_default_of_key(function: Any) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(default=p.empty) if p.name == "key" else p for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+cached.__signature__ = _without_default_of_key(cached)  # type: ignore[attr-defined]
 
 
 def _cached(target: Any, way: Way) -> Any:

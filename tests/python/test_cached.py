@@ -42,6 +42,13 @@ def test_it_looks_like_its_target() -> None:
     assert parameters["k"].default == 2
 
 
+def test_cached_itself_shows_that_key_has_no_default() -> None:
+    shown = str(inspect.signature(modcache.cached))
+    assert ", key: 'Any', scope: 'str' = ''" in shown
+    with pytest.raises(ValueError, match="key='' is no name"):
+        modcache.cached(key="")(scaled)
+
+
 def test_a_key_that_the_target_has_is_read_and_passed_on(counted: Growth) -> None:
     @modcache.cached(key="name")
     def length(name: str, unit: float = 1.0) -> torch.Tensor:
