@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -150,6 +150,3 @@ def bytes_of(value: Any) -> int:
     return sum(
         leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested
     )
-
-
-Reader = Callable[[Any], tuple[Any, Any]]

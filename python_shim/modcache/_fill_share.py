@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Sampler
 
 
 class Share(NamedTuple):
@@ -54,7 +54,7 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
     if length is not None:
         length = len(range(share.rank, length, share.world_size))
     if type(loader) is DataLoader and loader.batch_sampler is not None:
-        return _loader_of_share(loader, share), length
+        return _loader_of(loader, _BatchesOfRank(loader.batch_sampler, share)), length
     return itertools.islice(loader, share.rank, None, share.world_size), length
 
 
@@ -71,7 +71,7 @@ def _length_of(loader: Any) -> int | None:
         return None
 
 
-class _Part(Sampler[list[Any]]):
+class _BatchesOfRank(Sampler[list[Any]]):
     def __init__(self, whole: Sampler[list[Any]] | Iterable[Any], share: Share) -> None:
         self._whole = whole
         self._share = share
@@ -80,11 +80,10 @@ class _Part(Sampler[list[Any]]):
         return itertools.islice(self._whole, self._share.rank, None, self._share.world_size)
 
 
-def _loader_of_share(loader: DataLoader[Any], share: Share) -> DataLoader[Any]:
-    assert isinstance(loader.batch_sampler, (BatchSampler, Sampler)) or loader.batch_sampler
+def _loader_of(loader: DataLoader[Any], batches: Sampler[list[Any]]) -> DataLoader[Any]:
     return DataLoader(
         loader.dataset,
-        batch_sampler=_Part(loader.batch_sampler, share),
+        batch_sampler=batches,
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
