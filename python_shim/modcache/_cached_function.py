@@ -18,7 +18,7 @@ import torch
 
 from modcache._arguments import Arguments
 from modcache._call_key import KEY_TYPES, CallKey
-from modcache._identity import state_of
+from modcache._holder import Holder
 from modcache._lookup import lookup_or_run
 from modcache._plain import PLAIN, plain_of
 
@@ -193,11 +193,9 @@ def _run_method(owner: weakref.ref[Any], function: Any, *args: Any, **kwargs: An
 
 
 def holder_of(function: Any, name: str) -> torch.nn.Module:
-    """A lookup with it raises TypeError where it cannot be identified: nobody would notice else."""
-    holder: Any = torch.nn.Module()
+    holder: Any = Holder()
     holder.forward = function
-    holder.original_name = name  # also what messages call it
-    state_of(holder).must_be_identified = True
+    holder.original_name = name
     return holder  # type: ignore[no-any-return]
 
 

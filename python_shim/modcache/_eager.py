@@ -12,6 +12,7 @@ import torch
 from modcache._arguments import Arguments
 from modcache._bypass import count_bypass
 from modcache._grad import count_requiring_grad, grad_pattern, has_graph
+from modcache._holder import Holder
 from modcache._identity import (
     ModuleState,
     Recognized,
@@ -170,7 +171,7 @@ class _Call:
                 self._before = self.state.look(target)
                 self.address = self._before.fingerprint
         except UnidentifiedError as reason:
-            if self.state.must_be_identified:
+            if isinstance(target, Holder):
                 raise _unidentified(target, reason) from None
             self._unidentified = f"none that can be checked, since {reason}; {_CURE}"
 
@@ -248,6 +249,13 @@ def _change(module: torch.nn.Module, state: ModuleState, before: Sight | None) -
 def class_name_of(module: torch.nn.Module) -> str:
     """The name of its class, also where it was scripted."""
     return str(getattr(module, "original_name", type(module).__name__))
+
+
+def call_name_of(module: torch.nn.Module, method: str) -> str:
+    """Of what a call runs, for messages: a cached function is not told as the module it is in."""
+    target = identified_as(module)
+    name = class_name_of(target)
+    return name if isinstance(target, Holder) else f"{name}.{method}"
 
 
 def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:

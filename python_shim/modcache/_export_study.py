@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._eager import class_name_of
+from modcache._eager import call_name_of, class_name_of
 from modcache._export_operators import check_ids
 from modcache._export_scope import Path, PlainCallError, scope_of
 from modcache._export_trial import filled, tried, without_wrapper
@@ -76,7 +76,7 @@ def study(call: RecordedCall) -> Plan | None:
             *facts, picture = _studied(call._replace(tensors=plain))
             return (*facts, constant_picture(picture) if call.by_dynamo else picture)
         except PlainCallError as why:
-            who = f"{class_name_of(identified_as(call.module))}.{call.method}"
+            who = call_name_of(call.module, call.method)
             message = f"modcache: {who} is recorded without the cache: {why}"
             if torch.ops.cache.settings()["strict"] == "true":
                 raise RuntimeError(message) from None

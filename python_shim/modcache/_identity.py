@@ -96,12 +96,11 @@ class ModuleState:
 
     ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
     a whole, and may be read without a lock. ``is_wrapper``: it may be identified as the module
-    inside. ``must_be_identified``: a call without scope raises where that fails.
+    inside.
     """
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
         self.is_wrapper = is_wrapper
-        self.must_be_identified = False
         self.known: Known | None = None
         self._patience = _PATIENCE
         self._looks_in_full = 0

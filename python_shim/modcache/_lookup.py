@@ -90,8 +90,7 @@ def lookup_or_run(
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
     if isinstance(key, str):
         return value
-    who = f"{_eager.class_name_of(identified_as(module))}.{method}"
-    return in_wanted_form(is_apart, value, ragged, who)
+    return in_wanted_form(is_apart, value, ragged, _eager.call_name_of(module, method))
 
 
 def lookup_or_run_any(

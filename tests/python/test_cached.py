@@ -43,8 +43,7 @@ def test_it_looks_like_its_target() -> None:
 
 
 def test_cached_itself_shows_that_key_has_no_default() -> None:
-    shown = str(inspect.signature(modcache.cached))
-    assert ", key: 'Any', scope: 'str' = ''" in shown
+    assert ", key: 'Any', scope: 'str' = ''" in str(inspect.signature(modcache.cached))
     with pytest.raises(ValueError, match="key='' is no name"):
         modcache.cached(key="")(scaled)
 
@@ -353,6 +352,17 @@ def test_an_integer_of_numpy_is_an_id(counted: Growth) -> None:
     for wrong in (numpy.float32(3), numpy.bool_(True), True):
         with pytest.raises(TypeError, match="must be"):
             function(X, ids=wrong)
+
+
+def test_messages_call_a_function_by_its_name() -> None:
+    @modcache.cached(key="ids")
+    def ragged(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1, int(x[0, 0]))
+
+    ragged(torch.ones(1, 1), ids=[0])
+    ragged(torch.full((1, 1), 2.0), ids=[1])
+    with pytest.raises(ValueError, match=r"rows that \S*ragged returned do not fit"):
+        ragged(torch.tensor([[1.0], [2.0]]), ids=[0, 1])
 
 
 def test_a_function_that_cannot_be_identified_asks_for_a_scope() -> None:
