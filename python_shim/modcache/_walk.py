@@ -165,10 +165,7 @@ class Walk:
         attributes = module.__dict__
         if record.has_tensors:
             self._state(attributes)
-        for name in record.others:
-            self._owned(record.named.qualname, name, attributes.get(name, MISSING))
-        for name in record.slots:
-            self._owned(record.named.qualname, name, getattr(module, name, MISSING))
+        self._others(record, module)
         has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
         # A cached forward is looked up inside of its module's own call, which has the hooks.
         if has_hooks and not (module is self._root and has_cached_forward(type(module))):
@@ -177,6 +174,12 @@ class Walk:
             if child is not None:
                 self._module(child)
             leaves.append(_END)
+
+    def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
+        for name in record.others:
+            self._owned(record.named.qualname, name, module.__dict__.get(name, MISSING))
+        for name in record.slots:
+            self._owned(record.named.qualname, name, getattr(module, name, MISSING))
 
     def _state(self, attributes: dict[str, Any]) -> None:
         for tensor in (*attributes["_parameters"].values(), *attributes["_buffers"].values()):
