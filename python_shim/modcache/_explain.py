@@ -14,6 +14,7 @@ from modcache._grad import count_requiring_grad, grad_pattern
 from modcache._identity import Refusal, Sight, state_of
 from modcache._inputs import is_taken_as_it_is, shown
 from modcache._kinds import UnidentifiedError
+from modcache._lazy import Lazy
 from modcache._lookup import _check_module
 from modcache._manifest import (
     Changes,
@@ -51,7 +52,7 @@ def explain(
     is nothing left to compare with.
 
     Args:
-        module: as for ``lookup_or_run``, and so are the others.
+        module: as for ``lookup_or_run``, and so are the others. A lazy one is not loaded.
         input: what the module would be run on.
         key: one, or one per row.
         scope: a name for the module, in place of its fingerprint.
@@ -73,11 +74,14 @@ def explain(
     ['bias']
     """
     _check_module(module, "explain")
+    if isinstance(module, Lazy) and (loaded := module._source.current()) is not None:
+        scope = scope or module._source.scope
+        module = loaded
     keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
     target = _identified_as(module)
-    if not callable(getattr(target, method, None)):
+    if not isinstance(target, Lazy) and not callable(getattr(target, method, None)):
         raise AttributeError(
             f"method={method!r}: {class_name(target)} has no such method. "
             'Name one of its methods; the default is "forward".'
@@ -107,7 +111,7 @@ class _Question:
         self._given_scope = scope
         self._scope = ""
         self._method = method
-        self._name = class_name(module)
+        self._name = module._source.name if isinstance(module, Lazy) else class_name(module)
         self._sight: Sight | None = None
         self._seen: Any = None
         self._texts = _texts_of(keys)
@@ -120,6 +124,8 @@ class _Question:
         why = self._why_bypassed()
         if why:
             return self._explanation("bypassed", why)
+        if not self._scope:
+            return self._explanation("miss", f"{self._name} is loaded once, to learn who it is")
         found = torch.ops.cache._look_ahead(
             self._scope, self._method, self._seen, self._keys, self._pattern
         )
@@ -195,6 +201,8 @@ class _Question:
     def _identify(self) -> None:
         if self._given_scope:
             self._scope = self._given_scope
+        elif isinstance(self._module, Lazy):
+            self._scope = self._module._source.address(self._method)
         elif isinstance(self._module, torch.jit.ScriptModule):
             self._scope = fingerprint_of_method(self._module, self._method)
         else:
@@ -260,8 +268,10 @@ class _Question:
             if before.get("scope") != self._scope
         ]
 
-        def distance(pair: tuple[Manifest, Changes]) -> tuple[bool, int]:
-            return pair[0].get("face") != now["face"], len(pair[1].all())
+        def distance(pair: tuple[Manifest, Changes]) -> tuple[bool, bool, int]:
+            before, changes = pair
+            says_little = "code" not in before and "code" in now  # its scope was named
+            return before.get("face") != now["face"], says_little, len(changes.all())
 
         return min(found, key=distance, default=(None, Changes()))
 
