@@ -16,7 +16,7 @@ import textwrap
 from typing import Any
 
 from modcache._cached_function import found_cached
-from modcache._plain import PLAIN, PLAIN_FORWARD
+from modcache._plain import PLAIN_FORWARD, is_cached, plain_of
 from modcache._text import checked_text
 
 _ANY_KEY = "Union[str, List[str], Tensor]"
@@ -32,9 +32,9 @@ def make_scriptable(cls: Any) -> None:
         TypeError: TorchScript has no way to make the key, or to pass the arguments.
     """
     function = cls.forward
-    if PLAIN not in vars(function) or hasattr(function, "_modcache_scripted"):
+    if not is_cached(function) or hasattr(function, "_modcache_scripted"):
         return
-    plain = getattr(function, PLAIN)
+    plain = plain_of(function)
     called = found_cached(function)
     text = _text_of(cls.__qualname__, plain, called.key, called.scope)
     name = f"<modcache.cached {next(_numbers)}>"
