@@ -23,7 +23,7 @@ from torch.nn.modules import module as torch_module
 from modcache._code import code_of_function
 from modcache._kinds import Mark, UnidentifiedError, way_of_kind
 from modcache._names import is_installed, is_plain_metaclass, plain_name, trusted_name
-from modcache._plain import class_behind, has_cached_forward
+from modcache._plain import class_behind, has_cached_forward, has_own_call
 from modcache._reads import MISSING, Code
 from modcache._records import (
     ClassName,
@@ -48,6 +48,7 @@ _PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset
 
 _TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
+_FORWARD_ALONE = Mark("forward alone")
 _HOOK = Mark("hook")
 _CALLABLE = Mark("callable")
 _OBJECT = Mark("object")
@@ -116,6 +117,9 @@ class Walk:
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
+        # A cached forward is looked up inside of its module's own call: what that adds is not kept.
+        if has_cached_forward(type(root)) and has_own_call(type(root)):
+            self.leaves.append(_FORWARD_ALONE)
         self._module(root)
         if not is_tolerant:
             self._check_tensors()
