@@ -27,7 +27,8 @@ FoundEntries& FoundEntries::operator=(FoundEntries&& other) noexcept {
 
 Status FoundEntries::read(std::size_t i, void* target) const {
   Row& row = rows_[i];
-  if (row.payload == nullptr) {
+  // An empty payload needs no bytes, and one that is queued has none to point at.
+  if (row.payload == nullptr && row.payload_size_bytes > 0) {
     const SegmentReader& reader = *segments_[row.segment].reader;
     MODCACHE_RETURN_IF_ERROR(reader.read(row.payload_offset, target, row.payload_size_bytes));
   } else if (row.payload_size_bytes > 0) {

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +17,24 @@ from modcache._caller_state import CallerState
 from modcache._side_stream import SideStream, tensors_in
 
 _T = TypeVar("_T")
+
+
+_this_thread = threading.local()  # .works_for: the BatchesAhead whose thread it is
+
+
+@contextlib.contextmanager
+def caller_paused() -> Iterator[None]:
+    """For what only one thread may use, such as the process's random generators.
+
+    In a thread that makes batches ahead: waits until the thread that asked for them waits for one,
+    and keeps it waiting. Elsewhere it does nothing.
+    """
+    ahead: BatchesAhead[Any] | None = getattr(_this_thread, "works_for", None)
+    if ahead is None or not ahead.is_of_this_process():  # a worker that this thread has forked
+        yield
+    else:
+        with ahead.pausing_caller():
+            yield
 
 
 @dataclass
@@ -47,6 +66,9 @@ class BatchesAhead(Generic[_T]):
         self._changed = threading.Condition()
         self._ready: deque[_Made[_T]] = deque()
         self._is_closed = False
+        self._is_caller_waiting = False
+        self._outer: BatchesAhead[Any] | None = None  # whose thread the caller is
+        self._pauses = 0  # that the thread has asked for; it may ask again within one
         self._thread: threading.Thread | None = None
         if stream is not None:
             stream.follow_current()
@@ -59,22 +81,51 @@ class BatchesAhead(Generic[_T]):
 
     def take(self) -> _T:
         """The next batch, made by the thread; waits for it."""
-        if self._is_closed or self._process != os.getpid():
+        if self._is_closed or not self.is_of_this_process():
             raise StopIteration
         if self._thread is None:
             self._start()
         with self._changed:
-            while not self._ready and not self._is_closed:
-                self._changed.wait()
+            self._wait_for_one()
             if self._is_closed:
                 raise StopIteration
             made = self._ready.popleft()
             self._changed.notify_all()
         return self._handed_out(made)
 
+    def _wait_for_one(self) -> None:
+        self._is_caller_waiting = True
+        self._changed.notify_all()
+        try:
+            while (not self._ready or self._pauses) and not self._is_closed:
+                self._changed.wait()
+        finally:
+            self._is_caller_waiting = False
+
+    def is_of_this_process(self) -> bool:
+        return self._process == os.getpid()
+
+    @contextlib.contextmanager
+    def pausing_caller(self) -> Iterator[None]:
+        """In the thread: its caller, and whom that one works for, are in take() or close()."""
+        with self._changed:
+            while not (self._is_caller_waiting or self._is_closed):
+                self._changed.wait()
+            self._pauses += 1
+        try:
+            if self._outer is None:
+                yield
+            else:
+                with self._outer.pausing_caller():
+                    yield
+        finally:
+            with self._changed:
+                self._pauses -= 1
+                self._changed.notify_all()
+
     def close(self) -> None:
         """Ends the thread, once the batch that it is making is there, and lets go of the loader."""
-        if self._process != os.getpid():
+        if not self.is_of_this_process():
             return  # the thread is the parent's, which may even hold the lock
         with self._changed:
             self._is_closed = True
@@ -87,6 +138,7 @@ class BatchesAhead(Generic[_T]):
         self._make = None
 
     def _start(self) -> None:
+        self._outer = getattr(_this_thread, "works_for", None)
         kinds = ("cpu",) if self._stream is None else ("cpu", self._stream.device.type)
         state = CallerState(kinds)
         self._thread = threading.Thread(
@@ -95,6 +147,7 @@ class BatchesAhead(Generic[_T]):
         self._thread.start()
 
     def _work(self) -> None:
+        _this_thread.works_for = self
         while True:
             with self._changed:
                 while len(self._ready) >= self._depth and not self._is_closed:

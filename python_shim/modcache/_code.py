@@ -36,6 +36,7 @@ from modcache._names import (
     trusted_name,
 )
 from modcache._plain import is_left_here, plain_of
+from modcache._process_values import is_of_this_process
 from modcache._reads import (
     MISSING,
     Code,
@@ -347,7 +348,9 @@ class _Walk:
             else:
                 self._feed("named", plain_name(value), self._index_of(value))
             return
-        self._lenient(value)
+        module = str(place.names().get("__name__"))
+        if type(value) not in (str, bytes, int, float) or not is_of_this_process(module, name):
+            self._lenient(value)
 
     def _is_followed(self, function: types.FunctionType, module: object, file: str | None) -> bool:
         package = top_package(module)

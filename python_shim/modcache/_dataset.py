@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import operator
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Protocol, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
@@ -146,6 +148,16 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
             epoch = self._variants.next_epoch(place if isinstance(place, int) else -1)
             names.append(SampleName(key, self._variants.number(key, epoch)))
         return self._cache.get(names, lambda i: self.dataset[places[i]])
+
+    def __iter__(self) -> Iterator[_T_co]:
+        """All samples in order. As many as the dataset has: the cache may know of more."""
+        if isinstance(self.dataset, Sized):
+            for index in range(len(self)):
+                yield self[index]
+        else:
+            with contextlib.suppress(IndexError):
+                for index in itertools.count():
+                    yield self[index]
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

@@ -16,10 +16,21 @@ from typing import Any
 
 import torch
 
+from modcache._batches_ahead import caller_paused
+
 
 @contextlib.contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Whatever is drawn or seeded within it leaves no trace."""
+    """Whatever is drawn or seeded within it leaves no trace.
+
+    In the thread of a Prefetcher it waits until the caller's thread draws nothing.
+    """
+    with caller_paused(), _states_kept():
+        yield
+
+
+@contextlib.contextmanager
+def _states_kept() -> Iterator[None]:
     generators = _torch_generators()
     states = [generator.get_state() for generator in generators]
     python = random.getstate()

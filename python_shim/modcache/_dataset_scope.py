@@ -18,12 +18,13 @@ import torch
 
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
-from modcache._walk import Records, Walk, same_leaves
+from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
 
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
 _LARGE_BYTES = 1 << 16
+_SAMPLED_BYTES = 256
 _DEEPEST = 8
 _ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
@@ -115,12 +116,15 @@ class _Sight:
         self._leaves = leaves
         self._tensors = tensors
         self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
+        # What writes without counting a version: tensor.data, and arrays that share the memory.
+        self._bytes = [_bytes_of_tensor(t) for t in tensors[:: len(tensors) // _PLACES + 1]]
 
     def is_like(self, other: _Sight) -> bool:
         return (
             len(self._tensors) == len(other._tensors)
             and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
             and self._versions == other._versions
+            and self._bytes == other._bytes
             and (
                 same_leaves(self._leaves, other._leaves)
                 # Others may mean the same: pickling leaves its marks on classes, for instance.
@@ -250,8 +254,21 @@ def _sampled_bytes(array: Any) -> bytes:
     return bytes(flat[:: array.size // _PLACES + 1].tobytes())
 
 
+def _bytes_of_tensor(tensor: torch.Tensor) -> bytes:
+    """Bytes spread over the whole; none where it does not simply lie on the CPU."""
+    is_plain = type(tensor) in TENSOR_TYPES and tensor.layout == torch.strided
+    if not is_plain or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
+        return b""
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        return b""
+    flat = tensor.detach().view(-1).view(torch.uint8)
+    return bytes(flat[:: flat.numel() // _SAMPLED_BYTES + 1].tolist())
+
+
 def _digest_of_array(array: Any) -> str:
     import numpy
 
-    digest = hashlib.blake2b(numpy.ascontiguousarray(array).data.cast("B"), digest_size=16)
+    # Not by the buffer protocol, which has no dates and no views of structures.
+    flat: Any = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+    digest = hashlib.blake2b(flat, digest_size=16)
     return f"array {array.dtype.str} {array.dtype} {array.shape}: {digest.hexdigest()}"

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from modcache._dataset_lookup import SampleCache, SampleName, key_text
 from modcache._dataset_scope import CachedSamples
-from modcache._dataset_variants import Variants
+from modcache._dataset_variants import Variants, checked_int
 
 _T_co = TypeVar("_T_co", covariant=True)
 _MOST_WORKERS = 1024
@@ -72,12 +72,15 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
                 "CachedIterableDataset: transform must be a function of a raw sample, but got "
                 f"{type(transform).__name__}."
             )
-        if look_ahead < 1:
-            raise ValueError(f"look_ahead must be at least 1, but got {look_ahead}")
+        if not any(hasattr(type(dataset), name) for name in ("__iter__", "__getitem__")):
+            raise TypeError(
+                "CachedIterableDataset: dataset must be an iterable of raw samples, but got "
+                f"{type(dataset).__name__}."
+            )
         self.dataset = dataset
         self._transform = transform
         self._key = key
-        self._look_ahead = look_ahead
+        self._look_ahead = checked_int("look_ahead", look_ahead, 1)
         self._variants = Variants(variants, seed, _MOST_WORKERS)
         owner = f"CachedIterableDataset({type(dataset).__qualname__})"
         makers = (dataset, transform)
@@ -100,7 +103,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         worker = get_worker_info()
         epoch = self._variants.next_epoch(0 if worker is None else worker.id)
         stream = iter(self.dataset)
-        while raw := list(islice(stream, self._look_ahead)):
+        while raw := [_as_it_is_now(sample) for sample in islice(stream, self._look_ahead)]:
             keys = [self._key_of(sample) for sample in raw]
             names = [SampleName(key, self._variants.number(key, epoch)) for key in keys]
             yield from self._cache.get(names, lambda i, raw=raw: self._transform(raw[i]))  # type: ignore[misc]
@@ -116,3 +119,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
                 f"CachedIterableDataset: a raw sample has no key {self._key!r} of type str or int, "
                 f"but {has}. Pass key=, the name of a field or a function of the raw sample."
             ) from None
+
+
+def _as_it_is_now(sample: Any) -> Any:
+    """A raw sample of a stream that may fill one dict again and again."""
+    return sample.copy() if type(sample) is dict else sample

@@ -50,12 +50,16 @@ _PACKED = (Bytes, Array)
 
 
 def packed(sample: Any) -> Any:
-    """The sample as the library reads it: a tagged value.
+    """The sample as the library reads it: a tagged value, which shares no memory with the sample.
 
     Raises:
         TypeError: something in it that cannot be stored; the text names it, its place and the cure.
     """
-    return tagged(_with_tensors(sample, "sample"))
+    try:
+        return tagged(_with_tensors(sample, "sample"))
+    except RecursionError:
+        cure = "Return what is needed of it in fewer levels."
+        raise _refusal("sample", "nested too deeply, or holds itself", cure) from None
 
 
 def unpacked(value: Any) -> Any:
@@ -136,7 +140,10 @@ def _checked_tensor(tensor: torch.Tensor, place: str) -> torch.Tensor:
         raise _refusal(place, f"a tensor of layout {layout}", "Return tensor.to_dense().")
     if tensor.is_quantized:
         raise _refusal(place, "a quantized tensor", "Return tensor.dequantize().")
-    return tensor
+    # A copy: datasets may fill one buffer again and again. Ordinary, as what comes from the cache.
+    with torch.inference_mode(False):
+        copy = tensor.clone(memory_format=torch.contiguous_format)
+    return copy.resolve_conj().resolve_neg()
 
 
 def _checked_plain(value: Any, place: str) -> Any:
@@ -170,7 +177,8 @@ def _checked_object(value: Any, place: str) -> Any:
     if node is not None:
         items, context = node.flatten_fn(value)
         inside = [_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(items)]
-        rebuilt = node.unflatten_fn(inside, context)
+        is_size = kind is torch.Size  # of which the registry makes a plain tuple
+        rebuilt = torch.Size(inside) if is_size else node.unflatten_fn(inside, context)
         if tagged(rebuilt)[0] != "?":
             return rebuilt
     raise _refusal(place, f"a {_shown(kind)}", _cure_for(kind))

@@ -19,15 +19,15 @@ class Variants:
     """
 
     def __init__(self, count: int, seed: int, places: int) -> None:
-        self.count = _checked_int("variants", count, 1)
-        self.seed = _checked_int("seed", seed, 0)
+        self.count = checked_int("variants", count, 1)
+        self.seed = checked_int("seed", seed, 0)
         # [0]: the epoch + 1, or 0 until it is told; then the turns of each place.
         self._shared: torch.Tensor | None = None
         if self.count > 1:
             self._share(torch.zeros(1 + places, dtype=torch.int64, device="cpu"))
 
     def set_epoch(self, epoch: int) -> None:
-        number = _checked_int("epoch", epoch, 0)
+        number = checked_int("epoch", epoch, 0)
         if self._shared is not None:
             self._shared[0] = number + 1
 
@@ -60,7 +60,7 @@ class Variants:
         self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
 
 
-def _checked_int(name: str, value: object, least: int) -> int:
+def checked_int(name: str, value: object, least: int) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -2,7 +2,7 @@
 """The one-line form on an eager pre-trained module: a warm epoch against one without the cache.
 
 What is compared is the encoder's part alone: a MiniLM over batches of real sentences, in the form
-`modcache.cached(encoder, key="ids", freeze=True)`. Each warm epoch is read in another order.
+`modcache.cached(encoder, key="text_ids", freeze=True)`. Each warm epoch is read in another order.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def main() -> int:
     chosen = texts.load_texts(options.texts)
     tokens = sentences.tokenize([text.text for text in chosen])
     plain, _ = sentences.load_encoder()
-    uncached_s, wanted = _epoch(lambda *inputs, ids: plain(*inputs), tokens, options.batch)
+    uncached_s, wanted = _epoch(lambda *inputs, text_ids: plain(*inputs), tokens, options.batch)
     with tempfile.TemporaryDirectory() as folder:
         modcache.configure(dir=folder, memory=options.memory)
-        encoder = modcache.cached(plain, key="ids", freeze=True)
+        encoder = modcache.cached(plain, key="text_ids", freeze=True)
         cold_s, _ = _epoch(encoder, tokens, options.batch)
         modcache.reset_stats()
         epochs = [_epoch(encoder, tokens, options.batch) for _ in range(WARM_EPOCHS)]
@@ -70,10 +70,10 @@ def _epoch(
     rows = torch.randperm(len(tokens[0]))
     features, spent = [], 0.0
     with torch.no_grad():
-        for ids in rows.split(batch):
-            inputs = [part[ids] for part in tokens]
+        for rows_of_batch in rows.split(batch):
+            inputs = [part[rows_of_batch] for part in tokens]
             started = time.perf_counter()
-            features.append(encoder(*inputs, ids=ids))
+            features.append(encoder(*inputs, text_ids=rows_of_batch))
             spent += time.perf_counter() - started
     return spent, torch.cat(features)[rows.argsort()]
 

@@ -198,6 +198,27 @@ def test_what_a_caller_writes_into_a_sample_changes_no_other() -> None:
         sample.zero_()
 
 
+class OneBuffer(Squares):
+    """Fills the same memory for each sample."""
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        made = super().__getitem__(index)
+        self.buffer = vars(self).get("buffer", torch.empty(3)).copy_(made[0])
+        return self.buffer, index
+
+
+def test_a_dataset_may_fill_one_buffer_again_and_again() -> None:
+    dataset = modcache.CachedDataset(OneBuffer())
+    for _ in range(2):
+        batch = dataset.__getitems__([3, 1, 2])
+        assert all(map(is_square, batch, [3, 1, 2]))
+
+
+def test_iteration_ends_where_the_dataset_does_whatever_the_cache_knows() -> None:
+    assert len(list(cached(6, scope="s")[0])) == 6
+    assert len(list(cached(3, scope="s")[0])) == 3
+
+
 def test_a_dataset_that_raises_keeps_what_was_made_before() -> None:
     dataset, asked = cached(4)
     with pytest.raises(IndexError):

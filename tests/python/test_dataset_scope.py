@@ -286,3 +286,21 @@ def scope_here() -> str:
 
 def test_another_process_finds_the_same_scope(processes: ProcessRunner) -> None:
     assert processes.run(scope_here).value == scope_here()
+
+
+@pytest.mark.parametrize("write", [lambda t: t.data.fill_(5), lambda t: t.numpy().fill(5)])
+def test_a_write_into_a_tensor_that_counts_no_version_is_seen(write: Any) -> None:
+    numbers = Numbers(mean=torch.zeros(2))
+    cached = modcache.CachedDataset(numbers)
+    before = cached.scope
+    write(numbers.others["mean"])
+    assert cached.scope != before
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", ">f8", "U8", [("a", "i4"), ("b", "U3")]])
+def test_large_arrays_of_every_dtype_are_hashed(dtype: Any) -> None:
+    array = np.zeros(20_000, dtype)
+    other = array.copy()
+    other[1] = np.ones(1, dtype)[0]
+    assert scope_of(Numbers(held=array)) == scope_of(Numbers(held=array.copy()))
+    assert scope_of(Numbers(held=array)) != scope_of(Numbers(held=other))

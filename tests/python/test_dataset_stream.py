@@ -157,3 +157,26 @@ def test_a_pass_leaves_the_global_random_state_alone() -> None:
         list(stream)
         states.append(float(torch.rand(())))
     assert states[0] == states[1]
+
+
+def test_a_stream_may_fill_one_dict_and_a_transform_one_buffer() -> None:
+    class Refilled:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            sample: dict[str, Any] = {}
+            for index in range(4):
+                sample.update({"__key__": str(index), "txt": index})
+                yield sample
+
+    buffer = torch.zeros(2)
+    stream = modcache.CachedIterableDataset(
+        Refilled(), lambda sample: buffer.fill_(sample["txt"]), scope="s"
+    )
+    for _ in range(2):
+        assert [sample.tolist() for sample in stream] == [[i, i] for i in range(4)]
+
+
+def test_a_dataset_that_is_no_stream_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"dataset must be an iterable of raw samples, but got int"):
+        modcache.CachedIterableDataset(5, str, scope="s")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"look_ahead must be an int, but got float"):
+        modcache.CachedIterableDataset([], str, scope="s", look_ahead=1.5)  # type: ignore[arg-type]

@@ -55,6 +55,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "scalar tensor": lambda: torch.tensor(3, dtype=torch.uint16),
     "empty tensor": lambda: torch.empty(0, 4, dtype=torch.bool),
     "bfloat16": lambda: torch.ones(2, dtype=torch.bfloat16),
+    "size": lambda: torch.Size([2, 3]),
     "plain": lambda: [1, -(2**62), 1.5, float("nan"), -0.0, 2j, "text ü", "", None, True, False],
     "bytes": lambda: (b"\x00\xffjpeg", b""),
     "dict": lambda: {"image": torch.ones(2), "label": 3, 7: [b"x"], "": {}},
@@ -90,6 +91,28 @@ def test_a_value_comes_back_as_it_was(name: str, reopen: Callable[[], None]) -> 
     reopen()
     assert same(dataset[0], VALUES[name]())
     assert one.runs == 1
+
+
+def test_an_empty_tensor_is_read_before_it_is_written() -> None:
+    modcache.configure(memory="0")
+    dataset = modcache.CachedDataset(One(lambda: torch.empty(0, 3)), scope="empty")
+    assert dataset[0].shape == (0, 3)
+    assert dataset[0].shape == (0, 3)
+
+
+def test_a_miss_gives_what_a_hit_gives() -> None:
+    """Memory of its own, the strides of the stored value, and nothing shared within it."""
+    kept = torch.arange(6.0).reshape(2, 3).t()
+    one = One(lambda: (kept, kept, np.asfortranarray(np.ones((2, 2)))))
+    dataset = modcache.CachedDataset(one, scope="s")
+    for _ in range(2):
+        first, second, array = dataset[0]
+        assert first.is_contiguous()
+        assert array.flags.c_contiguous
+        first.add_(1)
+        assert torch.equal(second, torch.arange(6.0).reshape(2, 3).t())
+    assert one.runs == 1
+    assert kept[0, 0] == 0
 
 
 def test_arrays_from_the_cache_are_the_callers_own(reopen: Callable[[], None]) -> None:
@@ -177,6 +200,13 @@ def test_a_named_tuple_that_cannot_be_found_by_name() -> None:
 
     with pytest.raises(TypeError, match=r"a named tuple of the class .*top of its module"):
         modcache.CachedDataset(One(lambda: Hidden(1)), scope="s")[0]
+
+
+def test_a_sample_that_holds_itself_is_an_error() -> None:
+    sample: list[Any] = []
+    sample.append(sample)
+    with pytest.raises(TypeError, match=r"sample is nested too deeply, or holds itself"):
+        modcache.CachedDataset(One(lambda: sample), scope="s")[0]
 
 
 def test_too_deep_a_sample_is_an_error() -> None:

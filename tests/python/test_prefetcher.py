@@ -325,6 +325,15 @@ def test_an_exception_in_the_loop_leaves_no_thread() -> None:
     gc.collect()
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Also where the shell has started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_while_it_waits_for_a_batch_leaves_no_thread() -> None:
     def loader() -> Iterator[torch.Tensor]:
         yield from (torch.tensor([i]) for i in range(3))
@@ -386,3 +395,46 @@ def test_mistakes(arguments: dict[str, Any], error: type[Exception], says: str) 
     with pytest.raises(error) as raised:
         modcache.Prefetcher(**{"loader": [], **arguments})
     assert says in str(raised.value)
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Waits for nothing, but draws: while a sample is made, the generators are in its own state."""
+
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.stack([torch.rand(()) for _ in range(300)])
+
+
+def drawn_beside(wrapped: Callable[[Any], Any]) -> list[float]:
+    """What a training loop draws while batches are made ahead, from samples cached or not."""
+    loader = DataLoader(modcache.CachedDataset(Slow()), batch_size=4)
+    torch.manual_seed(3)
+    drawn = []
+    for _ in wrapped(loader):
+        drawn += [torch.rand(()).item() for _ in range(300)]
+    return drawn
+
+
+def test_samples_made_ahead_leave_the_callers_random_numbers_alone() -> None:
+    def twice(loader: Any) -> Any:
+        return modcache.Prefetcher(modcache.Prefetcher(loader, device="cpu"), device="cpu")
+
+    modcache.set_mode("refresh")
+    try:
+        plain = drawn_beside(list)
+        assert drawn_beside(lambda loader: modcache.Prefetcher(loader, device="cpu")) == plain
+        assert drawn_beside(twice) == plain
+    finally:
+        modcache.set_mode("on")
+    assert drawn_beside(lambda loader: modcache.Prefetcher(loader, device="cpu")) == plain
+
+
+def test_a_worker_forked_by_the_thread_waits_for_no_caller() -> None:
+    def batches() -> Iterator[torch.Tensor]:
+        yield torch.zeros(1)
+        yield torch.zeros(1)
+        yield from DataLoader(modcache.CachedDataset(Slow()), batch_size=16, num_workers=1)
+
+    assert len(list(modcache.Prefetcher(batches(), device="cpu"))) == 5

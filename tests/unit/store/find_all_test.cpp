@@ -139,6 +139,16 @@ TEST_P(FindAllTest, mixes_what_is_queued_with_what_is_stored) {
   EXPECT_THAT(find(*store, {"a", "b", "queued"}), ElementsAre("replaced", value("b"), "new"));
 }
 
+TEST_P(FindAllTest, reads_an_empty_payload_that_is_queued) {
+  auto store = open();
+  const RowPut nothing{"empty", "header", SharedBytes{}, 0};
+  std::vector<Sequence> sequences;
+  ASSERT_TRUE(store->put_all(context_, {nothing}, sequences).is_ok());
+  EXPECT_THAT(find(*store, {"empty"}), ElementsAre(""));
+  ASSERT_TRUE(store->flush().is_ok());
+  EXPECT_THAT(find(*store, {"empty"}), ElementsAre(""));
+}
+
 TEST_P(FindAllTest, sees_at_once_what_another_process_replaced_or_cleared) {
   fill();
   auto store = open();
