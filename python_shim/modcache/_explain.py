@@ -43,9 +43,9 @@ def explain(
 ) -> Explanation:
     """Whether ``lookup_or_run`` with these arguments would hit or miss, and why.
 
-    The module is not run, nothing is counted or stored. Of a new scope it says what is another
-    than in the scope of the same class that is most like it, also when that was stored by another
-    process, days ago: ``Explanation.changed``.
+    The module is not run, a lazy one not loaded, nothing is counted or stored. Of a new scope it
+    says what is another than in the scope of the same class that is most like it, also when that
+    was stored by another process, days ago: ``Explanation.changed``.
 
     What it cannot know: whether a key that is missing from a known scope was never stored, evicted
     or cleared; and what a module does that has not been run yet. After a clear of everything there

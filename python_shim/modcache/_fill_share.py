@@ -53,8 +53,14 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
     A DataLoader over a map-style dataset loads no batch of another rank.
 
     Raises:
+        TypeError: the loader cannot be iterated.
         ValueError: each rank would draw an order of its own, so that batches were left out.
     """
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(
+            "fill: loader must be a DataLoader or another iterable of batches, but got "
+            f"{type(loader).__name__}."
+        )
     if share.world_size == 1 or _is_split(loader):
         return loader, _length_of(loader)
     if _draws_an_order(loader):

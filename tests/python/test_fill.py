@@ -305,6 +305,7 @@ def test_a_mode_that_stores_nothing_is_an_error(encoder: Encoder, mode: str) -> 
 @pytest.mark.parametrize(
     ("batches", "options", "error", "says"),
     [
+        (3, {"key": 1}, TypeError, "loader must be a DataLoader or another iterable .* got int"),
         ([ROWS], {}, TypeError, "fill needs key="),
         ([ROWS], {"key": 1.5}, TypeError, "key must be a function .* got float"),
         ([ROWS], {"key": "id"}, ValueError, "key='id' is no item of a batch, which is a Tensor"),
