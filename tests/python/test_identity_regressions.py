@@ -297,3 +297,16 @@ def test_the_class_of_its_class_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         looked_up(module)
     monkeypatch.setattr(Kind, "scale", 3.0)
     assert torch.equal(looked_up(module), module(X))
+
+
+def test_a_new_parameter_at_the_address_of_the_old_over_the_same_storage() -> None:
+    """Its version counter began anew, and came to what the old one's had been."""
+    module: Any = frozen(nn.Linear(64, 64, bias=False))
+    x = torch.ones(64)
+    for number in range(50):
+        looked_up(module, x)
+        values = module.weight.data
+        del module.weight
+        values[number, number] = 100.0 + number
+        module.weight = nn.Parameter(values, requires_grad=False)
+        assert torch.equal(looked_up(module, x), module(x))
