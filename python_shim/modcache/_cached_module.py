@@ -17,7 +17,8 @@ from modcache._arguments import Arguments
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
 from modcache._call_key import CallKey
 from modcache._lookup import lookup_or_run
-from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, plain_method, plain_of
+from modcache._plain import FACE, PLAIN_FORWARD, mark_cached, plain_method, plain_of
+from modcache._records import slots_of
 from modcache._wrappers import identified_as
 
 
@@ -55,6 +56,16 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
             "does not run; cache the module first, or call modcache.lookup_or_run."
         )
     cls: Any = vars(type(module)).get(FACE, type(module))
+    if slots := slots_of(cls):
+        raise TypeError(
+            f"cached: {name} keeps {', '.join(slots)} in __slots__, which no other object can "
+            "share; decorate the class, or call modcache.lookup_or_run."
+        )
+    if any(map(torch.nn.parameter.is_lazy, (*module.parameters(), *module.buffers()))):
+        raise TypeError(
+            f"cached: {name} has parameters without values, and becomes a module of another class "
+            "when it gets them; run it once, then cache it."
+        )
     face = new_face(cls, *way)
     face.__dict__ = module.__dict__
     if way.freeze:
@@ -169,7 +180,7 @@ def _staying_in_evaluation(cls: Any) -> Any:
         return own(self, False)
 
     if "train" in vars(cls):  # it still counts in fingerprints
-        setattr(train, PLAIN, own)
+        mark_cached(train, plain_of(own))
     return train
 
 
@@ -190,10 +201,8 @@ def _freezing(cls: Any) -> Any:
         if outermost is made or outermost not in _freezing_inits:
             self.requires_grad_(False).eval()
 
-    if "__init__" in vars(cls):
-        setattr(made, PLAIN, own)
-    else:  # what it runs is found in the class that has it
-        made.__module__ = __name__
+    if "__init__" in vars(cls):  # it still counts in fingerprints
+        mark_cached(made, plain_of(own))
     _freezing_inits.add(made)
     return made
 
@@ -210,7 +219,7 @@ def _freezing_subclasses(cls: Any) -> Any:
             sub.__init__ = _freezing(sub)
 
     if own is not None:
-        setattr(note_subclass, PLAIN, own.__func__)
+        mark_cached(note_subclass, plain_of(own.__func__))
     return classmethod(note_subclass)
 
 

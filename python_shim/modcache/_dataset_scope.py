@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import sys
 from collections.abc import Iterable
 from multiprocessing import context
@@ -23,6 +24,7 @@ from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
+_MOST_INSIDE = 8
 _LARGE_BYTES = 1 << 16
 _SAMPLED_BYTES = 256
 _DEEPEST = 8
@@ -107,6 +109,8 @@ class SampleMaker:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._objects = state["objects"]
         self._begin(state["scope"])
+        if self._scope:  # what a worker's own code changes from now on gives another scope
+            self._seen = self._look()
 
 
 class _Sight:
@@ -190,7 +194,7 @@ class _Digests:
         if type(value) in (list, tuple, dict):
             if len(value) < _LONG:
                 return ""
-            sample: object = _sampled(value)
+            sample: object = _Sampled(value)
         elif _is_large_array(value):
             sample = (value.shape, str(value.dtype), value.ctypes.data, _sampled_bytes(value))
         else:
@@ -205,10 +209,36 @@ class _Digests:
         return digest
 
 
-def _sampled(value: Any) -> tuple[int, ...]:
-    step = len(value) // _PLACES + 1
-    items = value.values() if type(value) is dict else value
-    return (len(value), *map(id, itertools.islice(items, 0, None, step)))
+class _Sampled:
+    """What lies in some places of a long list or dict, and inside of it.
+
+    It is kept alive: an id alone may be another object's by the next look.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._sizes = [len(value)]
+        self._objects: list[object] = []
+        step = len(value) // _PLACES + 1
+        for item in itertools.islice(value, 0, None, step):
+            self._add(item)
+            if type(value) is dict:
+                self._add(value[item])
+
+    def _add(self, item: Any) -> None:
+        self._objects.append(item)
+        if type(item) in _CONTAINERS:
+            self._sizes.append(len(item))
+            self._objects += itertools.islice(_content_of(item), _MOST_INSIDE)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Sampled)
+            and self._sizes == other._sizes
+            and len(self._objects) == len(other._objects)
+            and all(map(operator.is_, self._objects, other._objects))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _digest_of_list(value: Any) -> str:
@@ -259,9 +289,11 @@ def _bytes_of_tensor(tensor: torch.Tensor) -> bytes:
     is_plain = type(tensor) in TENSOR_TYPES and tensor.layout == torch.strided
     if not is_plain or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
         return b""
-    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+    if tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
         return b""
-    flat = tensor.detach().view(-1).view(torch.uint8)
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in strides)
+    flat = tensor.detach().as_strided((extent,), (1,)).view(torch.uint8)
     return bytes(flat[:: flat.numel() // _SAMPLED_BYTES + 1].tolist())
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable
@@ -354,47 +355,27 @@ def test_an_integer_of_numpy_is_an_id(counted: Growth) -> None:
             function(X, ids=wrong)
 
 
-def test_messages_call_a_function_by_its_name() -> None:
-    @modcache.cached(key="ids")
-    def ragged(x: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(1, int(x[0, 0]))
+def doubling(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def doubled(*args: Any, **kwargs: Any) -> Any:
+        return 2 * function(*args, **kwargs)
 
-    ragged(torch.ones(1, 1), ids=[0])
-    ragged(torch.full((1, 1), 2.0), ids=[1])
-    with pytest.raises(ValueError, match=r"rows that \S*ragged returned do not fit"):
-        ragged(torch.tensor([[1.0], [2.0]]), ids=[0, 1])
+    return doubled
 
 
-def test_a_function_that_cannot_be_identified_asks_for_a_scope() -> None:
-    lock = threading.Lock()
+class Calls(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
 
-    def locked(x: torch.Tensor) -> torch.Tensor:
-        with lock:
-            return x
-
-    with pytest.raises(TypeError, match=r"lock.*scope="):
-        modcache.cached(locked, key="k")(X, k="a")
-    assert torch.equal(modcache.cached(locked, key="k", scope="locked@1")(X, k="a"), X)
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, name="a")
 
 
-async def coroutine(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-@pytest.mark.parametrize(
-    ("target", "says"),
-    [
-        (coroutine, "coroutine"),
-        (int, "the class int"),
-        (len, "builtin_function_or_method"),
-        (3, "int"),
-    ],
-)
-def test_targets_that_cannot_be_cached(target: Any, says: str) -> None:
-    with pytest.raises(TypeError, match=says):
-        modcache.cached(target, key="k")
-
-
-def test_freeze_is_for_modules() -> None:
-    with pytest.raises(TypeError, match="freeze=True is for modules"):
-        modcache.cached(scaled, key="k", freeze=True)
+def test_a_decorator_over_a_cached_function_is_not_that_function() -> None:
+    function = modcache.cached(scaled, key="name")
+    plain, doubled = Calls(function), Calls(doubling(function))
+    assert torch.equal(modcache.lookup_or_run(plain, X, "a"), X * 2)
+    assert torch.equal(modcache.lookup_or_run(doubled, X, "a"), X * 4)
+    again = modcache.cached(doubling(function), key="name")
+    assert torch.equal(again(X, name="a"), X * 4)
