@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sys
+import weakref
 from collections.abc import Iterable
 from multiprocessing import context
 from typing import Any
@@ -18,13 +19,13 @@ import torch
 
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
+from modcache._records import same_objects
 from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
 
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
 _LARGE_BYTES = 1 << 16
-_SAMPLED_BYTES = 256
 _DEEPEST = 8
 _ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
@@ -59,6 +60,7 @@ class SampleMaker:
         self._scope = scope
         self._records = Records()
         self._digests = _Digests()
+        self._watch = _Watch()
         self._seen: _Sight | None = None
 
     def scope(self) -> str:
@@ -77,27 +79,21 @@ class SampleMaker:
 
     def note_run(self) -> None:
         self._seen = self._look()
+        if torch.is_grad_enabled() and self._seen.requires_grad:
+            self._watch.suspect()  # a fused optimizer step leaves no trace but new bytes
 
     def _look(self) -> _Sight:
         try:
             walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=True)
         except UnidentifiedError:  # too large or too deep to be looked at again
-            return _Sight([], [])
-        return _Sight(walk.leaves, walk.tensors)
+            return _Sight([], [], self._watch)
+        return _Sight(walk.leaves, walk.tensors, self._watch)
 
     def _hashed(self) -> str:
         walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=False)
         if walk.scripted:
             raise UnidentifiedError("it holds a scripted module")
-        watch = int(torch.ops.cache._watch())
-        try:
-            tensors = str(torch.ops.cache._tensors_digest(watch, walk.tensors))
-        except (RuntimeError, NotImplementedError) as error:
-            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
-            raise UnidentifiedError(reason) from None
-        finally:
-            torch.ops.cache._unwatch(watch)
-        text = f"dataset/{digest_of(walk.leaves)}/{tensors}"
+        text = f"dataset/{digest_of(walk.leaves)}/{self._watch.digest(walk.tensors)}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,28 +105,60 @@ class SampleMaker:
         self._begin(state["scope"])
 
 
+class _Watch:
+    """The library's watch over the tensors of one maker, for as long as this lives."""
+
+    def __init__(self) -> None:
+        self._number = int(torch.ops.cache._watch())
+        weakref.finalize(self, torch.ops.cache._unwatch, self._number).atexit = False
+
+    def digest(self, tensors: list[torch.Tensor]) -> str:
+        """Of their contents. Hashes what may have changed since the last time.
+
+        Raises:
+            UnidentifiedError: one of them cannot be hashed.
+        """
+        try:
+            return str(torch.ops.cache._tensors_digest(self._number, tensors))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
+
+    def suspect(self) -> None:
+        """The next digest reads every byte."""
+        torch.ops.cache._refresh(self._number)
+
+
 class _Sight:
     """What one look found."""
 
-    def __init__(self, leaves: list[object], tensors: list[torch.Tensor]) -> None:
+    def __init__(self, leaves: list[object], tensors: list[torch.Tensor], watch: _Watch) -> None:
+        self.requires_grad = any(tensor.requires_grad for tensor in tensors)
         self._leaves = leaves
-        self._tensors = tensors
-        self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
-        # What writes without counting a version: tensor.data, and arrays that share the memory.
-        self._bytes = [_bytes_of_tensor(t) for t in tensors[:: len(tensors) // _PLACES + 1]]
+        self._contents = watch.digest([tensor for tensor in tensors if _is_hashable(tensor)])
+        # Only a run can have put them there: the scope's own walk refuses them.
+        self._others = [tensor for tensor in tensors if not _is_hashable(tensor)]
+        self._versions = [None if t.is_inference() else t._version for t in self._others]
 
     def is_like(self, other: _Sight) -> bool:
         return (
-            len(self._tensors) == len(other._tensors)
-            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+            self._contents == other._contents
+            and same_objects(self._others, other._others)
             and self._versions == other._versions
-            and self._bytes == other._bytes
             and (
                 same_leaves(self._leaves, other._leaves)
                 # Others may mean the same: pickling leaves its marks on classes, for instance.
                 or digest_of(self._leaves) == digest_of(other._leaves)
             )
         )
+
+
+def _is_hashable(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in TENSOR_TYPES
+        and tensor.layout == torch.strided
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+    )
 
 
 class _MakerWalk(Walk):
@@ -252,17 +280,6 @@ def _is_large_array(value: Any) -> bool:
 def _sampled_bytes(array: Any) -> bytes:
     flat = array.ravel(order="K") if array.flags.forc else array.flat
     return bytes(flat[:: array.size // _PLACES + 1].tobytes())
-
-
-def _bytes_of_tensor(tensor: torch.Tensor) -> bytes:
-    """Bytes spread over the whole; none where it does not simply lie on the CPU."""
-    is_plain = type(tensor) in TENSOR_TYPES and tensor.layout == torch.strided
-    if not is_plain or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
-        return b""
-    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-        return b""
-    flat = tensor.detach().view(-1).view(torch.uint8)
-    return bytes(flat[:: flat.numel() // _SAMPLED_BYTES + 1].tolist())
 
 
 def _digest_of_array(array: Any) -> str:
