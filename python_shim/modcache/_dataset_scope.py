@@ -25,11 +25,14 @@ from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
+_PLACES_INSIDE = 16  # of each list, tuple or dict that lies there
+_MOST_SAMPLED = 4096
 _LARGE_BYTES = 1 << 16
 _DEEPEST = 8
 _ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
 _MOST_KNOWN = 256
+_Sample = tuple[object, list[object]]  # compared by value, and by identity
 
 
 class CachedSamples:
@@ -211,20 +214,21 @@ class _Digests:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, object, str]] = {}
+        self._known: dict[int, tuple[object, _Sample, str]] = {}
 
     def of(self, value: Any) -> str:
         """Empty for what is not of that kind, and has to be looked at piece by piece."""
         if type(value) in (list, tuple, dict):
             if len(value) < _LONG:
                 return ""
-            sample: object = _sampled(value)
+            sample = _sample_of_items(value)
         elif _is_large_array(value):
-            sample = (value.shape, str(value.dtype), value.ctypes.data, _sampled_bytes(value))
+            place = (value.shape, str(value.dtype), value.ctypes.data)
+            sample = ((place, _sampled_bytes(value)), [])
         else:
             return ""
         known = self._known.get(id(value))
-        if known is not None and known[0] is value and known[1] == sample:
+        if known is not None and known[0] is value and _is_same(known[1], sample):
             return known[2]
         digest = _digest_of_array(value) if _is_large_array(value) else _digest_of_list(value)
         if len(self._known) >= _MOST_KNOWN:
@@ -233,10 +237,31 @@ class _Digests:
         return digest
 
 
-def _sampled(value: Any) -> tuple[int, ...]:
-    step = len(value) // _PLACES + 1
-    items = value.values() if type(value) is dict else value
-    return (len(value), *map(id, itertools.islice(items, 0, None, step)))
+def _is_same(one: _Sample, other: _Sample) -> bool:
+    return one[0] == other[0] and same_objects(one[1], other[1])
+
+
+def _sample_of_items(value: Any) -> _Sample:
+    """Items spread over the whole, and over each list, tuple or dict among them.
+
+    They are kept themselves: an id alone comes back under another object.
+    """
+    shapes: list[object] = []
+    items: list[object] = []
+    level, places = [value], _PLACES
+    while level and len(items) < _MOST_SAMPLED:
+        found = list(itertools.chain.from_iterable(_spread(part, places) for part in level))
+        shapes += [(type(part), len(part)) for part in level]
+        items += found
+        level, places = [part for part in found if type(part) in _CONTAINERS], _PLACES_INSIDE
+    return shapes, items
+
+
+def _spread(value: Any, places: int) -> list[object]:
+    step = len(value) // places + 1
+    if type(value) is not dict:
+        return list(value[::step])
+    return list(itertools.chain.from_iterable(itertools.islice(value.items(), 0, None, step)))
 
 
 def _digest_of_list(value: Any) -> str:

@@ -205,6 +205,41 @@ def test_long_lists_of_plain_values_are_hashed_at_once() -> None:
     assert scope_of(Numbers(scales=scales)) != first
 
 
+def test_an_item_is_seen_that_lies_where_another_lay_before_it() -> None:
+    numbers = Numbers(times=[float(i) for i in range(2000)])
+    cached = modcache.CachedDataset(numbers)
+    scopes = {cached.scope}
+    for i in range(20):
+        numbers.others["times"][0] = None
+        numbers.others["times"][0] = i + 0.5  # in the memory of the item that is gone
+        scopes.add(cached.scope)
+    assert len(scopes) == 21
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda held: held["list"][0].__setitem__(1, 999),
+        lambda held: held["list"][0][2].append(1.0),
+        lambda held: held["list"][0][2].__setitem__(0, True),
+        lambda held: held["list"][0][3].update(name="other"),
+        lambda held: held["list"][0][3].update({1.0: held["list"][0][3].pop(1)}),
+        lambda held: held["dict"].__setitem__("first", held["dict"].pop("first")),
+        lambda held: held["dict"].__setitem__("other", held["dict"].pop("last")),
+    ],
+)
+def test_a_write_inside_an_item_or_to_a_key_of_a_long_container_is_seen(write: Any) -> None:
+    numbers = Numbers(
+        list=[[f"{i}.jpg", i, [1, 2.0], {1: None, "name": "x"}] for i in range(1000)],
+        dict={"first": 0, **{f"{i}.jpg": 0 for i in range(62)}, "last": 0},
+    )
+    numbers.others["dict"] |= dict.fromkeys(range(1000), 0)
+    cached = modcache.CachedDataset(numbers)
+    before = cached.scope
+    write(numbers.others)
+    assert cached.scope != before
+
+
 class Pair(NamedTuple):
     x: float
 
