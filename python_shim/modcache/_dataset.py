@@ -103,7 +103,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         self.dataset = dataset
         self._key = key
         size = len(dataset) if variants != 1 and isinstance(dataset, Sized) else 0
-        self._variants = Variants(variants, seed, size)
+        self._variants = Variants("CachedDataset", variants, seed, size)
         owner = f"CachedDataset({type(dataset).__qualname__})"
         self._cache = SampleCache(owner, (dataset,), scope, self._variants.seed)
 
@@ -125,10 +125,6 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         """What the entries lie under, for ``modcache.contains`` and ``modcache.clear``."""
         return self._cache.scope()
 
-    def identity(self) -> tuple[object, ...]:
-        """What another dataset that reads from this one has of it in its own scope."""
-        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
-
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch is next: call it in the training process, before the DataLoader's pass.
 
@@ -144,7 +140,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         places = [self._place(index) for index in indices]
         names = []
         for place in places:
-            key = key_text(place if self._key is None else self._key(place), '"image-000017"')
+            key = key_text(place if self._key is None else self._key(place), "CachedDataset")
             epoch = self._variants.next_epoch(place if isinstance(place, int) else -1)
             names.append(SampleName(key, self._variants.number(key, epoch)))
         return self._cache.get(names, lambda i: self.dataset[places[i]])

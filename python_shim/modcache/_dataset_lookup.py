@@ -45,7 +45,7 @@ class SampleCache:
     ) -> None:
         self._owner = owner
         self._seed = seed
-        self._given_scope = "" if scope is None else _checked_scope(scope)
+        self._given_scope = "" if scope is None else _checked_scope(scope, owner)
         self._maker = SampleMaker(makers) if scope is None else None
         self.scope()  # what cannot be hashed is an error here, not in a worker
 
@@ -158,8 +158,10 @@ def _as_a_hit(value: Any, sample: Any) -> Any:
         return sample
 
 
-def key_text(key: object, example: str) -> str:
+def key_text(key: object, owner: str) -> str:
     """A key as text: of a str itself, of anything that is an integer its digits.
+
+    ``owner``: who asks, for the message.
 
     Raises:
         TypeError: neither. ValueError: empty, or no valid Unicode.
@@ -169,14 +171,16 @@ def key_text(key: object, example: str) -> str:
             return str(operator.index(key))  # type: ignore[arg-type]
         except TypeError:
             pass
-    text = checked_text(key, "key", example)
+    text = checked_text(key, f"{owner}: a key", '"image-000017"', "a str or an int")
     if not text:
-        raise ValueError("key is an empty str; give each sample a non-empty key of its own")
+        raise ValueError(f"{owner}: a key is an empty str; give each sample a key of its own")
     return text
 
 
-def _checked_scope(scope: object) -> str:
-    text = checked_text(scope, "scope", '"imagenet-224@1"')
+def _checked_scope(scope: object, owner: str) -> str:
+    text = checked_text(scope, f"{owner}: scope", '"imagenet-224@1"')
     if not text:
-        raise ValueError("scope is an empty str; leave it out to have one made from the code")
+        raise ValueError(
+            f"{owner}: scope is an empty str; leave it out to have one made from the code"
+        )
     return text

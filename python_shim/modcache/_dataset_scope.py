@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from modcache._dataset_variants import Variants
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
 from modcache._records import same_objects
@@ -38,13 +39,21 @@ _Sample = tuple[object, list[object]]  # compared by value, and by identity
 class CachedSamples:
     """A cached dataset, as one that another dataset reads from sees it."""
 
+    _key: Any
+    _variants: Variants
+
+    @property
+    def scope(self) -> str:
+        """Raises TypeError: no scope can be made."""
+        raise NotImplementedError
+
     def identity(self) -> tuple[object, ...]:
-        """Plain values and functions that say which samples it gives.
+        """What another dataset that reads from this one has of it in its own scope.
 
         Raises:
             TypeError: no scope can be made.
         """
-        raise NotImplementedError
+        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
 
 
 class SampleMaker:
