@@ -60,6 +60,9 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
     in a state made from its key (and ``seed`` and variant), so it does not matter when or in which
     worker that happens; afterwards they are what they were. So a warm run augments as a cold one.
 
+    **Autocast** is off while a sample is made, as it is in a worker: samples made with and without
+    workers are the same.
+
     **Workers**: forked, spawned and forkserver workers use the settings of their parent. A worker
     holds no memory tier: samples come from the page cache, once for all workers of a machine. Its
     own code may say otherwise: ``worker_init_fn=lambda _: modcache.configure(memory="64MB")``. With

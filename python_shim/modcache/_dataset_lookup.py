@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import operator
 import re
@@ -20,6 +21,7 @@ from modcache._tagged import UnknownClassError
 from modcache._text import checked_text
 from modcache._workers import adopt_settings, prepare_dataset_worker, settings_for_worker
 
+_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu")  # that make another address
 _VARIANT = re.compile(r" \((seed \d+, )?variant \d+\)$")
 
 
@@ -69,10 +71,19 @@ class SampleCache:
     def get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         """A sample for each name; ``make(i)`` is called for those that are missing.
 
+        Under autocast as without it: a worker knows nothing of what the training thread entered.
+
         Raises:
             TypeError: a sample that cannot be cached. Whatever ``make`` raises.
         """
         prepare_dataset_worker()
+        with contextlib.ExitStack() as stack:
+            for device in _AUTOCAST_DEVICES:
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+            return self._get(names, make)
+
+    def _get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         first: dict[str, int] = {}
         for i, name in enumerate(names):
             first.setdefault(name.entry_key(self._seed), i)
