@@ -63,7 +63,9 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
     **Autocast** is off while a sample is made, as it is in a worker: samples made with and without
     workers are the same.
 
-    **Workers**: forked, spawned and forkserver workers use the settings of their parent. A worker
+    **Workers**: forked, spawned and forkserver workers use the settings of their parent, as they
+    are when the DataLoader starts them, and its main thread is inside the same ``modcache.mode``
+    guards. Persistent ones that start inside ``with mode("off"):`` stay off after it. A worker
     holds no memory tier: samples come from the page cache, once for all workers of a machine. Its
     own code may say otherwise: ``worker_init_fn=lambda _: modcache.configure(memory="64MB")``. With
     ``disk=0`` there is nothing but memory, and workers keep theirs.
