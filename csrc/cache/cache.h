@@ -116,9 +116,6 @@ class Session {
   // What a lookup would find, a mismatch included. Neither counts, waits nor drops anything.
   std::optional<Sighting> look(const Request& request);
 
-  // Keeps what the library notes beside the entries, under a scope of its own (kOwnScopeMark): on
-  // disk alone, and not counted as stored.
-  void put_aside(const Request& request, const Entry& entry) { disk_->put(request.id(), entry); }
   // Grows whenever any process removes something from the directory.
   std::uint64_t removals() { return disk_->removals(); }
 

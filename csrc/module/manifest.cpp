@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <exception>
-#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -15,51 +15,42 @@
 #include "base/fork.h"
 #include "cache/cache.h"
 #include "module/class_names.h"
-#include "tensor/whole_value.h"
 
 namespace modcache::module {
 namespace {
 
-using tensor::Node;
-
-// Keys begin with the mark as well, so that no prefix that is cleared covers them.
-using namespace std::string_view_literals;
-constexpr std::string_view kOwnScope = "\0manifests"sv;
-constexpr std::string_view kOfScope = "\0scope/"sv;
-constexpr std::string_view kOfClass = "\0class/"sv;
-static_assert(kOwnScope.front() == store::kOwnScopeMark);
-
-cache::ContextPtr context_in(const cache::Session& session) {
-  return cache::make_context(
-      {session.settings().name_space, kOwnScope, "", cache::Form::kWhole, "", ""});
+std::string about(const cache::Session& session, const char* what, const std::string& name) {
+  return what + session.settings().name_space + '\n' + name;
 }
 
-void put_value(cache::Session& session, const std::string& key, Node root) {
-  const auto value = tensor::WholeValue::copy_of({std::move(root), {}, {}}, std::nullopt,
-                                                 cache::StoredDtype::kKeep);
-  session.put_aside({context_in(session), key, {}}, cache::Entry{value, {}, std::nullopt});
+std::string about_scope(const cache::Session& session, const std::string& scope) {
+  return about(session, "manifest ", scope);
 }
 
-std::string key_of_scope(const std::string& scope) { return std::string(kOfScope) + scope; }
-
-// A tree of kind None where there is nothing.
-Node value_at(cache::Session& session, const std::string& key) {
-  const cache::EntryPtr entry = session.peek({context_in(session), key, {}});
-  if (entry != nullptr) return static_cast<const tensor::WholeValue&>(*entry->value).root();
-  Node none;
-  none.kind = Node::Kind::kNone;
-  return none;
+std::string about_class(const cache::Session& session, const std::string& class_name,
+                        const std::string& method) {
+  return about(session, "scopes ", class_name + '.' + method);
 }
 
-Node node_of(const std::string& text) {
-  Node node;
-  node.kind = Node::Kind::kString;
-  node.text = text;
-  return node;
+// A scope may hold any character: each is written with its length.
+std::string list_of(const std::vector<std::string>& scopes) {
+  std::string text;
+  for (const std::string& scope : scopes) text += std::to_string(scope.size()) + ' ' + scope + '\n';
+  return text;
 }
 
-std::string key_of_class(const std::string& class_name, const std::string& method) {
-  return std::string(kOfClass) + class_name + '.' + method;
+// As many as are whole.
+std::vector<std::string> scopes_in(std::string_view text) {
+  std::vector<std::string> scopes;
+  while (!text.empty()) {
+    std::size_t size = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (error != std::errc() || text.size() < 2 || size > text.size() - 2) break;
+    scopes.emplace_back(text.substr(1, size));
+    text.remove_prefix(size + 2);
+  }
+  return scopes;
 }
 
 // The scopes that this process has seen a manifest of, and the directory's count of removals up to
@@ -176,7 +167,8 @@ bool lacks_manifest(const std::string& scope) {
         const Digest128 address = Seen::address_of(*session, scope);
         const std::uint64_t removals = session->removals();
         if (seen().contains(address, removals)) return false;
-        if (!session->contains({context_in(*session), key_of_scope(scope), {}})) return true;
+        const auto note = session->find_note(about_scope(*session, scope), cache.mode());
+        if (!note.has_value()) return true;
         seen().insert(address, removals);
         return false;
       },
@@ -191,21 +183,14 @@ void put_manifest(const std::string& scope, const std::string& class_name,
         // One attempt: what cannot be kept now is not made again at every miss.
         seen().insert(Seen::address_of(*session, scope), session->removals());
         if (text.empty() || text.size() > kMostManifestBytes) return true;
-        put_value(*session, key_of_scope(scope), node_of(text));
-        const std::string key = key_of_class(class_name, method);
-        Node scopes = value_at(*session, key);
-        if (scopes.kind != Node::Kind::kList) {
-          scopes = Node{};
-          scopes.kind = Node::Kind::kList;
-          scopes.types = {"str"};
-        }
-        auto& items = scopes.children;
-        const Node latest = node_of(scope);
-        items.erase(std::remove(items.begin(), items.end(), latest), items.end());
-        items.push_back(latest);
-        if (items.size() > kMostScopesOfClass) items.erase(items.begin());
-        put_value(*session, key, std::move(scopes));
-        seen().insert(Seen::address_of(*session, scope), session->removals());
+        const cache::Mode mode = cache::Cache::instance().mode();
+        session->keep_note(about_scope(*session, scope), text, mode);
+        const std::string of_class = about_class(*session, class_name, method);
+        auto scopes = scopes_in(session->find_note(of_class, mode).value_or(""));
+        scopes.erase(std::remove(scopes.begin(), scopes.end(), scope), scopes.end());
+        scopes.push_back(scope);
+        if (scopes.size() > kMostScopesOfClass) scopes.erase(scopes.begin());
+        session->keep_note(of_class, list_of(scopes), mode);
         return true;
       },
       false);
@@ -214,8 +199,9 @@ void put_manifest(const std::string& scope, const std::string& class_name,
 std::string manifest_of(const std::string& scope) {
   return guarded(
       [&] {
-        const Node found = value_at(*cache::Cache::instance().session(), key_of_scope(scope));
-        return found.kind == Node::Kind::kString ? found.text : std::string();
+        auto& cache = cache::Cache::instance();
+        const cache::SessionPtr session = cache.session();
+        return session->find_note(about_scope(*session, scope), cache.mode()).value_or("");
       },
       std::string());
 }
@@ -223,12 +209,11 @@ std::string manifest_of(const std::string& scope) {
 std::vector<std::string> scopes_of_class(const std::string& class_name, const std::string& method) {
   return guarded(
       [&] {
-        std::vector<std::string> scopes;
-        const Node found =
-            value_at(*cache::Cache::instance().session(), key_of_class(class_name, method));
-        if (found.kind != Node::Kind::kList) return scopes;
-        for (const Node& item : found.children) scopes.push_back(item.text);
-        return scopes;
+        auto& cache = cache::Cache::instance();
+        const cache::SessionPtr session = cache.session();
+        const auto note =
+            session->find_note(about_class(*session, class_name, method), cache.mode());
+        return scopes_in(note.value_or(""));
       },
       std::vector<std::string>());
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Manifest: what a scope stood for when it first stored something: the digests of code, tensors and
-// attributes by name, as JSON text (FORMAT.md). It lies in the directory beside the entries, and
+// attributes by name, as JSON text (FORMAT.md). It is a note of the directory (store/notes.h), and
 // says later which of them are others now. No value of a module is in it.
 //
 // Of the directory and namespace that are in force. Nothing here fails for a cache's reason: a
@@ -27,7 +27,8 @@ inline constexpr std::size_t kMostScopesOfClass = 8;
 // look into a table where the scope is known.
 bool lacks_manifest(const std::string& scope);
 
-// Keeps `text`, and that `scope` is the latest of `class_name` and `method`.
+// Keeps `text`, and that `scope` is the latest of `class_name` and `method`. Of two processes that
+// do so at once, one may lose its place in that list.
 void put_manifest(const std::string& scope, const std::string& class_name,
                   const std::string& method, const std::string& text);
 

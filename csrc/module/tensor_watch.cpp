@@ -90,6 +90,7 @@ TensorWatch::Record::Record(const at::Tensor& watched) {
   if (!watched.defined()) return;
   gradient = Gradient(*watched.unsafeGetTensorImpl());
   version = version_of(*watched.unsafeGetTensorImpl());
+  if (!watched.is_inference()) counter = watched.unsafeGetTensorImpl()->version_counter();
   is_opaque = module::is_opaque(watched);
   if (is_opaque) return;
   if (watched.has_storage()) {
@@ -140,11 +141,16 @@ bool TensorWatch::Record::has_geometry_of(const c10::TensorImpl& now) const {
          std::equal(strides.begin(), strides.end(), known + sizes.size());
 }
 
+bool TensorWatch::Record::has_counter_of_the_living() const {
+  return !counter.enabled() || (!counter.unique() && counter.current_version() == version);
+}
+
 bool TensorWatch::same_identity(std::size_t index, const at::Tensor& tensor) const {
   const Record& record = records_[index];
   c10::TensorImpl& now = *tensor.unsafeGetTensorImpl();
   if (&now != record.tensor_address) return false;
   if (!tensor.defined()) return true;
+  if (!record.has_counter_of_the_living()) return false;
   if (!record.gradient.is_that_of(now)) return false;
   if (record.is_opaque) return version_of(now) == record.version;
   if (now.has_storage() != (record.storage_address != nullptr)) return false;

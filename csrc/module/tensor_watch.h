@@ -89,6 +89,10 @@ class TensorWatch {
     const c10::StorageImpl* storage_address = nullptr;
     const void* data = nullptr;
     std::uint32_t version = 0;
+    // The tensor's own, shared with it: alone with its counter, a record knows that the tensor is
+    // gone, and its address may be another's. (With weak references torch.utils.swap_tensors would
+    // refuse it.)
+    c10::VariableVersion counter{c10::VariableVersion::DISABLED};
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     std::int64_t storage_offset = 0;
     c10::SmallVector<std::int64_t, 8> sizes_and_strides;
@@ -100,6 +104,7 @@ class TensorWatch {
 
     explicit Record(const at::Tensor& watched);
     bool has_geometry_of(const c10::TensorImpl& tensor_now) const;
+    bool has_counter_of_the_living() const;
   };
 
   // Whether no optimizer has stepped a tensor of the list since it was last found unchanged.

@@ -93,9 +93,7 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
 // Entries that were never committed: the index will not count them.
 std::int64_t DirectoryStore::count_unknown(const std::vector<QueuedPutPtr>& puts) {
   return std::count_if(puts.begin(), puts.end(), [this](const QueuedPutPtr& put) {
-    const std::string& scope = put->context->scope;
-    const bool is_own = !scope.empty() && scope.front() == kOwnScopeMark;
-    return !is_own && opened_.writer->find(put->context->digest, put->key).is_not_found();
+    return opened_.writer->find(put->context->digest, put->key).is_not_found();
   });
 }
 

@@ -378,7 +378,7 @@ Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequenc
 
 Result<std::int64_t> Index::count_entries() {
   MutexLock lock(mutex_);
-  return count_all();
+  return database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
 }
 
 Result<Sequence> Index::last_sequence() {

@@ -101,7 +101,6 @@ class Index {
   // For a rebuild: what a segment records of clears.
   Status restore_clears(std::uint64_t segment, const std::vector<Clear>& clears);
 
-  // Without those of the library's own scopes.
   Result<std::int64_t> count_entries();
   // No row ever had a greater one.
   Result<Sequence> last_sequence();
@@ -126,7 +125,6 @@ class Index {
   Status add_live_entries(std::int64_t segment, std::int64_t count) MODCACHE_REQUIRES(mutex_);
   Status raise_last_sequence(Sequence sequence) MODCACHE_REQUIRES(mutex_);
   Result<std::vector<Clear>> clears_after(Sequence sequence) MODCACHE_REQUIRES(mutex_);
-  Result<std::int64_t> count_all() MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> remove_all() MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> remove_cleared(const Clear& clear) MODCACHE_REQUIRES(mutex_);
   Status remember_clear(const Clear& clear) MODCACHE_REQUIRES(mutex_);

@@ -36,15 +36,8 @@ Result<std::int64_t> Index::clear(const Clear& clear, const Plan& plan) {
   return removed;
 }
 
-Result<std::int64_t> Index::count_all() {
-  return database_->query_number(
-      "SELECT (SELECT coalesce(sum(live_entries), 0) FROM segments) -"
-      " (SELECT count(*) FROM entries WHERE context_id IN (SELECT id FROM contexts"
-      "  WHERE scope>=x'00' AND scope<x'01'))");
-}
-
 Result<std::int64_t> Index::remove_all() {
-  auto count = count_all();
+  auto count = database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
   if (!count.is_ok()) return count.status();
   MODCACHE_RETURN_IF_ERROR(database_->execute(
       "DELETE FROM entries; DELETE FROM contexts; UPDATE segments SET live_entries=0"));
@@ -72,12 +65,9 @@ Result<std::int64_t> Index::remove_cleared(const Clear& clear) {
   };
 
   std::vector<std::pair<std::int64_t, std::int64_t>> counts;
-  std::int64_t own = 0;
   {
-    auto statement = database_->prepare(
-        "SELECT e.segment_id, count(*), sum(c.scope>=x'00' AND c.scope<x'01')"
-        " FROM entries e JOIN contexts c ON c.id=e.context_id" +
-        where + " GROUP BY e.segment_id");
+    auto statement = database_->prepare("SELECT segment_id, count(*) FROM entries" + where +
+                                        " GROUP BY segment_id");
     if (!statement.is_ok()) return statement.status();
     Query query(statement.value());
     bind(query);
@@ -86,10 +76,9 @@ Result<std::int64_t> Index::remove_cleared(const Clear& clear) {
       if (!has_row.is_ok()) return has_row.status();
       if (!has_row.value()) break;
       counts.emplace_back(query.number(0), query.number(1));
-      own += query.number(2);
     }
   }
-  std::int64_t removed = -own;
+  std::int64_t removed = 0;
   for (const auto& [segment, count] : counts) {
     MODCACHE_RETURN_IF_ERROR(add_live_entries(segment, -count));
     removed += count;

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
@@ -45,7 +46,9 @@ Result<std::string> find_note(const Directory& directory, std::string_view about
   const std::string path = path_of(directory, about);
   auto file = directory.file_system().open(path, fs::OpenMode::kRead);
   if (!file.is_ok()) return file.status();
-  std::string bytes(kMaxFileSize + 1, '\0');
+  auto info = file.value()->info();
+  if (!info.is_ok()) return info.status();
+  std::string bytes(std::min<std::uint64_t>(info.value().size_bytes, kMaxFileSize) + 1, '\0');
   auto size = file.value()->read_at(0, bytes.data(), bytes.size());
   if (!size.is_ok()) return size.status();
   bytes.resize(size.value());

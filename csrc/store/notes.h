@@ -16,7 +16,7 @@
 namespace modcache::store {
 
 // `about` and text together.
-inline constexpr std::size_t kMaxNoteSizeBytes = 1 << 16;
+inline constexpr std::size_t kMaxNoteSizeBytes = 1 << 20;
 
 // kNotFound where there is none that is whole.
 Result<std::string> find_note(const Directory& directory, std::string_view about);

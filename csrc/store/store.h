@@ -43,10 +43,6 @@ struct Context {
   std::string description;
 };
 
-// A scope that begins with this byte is the library's own. What is put under it is found and
-// removed like any entry, but is not one: totals() and clear() do not count it.
-inline constexpr char kOwnScopeMark = '\0';
-
 // Borrowed: valid as long as its referents. `key` may hold any bytes, and is never empty.
 struct EntryId {
   const Context& context;

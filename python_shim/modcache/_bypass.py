@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from modcache._inputs import is_subclass
 
@@ -24,6 +25,15 @@ def transform_in_force(input: Any) -> str:
         return f"under {type(mode).__name__}"
     if torch._C._functorch.get_dynamic_layer_stack_depth() or _is_wrapped(input):
         return "under a transform of torch.func"
+    return _function_mode()
+
+
+def _function_mode() -> str:
+    """A torch function mode may make any function of torch another; a default device does not."""
+    for index in range(torch._C._len_torch_function_stack()):
+        mode: Any = torch._C._get_function_stack_at(index)
+        if type(mode) is not DeviceContext:
+            return f"under {type(mode).__name__}"
     return ""
 
 

@@ -20,7 +20,7 @@ from modcache._arguments import Arguments
 from modcache._call_key import CallKey
 from modcache._eager import fingerprint
 from modcache._lookup import lookup_or_run
-from modcache._plain import PLAIN, plain_of
+from modcache._plain import is_cached, mark_cached, plain_of
 
 if TYPE_CHECKING:
     from modcache._cached_module import Way
@@ -53,7 +53,7 @@ def finished(called: Any, plain: types.FunctionType) -> types.FunctionType:
     )
     functools.update_wrapper(made, plain)
     made.__signature__ = called.signature  # type: ignore[attr-defined]
-    setattr(made, PLAIN, plain)
+    mark_cached(made, plain)
     return made
 
 
@@ -68,7 +68,7 @@ def _pattern(called: Any, modcache_lookup: Any, modcache_lookup_any: Any) -> Any
 
 def found_cached(function: Any) -> Any:
     """What calls of a cached function go to; None for any other. It has ``key`` and ``scope``."""
-    if PLAIN not in getattr(function, "__dict__", {}) or not function.__closure__:
+    if not is_cached(function) or not function.__closure__:
         return None
     names = function.__code__.co_freevars
     return function.__closure__[names.index("called")].cell_contents if "called" in names else None

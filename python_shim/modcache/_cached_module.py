@@ -17,7 +17,8 @@ from modcache._arguments import Arguments
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
 from modcache._call_key import CallKey
 from modcache._lookup import lookup_or_run
-from modcache._plain import FACE, PLAIN, PLAIN_FORWARD, plain_method, plain_of
+from modcache._plain import FACE, PLAIN_FORWARD, mark_cached, plain_method, plain_of
+from modcache._records import slots_of
 from modcache._wrappers import identified_as
 
 
@@ -54,6 +55,16 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
             "does not run; cache the module first, or call modcache.lookup_or_run."
         )
     cls: Any = vars(type(module)).get(FACE, type(module))
+    if slots := slots_of(cls):
+        raise TypeError(
+            f"cached: {name} keeps {', '.join(slots)} in __slots__, which no other object can "
+            "share; decorate the class, or call modcache.lookup_or_run."
+        )
+    if any(map(torch.nn.parameter.is_lazy, (*module.parameters(), *module.buffers()))):
+        raise TypeError(
+            f"cached: {name} has parameters without values, and becomes a module of another class "
+            "when it gets them; run it once, then cache it."
+        )
     face = new_face(cls, *way)
     face.__dict__ = module.__dict__
     if way.freeze:
@@ -171,7 +182,7 @@ def _freezing(plain: Any) -> Any:
         plain(self, *args, **kwargs)
         self.requires_grad_(False).eval()
 
-    setattr(made, PLAIN, plain)
+    mark_cached(made, plain)
     return made
 
 

@@ -16,11 +16,12 @@ import textwrap
 from typing import Any
 
 from modcache._cached_function import found_cached
-from modcache._plain import PLAIN, PLAIN_FORWARD
+from modcache._plain import PLAIN_FORWARD, is_cached, plain_of
 from modcache._text import checked_text
 
 _ANY_KEY = "Union[str, List[str], Tensor]"
 _OPERATOR = "modcache_lookup"  # in the closure of a cached function
+_RESULT = "modcache_result"  # unlike any argument
 _PLAIN_DEFAULTS = (bool, int, float, str, type(None))
 _numbers = itertools.count()
 
@@ -32,9 +33,9 @@ def make_scriptable(cls: Any) -> None:
         TypeError: TorchScript has no way to make the key, or to pass the arguments.
     """
     function = cls.forward
-    if PLAIN not in vars(function) or hasattr(function, "_modcache_scripted"):
+    if not is_cached(function) or hasattr(function, "_modcache_scripted"):
         return
-    plain = getattr(function, PLAIN)
+    plain = plain_of(function)
     called = found_cached(function)
     text = _text_of(cls.__qualname__, plain, called.key, called.scope)
     name = f"<modcache.cached {next(_numbers)}>"
@@ -70,7 +71,7 @@ def _text_of(who: str, plain: Any, key: Any, scope: str) -> str:
     lines = [f"def forward({_without_defaults(given)}) -> {result}:"]
     for condition, passed in _cases(inspect.signature(plain), names):
         sample = passed[0] if len(passed) == 1 and not _is_tuple(given.args, passed[0]) else ""
-        call = f"(self, {sample or _tuple_of(passed)}, {key.name}, "
+        call = f"({given.args[0].arg}, {sample or _tuple_of(passed)}, {key.name}, "
         call += f"scope={checked_text(scope, 'scope', '')!r}, method={PLAIN_FORWARD!r})"
         lines += _returned(call, key.name, annotation, result, f"    if {condition}:")
     return "\n".join(lines) + "\n"
@@ -120,10 +121,10 @@ def _returned(call: str, key: str, annotation: str, result: str, condition: str)
         if len(kinds) > 1:
             lines.append(f"{indent}if isinstance({key}, {kind}):")
             indent += " " * 4
-        lines.append(f"{indent}value = {operator}{call}")
+        lines.append(f"{indent}{_RESULT} = {operator}{call}")
         if not is_tensor:
-            lines.append(f"{indent}assert isinstance(value, {result})")
-        lines.append(f"{indent}return value")
+            lines.append(f"{indent}assert isinstance({_RESULT}, {result})")
+        lines.append(f"{indent}return {_RESULT}")
     if len(kinds) > 1:
         lines.append(f"{' ' * 8}raise RuntimeError('no key')")
     return lines

@@ -115,6 +115,8 @@ class SampleMaker:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._objects = state["objects"]
         self._begin(state["scope"])
+        if self._scope:  # what a worker's own code changes from now on gives another scope
+            self._seen = self._look()
 
 
 class _Watch:

@@ -79,7 +79,11 @@ def unpacked(value: Any) -> Any:
         return dict(zip(value[1], [unpacked(item) for item in value[2]], strict=True))
     if tag == "N" and value[1] in _RESTORED:
         return _restored(_RESTORED[value[1]]._make(value[3]))
-    return pytree.tree_map(_restored, untagged(value), is_leaf=lambda item: type(item) in _PACKED)
+    return pytree.tree_map(_restored, untagged(value), is_leaf=_is_whole)
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) in _PACKED or type(value) is torch.Size  # of which a map makes a tuple
 
 
 def _restored(value: Any) -> Any:

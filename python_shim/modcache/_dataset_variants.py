@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import operator
 from typing import Any
 
@@ -59,7 +60,11 @@ class Variants:
             self._share(self._shared)
 
     def _share(self, numbers: torch.Tensor) -> None:
-        self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
+        try:
+            self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
+        except RuntimeError:  # no /dev/shm is to be had: forked workers still share this
+            memory = mmap.mmap(-1, numbers.nbytes)
+            self._shared = torch.frombuffer(memory, dtype=numbers.dtype).copy_(numbers)
 
 
 def checked_int(name: str, value: object, least: int) -> int:

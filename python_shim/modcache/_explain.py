@@ -43,16 +43,16 @@ def explain(
 ) -> Explanation:
     """Whether ``lookup_or_run`` with these arguments would hit or miss, and why.
 
-    The module is not run, nothing is counted or stored. Of a new scope it says what is another
-    than in the scope of the same class that is most like it, also when that was stored by another
-    process, days ago: ``Explanation.changed``.
+    The module is not run, a lazy one not loaded, nothing is counted or stored. Of a new scope it
+    says what is another than in the scope of the same class that is most like it, also when that
+    was stored by another process, days ago: ``Explanation.changed``.
 
     What it cannot know: whether a key that is missing from a known scope was never stored, evicted
     or cleared; and what a module does that has not been run yet. After a clear of everything there
     is nothing left to compare with.
 
     Args:
-        module: as for ``lookup_or_run``, and so are the others.
+        module: as for ``lookup_or_run``, and so are the others. A lazy one is not loaded.
         input: what the module would be run on.
         key: one, or one per row.
         scope: a name for the module, in place of its fingerprint.
@@ -74,42 +74,19 @@ def explain(
     ['bias']
     """
     _check_module(module, "explain")
+    if isinstance(module, Lazy) and (loaded := module._source.current()) is not None:
+        scope = scope or module._source.scope
+        module = loaded
     keys = checked_text(key, "key", '"image-000017"') if isinstance(key, str) else checked_keys(key)
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     method = checked_text(method, "method", '"forward"')
-    target = _identified_as(module)
-    if isinstance(target, Lazy):
-        scope = scope or target._source.scope
-        loaded = target._source.current()
-        if loaded is None:
-            return _of_unloaded(target, input, keys, scope, method)
-        target = loaded
-    if not callable(getattr(target, method, None)):
+    target = identified_as(module)
+    if not isinstance(target, Lazy) and not callable(getattr(target, method, None)):
         raise AttributeError(
             f"method={method!r}: {class_name(target)} has no such method. "
             'Name one of its methods; the default is "forward".'
         )
     return _Question(target, input, keys, scope, method).answer()
-
-
-def _identified_as(module: torch.nn.Module) -> torch.nn.Module:
-    """The module whose calls are looked up: wrappers are explained as what they wrap."""
-    return identified_as(module)
-
-
-def _of_unloaded(
-    lazy: Lazy, input: Any, keys: str | list[str] | torch.Tensor, scope: str, method: str
-) -> Explanation:
-    """Of a module that is not there: it stays so."""
-    is_off = torch.ops.cache.mode() == "off"
-    address = scope or (lazy._source.name if is_off else lazy._source.address(method))
-    if not address:
-        reason = (
-            f"{lazy._source.name} was not loaded in this directory yet, so that its fingerprint "
-            "is not known: the call loads it, and looks up then"
-        )
-        return Explanation("miss", reason, method, keys=_texts_of(keys))
-    return _Question(lazy, input, keys, address, method).answer()
 
 
 class _Question:
@@ -142,6 +119,8 @@ class _Question:
         why = self._why_bypassed()
         if why:
             return self._explanation("bypassed", why)
+        if not self._scope:
+            return self._explanation("miss", f"{self._name} is loaded once, to learn who it is")
         found = torch.ops.cache._look_ahead(
             self._scope, self._method, self._seen, self._keys, self._pattern
         )
@@ -217,6 +196,8 @@ class _Question:
     def _identify(self) -> None:
         if self._given_scope:
             self._scope = self._given_scope
+        elif isinstance(self._module, Lazy):
+            self._scope = self._module._source.address(self._method)
         elif isinstance(self._module, torch.jit.ScriptModule):
             self._scope = fingerprint_of_method(self._module, self._method)
         else:
@@ -282,8 +263,10 @@ class _Question:
             if before.get("scope") != self._scope
         ]
 
-        def distance(pair: tuple[Manifest, Changes]) -> tuple[bool, int]:
-            return pair[0].get("face") != now["face"], len(pair[1].all())
+        def distance(pair: tuple[Manifest, Changes]) -> tuple[bool, bool, int]:
+            before, changes = pair
+            says_little = "code" not in before and "code" in now  # its scope was named
+            return before.get("face") != now["face"], says_little, len(changes.all())
 
         return min(found, key=distance, default=(None, Changes()))
 

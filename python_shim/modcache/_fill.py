@@ -61,7 +61,8 @@ def fill(
         module: a module or a function, cached (``modcache.cached``) or plain.
         loader: anything that yields batches, such as a DataLoader.
         key: where the key is: a function of the batch, the place (int) or name (str) of an item
-            of it, or ``"content"`` (``modcache.content_keys``: one per row), made from the input.
+            of it, or ``"content"``: one for the batch, made from the input
+            (``modcache.content_keys``: one per row).
             As for ``lookup_or_run``, a list or an int64 tensor has one key per row, a str is one
             for the batch. May be left out for what is cached: then a batch has the arguments of a
             call, a tuple or list by place (a keyword that only the cache takes is last), a dict

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -13,6 +15,9 @@ from modcache._stats import shown_bytes
 
 class Progress:
     """Shows how far a fill is; as a context manager, it closes the bar.
+
+    A file that cannot be written to (a full disk, a terminal that is gone) ends the bar, not the
+    fill.
 
     Args:
         wanted: True: a bar on the standard error stream, if that is a terminal; False: none; a
@@ -39,7 +44,8 @@ class Progress:
         if self._file is not None:
             from tqdm import tqdm  # type: ignore[import-untyped]
 
-            self._bar = tqdm(total=self._total, unit="batch", desc="fill", file=self._file)
+            with self._at_the_risk_of_the_bar():
+                self._bar = tqdm(total=self._total, unit="batch", desc="fill", file=self._file)
         return self
 
     def show(self, done: FillSummary) -> None:
@@ -54,8 +60,9 @@ class Progress:
         )
         if done.stored < done.runs:
             text += f", {done.runs - done.stored} NOT CACHED"
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update()
+        with self._at_the_risk_of_the_bar():
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update()
 
     def __exit__(
         self,
@@ -64,9 +71,20 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with self._at_the_risk_of_the_bar():
+                self._bar.close()
 
     def say(self, text: str) -> None:
         """A line that is not part of the bar; none where nothing was to be shown."""
         if not self.is_silent:
-            print(text, file=self._file or sys.stderr, flush=True)
+            with self._at_the_risk_of_the_bar():
+                print(text, file=self._file or sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _at_the_risk_of_the_bar(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError):  # a closed file says ValueError
+            if self._bar is not None:
+                self._bar.disable = True  # what is left of it writes no more
+            self._bar = None

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 
 class Share(NamedTuple):
@@ -22,6 +30,7 @@ def share_of(rank: int | None, world_size: int | None) -> Share:
     """The given one, or that of torch.distributed, or everything.
 
     Raises:
+        TypeError: a number that is no int.
         ValueError: only one of the two was given, or they do not fit together.
     """
     if (rank is None) != (world_size is None):
@@ -30,6 +39,9 @@ def share_of(rank: int | None, world_size: int | None) -> Share:
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             return Share(0, 1)
         return Share(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    for name, number in (("rank", rank), ("world_size", world_size)):
+        if not isinstance(number, int):
+            raise TypeError(f"fill: {name} must be an int, but got {type(number).__name__}.")
     if not 0 <= rank < world_size:
         raise ValueError(f"fill: rank={rank} is not one of 0 to world_size - 1 = {world_size - 1}.")
     return Share(rank, world_size)
@@ -41,11 +53,17 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
     A DataLoader over a map-style dataset loads no batch of another rank.
 
     Raises:
+        TypeError: the loader cannot be iterated.
         ValueError: each rank would draw an order of its own, so that batches were left out.
     """
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(
+            "fill: loader must be a DataLoader or another iterable of batches, but got "
+            f"{type(loader).__name__}."
+        )
     if share.world_size == 1 or _is_split(loader):
         return loader, _length_of(loader)
-    if isinstance(loader, DataLoader) and isinstance(loader.sampler, RandomSampler):
+    if _draws_an_order(loader):
         raise ValueError(
             "fill: ranks cannot share a loader that shuffles, as each has an order of its own; "
             "pass shuffle=False. A fill has no use for another order."
@@ -59,9 +77,18 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
 
 
 def _is_split(loader: Any) -> bool:
+    return any(isinstance(sampler, DistributedSampler) for sampler in _samplers_of(loader))
+
+
+def _draws_an_order(loader: Any) -> bool:
+    kinds = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+    return any(isinstance(sampler, kinds) for sampler in _samplers_of(loader))
+
+
+def _samplers_of(loader: Any) -> list[Any]:
     samplers = [getattr(loader, "sampler", None)]
     samplers.append(getattr(getattr(loader, "batch_sampler", None), "sampler", None))
-    return any(isinstance(sampler, DistributedSampler) for sampler in samplers)
+    return samplers
 
 
 def _length_of(loader: Any) -> int | None:

@@ -35,7 +35,7 @@ class LazySource:
         self._factory = factory
         self._training: bool | None = None  # as it comes
         self._device: torch.device | None = None  # where it comes
-        self._dtypes: dict[torch.dtype, torch.dtype] = {}
+        self._casts: list[dict[torch.dtype, torch.dtype]] = []  # one after the other
         self._requires_grad = False
         self._begin()
 
@@ -124,7 +124,7 @@ class LazySource:
         """Does to the module what ``Module._apply`` does, or remembers it.
 
         What a function does is told by what becomes of empty tensors: of them, only where they lie
-        and which float they hold is remembered.
+        and which floats they held, one after the other, is remembered: half().float() rounds.
         """
         with self._lock:
             if self.module is not None:
@@ -134,9 +134,9 @@ class LazySource:
             probes = dict(zip(_FLOATS, map(function, empty), strict=True))
             if probes[torch.float32].device != here:
                 self._device = probes[torch.float32].device
-            becomes = {dtype: probe.dtype for dtype, probe in probes.items()}
-            whole = {dtype: becomes[self._dtypes.get(dtype, dtype)] for dtype in _FLOATS}
-            self._dtypes = {dtype: other for dtype, other in whole.items() if dtype != other}
+            casts = {dtype: probe.dtype for dtype, probe in probes.items() if probe.dtype != dtype}
+            if casts and casts != (self._casts or [{}])[-1]:  # half() once more changes nothing
+                self._casts.append(casts)
 
     def _from_factory(self) -> torch.nn.Module:
         assert self._factory is not None
@@ -172,20 +172,26 @@ class LazySource:
         return module
 
     def _changed(self, module: torch.nn.Module) -> torch.nn.Module:
-        if self._device is not None or self._dtypes:
-            module._apply(  # type: ignore[no-untyped-call]
-                lambda tensor: tensor.to(
-                    device=self._device, dtype=self._dtypes.get(tensor.dtype, tensor.dtype)
-                )
-            )
+        if self._device is not None or self._casts:
+            module._apply(self._moved)  # type: ignore[no-untyped-call]
         if self._training is not None:
             module.train(self._training)
         _set_requires_grad(module, self._requires_grad)
         return module
 
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        moved = tensor.to(self._device) if self._device is not None else tensor
+        for casts in self._casts:
+            moved = moved.to(casts.get(moved.dtype, moved.dtype))
+        return moved
+
     def _changes(self) -> str:
         """What makes the module another than the one that its file holds."""
-        changes = [f"{dtype}:{other}" for dtype, other in sorted(self._dtypes.items(), key=str)]
+        changes = [
+            f"{dtype}:{other}"
+            for casts in self._casts
+            for dtype, other in sorted(casts.items(), key=str)
+        ]
         if self._training is not None:
             changes.append("train" if self._training else "eval")
         return " ".join(changes)

@@ -40,6 +40,11 @@ def bases_that_count(cls: type) -> Iterator[type]:
             yield base
 
 
+def is_plain_metaclass(cls: type) -> bool:
+    """Whether the class of ``cls`` adds nothing of anybody's own to it."""
+    return type(cls) is type or _is_standard(type(cls))
+
+
 def _is_standard(cls: type) -> bool:
     module = cls.__module__
     return module in ("builtins", "abc", "typing", "collections", "enum", "types", "contextlib")

@@ -19,6 +19,7 @@ from modcache._snapshot import may_recall
 
 _functorch: Any = torch._C._functorch
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
 _transforms = _functorch.get_dynamic_layer_stack_depth
 _is_wrapped = _functorch.is_functorch_wrapped_tensor
 _tracing = torch._C._get_tracing_state
@@ -40,7 +41,9 @@ def recalled(module: Any, input: Any, key: Any, scope: Any, method: Any) -> torc
     is_ascii = key.isascii() and scope.isascii() and method.isascii()
     if not is_ascii and not _is_text(key, scope, method):
         return None
-    if _dispatch_modes() or _transforms() or _tracing() is not None or _is_wrapped(input):
+    if _dispatch_modes() or _function_modes() or _transforms() or _is_wrapped(input):
+        return None
+    if _tracing() is not None:
         return None
     entry = states.get(id(module))
     if entry is None or entry[0]() is not module:

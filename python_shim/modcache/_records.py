@@ -162,6 +162,7 @@ class ModuleRecord:
         attributes = vars(module)
         self.named = named
         self._module = weakref.ref(module)
+        self.slots = slots_of(type(module))
         self._kind = weakref.ref(type(module))  # a face, perhaps, of the class that is named
         self._names = frozenset(attributes)
         names = sorted(name for name in attributes if name not in _INTERNAL)
@@ -198,7 +199,21 @@ class ModuleRecord:
 
     def structure(self) -> list[object]:
         """What the module has, apart from the atoms: names only."""
-        return [*self.others, 0, *self._held]
+        slots: list[object] = [0, *self.slots] if self.slots else []
+        return [*self.others, 0, *self._held, *slots]
+
+
+def slots_of(cls: type) -> list[str]:
+    """The names of all slots, as attributes of an object are named."""
+    found = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else list(slots):
+            if name.startswith("__") and not name.endswith("__"):  # private
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            if name not in ("__dict__", "__weakref__"):
+                found.append(name)
+    return found
 
 
 def _is_atom(value: object) -> bool:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from modcache._names import is_installed, is_installed_module, trusted_name
+from modcache._names import is_installed, is_installed_module, is_plain_metaclass, trusted_name
 from modcache._reads import MISSING, Code, Read
-from modcache._records import UNSEEN
+from modcache._records import UNSEEN, slots_of
 from modcache._tokens import ATOMS
-from modcache._walk import TENSOR_TYPES, Records, Walk, slots_of, way_to_look_at
+from modcache._walk import TENSOR_TYPES, Records, Walk, way_to_look_at
 
 if TYPE_CHECKING:
     from modcache import _guards as guards
@@ -142,7 +142,7 @@ class _Builder:
             return
         attributes = module.__dict__
         is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
-        if is_special or not _has_plain_attributes(type(module)):
+        if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
         parts: list[_Expected] = []
         for name, value in attributes.items():
@@ -176,6 +176,8 @@ class _Builder:
                 for name, member in vars(base).items():
                     self._member(base, name, member)
         self._code(self._records.of_class(cls).code)
+        if not is_plain_metaclass(cls):
+            self._named_class(type(cls))
 
     def _member(self, base: type, name: str, member: object) -> None:
         """Members that may be changed without the class being told."""

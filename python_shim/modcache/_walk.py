@@ -22,10 +22,17 @@ from torch.nn.modules import module as torch_module
 
 from modcache._code import code_of_function
 from modcache._kinds import Mark, UnidentifiedError, way_of_kind
-from modcache._names import is_installed, plain_name, trusted_name
-from modcache._plain import class_behind, has_cached_forward
+from modcache._names import is_installed, is_plain_metaclass, plain_name, trusted_name
+from modcache._plain import class_behind, has_cached_forward, has_own_call
 from modcache._reads import MISSING, Code
-from modcache._records import ClassName, ClassNames, ClassRecord, ModuleRecord, same_objects
+from modcache._records import (
+    ClassName,
+    ClassNames,
+    ClassRecord,
+    ModuleRecord,
+    same_objects,
+    slots_of,
+)
 from modcache._scripted import SCRIPTED, ScriptRecord
 from modcache._tokens import ATOMS
 from modcache._wrappers import identified_as
@@ -41,6 +48,7 @@ _PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset
 
 _TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
+_FORWARD_ALONE = Mark("forward alone")
 _HOOK = Mark("hook")
 _CALLABLE = Mark("callable")
 _OBJECT = Mark("object")
@@ -109,6 +117,9 @@ class Walk:
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
+        # A cached forward is looked up inside of its module's own call: what that adds is not kept.
+        if has_cached_forward(type(root)) and has_own_call(type(root)):
+            self.leaves.append(_FORWARD_ALONE)
         self._module(root)
         if not is_tolerant:
             self._check_tensors()
@@ -158,8 +169,7 @@ class Walk:
         attributes = module.__dict__
         if record.has_tensors:
             self._state(attributes)
-        for name in record.others:
-            self._owned(record.named.qualname, name, attributes.get(name, MISSING))
+        self._others(record, module)
         has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
         # A cached forward is looked up inside of its module's own call, which has the hooks.
         if has_hooks and not (module is self._root and has_cached_forward(type(module))):
@@ -168,6 +178,12 @@ class Walk:
             if child is not None:
                 self._module(child)
             leaves.append(_END)
+
+    def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
+        for name in record.others:
+            self._owned(record.named.qualname, name, module.__dict__.get(name, MISSING))
+        for name in record.slots:
+            self._owned(record.named.qualname, name, getattr(module, name, MISSING))
 
     def _state(self, attributes: dict[str, Any]) -> None:
         for tensor in (*attributes["_parameters"].values(), *attributes["_buffers"].values()):
@@ -246,6 +262,8 @@ class Walk:
         record = self._records.of_class(cls)
         self.leaves.append(record)
         self._reads(record.code)
+        if not is_plain_metaclass(cls):
+            self.named_class(type(cls))
 
     def _reads(self, code: Code) -> None:
         if code.unknown and not self._is_tolerant:
@@ -360,19 +378,6 @@ _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
     (type, Walk.named_class),
     (types.FunctionType, Walk._function),
 )
-
-
-def slots_of(cls: type) -> list[str]:
-    """The names of all slots, as attributes of an object are named."""
-    found = []
-    for base in cls.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else list(slots):
-            if name.startswith("__") and not name.endswith("__"):  # private
-                name = f"_{base.__name__.lstrip('_')}{name}"
-            if name not in ("__dict__", "__weakref__"):
-                found.append(name)
-    return found
 
 
 def same_leaves(now: list[object], before: list[object]) -> bool:

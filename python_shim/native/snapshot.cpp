@@ -250,6 +250,8 @@ Owned own_dict_of(PyTypeObject* type) {
 }  // namespace
 
 bool Snapshot::holds(const Guard& guard, PyObject* found) const {
+  // What is asked here may run code, of an iterator or of the collector, that lets go of its owner.
+  const Owned kept = share(guard.owner);
   if (Py_TYPE(guard.owner) != guard.owner_type) return false;
   auto* type = reinterpret_cast<PyTypeObject*>(guard.owner);
   auto* function = reinterpret_cast<PyFunctionObject*>(guard.owner);
@@ -262,9 +264,9 @@ bool Snapshot::holds(const Guard& guard, PyObject* found) const {
     case Place::kMember: return holds_dict_item(guard, own_dict_of(type).get(), found);
     case Place::kMemberPart: {
       const Owned dict = own_dict_of(type);
-      PyObject* member = PyDict_GetItemWithError(dict.get(), guard.key);
+      const Owned member = share(PyDict_GetItemWithError(dict.get(), guard.key));
       return member != nullptr &&
-             holds_attribute(member, guard.part, expected_[guard.expected], found);
+             holds_attribute(member.get(), guard.part, expected_[guard.expected], found);
     }
     case Place::kGlobal: return holds_dict_item(guard, function->func_globals, found);
     case Place::kCell: {
@@ -307,6 +309,7 @@ bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& 
 bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found) const {
   if (expected.what == Expect::kAnything) return true;
   if (value == nullptr) return expected.what == Expect::kNothing;
+  const Owned kept = share(value);
   switch (expected.what) {
     case Expect::kAnything: return true;
     case Expect::kNothing: return false;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable
@@ -370,3 +371,29 @@ def test_targets_that_cannot_be_cached(target: Any, says: str) -> None:
 def test_freeze_is_for_modules() -> None:
     with pytest.raises(TypeError, match="freeze=True is for modules"):
         modcache.cached(scaled, key="k", freeze=True)
+
+
+def doubling(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def doubled(*args: Any, **kwargs: Any) -> Any:
+        return 2 * function(*args, **kwargs)
+
+    return doubled
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, name="a")
+
+
+def test_a_decorator_over_a_cached_function_is_not_that_function() -> None:
+    function = modcache.cached(scaled, key="name")
+    plain, doubled = Calls(function), Calls(doubling(function))
+    assert torch.equal(modcache.lookup_or_run(plain, X, "a"), X * 2)
+    assert torch.equal(modcache.lookup_or_run(doubled, X, "a"), X * 4)
+    again = modcache.cached(doubling(function), key="name")
+    assert torch.equal(again(X, name="a"), X * 4)

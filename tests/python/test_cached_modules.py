@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
 from collections.abc import Callable
@@ -214,3 +215,64 @@ def test_a_cached_module_may_be_cached_anew(counted: Growth) -> None:
     assert torch.equal(module(X), module(X.clone()))
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 2}
     assert type(module).__qualname__ == "Encoder"
+
+
+def doubling(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def doubled(*args: Any, **kwargs: Any) -> Any:
+        return 2 * forward(*args, **kwargs)
+
+    return doubled
+
+
+def test_a_decorator_over_a_cached_forward_is_part_of_the_module() -> None:
+    class Once(nn.Module):
+        @modcache.cached(key=lambda x: "a")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    class Doubled(Once):
+        forward = doubling(Once.forward)
+
+    assert torch.equal(modcache.lookup_or_run(Once(), X, "b"), X + 1)
+    assert torch.equal(modcache.lookup_or_run(Doubled(), X, "b"), 2 * (X + 1))
+    assert torch.equal(Doubled()(X), 2 * (X + 1))
+
+
+class TenfoldCall(nn.Module):
+    def __call__(self, x: torch.Tensor) -> Any:
+        return super().__call__(x) * 10
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+def test_what_a_call_adds_to_forward_is_added_once() -> None:
+    plain = TenfoldCall()
+    assert torch.equal(modcache.lookup_or_run(plain, X, "a"), plain(X))
+    cached = modcache.cached(plain, key=lambda x: "a")
+    for _ in range(2):
+        assert torch.equal(cached(X), plain(X))
+
+
+class HasSlots(nn.Module):
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.times
+
+
+@pytest.mark.parametrize(
+    ("make", "cure"),
+    [
+        (HasSlots, "times in __slots__.*decorate the class"),
+        (lambda: nn.LazyLinear(2), "run it once"),
+    ],
+)
+def test_a_module_whose_state_cannot_be_shared_is_refused(make: Any, cure: str) -> None:
+    with pytest.raises(TypeError, match=cure):
+        modcache.cached(make(), key="ids")

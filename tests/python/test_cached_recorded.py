@@ -114,6 +114,24 @@ def test_scripting_leaves_the_parent_as_it_was(counted: Growth, make: Any) -> No
     assert counted() == {**ONCE, **HIT}
 
 
+class OtherNames(nn.Module):
+    def __init__(this) -> None:  # noqa: N805
+        super().__init__()
+        this.linear = nn.Linear(2, 2)
+
+    def forward(this, x: torch.Tensor, times: int = 1) -> torch.Tensor:  # noqa: N805
+        return this.linear(x) * times
+
+
+def test_names_in_scripted_code_do_not_matter(counted: Growth) -> None:
+    module: Any = OtherNames().requires_grad_(False).eval()
+    scripted = torch.jit.script(modcache.cached(module, key="value"))
+    counted()
+    for _ in range(2):
+        assert torch.equal(scripted(X, times=2, value=IDS), module(X, 2))
+    assert counted() == {**ONCE, **HIT}
+
+
 def test_scripted_forms_share_entries(counted: Growth) -> None:
     module = instance()
     plain = torch.jit.script(Encoder().requires_grad_(False).eval())

@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 import torch
 from processes import ProcessRunner, hear, tell
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    get_worker_info,
+)
 
 WORKERS = 4
 SAMPLES = 64
@@ -146,6 +152,36 @@ def test_a_worker_may_ask_for_memory_of_its_own(method: str, tmp_path: Path) -> 
     check(samples, 16)
     assert settings["memory"] == str(64 * 10**6)
     assert stats["bytes_memory"] > 0
+
+
+class Shifted(Dataset[int]):
+    def __init__(self) -> None:
+        self.shift = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return index + self.shift
+
+
+def shift(_: int) -> None:
+    get_worker_info().dataset.dataset.shift = 100  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_a_workers_own_code_changes_is_not_taken_for_the_parents(method: str) -> None:
+    dataset = modcache.CachedDataset(Shifted())
+    loader = DataLoader(
+        dataset,
+        batch_size=4,
+        num_workers=1,
+        worker_init_fn=shift,
+        multiprocessing_context=method,
+        collate_fn=list,
+    )
+    assert list(loader) == [[100, 101, 102, 103]]
+    assert list(dataset) == [0, 1, 2, 3]
 
 
 def test_without_a_disk_workers_keep_the_memory_of_their_parent(tmp_path: Path) -> None:

@@ -220,3 +220,14 @@ def test_variants_do_not_depend_on_the_workers(tells: bool) -> None:
     assert samples_by_epoch(2, tells=tells) == expected
     assert samples_by_epoch(3, tells=tells, persistent=True) == expected
     assert samples_by_epoch(2, tells=tells, persistent=True, method="forkserver") == expected
+
+
+def test_variants_need_no_shared_memory_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("unable to open shared memory object")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", refuse)
+    dataset = modcache.CachedDataset(Drawn(), variants=2)
+    first, second, third = (dataset[0] for _ in range(3))
+    assert first == third
+    assert first != second

@@ -325,7 +325,13 @@ def test_another_process_finds_the_same_scope(processes: ProcessRunner) -> None:
 
 @pytest.mark.parametrize("write", [lambda t: t.data.fill_(5), lambda t: t.numpy().fill(5)])
 @pytest.mark.parametrize(
-    "mean", [torch.zeros(2), torch.zeros(200, 3).t(), torch.zeros(2, dtype=torch.cfloat).conj()]
+    "mean",
+    [
+        torch.zeros(2),
+        torch.zeros(4, 3).t(),
+        torch.tensor(0.0),
+        torch.zeros(2, dtype=torch.cfloat).conj(),
+    ],
 )
 def test_a_write_into_a_tensor_that_counts_no_version_is_seen(write: Any, mean: Any) -> None:
     mean = mean.clone(memory_format=torch.preserve_format)
@@ -391,3 +397,29 @@ def test_large_arrays_of_every_dtype_are_hashed(dtype: Any) -> None:
     other[1] = np.ones(1, dtype)[0]
     assert scope_of(Numbers(held=array)) == scope_of(Numbers(held=array.copy()))
     assert scope_of(Numbers(held=array)) != scope_of(Numbers(held=other))
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda held: {f"new {key}": item for key, item in held.items()},
+        lambda held: {key: [item[0], item[1] + 1] for key, item in held.items()},
+    ],
+)
+def test_a_long_dict_that_is_filled_anew_is_seen(rewrite: Any) -> None:
+    held: dict[str, Any] = {f"path {i}": ["label", i + 1000] for i in range(1000)}
+    cached = modcache.CachedDataset(Numbers(held=held))
+    before = cached.scope
+    anew = rewrite(held)
+    held.clear()
+    held.update(anew)
+    assert cached.scope != before
+
+
+def test_labels_changed_all_over_a_long_list_are_seen() -> None:
+    held = [[f"path {i}", i + 1000] for i in range(1000)]
+    cached = modcache.CachedDataset(Numbers(held=held))
+    before = cached.scope
+    for item in held:
+        item[1] += 1  # type: ignore[operator]
+    assert cached.scope != before

@@ -15,7 +15,15 @@ import modcache
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 Growth = Callable[[], dict[str, int]]
 ROWS = torch.arange(20.0).reshape(10, 2)
@@ -297,6 +305,7 @@ def test_a_mode_that_stores_nothing_is_an_error(encoder: Encoder, mode: str) -> 
 @pytest.mark.parametrize(
     ("batches", "options", "error", "says"),
     [
+        (3, {"key": 1}, TypeError, "loader must be a DataLoader or another iterable .* got int"),
         ([ROWS], {}, TypeError, "fill needs key="),
         ([ROWS], {"key": 1.5}, TypeError, "key must be a function .* got float"),
         ([ROWS], {"key": "id"}, ValueError, "key='id' is no item of a batch, which is a Tensor"),
@@ -340,3 +349,48 @@ def test_what_the_loader_raises_comes_after_a_flush_and_a_summary(
         modcache.fill(encoder, broken(), key=1, progress=False)
     assert "not finished: 8 rows, 8 hits" in caught.value.__notes__[0]
     assert modcache.fill(encoder, loader_of(), key=1).runs == 2
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_bar_that_cannot_be_shown_does_not_end_the_fill(
+    encoder: Encoder, is_closed: bool
+) -> None:
+    file = io.StringIO() if is_closed else Full()
+    if is_closed:
+        file.close()
+    assert modcache.fill(encoder, loader_of(), key=1, progress=file).rows == 10
+
+
+def test_an_interrupt_is_not_lost_in_a_bar_that_cannot_be_shown(encoder: Encoder) -> None:
+    def interrupted() -> Any:
+        yield ROWS[:4], IDS[:4]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        modcache.fill(encoder, interrupted(), key=1, progress=Full())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampler": SubsetRandomSampler(range(10)), "batch_size": 4},
+        {"batch_sampler": BatchSampler(RandomSampler(range(10)), 4, False)},
+    ],
+)
+def test_samplers_that_draw_an_order_are_no_loaders_for_ranks(
+    encoder: Encoder, options: Any
+) -> None:
+    loader = DataLoader(TensorDataset(ROWS, IDS), **options)
+    with pytest.raises(ValueError, match="shuffle"):
+        modcache.fill(encoder, loader, key=1, rank=0, world_size=2)
+
+
+def test_a_rank_is_a_number(encoder: Encoder) -> None:
+    rank: Any = "0"
+    with pytest.raises(TypeError, match="rank must be an int, but got str"):
+        modcache.fill(encoder, loader_of(), key=1, rank=rank, world_size=2)

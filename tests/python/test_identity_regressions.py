@@ -261,3 +261,52 @@ def test_threads_of_a_forked_child_do_not_wait_for_those_of_its_parent() -> None
     for thread in parents:
         thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+class WithSlot(nn.Module):
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+def test_a_slot_of_a_module_is_an_attribute_of_it() -> None:
+    module = frozen(WithSlot())
+    for _ in range(6):
+        looked_up(module)
+    module.scale = 3.0
+    assert torch.equal(looked_up(module), module(X))
+
+
+class Kind(type):
+    scale = 2.0
+
+
+class OfAKind(nn.Module, metaclass=Kind):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * type(self).scale
+
+
+def test_the_class_of_its_class_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = frozen(OfAKind())
+    for _ in range(6):
+        looked_up(module)
+    monkeypatch.setattr(Kind, "scale", 3.0)
+    assert torch.equal(looked_up(module), module(X))
+
+
+def test_a_new_parameter_at_the_address_of_the_old_over_the_same_storage() -> None:
+    """Its version counter began anew, and came to what the old one's had been."""
+    module: Any = frozen(nn.Linear(64, 64, bias=False))
+    x = torch.ones(64)
+    for number in range(50):
+        looked_up(module, x)
+        values = module.weight.data
+        del module.weight
+        values[number, number] = 100.0 + number
+        module.weight = nn.Parameter(values, requires_grad=False)
+        assert torch.equal(looked_up(module, x), module(x))

@@ -166,3 +166,14 @@ class ByIds(nn.Module):
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return modcache.lookup_or_run(self.encoder, x, ids, scope=SCOPE)  # type: ignore[no-any-return]
+
+
+def test_floats_that_were_rounded_on_the_way_are_rounded(path: Path) -> None:
+    waiting = modcache.lazy(path).half().float()
+    loaded = modcache.lazy(path)
+    loaded.load()
+    loaded.half().float()
+    plain = modcache.lookup_or_run(modcache.lazy(path), X, "a")
+    rounded = modcache.lookup_or_run(waiting, X, "a")
+    assert torch.equal(rounded, modcache.lookup_or_run(loaded, X, "b"))
+    assert not torch.equal(rounded, plain)

@@ -12,6 +12,7 @@ from models import frozen
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 X = torch.linspace(-1, 1, 24).reshape(3, 8)
@@ -99,3 +100,30 @@ def test_a_bypass_checks_the_key_and_says_why(capfd: Any) -> None:
         torch.vmap(lambda x: modcache.lookup_or_run(module, x, ""))(X)
     torch.vmap(lambda x: modcache.lookup_or_run(module, x, "k"))(X)
     assert "under a transform of torch.func" in capfd.readouterr().err
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.nn.functional.linear else result
+
+
+@MODES
+def test_under_a_function_mode_a_module_may_do_something_else(mode: str, counted: Any) -> None:
+    module = encoder()
+    for _ in range(6):
+        plain = modcache.lookup_or_run(module, X, "k")
+    modcache.set_mode(mode)
+    modcache.reset_stats()
+    with Doubling():
+        assert torch.equal(modcache.lookup_or_run(module, X, "k"), plain * 2)
+    assert counted() == by(mode)
+    assert torch.equal(modcache.lookup_or_run(module, X, "k"), plain)
+
+
+def test_a_default_device_is_no_such_mode(counted: Any) -> None:
+    module = encoder()
+    with torch.device("cpu"):
+        for _ in range(2):
+            modcache.lookup_or_run(module, X, "k")
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}

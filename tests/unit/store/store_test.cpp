@@ -70,6 +70,15 @@ TEST_F(StoreTest, keeps_header_run_time_and_sequence) {
   }
 }
 
+TEST_F(StoreTest, tells_when_an_entry_was_stored) {
+  auto store = open_store(directory_.path());
+  ASSERT_TRUE(put(*store, context_, "key", "value").is_ok());
+  const std::int64_t stored_at_us = store->find({context_, "key"}).value()->stored_at_us();
+  EXPECT_GT(stored_at_us, 1'600'000'000'000'000);
+  ASSERT_TRUE(store->flush().is_ok());
+  EXPECT_EQ(store->find({context_, "key"}).value()->stored_at_us(), stored_at_us);
+}
+
 TEST_F(StoreTest, takes_keys_of_any_bytes_and_tells_contexts_apart) {
   auto store = open_store(directory_.path());
   const std::string key("a\0b\xff\n", 5);
