@@ -16,16 +16,16 @@ namespace {
 
 using torch::jit::Stack;
 
-constexpr const char* kOp = "modcache.CachedDataset";
-
 module::SampleNames names_of(const at::IValue& scope, const at::IValue& class_name) {
-  check_scope(kOp, scope.toStringRef());
+  check_scope(class_name.toStringRef().c_str(), scope.toStringRef());
   return {scope.toStringRef(), class_name.toStringRef()};
 }
 
-module::BatchKeys distinct_keys(const at::IValue& keys) {
-  module::BatchKeys checked = checked_keys(kOp, keys);
-  TORCH_CHECK(checked.repeated().empty(), kOp, ": a key comes twice");
+// `class_name` is who asks, for messages.
+module::BatchKeys distinct_keys(const at::IValue& keys, const at::IValue& class_name) {
+  const char* const asks = class_name.toStringRef().c_str();
+  module::BatchKeys checked = checked_keys(asks, keys);
+  TORCH_CHECK(checked.repeated().empty(), asks, ": a key comes twice");
   return checked;
 }
 
@@ -35,7 +35,7 @@ module::BatchKeys distinct_keys(const at::IValue& keys) {
 // and a value or None for each key.
 void lookup_samples(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 3);
-  const module::BatchKeys keys = distinct_keys(arguments[1]);
+  const module::BatchKeys keys = distinct_keys(arguments[1], arguments[2]);
   module::SamplesFound found =
       module::look_up_samples(names_of(arguments[0], arguments[2]), keys.distinct());
   c10::List<std::int64_t> missing;
@@ -56,7 +56,7 @@ void lookup_samples(const c10::OperatorHandle&, Stack* stack) {
 // (scope, keys, values, run_us, class_name) -> ()
 void keep_samples(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 5);
-  const module::BatchKeys keys = distinct_keys(arguments[1]);
+  const module::BatchKeys keys = distinct_keys(arguments[1], arguments[4]);
   std::vector<tensor::Flat> values;
   for (const at::IValue& value : arguments[2].toTupleRef().elements()) {
     values.push_back(tensor::flatten_tagged(value));

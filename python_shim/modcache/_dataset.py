@@ -60,7 +60,12 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
     in a state made from its key (and ``seed`` and variant), so it does not matter when or in which
     worker that happens; afterwards they are what they were. So a warm run augments as a cold one.
 
-    **Workers**: forked, spawned and forkserver workers use the settings of their parent. A worker
+    **Autocast** is off while a sample is made, as it is in a worker: samples made with and without
+    workers are the same.
+
+    **Workers**: forked, spawned and forkserver workers use the settings of their parent, as they
+    are when the DataLoader starts them, and its main thread is inside the same ``modcache.mode``
+    guards. Persistent ones that start inside ``with mode("off"):`` stay off after it. A worker
     holds no memory tier: samples come from the page cache, once for all workers of a machine. Its
     own code may say otherwise: ``worker_init_fn=lambda _: modcache.configure(memory="64MB")``. With
     ``disk=0`` there is nothing but memory, and workers keep theirs.
@@ -103,7 +108,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         self.dataset = dataset
         self._key = key
         size = len(dataset) if variants != 1 and isinstance(dataset, Sized) else 0
-        self._variants = Variants(variants, seed, size)
+        self._variants = Variants("CachedDataset", variants, seed, size)
         owner = f"CachedDataset({type(dataset).__qualname__})"
         self._cache = SampleCache(owner, (dataset,), scope, self._variants.seed)
 
@@ -125,10 +130,6 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         """What the entries lie under, for ``modcache.contains`` and ``modcache.clear``."""
         return self._cache.scope()
 
-    def identity(self) -> tuple[object, ...]:
-        """What another dataset that reads from this one has of it in its own scope."""
-        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
-
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch is next: call it in the training process, before the DataLoader's pass.
 
@@ -144,7 +145,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         places = [self._place(index) for index in indices]
         names = []
         for place in places:
-            key = key_text(place if self._key is None else self._key(place), '"image-000017"')
+            key = key_text(place if self._key is None else self._key(place), "CachedDataset")
             epoch = self._variants.next_epoch(place if isinstance(place, int) else -1)
             names.append(SampleName(key, self._variants.number(key, epoch)))
         return self._cache.get(names, lambda i: self.dataset[places[i]])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import operator
 import re
@@ -20,6 +21,7 @@ from modcache._tagged import UnknownClassError
 from modcache._text import checked_text
 from modcache._workers import adopt_settings, prepare_dataset_worker, settings_for_worker
 
+_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu")  # that make another address
 _VARIANT = re.compile(r" \((seed \d+, )?variant \d+\)$")
 
 
@@ -45,7 +47,7 @@ class SampleCache:
     ) -> None:
         self._owner = owner
         self._seed = seed
-        self._given_scope = "" if scope is None else _checked_scope(scope)
+        self._given_scope = "" if scope is None else _checked_scope(scope, owner)
         self._maker = SampleMaker(makers) if scope is None else None
         self.scope()  # what cannot be hashed is an error here, not in a worker
 
@@ -69,10 +71,19 @@ class SampleCache:
     def get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         """A sample for each name; ``make(i)`` is called for those that are missing.
 
+        Under autocast as without it: a worker knows nothing of what the training thread entered.
+
         Raises:
             TypeError: a sample that cannot be cached. Whatever ``make`` raises.
         """
         prepare_dataset_worker()
+        with contextlib.ExitStack() as stack:
+            for device in _AUTOCAST_DEVICES:
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+            return self._get(names, make)
+
+    def _get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         first: dict[str, int] = {}
         for i, name in enumerate(names):
             first.setdefault(name.entry_key(self._seed), i)
@@ -158,8 +169,10 @@ def _as_a_hit(value: Any, sample: Any) -> Any:
         return sample
 
 
-def key_text(key: object, example: str) -> str:
+def key_text(key: object, owner: str) -> str:
     """A key as text: of a str itself, of anything that is an integer its digits.
+
+    ``owner``: who asks, for the message.
 
     Raises:
         TypeError: neither. ValueError: empty, or no valid Unicode.
@@ -169,14 +182,16 @@ def key_text(key: object, example: str) -> str:
             return str(operator.index(key))  # type: ignore[arg-type]
         except TypeError:
             pass
-    text = checked_text(key, "key", example)
+    text = checked_text(key, f"{owner}: a key", '"image-000017"', "a str or an int")
     if not text:
-        raise ValueError("key is an empty str; give each sample a non-empty key of its own")
+        raise ValueError(f"{owner}: a key is an empty str; give each sample a key of its own")
     return text
 
 
-def _checked_scope(scope: object) -> str:
-    text = checked_text(scope, "scope", '"imagenet-224@1"')
+def _checked_scope(scope: object, owner: str) -> str:
+    text = checked_text(scope, f"{owner}: scope", '"imagenet-224@1"')
     if not text:
-        raise ValueError("scope is an empty str; leave it out to have one made from the code")
+        raise ValueError(
+            f"{owner}: scope is an empty str; leave it out to have one made from the code"
+        )
     return text

@@ -9,40 +9,51 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import operator
 import sys
+import weakref
 from collections.abc import Iterable
 from multiprocessing import context
 from typing import Any
 
 import torch
 
+from modcache._dataset_variants import Variants
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
+from modcache._records import same_objects
 from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
 
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512
 _PLACES = 64
-_MOST_INSIDE = 8
+_PLACES_INSIDE = 16  # of each list, tuple or dict that lies there
+_MOST_SAMPLED = 4096
 _LARGE_BYTES = 1 << 16
-_SAMPLED_BYTES = 256
 _DEEPEST = 8
 _ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
 _MOST_KNOWN = 256
+_Sample = tuple[object, list[object]]  # compared by value, and by identity
 
 
 class CachedSamples:
     """A cached dataset, as one that another dataset reads from sees it."""
 
+    _key: Any
+    _variants: Variants
+
+    @property
+    def scope(self) -> str:
+        """Raises TypeError: no scope can be made."""
+        raise NotImplementedError
+
     def identity(self) -> tuple[object, ...]:
-        """Plain values and functions that say which samples it gives.
+        """What another dataset that reads from this one has of it in its own scope.
 
         Raises:
             TypeError: no scope can be made.
         """
-        raise NotImplementedError
+        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
 
 
 class SampleMaker:
@@ -61,6 +72,7 @@ class SampleMaker:
         self._scope = scope
         self._records = Records()
         self._digests = _Digests()
+        self._watch = _Watch()
         self._seen: _Sight | None = None
 
     def scope(self) -> str:
@@ -79,27 +91,21 @@ class SampleMaker:
 
     def note_run(self) -> None:
         self._seen = self._look()
+        if torch.is_grad_enabled() and self._seen.requires_grad:
+            self._watch.suspect()  # a fused optimizer step leaves no trace but new bytes
 
     def _look(self) -> _Sight:
         try:
             walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=True)
         except UnidentifiedError:  # too large or too deep to be looked at again
-            return _Sight([], [])
-        return _Sight(walk.leaves, walk.tensors)
+            return _Sight([], [], self._watch)
+        return _Sight(walk.leaves, walk.tensors, self._watch)
 
     def _hashed(self) -> str:
         walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=False)
         if walk.scripted:
             raise UnidentifiedError("it holds a scripted module")
-        watch = int(torch.ops.cache._watch())
-        try:
-            tensors = str(torch.ops.cache._tensors_digest(watch, walk.tensors))
-        except (RuntimeError, NotImplementedError) as error:
-            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
-            raise UnidentifiedError(reason) from None
-        finally:
-            torch.ops.cache._unwatch(watch)
-        text = f"dataset/{digest_of(walk.leaves)}/{tensors}"
+        text = f"dataset/{digest_of(walk.leaves)}/{self._watch.digest(walk.tensors)}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,28 +119,60 @@ class SampleMaker:
             self._seen = self._look()
 
 
+class _Watch:
+    """The library's watch over the tensors of one maker, for as long as this lives."""
+
+    def __init__(self) -> None:
+        self._number = int(torch.ops.cache._watch())
+        weakref.finalize(self, torch.ops.cache._unwatch, self._number).atexit = False
+
+    def digest(self, tensors: list[torch.Tensor]) -> str:
+        """Of their contents. Hashes what may have changed since the last time.
+
+        Raises:
+            UnidentifiedError: one of them cannot be hashed.
+        """
+        try:
+            return str(torch.ops.cache._tensors_digest(self._number, tensors))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = str(error).split("\n", 1)[0].removeprefix("modcache: ")
+            raise UnidentifiedError(reason) from None
+
+    def suspect(self) -> None:
+        """The next digest reads every byte."""
+        torch.ops.cache._refresh(self._number)
+
+
 class _Sight:
     """What one look found."""
 
-    def __init__(self, leaves: list[object], tensors: list[torch.Tensor]) -> None:
+    def __init__(self, leaves: list[object], tensors: list[torch.Tensor], watch: _Watch) -> None:
+        self.requires_grad = any(tensor.requires_grad for tensor in tensors)
         self._leaves = leaves
-        self._tensors = tensors
-        self._versions = [None if tensor.is_inference() else tensor._version for tensor in tensors]
-        # What writes without counting a version: tensor.data, and arrays that share the memory.
-        self._bytes = [_bytes_of_tensor(t) for t in tensors[:: len(tensors) // _PLACES + 1]]
+        self._contents = watch.digest([tensor for tensor in tensors if _is_hashable(tensor)])
+        # Only a run can have put them there: the scope's own walk refuses them.
+        self._others = [tensor for tensor in tensors if not _is_hashable(tensor)]
+        self._versions = [None if t.is_inference() else t._version for t in self._others]
 
     def is_like(self, other: _Sight) -> bool:
         return (
-            len(self._tensors) == len(other._tensors)
-            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+            self._contents == other._contents
+            and same_objects(self._others, other._others)
             and self._versions == other._versions
-            and self._bytes == other._bytes
             and (
                 same_leaves(self._leaves, other._leaves)
                 # Others may mean the same: pickling leaves its marks on classes, for instance.
                 or digest_of(self._leaves) == digest_of(other._leaves)
             )
         )
+
+
+def _is_hashable(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in TENSOR_TYPES
+        and tensor.layout == torch.strided
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+    )
 
 
 class _MakerWalk(Walk):
@@ -187,20 +225,21 @@ class _Digests:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, object, str]] = {}
+        self._known: dict[int, tuple[object, _Sample, str]] = {}
 
     def of(self, value: Any) -> str:
         """Empty for what is not of that kind, and has to be looked at piece by piece."""
         if type(value) in (list, tuple, dict):
             if len(value) < _LONG:
                 return ""
-            sample: object = _Sampled(value)
+            sample = _sample_of_items(value)
         elif _is_large_array(value):
-            sample = (value.shape, str(value.dtype), value.ctypes.data, _sampled_bytes(value))
+            place = (value.shape, str(value.dtype), value.ctypes.data)
+            sample = ((place, _sampled_bytes(value)), [])
         else:
             return ""
         known = self._known.get(id(value))
-        if known is not None and known[0] is value and known[1] == sample:
+        if known is not None and known[0] is value and _is_same(known[1], sample):
             return known[2]
         digest = _digest_of_array(value) if _is_large_array(value) else _digest_of_list(value)
         if len(self._known) >= _MOST_KNOWN:
@@ -209,36 +248,31 @@ class _Digests:
         return digest
 
 
-class _Sampled:
-    """What lies in some places of a long list or dict, and inside of it.
+def _is_same(one: _Sample, other: _Sample) -> bool:
+    return one[0] == other[0] and same_objects(one[1], other[1])
 
-    It is kept alive: an id alone may be another object's by the next look.
+
+def _sample_of_items(value: Any) -> _Sample:
+    """Items spread over the whole, and over each list, tuple or dict among them.
+
+    They are kept themselves: an id alone comes back under another object.
     """
+    shapes: list[object] = []
+    items: list[object] = []
+    level, places = [value], _PLACES
+    while level and len(items) < _MOST_SAMPLED:
+        found = list(itertools.chain.from_iterable(_spread(part, places) for part in level))
+        shapes += [(type(part), len(part)) for part in level]
+        items += found
+        level, places = [part for part in found if type(part) in _CONTAINERS], _PLACES_INSIDE
+    return shapes, items
 
-    def __init__(self, value: Any) -> None:
-        self._sizes = [len(value)]
-        self._objects: list[object] = []
-        step = len(value) // _PLACES + 1
-        for item in itertools.islice(value, 0, None, step):
-            self._add(item)
-            if type(value) is dict:
-                self._add(value[item])
 
-    def _add(self, item: Any) -> None:
-        self._objects.append(item)
-        if type(item) in _CONTAINERS:
-            self._sizes.append(len(item))
-            self._objects += itertools.islice(_content_of(item), _MOST_INSIDE)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Sampled)
-            and self._sizes == other._sizes
-            and len(self._objects) == len(other._objects)
-            and all(map(operator.is_, self._objects, other._objects))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+def _spread(value: Any, places: int) -> list[object]:
+    step = len(value) // places + 1
+    if type(value) is not dict:
+        return list(value[::step])
+    return list(itertools.chain.from_iterable(itertools.islice(value.items(), 0, None, step)))
 
 
 def _digest_of_list(value: Any) -> str:
@@ -282,19 +316,6 @@ def _is_large_array(value: Any) -> bool:
 def _sampled_bytes(array: Any) -> bytes:
     flat = array.ravel(order="K") if array.flags.forc else array.flat
     return bytes(flat[:: array.size // _PLACES + 1].tobytes())
-
-
-def _bytes_of_tensor(tensor: torch.Tensor) -> bytes:
-    """Bytes spread over the whole; none where it does not simply lie on the CPU."""
-    is_plain = type(tensor) in TENSOR_TYPES and tensor.layout == torch.strided
-    if not is_plain or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
-        return b""
-    if tensor.is_conj() or tensor.is_neg() or tensor.numel() == 0:
-        return b""
-    strides = zip(tensor.shape, tensor.stride(), strict=True)
-    extent = 1 + sum((size - 1) * stride for size, stride in strides)
-    flat = tensor.detach().as_strided((extent,), (1,)).view(torch.uint8)
-    return bytes(flat[:: flat.numel() // _SAMPLED_BYTES + 1].tolist())
 
 
 def _digest_of_array(array: Any) -> str:

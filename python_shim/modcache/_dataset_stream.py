@@ -80,8 +80,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         self.dataset = dataset
         self._transform = transform
         self._key = key
-        self._look_ahead = checked_int("look_ahead", look_ahead, 1)
-        self._variants = Variants(variants, seed, _MOST_WORKERS)
+        self._look_ahead = checked_int("CachedIterableDataset: look_ahead", look_ahead, 1)
+        self._variants = Variants("CachedIterableDataset", variants, seed, _MOST_WORKERS)
         owner = f"CachedIterableDataset({type(dataset).__qualname__})"
         makers = (dataset, transform)
         self._cache = SampleCache(owner, makers, scope, self._variants.seed)
@@ -90,10 +90,6 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
     def scope(self) -> str:
         """What the entries lie under, for ``modcache.contains`` and ``modcache.clear``."""
         return self._cache.scope()
-
-    def identity(self) -> tuple[object, ...]:
-        """What another dataset that reads from this one has of it in its own scope."""
-        return ("cached", self.scope, self._key, self._variants.count, self._variants.seed)
 
     def set_epoch(self, epoch: int) -> None:
         """As ``CachedDataset.set_epoch``."""
@@ -110,9 +106,9 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
 
     def _key_of(self, sample: Any) -> str:
         if callable(self._key):
-            return key_text(self._key(sample), '"image-000017"')
+            return key_text(self._key(sample), "CachedIterableDataset")
         try:
-            return key_text(sample[self._key], '"image-000017"')
+            return key_text(sample[self._key], "CachedIterableDataset")
         except (KeyError, TypeError, IndexError):
             has = f"fields {sorted(sample)}" if isinstance(sample, dict) else type(sample).__name__
             raise TypeError(

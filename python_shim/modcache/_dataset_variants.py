@@ -19,16 +19,18 @@ class Variants:
     worker, persistent ones too, knows of them.
     """
 
-    def __init__(self, count: int, seed: int, places: int) -> None:
-        self.count = checked_int("variants", count, 1)
-        self.seed = checked_int("seed", seed, 0)
+    def __init__(self, owner: str, count: int, seed: int, places: int) -> None:
+        """``owner``: who asks, for messages."""
+        self._owner = owner
+        self.count = checked_int(f"{owner}: variants", count, 1)
+        self.seed = checked_int(f"{owner}: seed", seed, 0)
         # [0]: the epoch + 1, or 0 until it is told; then the turns of each place.
         self._shared: torch.Tensor | None = None
         if self.count > 1:
             self._share(torch.zeros(1 + places, dtype=torch.int64, device="cpu"))
 
     def set_epoch(self, epoch: int) -> None:
-        number = checked_int("epoch", epoch, 0)
+        number = checked_int(f"{self._owner}: epoch", epoch, 0)
         if self._shared is not None:
             self._shared[0] = number + 1
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 
-def checked_text(value: object, what: str, example: str) -> str:
+def checked_text(value: object, what: str, example: str, kinds: str = "a str") -> str:
     """``value`` as a plain str that can be encoded as UTF-8.
 
     Args:
         value: what the caller gave.
         what: the argument's name, for the message.
         example: a valid value, for the message.
+        kinds: the types that the caller takes, for the message.
 
     Raises:
         TypeError: not a str.
@@ -18,7 +19,7 @@ def checked_text(value: object, what: str, example: str) -> str:
     """
     if not isinstance(value, str):
         raise TypeError(
-            f"{what} must be a str, but got {type(value).__name__}: {_shown(value)}. "
+            f"{what} must be {kinds}, but got {type(value).__name__}: {_shown(value)}. "
             f"Pass text, for instance {example}."
         )
     try:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from multiprocessing import context, process, util
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.utils.data import get_worker_info
@@ -42,20 +43,31 @@ def note_configured(options: Iterable[str]) -> None:
     _configured_here.update(options)
 
 
-def settings_for_worker() -> dict[str, str] | None:
+class SentSettings(NamedTuple):
+    """What is in force in the thread that starts a process."""
+
+    of_process: dict[str, str]
+    thread_mode: str  # what guards leave of the mode; "on" where they take nothing away
+
+
+def settings_for_worker() -> SentSettings | None:
     """The settings in force, while something is pickled for a process that starts; else None."""
     if context.get_spawning_popen() is None:
         return None
     settings = dict(torch.ops.cache.settings())
     settings["dir"] = str(Path(settings["dir"]).absolute())
-    settings["mode"] = str(torch.ops.cache.mode())  # with the guards of this thread
-    return settings
+    mode = str(torch.ops.cache.mode())
+    return SentSettings(settings, "on" if mode == settings["mode"] else mode)
 
 
-def adopt_settings(settings: dict[str, str] | None) -> None:
-    """In a process that starts: takes over its parent's settings, as a fork does."""
-    if settings is not None:
-        torch.ops.cache.configure(settings)
+def adopt_settings(sent: SentSettings | None) -> None:
+    """In a process that starts: takes over its parent's settings, as a fork does.
+
+    Its main thread is then inside the guards of the one that started it, and stays there.
+    """
+    if sent is not None:
+        torch.ops.cache.configure(sent.of_process)
+        torch.ops.cache._enter_mode(sent.thread_mode)
         _configured_here.clear()
 
 

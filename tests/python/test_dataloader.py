@@ -211,17 +211,43 @@ def test_what_a_parent_holds_in_memory_stays_its_own(tmp_path: Path) -> None:
     assert modcache.stats()["bytes_memory"] == held
 
 
-def test_a_guard_of_the_training_thread_holds_in_spawned_workers(tmp_path: Path) -> None:
+class Modes(Dataset[Any]):
+    """The modes that a worker sees: its own, and what is left of it in its main thread."""
+
+    def __init__(self, samples: modcache.CachedDataset[Sample]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> list[Any]:
+        self.samples[index]
+        return [modcache.settings()["mode"], modcache.mode(), modcache.stats()["misses"]]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_guard_of_the_training_thread_holds_in_the_main_thread_of_workers(
+    tmp_path: Path, method: str
+) -> None:
     raw = RawFiles(tmp_path / "raw", size=2)
     raw.write(16)
-    dataset = WithWorker(modcache.CachedDataset(raw))
+    loader = DataLoader(
+        Modes(modcache.CachedDataset(raw)),
+        batch_size=None,
+        num_workers=1,
+        multiprocessing_context=method,
+        persistent_workers=True,
+    )
+    before = modcache.stats()["misses"] if method == "fork" else 0
     with modcache.mode("read"):
-        loader = DataLoader(
-            dataset, 2, num_workers=1, multiprocessing_context="forkserver", collate_fn=list
-        )
-        ((_, settings, stats, _),) = loader
-    assert settings["mode"] == "read"
-    assert (stats["misses"], stats["stored"]) == (2, 0)
+        assert list(loader) == [["on", "read", before + 1], ["on", "read", before + 2]]
+    assert next(iter(loader))[:2] == ["on", "read"]
+    assert not modcache.contains(loader.dataset.samples.scope, "0")  # type: ignore[attr-defined]
+    modcache.set_mode("read")
+    started = DataLoader(
+        loader.dataset, batch_size=None, num_workers=1, multiprocessing_context=method
+    )
+    assert next(iter(started))[:2] == ["read", "read"]
 
 
 def test_default_collation_and_single_samples(tmp_path: Path) -> None:

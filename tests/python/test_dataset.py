@@ -124,10 +124,11 @@ def test_a_key_function_names_the_sample(counted: Growth) -> None:
     ("options", "error", "says"),
     [
         ({"key": ["a"]}, TypeError, r"key must be a function of the index, but got list"),
-        ({"scope": ""}, ValueError, "scope is an empty str"),
-        ({"scope": 3}, TypeError, "scope must be a str"),
-        ({"variants": 0}, ValueError, "variants must be at least 1"),
-        ({"variants": 1.5}, TypeError, "variants must be an int"),
+        ({"scope": ""}, ValueError, r"^CachedDataset\(Squares\): scope is an empty str"),
+        ({"scope": 3}, TypeError, r"^CachedDataset\(Squares\): scope must be a str"),
+        ({"variants": 0}, ValueError, "^CachedDataset: variants must be at least 1"),
+        ({"variants": 1.5}, TypeError, "^CachedDataset: variants must be an int"),
+        ({"seed": -1}, ValueError, "^CachedDataset: seed must be at least 0"),
     ],
 )
 def test_mistakes(options: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -138,9 +139,10 @@ def test_mistakes(options: dict[str, Any], error: type[Exception], says: str) ->
 @pytest.mark.parametrize(
     ("key", "error", "says"),
     [
-        (lambda index: "", ValueError, "key is an empty str"),
-        (lambda index: 1.5, TypeError, "key must be a str, but got float"),
-        (lambda index: "\ud800", ValueError, "lone surrogate"),
+        (lambda index: "", ValueError, "CachedDataset: a key is an empty str"),
+        (lambda index: None, TypeError, "CachedDataset: a key must be a str or an int, but got No"),
+        (lambda index: 1.5, TypeError, "a key must be a str or an int, but got float"),
+        (lambda index: "\ud800", ValueError, "CachedDataset: a key must be .* lone surrogate"),
     ],
 )
 def test_bad_keys(key: Any, error: type[Exception], says: str) -> None:

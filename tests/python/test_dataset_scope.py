@@ -205,6 +205,41 @@ def test_long_lists_of_plain_values_are_hashed_at_once() -> None:
     assert scope_of(Numbers(scales=scales)) != first
 
 
+def test_an_item_is_seen_that_lies_where_another_lay_before_it() -> None:
+    numbers = Numbers(times=[float(i) for i in range(2000)])
+    cached = modcache.CachedDataset(numbers)
+    scopes = {cached.scope}
+    for i in range(20):
+        numbers.others["times"][0] = None
+        numbers.others["times"][0] = i + 0.5  # in the memory of the item that is gone
+        scopes.add(cached.scope)
+    assert len(scopes) == 21
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda held: held["list"][0].__setitem__(1, 999),
+        lambda held: held["list"][0][2].append(1.0),
+        lambda held: held["list"][0][2].__setitem__(0, True),
+        lambda held: held["list"][0][3].update(name="other"),
+        lambda held: held["list"][0][3].update({1.0: held["list"][0][3].pop(1)}),
+        lambda held: held["dict"].__setitem__("first", held["dict"].pop("first")),
+        lambda held: held["dict"].__setitem__("other", held["dict"].pop("last")),
+    ],
+)
+def test_a_write_inside_an_item_or_to_a_key_of_a_long_container_is_seen(write: Any) -> None:
+    numbers = Numbers(
+        list=[[f"{i}.jpg", i, [1, 2.0], {1: None, "name": "x"}] for i in range(1000)],
+        dict={"first": 0, **{f"{i}.jpg": 0 for i in range(62)}, "last": 0},
+    )
+    numbers.others["dict"] |= dict.fromkeys(range(1000), 0)
+    cached = modcache.CachedDataset(numbers)
+    before = cached.scope
+    write(numbers.others)
+    assert cached.scope != before
+
+
 class Pair(NamedTuple):
     x: float
 
@@ -288,14 +323,71 @@ def test_another_process_finds_the_same_scope(processes: ProcessRunner) -> None:
     assert processes.run(scope_here).value == scope_here()
 
 
-@pytest.mark.parametrize("tensor", [torch.zeros(2), torch.zeros(4, 3).t(), torch.tensor(0.0)])
 @pytest.mark.parametrize("write", [lambda t: t.data.fill_(5), lambda t: t.numpy().fill(5)])
-def test_a_write_into_a_tensor_that_counts_no_version_is_seen(write: Any, tensor: Any) -> None:
-    numbers = Numbers(mean=tensor.clone())
+@pytest.mark.parametrize(
+    "mean",
+    [
+        torch.zeros(2),
+        torch.zeros(4, 3).t(),
+        torch.tensor(0.0),
+        torch.zeros(2, dtype=torch.cfloat).conj(),
+    ],
+)
+def test_a_write_into_a_tensor_that_counts_no_version_is_seen(write: Any, mean: Any) -> None:
+    mean = mean.clone(memory_format=torch.preserve_format)
+    numbers = Numbers(mean=mean)
     cached = modcache.CachedDataset(numbers)
     before = cached.scope
-    write(numbers.others["mean"])
+    write(mean.conj() if mean.is_conj() else mean)
     assert cached.scope != before
+
+
+class Encoded(Dataset[torch.Tensor]):
+    """Samples made by a module of many layers, with gradients unless they are frozen."""
+
+    def __init__(self, layers: int = 100) -> None:
+        self.layers = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(layers)])
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.layers(torch.full((4,), float(index))).detach()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layer", [0, 1, 57, 99])
+def test_a_write_into_one_of_many_parameters_is_seen(layer: int) -> None:
+    encoded = Encoded()
+    cached = modcache.CachedDataset(encoded)
+    cached[0]
+    before = cached.scope
+    encoded.layers[layer].weight.data.mul_(3)
+    assert cached.scope != before
+
+
+class Row(Dataset[torch.Tensor]):
+    def __init__(self, table: torch.nn.Embedding) -> None:
+        self.table = table
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.table(torch.tensor(index)).detach()  # type: ignore[no-any-return]
+
+
+def test_a_step_of_a_fused_optimizer_is_seen() -> None:
+    encoded = Encoded(layers=1)
+    cached = modcache.CachedDataset(encoded)
+    stale = cached[1]
+    optimizer = torch.optim.Adam(encoded.layers.parameters(), lr=0.5, fused=True)
+    encoded.layers(torch.ones(4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    assert torch.equal(cached[1], encoded[1])
+    assert not torch.equal(cached[1], stale)
+
+
+def test_a_step_of_which_nobody_is_told_is_seen_after_a_run_with_gradients() -> None:
+    table = torch.nn.Embedding(5000, 16)
+    cached = modcache.CachedDataset(Row(table))
+    stale = cached[4321]
+    table.weight.data[4321] -= 0.5
+    assert torch.equal(cached[4321], stale - 0.5)
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", ">f8", "U8", [("a", "i4"), ("b", "U3")]])

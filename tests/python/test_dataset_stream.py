@@ -118,13 +118,19 @@ def test_a_sample_without_its_key_is_an_error(raw: Any, says: str) -> None:
     ("options", "error", "says"),
     [
         ({"transform": 3}, TypeError, "transform must be a function"),
-        ({"look_ahead": 0}, ValueError, "look_ahead must be at least 1"),
-        ({"variants": 0}, ValueError, "variants must be at least 1"),
+        ({"look_ahead": 0}, ValueError, "^CachedIterableDataset: look_ahead must be at least 1"),
+        ({"variants": 0}, ValueError, "^CachedIterableDataset: variants must be at least 1"),
     ],
 )
 def test_mistakes(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         modcache.CachedIterableDataset(Shards(), **{"transform": pure, **options})
+
+
+def test_the_library_names_who_asked() -> None:
+    who = "CachedIterableDataset(list)"
+    with pytest.raises(RuntimeError, match=r"^CachedIterableDataset\(list\): a key comes twice"):
+        torch.ops.cache._lookup_samples("s", ["a", "a"], class_name=who)
 
 
 def noisy(sample: dict[str, Any]) -> tuple[int, float]:
