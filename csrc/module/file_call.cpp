@@ -29,11 +29,14 @@ class FileModule {
     file_ = found.is_ok() ? found.value() : last_model_file(call.path);
     if (!found.is_ok() && call.scope.empty()) refuse_file(call.path, found.status());
     if (file_ != nullptr) module_ = file_->loaded_on(device_);
-    if (!module_.isNone()) return;
+    if (!module_.isNone()) {
+      note_fingerprint();
+      return;
+    }
     unloaded_.name = file_ != nullptr ? file_->name() : call.path;
     unloaded_.load = [this, missing = found.status()] {
       if (!missing.is_ok()) refuse_file(call_.path, missing);
-      return file_->load_on(device_, noted_method());
+      return file_->load_on(device_);
     };
     if (call.scope.empty()) identify();
   }
@@ -45,16 +48,18 @@ class FileModule {
 
  private:
   static bool is_off() { return cache::Cache::instance().mode() == cache::Mode::kOff; }
-  // Where the fingerprint is the scope.
-  std::string noted_method() const {
-    return call_.scope.empty() && !is_off() ? call_.method : std::string();
+  // Of a module that is there, for who comes without it.
+  void note_fingerprint() {
+    if (call_.scope.empty() && !is_off()) file_->note_fingerprint_on(device_, call_.method);
   }
 
   // Finds out who the module is, if need be by loading it.
   void identify() {
     if (is_off()) return;
     unloaded_.fingerprint = file_->fingerprint(call_.method);
-    if (unloaded_.fingerprint.empty()) module_ = unloaded_.load();
+    if (!unloaded_.fingerprint.empty()) return;
+    module_ = unloaded_.load();
+    note_fingerprint();
   }
 
   const FileCall& call_;

@@ -49,11 +49,11 @@ class Lazy(torch.nn.Module):
             TypeError: the factory returned no module.
             Whatever the factory raises; the next call tries again.
         """
-        return self._source.load()
+        return self._source.hand_out()
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the module, without the cache."""
-        return self.load()(*arguments, **named)
+        return self._source.load()(*arguments, **named)
 
     def train(self, mode: bool = True) -> Lazy:
         """Remembered, and done to the module once it is loaded."""
