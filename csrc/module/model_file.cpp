@@ -92,14 +92,16 @@ Result<std::string> ModelFile::digest() {
   return digest;
 }
 
-bool ModelFile::is(const cache::FileVersion& now) {
+bool ModelFile::is(cache::FileVersion now) {
   if (!version_.is_same(now)) return false;
+  now.take_over(version_);
   std::string known;
   {
     MutexLock lock(mutex_);
     if (is_settled_) return true;
     known = digest_;
   }
+  if (known.empty()) return false;
   const auto digest = digest_now(now);
   if (!digest.is_ok() || digest.value() != known) return false;
   MutexLock lock(mutex_);
@@ -190,11 +192,14 @@ Result<ModelFilePtr> model_file(const std::string& path) {
   ModelFiles& files = ModelFiles::instance();
   ModelFilePtr known = files.find(place);
   if (known != nullptr && known->is(now.value())) return known;
-  now = cache::look_at_settled(place);
+  const bool is_off = cache::Cache::instance().mode() == cache::Mode::kOff;
+  if (!is_off) now = cache::look_at_settled(place);
   if (!now.is_ok()) return now.status();
-  auto fresh = std::make_shared<ModelFile>(now.value());
+  cache::FileVersion version = now.value();
+  if (known != nullptr && version.is_same(known->version())) version.take_over(known->version());
+  auto fresh = std::make_shared<ModelFile>(version);
   // Of a version that a stat cannot tell from the next, the digest is known before it is loaded.
-  if (!now.value().is_settled) (void)fresh->digest();
+  if (!is_off && !version.is_settled) (void)fresh->digest();
   return files.replace(place, known, std::move(fresh));
 }
 

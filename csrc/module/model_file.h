@@ -30,13 +30,14 @@ class ModelFile {
   ModelFile(const ModelFile&) = delete;
   ModelFile& operator=(const ModelFile&) = delete;
 
+  const cache::FileVersion& version() const { return version_; }
   const std::string& path() const { return version_.path; }
   std::string name() const { return path().substr(path().rfind('/') + 1); }
 
   // Of the file's bytes, 32 hexadecimal digits; the first call may read them.
   Result<std::string> digest();
   // Whether `now` is this version. Reads the file while a stat cannot tell.
-  bool is(const cache::FileVersion& now);
+  bool is(cache::FileVersion now);
 
   // What `method` has right after loading, as it was noted; empty where it is not known.
   std::string fingerprint(const std::string& method);
@@ -75,7 +76,8 @@ class ModelFile {
 
 using ModelFilePtr = std::shared_ptr<ModelFile>;
 
-// The file as it is now; one stat where nothing changed.
+// The file as it is now; one stat where nothing changed. Under `off` nothing is read or waited for:
+// while a stat cannot tell, each answer is another ModelFile then.
 Result<ModelFilePtr> model_file(const std::string& path);
 // As it was when it was last asked for; null where it never was.
 ModelFilePtr last_model_file(const std::string& path);

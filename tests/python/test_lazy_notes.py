@@ -10,7 +10,7 @@ import modcache
 import pytest
 import torch
 from file_opens import FileOpens
-from lazy_models import X, Counting, ask_by_file, ask_lazy, by_file, of_two_methods
+from lazy_models import Counting, X, ask_by_file, ask_lazy, by_file, of_two_methods
 from models import frozen
 from processes import ProcessRunner
 
@@ -73,6 +73,16 @@ def test_what_a_run_made_of_the_module_is_not_noted(path: Path, processes: Proce
 
 def values_of_counted(path: str) -> list[float]:
     return by_file(Path(path), X, "k", method="counted").tolist()
+
+
+def test_a_clear_of_everything_removes_what_is_noted(path: Path, cache_dir: Path) -> None:
+    by_file(path, X, "k")
+    modcache.flush()
+    assert list((cache_dir / "notes").iterdir())
+    torch.ops.cache.clear("another scope")
+    assert list((cache_dir / "notes").iterdir())
+    torch.ops.cache.clear()
+    assert not list((cache_dir / "notes").iterdir())
 
 
 # ----- modcache.lazy
