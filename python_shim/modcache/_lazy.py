@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from modcache._lazy_source import LazySource
-from modcache._text import checked_text
+from modcache._text import checked_text, with_article
 
 
 class Lazy(torch.nn.Module):
@@ -146,12 +146,12 @@ def lazy(
         return Lazy(LazySource(str(Path(path).absolute()), None, scope))
     if isinstance(path_or_factory, torch.nn.Module):
         raise TypeError(
-            f"lazy: a {type(path_or_factory).__name__} is there already, and needs no loading. "
+            f"lazy: {with_article(type(path_or_factory).__name__)} is there already, and needs no loading. "
             "Pass it to modcache.lookup_or_run itself, or pass a function that makes it."
         )
     if not callable(path_or_factory):
         raise TypeError(
-            f"lazy: got a {type(path_or_factory).__name__}, but it must be the path of a "
+            f"lazy: got {with_article(type(path_or_factory).__name__)}, but it must be the path of a "
             "TorchScript file or a function that makes the module, for instance "
             "lambda: torch.hub.load(...)."
         )

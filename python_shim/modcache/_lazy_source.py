@@ -18,6 +18,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from modcache._bypass import is_traced
+from modcache._text import with_article
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST_TRIES = 3
@@ -181,8 +182,8 @@ class LazySource:
         module = self._factory()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(
-                f"lazy: the factory {_name_of(self._factory)} returned a {type(module).__name__}, "
-                "but must return a torch.nn.Module."
+                f"lazy: the factory {_name_of(self._factory)} returned "
+                f"{with_article(type(module).__name__)}, but must return a torch.nn.Module."
             )
         return self._changed(module)
 

@@ -372,8 +372,10 @@ def test_mistakes_say_what_is_valid(path: Path) -> None:
         modcache.lazy(encoder)
     with pytest.raises(ValueError, match=r"archive of torch\.export"):
         modcache.lazy("encoder.pt2")
-    with pytest.raises(TypeError, match=r"an? Encoder is there already"):
+    with pytest.raises(TypeError, match=r"lazy: an Encoder is there already"):
         modcache.lazy(encoder(), scope=SCOPE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="lazy: got an int, but"):
+        modcache.lazy(3, scope=SCOPE)  # type: ignore[arg-type]
     for wrong in (None, 3, b"encoder.pt", ""):
         with pytest.raises(TypeError, match="lazy: "):
             modcache.lazy(wrong, scope=SCOPE)  # type: ignore[arg-type]
