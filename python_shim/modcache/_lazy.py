@@ -144,15 +144,16 @@ def lazy(
                 "a TorchScript file, torch.jit.script(module).save(path), or pass a factory."
             )
         return Lazy(LazySource(str(Path(path).absolute()), None, scope))
+    given = with_article(type(path_or_factory).__name__)
     if isinstance(path_or_factory, torch.nn.Module):
         raise TypeError(
-            f"lazy: {with_article(type(path_or_factory).__name__)} is there already, and needs no loading. "
+            f"lazy: {given} is there already, and needs no loading. "
             "Pass it to modcache.lookup_or_run itself, or pass a function that makes it."
         )
     if not callable(path_or_factory):
         raise TypeError(
-            f"lazy: got {with_article(type(path_or_factory).__name__)}, but it must be the path of a "
-            "TorchScript file or a function that makes the module, for instance "
+            f"lazy: got {given}, but it must be the path of a TorchScript "
+            "file or a function that makes the module, for instance "
             "lambda: torch.hub.load(...)."
         )
     if not scope:

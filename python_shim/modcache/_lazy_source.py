@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from modcache._bypass import is_traced
+from modcache._global_random import global_states_kept
 from modcache._text import with_article
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -191,7 +190,7 @@ class LazySource:
         for _ in range(_MOST_TRIES):
             digest = self._digest_now()
             try:
-                found: torch.nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]
+                found: Any = torch.jit.load(  # type: ignore[no-untyped-call]
                     self.path, map_location=device
                 )
             except (RuntimeError, ValueError) as error:
@@ -204,9 +203,9 @@ class LazySource:
                 break
         else:
             raise RuntimeError(f"lazy: {self.path!r} is being written while it is loaded.")
-        module: Any = self._changed(found)
+        module = self._changed(found)
         self._digest = digest
-        self._as_loaded = None if is_traced() else torch.ops.cache._as_loaded(module._c)
+        self._as_loaded = None if is_traced() else torch.ops.cache._as_loaded(found._c)
         self._changes_at_load = self._changes()
         self._is_handed_out = self._requires_grad
         self._noted_methods.clear()
@@ -296,24 +295,14 @@ def _ordinary_conditions() -> Iterator[None]:
 
     A warm run loads nothing, and must not draw other random numbers than a cold one.
     """
-    numpy: Any = sys.modules.get("numpy")
-    numpys = None if numpy is None else numpy.random.get_state()
-    pythons = random.getstate()
-    is_on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = range(torch.cuda.device_count()) if is_on_cuda else ()
-    try:
-        with (
-            torch.random.fork_rng(devices=devices),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            _disable_current_modes(),
-            temporarily_clear_interpreter_stack(),  # of torch.func
-        ):
-            yield
-    finally:
-        random.setstate(pythons)
-        if numpys is not None:
-            numpy.random.set_state(numpys)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        _disable_current_modes(),
+        temporarily_clear_interpreter_stack(),  # of torch.func
+        global_states_kept(),
+    ):
+        yield
 
 
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()

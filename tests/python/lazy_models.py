@@ -41,6 +41,20 @@ def encoder() -> nn.Module:
     return Encoder().eval()
 
 
+def encoder_file(folder: Path) -> Path:
+    torch.jit.script(encoder()).save(str(folder / "encoder.pt"))
+    return folder / "encoder.pt"
+
+
+KINDS = ["factory", "path", "path with scope"]
+
+
+def lazy_encoder(kind: str, path: Path) -> modcache.Lazy:
+    if kind == "factory":
+        return modcache.lazy(encoder, scope=SCOPE)
+    return modcache.lazy(path, scope=SCOPE if "scope" in kind else "")
+
+
 def expected(x: torch.Tensor = X) -> torch.Tensor:
     return frozen(encoder())(x)
 
