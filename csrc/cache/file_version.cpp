@@ -40,7 +40,8 @@ std::int64_t tick_ns(const fs::FileInfo& info) {
 }
 
 bool is_settled(const fs::FileInfo& info) {
-  return now_ns() - info.changed_ns > tick_ns(info);  // a time that is yet to come is not settled either
+  return now_ns() - info.changed_ns >
+         tick_ns(info);  // a time that is yet to come is not settled either
 }
 
 bool is_same_version(const fs::FileInfo& a, const fs::FileInfo& b) {

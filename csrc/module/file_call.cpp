@@ -21,6 +21,11 @@ namespace {
               "scope=\"name@version\" what is stored is found without the file");
 }
 
+constexpr Operator kAsked = {
+    "cache::lookup_or_run_file",
+    "in Python use modcache.lookup_or_run_any(modcache.lazy(path), ...), in TorchScript "
+    "cache::lookup_or_run_any with the loaded module"};
+
 // Who the module of a call is, loaded or not.
 class FileModule {
  public:
@@ -43,7 +48,7 @@ class FileModule {
 
   ScriptedCall call() const {
     const Unloaded* const unloaded = module_.isNone() ? &unloaded_ : nullptr;
-    return {module_, call_.input, call_.scope, call_.method, Want::kTensor, unloaded};
+    return {module_, call_.input, call_.scope, call_.method, Want::kTensor, unloaded, kAsked};
   }
 
  private:

@@ -42,7 +42,8 @@ std::string valid_places() {
   std::string valid = "\"host\", \"pinned\", \"accelerator\"";
   const auto type = accelerator();
   if (!type.has_value()) {
-    return valid + " (this machine has no accelerator, so that the last two mean the host; a device "
+    return valid +
+           " (this machine has no accelerator, so that the last two mean the host; a device "
            "such as \"cuda:0\" needs one)";
   }
   const std::string name = c10::DeviceTypeName(*type, /*lower_case=*/true);
