@@ -15,6 +15,7 @@
 #include "explain.h"
 #include "log_reader.h"
 #include "lower.h"
+#include "module/as_loaded.h"
 #include "module/eager.h"
 #include "module/model_file.h"
 #include "operators.h"
@@ -81,6 +82,7 @@ void define_public(torch::Library& m) {
 void define_for_the_shim(torch::Library& m) {
   m.class_<module::Run>("Run");
   m.class_<module::RowsRun>("RowsRun");
+  m.class_<module::AsLoaded>("AsLoaded");
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
   define(m, "_content_key(str structure, Any[] leaves) -> str",
@@ -152,6 +154,12 @@ void define_for_the_shim(torch::Library& m) {
          &module::noted_fingerprint);
   define(m, "_note_fingerprint(str digest, str method, str changes, str fingerprint) -> ()",
          &module::note_fingerprint);
+  define(m, "_as_loaded(Any module) -> __torch__.torch.classes.cache.AsLoaded",
+         CppFunction::makeFromBoxedFunction<&as_loaded>());
+  define(m,
+         "_fingerprint_as_loaded(__torch__.torch.classes.cache.AsLoaded as_loaded, Any module, "
+         "str method) -> str",
+         CppFunction::makeFromBoxedFunction<&fingerprint_as_loaded>());
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor", &select_rows);
 }
 

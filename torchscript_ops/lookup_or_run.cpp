@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "module/as_loaded.h"
 #include "module/file_call.h"
 #include "module/model_file.h"
 #include "module/scripted.h"
@@ -109,6 +110,19 @@ std::string file_digest(const std::string& path) {
   const auto digest = file.value()->digest();
   check_ok("modcache.lazy", digest.status());
   return digest.value();
+}
+
+void as_loaded(const c10::OperatorHandle&, Stack* stack) {
+  auto observed = c10::make_intrusive<module::AsLoaded>(torch::jit::pop(*stack).toObject());
+  torch::jit::push(*stack, std::move(observed));
+}
+
+void fingerprint_as_loaded(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 3);
+  std::string text = arguments[0].toCustomClass<module::AsLoaded>()->fingerprint(
+      arguments[1].toObject(), arguments[2].toStringRef());
+  torch::jit::drop(*stack, 3);
+  torch::jit::push(*stack, std::move(text));
 }
 
 void scripted_rows(const c10::OperatorHandle&, Stack* stack) {

@@ -101,6 +101,8 @@ void eager_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void scripted_rows(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // The digest of a file's bytes, as it is now; see module/model_file.h. Throws where there is none.
 std::string file_digest(const std::string& path);
+void as_loaded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void fingerprint_as_loaded(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 
 // Samples of datasets, many keys at once.

@@ -215,6 +215,10 @@ std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
   if (store == nullptr) return 0;
   auto removed = store->clear(filter);
   report(removed.status(), "clearing");
+  if (filter.scope.empty() && filter.key_prefix.empty()) {
+    const store::Directory directory(fs::posix_file_system(), settings_.dir);
+    report(store::clear_notes(directory), "clearing notes");
+  }
   return removed.is_ok() ? removed.value() : 0;
 }
 

@@ -28,11 +28,20 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
+std::int64_t steady_now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 bool has_short_ticks(const fs::FileInfo& info) { return info.changed_ns % kMillisecondNs != 0; }
 
+std::int64_t tick_ns(const fs::FileInfo& info) {
+  return has_short_ticks(info) ? kShortTickNs : kLongTickNs;
+}
+
 bool is_settled(const fs::FileInfo& info) {
-  const std::int64_t tick_ns = has_short_ticks(info) ? kShortTickNs : kLongTickNs;
-  return now_ns() - info.changed_ns > tick_ns;  // a time that is yet to come is not settled either
+  return now_ns() - info.changed_ns >
+         tick_ns(info);  // a time that is yet to come is not settled either
 }
 
 bool is_same_version(const fs::FileInfo& a, const fs::FileInfo& b) {
@@ -89,6 +98,12 @@ bool FileVersion::is_same(const FileVersion& other) const {
   return path == other.path && is_same_version(info, other.info);
 }
 
+void FileVersion::take_over(const FileVersion& earlier) {
+  const std::int64_t looked_ns = seen_ns;
+  seen_ns = earlier.seen_ns;
+  if (looked_ns - seen_ns > tick_ns(info)) is_settled = true;
+}
+
 std::string absolute_path(const std::string& path) {
   if (!path.empty() && path.front() == '/') return path;
   char here[PATH_MAX];
@@ -102,6 +117,7 @@ Result<FileVersion> look_at(const std::string& path) {
   auto info = fs::posix_file_system().info(version.path);
   if (!info.is_ok()) return info.status();
   version.info = info.value();
+  version.seen_ns = steady_now_ns();  // after the look: what is read from now on is newer
   if (version.info.is_directory) {
     return Status::invalid_argument("'" + version.path + "' is a directory");
   }

@@ -8,6 +8,7 @@
 // time. A version whose tick is over is settled. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -21,7 +22,11 @@ struct FileVersion {
   std::string path;  // absolute
   fs::FileInfo info;
   bool is_settled = false;
+  std::int64_t seen_ns = 0;  // when this process saw it first, by a clock that only goes forward
 
+  // Takes over from an earlier look when it was seen first. What was seen a tick ago is settled,
+  // whatever the file's clock says: its next change has another time. REQUIRES: is_same(earlier).
+  void take_over(const FileVersion& earlier);
   // Whether both are of one version, as far as a stat can tell.
   bool is_same(const FileVersion& other) const;
 };

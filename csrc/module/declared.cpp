@@ -19,13 +19,14 @@ std::string shape_of_row(const tensor::Flat& row) {
   return text.str();
 }
 
-[[noreturn]] void refuse_apart(const std::string& who, const std::vector<tensor::Flat>& rows) {
+[[noreturn]] void refuse_apart(const Operator& asked, const std::string& who,
+                               const std::vector<tensor::Flat>& rows) {
   std::size_t other = 1;
   while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
-  TORCH_CHECK(false, "cache::lookup_or_run: the rows that ", who,
+  TORCH_CHECK(false, asked.name, ": the rows that ", who,
               " returned do not fit into one tensor: row 0 is ", shape_of_row(rows[0]), "and row ",
-              other, " is ", shape_of_row(rows[other]),
-              "; use cache::lookup_or_run_any, which returns a list of rows (in Python also "
+              other, " is ", shape_of_row(rows[other]), "; ", asked.cure,
+              ", which returns a list of rows (in Python also "
               "ragged=\"list\" or ragged=\"pad\"), or pad the input to a fixed length");
 }
 
@@ -44,9 +45,8 @@ c10::TypePtr declared_type(const c10::ClassType& type, const std::string& method
 }
 
 void Declared::check_wanted(bool is_tensor, const std::string& given) const {
-  TORCH_CHECK(is_tensor || want == Want::kAny, "cache::lookup_or_run: ", who, " returned ", given,
-              ", but this operator caches one Tensor; use cache::lookup_or_run_any for structured "
-              "results");
+  TORCH_CHECK(is_tensor || want == Want::kAny, asked.name, ": ", who, " returned ", given,
+              ", but this operator caches one Tensor; ", asked.cure, " for structured results");
 }
 
 std::optional<at::IValue> Declared::value_of(const tensor::Node& root,
@@ -69,7 +69,7 @@ std::optional<Rows> Declared::rows_of(RowsCall& call) const {
     return Rows{*std::move(value), {}};
   }
   const std::vector<tensor::Flat> apart = call.apart();
-  if (want == Want::kTensor) refuse_apart(who, apart);
+  if (want == Want::kTensor) refuse_apart(asked, who, apart);
   std::vector<at::IValue> rows;
   rows.reserve(apart.size());
   for (const tensor::Flat& row : apart) {

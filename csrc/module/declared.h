@@ -20,6 +20,12 @@ namespace modcache::module {
 // What the operator gives back. kTensor: a method that returns anything else is a caller's mistake.
 enum class Want { kTensor, kAny };
 
+// For messages: who was asked, and how to get what it does not give.
+struct Operator {
+  const char* name = "cache::lookup_or_run";
+  const char* cure = "use cache::lookup_or_run_any";
+};
+
 // Rows that do not fit together are apart: each by itself.
 struct Rows {
   at::IValue together;
@@ -33,6 +39,7 @@ struct Declared {
   std::string who;    // "Encoder.forward", for messages
   c10::TypePtr type;  // of the method's result; null: it says nothing
   Want want = Want::kTensor;
+  Operator asked = {};
 
   // Throws when the operator promises a Tensor and this is none.
   void check_wanted(bool is_tensor, const std::string& given) const;

@@ -21,6 +21,11 @@ namespace {
               "scope=\"name@version\" what is stored is found without the file");
 }
 
+constexpr Operator kAsked = {
+    "cache::lookup_or_run_file",
+    "in Python use modcache.lookup_or_run_any(modcache.lazy(path), ...), in TorchScript "
+    "cache::lookup_or_run_any with the loaded module"};
+
 // Who the module of a call is, loaded or not.
 class FileModule {
  public:
@@ -29,32 +34,37 @@ class FileModule {
     file_ = found.is_ok() ? found.value() : last_model_file(call.path);
     if (!found.is_ok() && call.scope.empty()) refuse_file(call.path, found.status());
     if (file_ != nullptr) module_ = file_->loaded_on(device_);
-    if (!module_.isNone()) return;
+    if (!module_.isNone()) {
+      note_fingerprint();
+      return;
+    }
     unloaded_.name = file_ != nullptr ? file_->name() : call.path;
     unloaded_.load = [this, missing = found.status()] {
       if (!missing.is_ok()) refuse_file(call_.path, missing);
-      return file_->load_on(device_, noted_method());
+      return file_->load_on(device_);
     };
     if (call.scope.empty()) identify();
   }
 
   ScriptedCall call() const {
     const Unloaded* const unloaded = module_.isNone() ? &unloaded_ : nullptr;
-    return {module_, call_.input, call_.scope, call_.method, Want::kTensor, unloaded};
+    return {module_, call_.input, call_.scope, call_.method, Want::kTensor, unloaded, kAsked};
   }
 
  private:
   static bool is_off() { return cache::Cache::instance().mode() == cache::Mode::kOff; }
-  // Where the fingerprint is the scope.
-  std::string noted_method() const {
-    return call_.scope.empty() && !is_off() ? call_.method : std::string();
+  // Of a module that is there, for who comes without it.
+  void note_fingerprint() {
+    if (call_.scope.empty() && !is_off()) file_->note_fingerprint_on(device_, call_.method);
   }
 
   // Finds out who the module is, if need be by loading it.
   void identify() {
     if (is_off()) return;
     unloaded_.fingerprint = file_->fingerprint(call_.method);
-    if (unloaded_.fingerprint.empty()) module_ = unloaded_.load();
+    if (!unloaded_.fingerprint.empty()) return;
+    module_ = unloaded_.load();
+    note_fingerprint();
   }
 
   const FileCall& call_;

@@ -10,7 +10,6 @@
 
 #include "base/fork.h"
 #include "cache/cache.h"
-#include "module/identity.h"
 #include "tensor/error_text.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -93,14 +92,16 @@ Result<std::string> ModelFile::digest() {
   return digest;
 }
 
-bool ModelFile::is(const cache::FileVersion& now) {
+bool ModelFile::is(cache::FileVersion now) {
   if (!version_.is_same(now)) return false;
+  now.take_over(version_);
   std::string known;
   {
     MutexLock lock(mutex_);
     if (is_settled_) return true;
     known = digest_;
   }
+  if (known.empty()) return false;
   const auto digest = digest_now(now);
   if (!digest.is_ok() || digest.value() != known) return false;
   MutexLock lock(mutex_);
@@ -112,22 +113,26 @@ std::string ModelFile::fingerprint(const std::string& method) {
   {
     MutexLock lock(mutex_);
     const auto known = fingerprints_.find(method);
-    if (known != fingerprints_.end()) return known->second;
+    if (known != fingerprints_.end() && !known->second.text.empty()) return known->second.text;
   }
   const auto digest = this->digest();
   std::string noted = digest.is_ok() ? noted_fingerprint(digest.value(), method, "") : "";
-  if (noted.empty()) return noted;
+  if (!noted.empty()) keep(method, {noted, true});
+  return noted;
+}
+
+void ModelFile::keep(const std::string& method, Fingerprint fingerprint) {
   MutexLock lock(mutex_);
-  return fingerprints_.emplace(method, std::move(noted)).first->second;
+  fingerprints_[method] = std::move(fingerprint);
 }
 
 at::IValue ModelFile::loaded_on(at::Device device) {
   MutexLock lock(mutex_);
   const auto found = by_device_.find(device.str());
-  return found != by_device_.end() ? found->second : at::IValue();
+  return found != by_device_.end() ? found->second.module : at::IValue();
 }
 
-at::IValue ModelFile::load_on(at::Device device, const std::string& method) {
+at::IValue ModelFile::load_on(at::Device device) {
   MutexLock loading(loading_);
   at::IValue module = loaded_on(device);
   if (!module.isNone()) return module;
@@ -135,19 +140,32 @@ at::IValue ModelFile::load_on(at::Device device, const std::string& method) {
   // What was loaded may be of a version that came meanwhile.
   const auto now = cache::look_at(path());
   if (!now.is_ok() || !version_.is_same(now.value())) return module;
-  if (!method.empty()) note(module.toObject(), method);
+  auto as_loaded = std::make_shared<const AsLoaded>(module.toObject());
   MutexLock lock(mutex_);
-  return by_device_[device.str()] = module;
+  by_device_[device.str()] = {module, std::move(as_loaded)};
+  return module;
 }
 
-void ModelFile::note(const ObjectPtr& module, const std::string& method) {
-  if (module->type()->findMethod(method) == nullptr) return;
-  const auto digest = this->digest();
-  if (!digest.is_ok()) return;
-  const std::string fingerprint = identity_of(module, method)->fingerprint(module).text;
-  note_fingerprint(digest.value(), method, "", fingerprint);
-  MutexLock lock(mutex_);
-  fingerprints_[method] = fingerprint;
+void ModelFile::note_fingerprint_on(at::Device device, const std::string& method) {
+  const bool may_keep = cache::may_write(cache::Cache::instance().mode());
+  Loaded loaded;
+  Fingerprint known;
+  {
+    MutexLock lock(mutex_);
+    const auto place = fingerprints_.find(method);
+    if (place != fingerprints_.end()) known = place->second;
+    if (known.is_noted || (!known.text.empty() && !may_keep)) return;
+    const auto found = by_device_.find(device.str());
+    if (found == by_device_.end()) return;
+    loaded = found->second;
+  }
+  if (known.text.empty()) {
+    known.text = loaded.as_loaded->fingerprint(loaded.module.toObject(), method);
+  }
+  // That of the file may not have been noted either: asks once more.
+  const auto digest = may_keep ? digest_now(version_) : this->digest();
+  if (digest.is_ok()) note_fingerprint(digest.value(), method, "", known.text);
+  keep(method, {known.text, may_keep || known.text.empty()});
 }
 
 at::IValue ModelFile::read_module(at::Device device) const {
@@ -174,11 +192,14 @@ Result<ModelFilePtr> model_file(const std::string& path) {
   ModelFiles& files = ModelFiles::instance();
   ModelFilePtr known = files.find(place);
   if (known != nullptr && known->is(now.value())) return known;
-  now = cache::look_at_settled(place);
+  const bool is_off = cache::Cache::instance().mode() == cache::Mode::kOff;
+  if (!is_off) now = cache::look_at_settled(place);
   if (!now.is_ok()) return now.status();
-  auto fresh = std::make_shared<ModelFile>(now.value());
+  cache::FileVersion version = now.value();
+  if (known != nullptr && version.is_same(known->version())) version.take_over(known->version());
+  auto fresh = std::make_shared<ModelFile>(version);
   // Of a version that a stat cannot tell from the next, the digest is known before it is loaded.
-  if (!now.value().is_settled) (void)fresh->digest();
+  if (!is_off && !version.is_settled) (void)fresh->digest();
   return files.replace(place, known, std::move(fresh));
 }
 

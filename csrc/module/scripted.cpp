@@ -64,7 +64,7 @@ at::IValue run(const ObjectPtr& module, const std::string& method, const at::IVa
 class Target {
  public:
   explicit Target(const ScriptedCall& call)
-      : call_(call), declared_{name_of(call) + "." + call.method, nullptr, call.want} {
+      : call_(call), declared_{name_of(call) + "." + call.method, nullptr, call.want, call.asked} {
     if (call.unloaded == nullptr) take(call.module);
   }
 
@@ -142,9 +142,9 @@ class Target {
   }
 
   void take(const at::IValue& module) {
-    module_ = check_module("cache::lookup_or_run", module, call_.method);
+    module_ = check_module(call_.asked.name, module, call_.method);
     declared_ = {class_name_of(*module_) + "." + call_.method,
-                 declared_type(*module_->type(), call_.method), call_.want};
+                 declared_type(*module_->type(), call_.method), call_.want, call_.asked};
   }
 
   void load() {

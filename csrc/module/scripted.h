@@ -28,6 +28,7 @@ struct ScriptedCall {
   const std::string& method;
   Want want = Want::kTensor;
   const Unloaded* unloaded = nullptr;
+  Operator asked = {};
 };
 
 at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);

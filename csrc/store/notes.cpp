@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/hash.h"
 
@@ -38,6 +42,40 @@ std::optional<std::string> text_in(std::string_view file, std::string_view about
 std::string path_in_the_making(const std::string& path) {
   static std::atomic<std::uint64_t> made{0};
   return path + '.' + std::to_string(::getpid()) + '-' + std::to_string(made.fetch_add(1)) + ".new";
+}
+
+// Long after any writer is done.
+constexpr std::int64_t kAbandonedAfterNs = 3'600'000'000'000;
+
+std::int64_t now_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+bool is_in_the_making(const std::string& name) {
+  return name.size() > 4 && name.compare(name.size() - 4, 4, ".new") == 0;
+}
+
+// Whoever comes too late to remove a file has nothing to do.
+void sweep(const Directory& directory) {
+  fs::FileSystem& file_system = directory.file_system();
+  const auto names = file_system.list(directory.notes_path());
+  if (!names.is_ok()) return;
+  const bool are_too_many = names.value().size() > kMostNotes;
+  std::vector<std::pair<std::int64_t, std::string>> by_age;
+  for (const std::string& name : names.value()) {
+    if (!are_too_many && !is_in_the_making(name)) continue;
+    const std::string path = directory.notes_path() + '/' + name;
+    const auto info = file_system.info(path);
+    if (!info.is_ok()) continue;
+    if (!is_in_the_making(name)) {
+      by_age.emplace_back(info.value().modified_ns, path);
+    } else if (now_ns() - info.value().modified_ns > kAbandonedAfterNs) {
+      (void)file_system.remove(path);
+    }
+  }
+  std::sort(by_age.begin(), by_age.end());
+  for (std::size_t i = 0; i < by_age.size() / 2; ++i) (void)file_system.remove(by_age[i].second);
 }
 
 }  // namespace
@@ -76,7 +114,20 @@ Status keep_note(const Directory& directory, std::string_view about, std::string
       return status;
     }
   }
-  return file_system.rename(making, path);
+  MODCACHE_RETURN_IF_ERROR(file_system.rename(making, path));
+  sweep(directory);
+  return Status::ok();
+}
+
+Status clear_notes(const Directory& directory) {
+  fs::FileSystem& file_system = directory.file_system();
+  const auto names = file_system.list(directory.notes_path());
+  if (names.status().is_not_found()) return Status::ok();
+  if (!names.is_ok()) return names.status();
+  for (const std::string& name : names.value()) {
+    MODCACHE_RETURN_IF_ERROR(file_system.remove(directory.notes_path() + '/' + name));
+  }
+  return Status::ok();
 }
 
 }  // namespace modcache::store

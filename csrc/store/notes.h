@@ -21,7 +21,14 @@ inline constexpr std::size_t kMaxNoteSizeBytes = 1 << 20;
 // kNotFound where there is none that is whole.
 Result<std::string> find_note(const Directory& directory, std::string_view about);
 
+// How many notes a directory keeps, about: one more removes the older half.
+inline constexpr std::size_t kMostNotes = 4096;
+
+// Also removes what writers that died left, and notes that are too many.
 // REQUIRES: the directory is there. kInvalidArgument: too long.
 Status keep_note(const Directory& directory, std::string_view about, std::string_view text);
+
+// Removes them all, as those that lie in the folder now.
+Status clear_notes(const Directory& directory);
 
 }  // namespace modcache::store

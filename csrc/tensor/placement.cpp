@@ -42,7 +42,9 @@ std::string valid_places() {
   std::string valid = "\"host\", \"pinned\", \"accelerator\"";
   const auto type = accelerator();
   if (!type.has_value()) {
-    return valid + " (this machine has no accelerator, so that the last two mean the host)";
+    return valid +
+           " (this machine has no accelerator, so that the last two mean the host; a device "
+           "such as \"cuda:0\" needs one)";
   }
   const std::string name = c10::DeviceTypeName(*type, /*lower_case=*/true);
   for (int i = 0; i < device_count(*type); ++i)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,3 +35,38 @@ def _numpy_state() -> Any:
         return None
     name, words, *rest = numpy.random.get_state()
     return name, words.tobytes(), *rest
+
+
+@contextlib.contextmanager
+def global_states_kept() -> Iterator[None]:
+    """Whatever is drawn or seeded within it leaves no trace, on accelerators neither."""
+    generators = torch_generators()
+    states = [generator.get_state() for generator in generators]
+    python = random.getstate()
+    numpy = numpy_random()
+    numpys = numpy.get_state(legacy=False) if numpy is not None else None
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(numpys)
+
+
+def torch_generators() -> list[torch.Generator]:
+    """Those of accelerators too, where a program uses them: seeding alone would wake them."""
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        generators += torch.cuda.default_generators
+    return generators
+
+
+def numpy_random() -> Any:
+    """The module; None in a process that does not use it."""
+    if "numpy" not in sys.modules:  # torch imports it where it is installed
+        return None
+    import numpy.random
+
+    return numpy.random

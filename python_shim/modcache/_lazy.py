@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from modcache._lazy_source import LazySource
-from modcache._text import checked_text
+from modcache._text import checked_text, with_article
 
 
 class Lazy(torch.nn.Module):
@@ -49,11 +49,11 @@ class Lazy(torch.nn.Module):
             TypeError: the factory returned no module.
             Whatever the factory raises; the next call tries again.
         """
-        return self._source.load()
+        return self._source.hand_out()
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the module, without the cache."""
-        return self.load()(*arguments, **named)
+        return self._source.load()(*arguments, **named)
 
     def train(self, mode: bool = True) -> Lazy:
         """Remembered, and done to the module once it is loaded."""
@@ -144,15 +144,16 @@ def lazy(
                 "a TorchScript file, torch.jit.script(module).save(path), or pass a factory."
             )
         return Lazy(LazySource(str(Path(path).absolute()), None, scope))
+    given = with_article(type(path_or_factory).__name__)
     if isinstance(path_or_factory, torch.nn.Module):
         raise TypeError(
-            f"lazy: a {type(path_or_factory).__name__} is there already, and needs no loading. "
+            f"lazy: {given} is there already, and needs no loading. "
             "Pass it to modcache.lookup_or_run itself, or pass a function that makes it."
         )
     if not callable(path_or_factory):
         raise TypeError(
-            f"lazy: got a {type(path_or_factory).__name__}, but it must be the path of a "
-            "TorchScript file or a function that makes the module, for instance "
+            f"lazy: got {given}, but it must be the path of a TorchScript "
+            "file or a function that makes the module, for instance "
             "lambda: torch.hub.load(...)."
         )
     if not scope:

@@ -42,8 +42,10 @@ def lazily_looked_up(
         if not (refusal or transform_in_force(input) or is_traced()):
             address = scope or source.address(method)
     if not address:
-        module = source.load(method, input)  # who it is was not known, and is noted now
+        module = source.load(input)
     if module is not None:
+        if not (scope or source.scope):
+            source.note_fingerprint(method)
         return ordinary(module, scope or source.scope)
     call = _LazyCall(lazy, input, address, scope, method)
     try:
@@ -106,7 +108,7 @@ class _LazyCall:
 
     def _loaded(self) -> _eager._Call:
         """The call of the module, which is there now."""
-        module = self._source.load(self._method, self._input)
+        module = self._source.load(self._input)
         if _returns_named_tuple(module, self._method):
             raise _NotHereError(module)
         call = _eager._Call(module, self._input, self._scope, self._method)
@@ -120,11 +122,11 @@ class _LazyCall:
         try:
             return untagged(value)
         except UnknownClassError:
-            self._source.load(self._method, self._input)
+            self._source.load(self._input)
         try:
             return untagged(value)
         except UnknownClassError as reason:
-            module = self._source.load(self._method, self._input)
+            module = self._source.load(self._input)
             why = f"it was stored, but {reason}"
             return _eager.run_uncached(module, self._input, "key", self._method, why)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,6 +14,10 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
+
+from modcache._bypass import is_traced
+from modcache._global_random import global_states_kept
+from modcache._text import with_article
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MOST_TRIES = 3
@@ -42,6 +44,10 @@ class LazySource:
     def _begin(self) -> None:
         self.module: torch.nn.Module | None = None
         self._digest = ""  # of the file, when the module was loaded
+        self._as_loaded: Any = None  # what the library knows of a file's module from then
+        self._changes_at_load = ""
+        self._is_handed_out = False  # whether others can write to it
+        self._noted_methods: set[str] = set()
         self._fingerprints: dict[tuple[str, str, str], str] = {}
         self.renew_lock()
         _sources.add(self)
@@ -50,7 +56,10 @@ class LazySource:
         self._lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        runtime = ("module", "_digest", "_fingerprints", "_lock")
+        runtime = {
+            *("module", "_digest", "_fingerprints", "_lock"),
+            *("_as_loaded", "_changes_at_load", "_is_handed_out", "_noted_methods"),
+        }
         return {name: value for name, value in vars(self).items() if name not in runtime}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -90,10 +99,39 @@ class LazySource:
         """
         if self.scope or not self.path:
             return self.scope
+        return self.noted_fingerprint(method)
+
+    def noted_fingerprint(self, method: str) -> str:
+        """What is noted of a file's module that is not loaded; "" where only the module can tell.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        if not self.path or self.current() is not None:
+            return ""
         return self._noted(self._digest_now(), method)
 
-    def load(self, method: str = "", input: Any = None) -> torch.nn.Module:
-        """The module; the fingerprint of ``method``, if any, is then noted for its file.
+    def note_fingerprint(self, method: str) -> None:
+        """Notes that of a file's module for other processes, once, as far as the mode allows.
+
+        Not of one that is not loaded, or not what was loaded any more.
+        """
+        if self._as_loaded is None or method in self._noted_methods or is_traced():
+            return
+        mode = torch.ops.cache.mode()
+        with self._lock:
+            if mode != "off" and self._as_loaded is not None:
+                self._note(method, may_keep=mode in ("on", "refresh"))
+
+    def hand_out(self) -> torch.nn.Module:
+        """The module, for whoever may write to it."""
+        with self._lock:
+            module = self.load()
+            self._is_handed_out = True
+            return module
+
+    def load(self, input: Any = None) -> torch.nn.Module:
+        """The module.
 
         A file is loaded where ``input`` lies, unless ``apply`` said otherwise.
         """
@@ -102,7 +140,7 @@ class LazySource:
             if module is None:
                 with _ordinary_conditions():
                     if self.path:
-                        module = self._from_file(method, self._device or _device_of(input))
+                        module = self._from_file(self._device or _device_of(input))
                     else:
                         module = self._from_factory()
                 self.module = module
@@ -118,7 +156,7 @@ class LazySource:
         with self._lock:
             self._requires_grad = requires_grad
             if requires_grad or self.module is not None:
-                _set_requires_grad(self.load(), requires_grad)
+                _set_requires_grad(self.hand_out(), requires_grad)
 
     def apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Does to the module what ``Module._apply`` does, or remembers it.
@@ -143,16 +181,16 @@ class LazySource:
         module = self._factory()
         if not isinstance(module, torch.nn.Module):
             raise TypeError(
-                f"lazy: the factory {_name_of(self._factory)} returned a {type(module).__name__}, "
-                "but must return a torch.nn.Module."
+                f"lazy: the factory {_name_of(self._factory)} returned "
+                f"{with_article(type(module).__name__)}, but must return a torch.nn.Module."
             )
         return self._changed(module)
 
-    def _from_file(self, method: str, device: torch.device) -> torch.nn.Module:
+    def _from_file(self, device: torch.device) -> torch.nn.Module:
         for _ in range(_MOST_TRIES):
             digest = self._digest_now()
             try:
-                found: torch.nn.Module = torch.jit.load(  # type: ignore[no-untyped-call]
+                found: Any = torch.jit.load(  # type: ignore[no-untyped-call]
                     self.path, map_location=device
                 )
             except (RuntimeError, ValueError) as error:
@@ -167,8 +205,10 @@ class LazySource:
             raise RuntimeError(f"lazy: {self.path!r} is being written while it is loaded.")
         module = self._changed(found)
         self._digest = digest
-        if method and not self.scope:
-            self._note(module, digest, method)
+        self._as_loaded = None if is_traced() else torch.ops.cache._as_loaded(found._c)
+        self._changes_at_load = self._changes()
+        self._is_handed_out = self._requires_grad
+        self._noted_methods.clear()
         return module
 
     def _changed(self, module: torch.nn.Module) -> torch.nn.Module:
@@ -214,14 +254,24 @@ class LazySource:
                 self._fingerprints[place] = known
         return known
 
-    def _note(self, module: Any, digest: str, method: str) -> None:
-        try:
-            fingerprint = str(torch.ops.cache.fingerprint(module._c, method=method))
-        except RuntimeError:  # it has none, or no such method: the call says so
+    def _note(self, method: str, may_keep: bool) -> None:
+        place = (self._digest, method, self._changes_at_load)
+        if place in self._fingerprints and not may_keep:
             return
-        place = (digest, method, self._changes())
-        self._fingerprints[place] = fingerprint
-        torch.ops.cache._note_fingerprint(*place, fingerprint)
+        fingerprint = self._fingerprints.get(place) or self._fingerprint_as_loaded(method)
+        if fingerprint:
+            self._fingerprints[place] = fingerprint
+            torch.ops.cache._note_fingerprint(*place, fingerprint)
+        if may_keep or not fingerprint:
+            self._noted_methods.add(method)
+
+    def _fingerprint_as_loaded(self, method: str) -> str:
+        module: Any = self.module
+        if module is None or self._is_handed_out or self._changes() != self._changes_at_load:
+            return ""
+        with _ordinary_conditions():
+            observed = self._as_loaded
+            return str(torch.ops.cache._fingerprint_as_loaded(observed, module._c, method))
 
 
 def _set_requires_grad(module: torch.nn.Module, requires_grad: bool) -> None:
@@ -251,24 +301,14 @@ def _ordinary_conditions() -> Iterator[None]:
 
     A warm run loads nothing, and must not draw other random numbers than a cold one.
     """
-    numpy: Any = sys.modules.get("numpy")
-    numpys = None if numpy is None else numpy.random.get_state()
-    pythons = random.getstate()
-    is_on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = range(torch.cuda.device_count()) if is_on_cuda else ()
-    try:
-        with (
-            torch.random.fork_rng(devices=devices),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            _disable_current_modes(),
-            temporarily_clear_interpreter_stack(),  # of torch.func
-        ):
-            yield
-    finally:
-        random.setstate(pythons)
-        if numpys is not None:
-            numpy.random.set_state(numpys)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        _disable_current_modes(),
+        temporarily_clear_interpreter_stack(),  # of torch.func
+        global_states_kept(),
+    ):
+        yield
 
 
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()

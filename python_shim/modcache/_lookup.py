@@ -162,7 +162,14 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     """
     _check_module(module, "fingerprint")
     method = checked_text(method, "method", '"forward"')
-    inner = identified_as(module.load() if isinstance(module, Lazy) else module)
+    if isinstance(module, Lazy):
+        noted = module._source.noted_fingerprint(method)
+        if noted:
+            return noted
+        loaded = module._source.load()
+        module._source.note_fingerprint(method)
+        module = loaded
+    inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(native(inner), method=method))
     return _eager.fingerprint(inner, method)

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import torch
 
+from modcache._lazy import Lazy
 from modcache._lookup import fingerprint
 from modcache._rows import checked_keys
 from modcache._text import checked_text
 
 
 def scope_of(scope: str | torch.nn.Module, method: str = "forward") -> str:
-    """A scope as it was given, or a module's fingerprint."""
+    """A scope as it was given, a lazy module's own, or a module's fingerprint."""
+    if isinstance(scope, Lazy) and scope._source.scope:
+        return scope._source.scope
     if isinstance(scope, torch.nn.Module):
         return fingerprint(scope, method=method)
     return checked_text(scope, "scope", '"clip-vit-b32@3", or a torch.nn.Module')

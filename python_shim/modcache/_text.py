@@ -33,6 +33,15 @@ def checked_text(value: object, what: str, example: str, kinds: str = "a str") -
     return str.__str__(value)  # of a (str, Enum) str() would be its name
 
 
+def with_article(name: str) -> str:
+    """The name of a class in a sentence.
+
+    >>> with_article("int"), with_article("dict")
+    ('an int', 'a dict')
+    """
+    return f"{'an' if name[:1] in set('aeiouAEIO') else 'a'} {name}"
+
+
 def _shown(value: object) -> str:
     """A short, printable picture of ``value``."""
     text = ascii(value)

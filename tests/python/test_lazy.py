@@ -16,7 +16,7 @@ import numpy
 import pytest
 import torch
 from file_opens import FileOpens
-from lazy_models import SCOPE, X, encoder, expected
+from lazy_models import KINDS, SCOPE, X, encoder, encoder_file, expected, lazy_encoder
 from lowered_models import Named, Structured
 from models import Encoder, frozen
 from processes import ProcessRunner
@@ -42,15 +42,12 @@ def must_not_load() -> nn.Module:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    torch.jit.script(encoder()).save(str(tmp_path / "encoder.pt"))
-    return tmp_path / "encoder.pt"
+    return encoder_file(tmp_path)
 
 
-@pytest.fixture(params=["factory", "path", "path with scope"])
+@pytest.fixture(params=KINDS)
 def lazy(request: pytest.FixtureRequest, path: Path) -> modcache.Lazy:
-    if request.param == "factory":
-        return modcache.lazy(encoder, scope=SCOPE)
-    return modcache.lazy(path, scope=SCOPE if "scope" in request.param else "")
+    return lazy_encoder(request.param, path)
 
 
 # ----- when it is loaded
@@ -372,8 +369,10 @@ def test_mistakes_say_what_is_valid(path: Path) -> None:
         modcache.lazy(encoder)
     with pytest.raises(ValueError, match=r"archive of torch\.export"):
         modcache.lazy("encoder.pt2")
-    with pytest.raises(TypeError, match=r"an? Encoder is there already"):
+    with pytest.raises(TypeError, match=r"lazy: an Encoder is there already"):
         modcache.lazy(encoder(), scope=SCOPE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="lazy: got an int, but"):
+        modcache.lazy(3, scope=SCOPE)  # type: ignore[arg-type]
     for wrong in (None, 3, b"encoder.pt", ""):
         with pytest.raises(TypeError, match="lazy: "):
             modcache.lazy(wrong, scope=SCOPE)  # type: ignore[arg-type]

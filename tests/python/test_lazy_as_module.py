@@ -11,22 +11,19 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from lazy_models import SCOPE, X, encoder, expected
+from lazy_models import KINDS, SCOPE, X, encoder, encoder_file, expected, lazy_encoder
 from models import frozen
 from torch import nn
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    torch.jit.script(encoder()).save(str(tmp_path / "encoder.pt"))
-    return tmp_path / "encoder.pt"
+    return encoder_file(tmp_path)
 
 
-@pytest.fixture(params=["factory", "path", "path with scope"])
+@pytest.fixture(params=KINDS)
 def lazy(request: pytest.FixtureRequest, path: Path) -> modcache.Lazy:
-    if request.param == "factory":
-        return modcache.lazy(encoder, scope=SCOPE)
-    return modcache.lazy(path, scope=SCOPE if "scope" in request.param else "")
+    return lazy_encoder(request.param, path)
 
 
 def test_to_and_half_and_eval_are_remembered(path: Path) -> None:

@@ -239,7 +239,7 @@ def test_mistakes_say_what_is_valid(path: Path, tmp_path: Path) -> None:
         by_file(path, X, "")
     with pytest.raises(ValueError, match="3 keys were given"):
         by_file(path, X, ["a", "b", "c"])
-    with pytest.raises(RuntimeError, match="has no method 'encode'; it has: forward"):
+    with pytest.raises(RuntimeError, match=r"_file: .*has no method 'encode'; it has: forward"):
         by_file(path, X, "k", method="encode")
 
 
@@ -250,7 +250,7 @@ class Structured(nn.Module):
 
 def test_structured_results_are_named_as_a_mistake(path: Path) -> None:
     saved(path, Structured())
-    with pytest.raises(RuntimeError, match="lookup_or_run_any"):
+    with pytest.raises(RuntimeError, match=r"_file: .*lookup_or_run_any\(modcache.lazy\(path\)"):
         by_file(path, X, "k")
 
 

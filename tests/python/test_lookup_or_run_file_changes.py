@@ -10,6 +10,7 @@ from pathlib import Path
 import modcache
 import pytest
 import torch
+from file_opens import FileOpens
 from lazy_models import X, by_file, rows_by_file, saved
 from models import Encoder
 from processes import ProcessRunner
@@ -96,6 +97,24 @@ def test_a_file_that_is_gone(path: Path, processes: ProcessRunner) -> None:
     for scope, key in (("encoder@1", "b"), ("", "a")):
         with pytest.raises(RuntimeError, match=r"encoder.pt.*No such file.*torch.jit.script"):
             by_file(path, x, [key], scope=scope)
+
+
+@pytest.mark.parametrize("scope", ["", "encoder@1"])
+def test_off_opens_a_file_that_just_changed_for_nothing_but_loading(path: Path, scope: str) -> None:
+    """Who it is would be told by its hash, which nobody needs there."""
+    saved(path, Encoder())
+    opens = FileOpens(path)
+    torch.jit.load(path)
+    to_load = opens.count_so_far()
+    for seed in (1, 2):
+        module = saved(path, Encoder(), seed)
+        opens.close()
+        opens = FileOpens(path)
+        with modcache.mode("off"):
+            assert torch.equal(by_file(path, X, "k", scope=scope), module(X))
+        assert opens.count_so_far() == to_load
+    assert torch.equal(by_file(path, X, "k", scope=scope), module(X))
+    opens.close()
 
 
 # ----- what is kept of the file

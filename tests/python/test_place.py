@@ -72,7 +72,7 @@ def test_a_device_that_is_not_there_is_an_error_that_names_what_is_valid(
 ) -> None:
     with pytest.raises(ValueError, match="must be one of") as raised:
         modcache.place("s", place)
-    for valid in ('"host"', '"pinned"', '"accelerator"', "has no accelerator"):
+    for valid in ('"host"', '"pinned"', '"accelerator"', "has no accelerator", "needs one"):
         assert valid in str(raised.value)
 
 

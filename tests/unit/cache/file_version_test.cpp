@@ -64,6 +64,19 @@ TEST_F(FileVersionTest, a_file_that_was_changed_just_now_is_not_settled) {
   EXPECT_FALSE(look_at(path_).value().is_settled);
 }
 
+TEST_F(FileVersionTest, one_that_was_seen_a_tick_ago_is_settled_whatever_its_time) {
+  write("content");
+  FileVersion earlier = look_at(path_).value();
+  FileVersion now = earlier;
+  now.seen_ns += 1;
+  now.take_over(earlier);
+  EXPECT_FALSE(now.is_settled);
+  EXPECT_EQ(now.seen_ns, earlier.seen_ns);
+  now.seen_ns += 4'000'000'000;
+  now.take_over(earlier);
+  EXPECT_TRUE(now.is_settled);
+}
+
 TEST_F(FileVersionTest, a_noted_digest_is_believed_for_this_version_alone) {
   write("content");
   const FileVersion first = settled();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/notes.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <string>
@@ -65,6 +67,36 @@ TEST_F(NotesTest, a_note_is_short) {
   ASSERT_TRUE(keep_note(directory_, "a", longest).is_ok());
   EXPECT_EQ(find_note(directory_, "a").value(), longest);
   EXPECT_EQ(keep_note(directory_, "ab", longest).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(NotesTest, of_too_many_the_older_ones_go) {
+  for (std::size_t i = 0; i <= kMostNotes; ++i) {
+    ASSERT_TRUE(keep_note(directory_, "note " + std::to_string(i), "text").is_ok());
+  }
+  const auto names = fs::posix_file_system().list(directory_.notes_path()).value();
+  EXPECT_LE(names.size(), kMostNotes / 2 + 1);
+  EXPECT_TRUE(find_note(directory_, "note 0").is_not_found());
+  EXPECT_TRUE(find_note(directory_, "note " + std::to_string(kMostNotes)).is_ok());
+}
+
+TEST_F(NotesTest, what_a_writer_that_died_left_goes_after_an_hour) {
+  ASSERT_TRUE(keep_note(directory_, "a", "text").is_ok());
+  const std::string left = directory_.notes_path() + "/dead.1-0.new";
+  const std::string made_now = directory_.notes_path() + "/alive.1-0.new";
+  std::ofstream(left) << "half";
+  std::ofstream(made_now) << "half";
+  const timespec times[2] = {{1, 0}, {1, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, left.c_str(), times, 0), 0);
+  ASSERT_TRUE(keep_note(directory_, "b", "text").is_ok());
+  EXPECT_FALSE(fs::posix_file_system().info(left).is_ok());
+  EXPECT_TRUE(fs::posix_file_system().info(made_now).is_ok());
+}
+
+TEST_F(NotesTest, clearing_removes_them_all) {
+  EXPECT_TRUE(clear_notes(directory_).is_ok());
+  ASSERT_TRUE(keep_note(directory_, "a", "text").is_ok());
+  EXPECT_TRUE(clear_notes(directory_).is_ok());
+  EXPECT_TRUE(fs::posix_file_system().list(directory_.notes_path()).value().empty());
 }
 
 }  // namespace
