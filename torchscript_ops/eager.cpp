@@ -53,12 +53,16 @@ void eager_recall(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::push(*stack, found.has_value() ? at::IValue(*std::move(found)) : at::IValue());
 }
 
-std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
-                                          const std::string& method, const at::Tensor& input,
-                                          const std::string& key) {
+void scripted_recall(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = torch::jit::last(*stack, 5);
+  const std::string& scope = arguments[1].toStringRef();
+  const std::string& key = arguments[4].toStringRef();
   check_key("modcache.lookup_or_run", key);
   if (!scope.empty()) check_scope("modcache.lookup_or_run", scope);
-  return module::recall_scripted(number, {scope, method, input, key});
+  std::optional<at::Tensor> found = module::recall_scripted(
+      arguments[0].toInt(), {scope, arguments[2].toStringRef(), arguments[3].toTensor(), key});
+  torch::jit::drop(*stack, 5);
+  torch::jit::push(*stack, found.has_value() ? at::IValue(*std::move(found)) : at::IValue());
 }
 
 std::int64_t may_recall_address() {

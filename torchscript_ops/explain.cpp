@@ -85,8 +85,8 @@ void look_ahead(const c10::OperatorHandle&, Stack* stack) {
   module::Outlook outlook;
   if (key.isString()) {
     check_key("modcache.explain", key.toStringRef());
-    outlook = module::look_ahead(std::move(parts), {key.toStringView()}, input, pattern,
-                                 tensor::Per::kCall);
+    outlook = module::look_ahead(std::move(parts), {std::string_view(key.toStringRef())}, input,
+                                 pattern, tensor::Per::kCall);
   } else {
     const module::BatchKeys keys = checked_keys("modcache.explain", key);
     tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));

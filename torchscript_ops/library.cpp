@@ -101,7 +101,7 @@ void define_for_the_shim(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&eager_recall>());
   define(m, "_may_recall_address() -> int", &may_recall_address);
   define(m, "_recall_scripted(int number, str scope, str method, Tensor input, str key) -> Tensor?",
-         &scripted_recall);
+         CppFunction::makeFromBoxedFunction<&scripted_recall>());
   define(m, "_note_scripted(Any module) -> int",
          CppFunction::makeFromBoxedFunction<&note_scripted>());
   define(m, "_forget_scripted(int number) -> ()", &forget_scripted);

@@ -79,9 +79,7 @@ std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tenso
 void eager_refresh(std::int64_t watch);
 void optimizer_stepped(const std::vector<at::Tensor>& tensors);
 void eager_recall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-std::optional<at::Tensor> scripted_recall(std::int64_t number, const std::string& scope,
-                                          const std::string& method, const at::Tensor& input,
-                                          const std::string& key);
+void scripted_recall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Of a function `int()`, which says whether module::may_recall(): where an operator is too slow.
 std::int64_t may_recall_address();
 void note_scripted(const c10::OperatorHandle& op, torch::jit::Stack* stack);
