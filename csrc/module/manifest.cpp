@@ -39,6 +39,12 @@ std::string list_of(const std::vector<std::string>& scopes) {
   return text;
 }
 
+// For looks that are not to make a directory.
+std::string note_in(cache::Session& session, const std::string& about) {
+  const cache::Mode mode = cache::Cache::instance().mode();
+  return session.find_note(about, may_read(mode) ? cache::Mode::kRead : mode).value_or("");
+}
+
 // As many as are whole.
 std::vector<std::string> scopes_in(std::string_view text) {
   std::vector<std::string> scopes;
@@ -199,9 +205,8 @@ void put_manifest(const std::string& scope, const std::string& class_name,
 std::string manifest_of(const std::string& scope) {
   return guarded(
       [&] {
-        auto& cache = cache::Cache::instance();
-        const cache::SessionPtr session = cache.session();
-        return session->find_note(about_scope(*session, scope), cache.mode()).value_or("");
+        const cache::SessionPtr session = cache::Cache::instance().session();
+        return note_in(*session, about_scope(*session, scope));
       },
       std::string());
 }
@@ -209,11 +214,8 @@ std::string manifest_of(const std::string& scope) {
 std::vector<std::string> scopes_of_class(const std::string& class_name, const std::string& method) {
   return guarded(
       [&] {
-        auto& cache = cache::Cache::instance();
-        const cache::SessionPtr session = cache.session();
-        const auto note =
-            session->find_note(about_class(*session, class_name, method), cache.mode());
-        return scopes_in(note.value_or(""));
+        const cache::SessionPtr session = cache::Cache::instance().session();
+        return scopes_in(note_in(*session, about_class(*session, class_name, method)));
       },
       std::vector<std::string>());
 }

@@ -143,6 +143,7 @@ at::IValue ModelFile::load_on(at::Device device) {
   auto as_loaded = std::make_shared<const AsLoaded>(module.toObject());
   MutexLock lock(mutex_);
   by_device_[device.str()] = {module, std::move(as_loaded)};
+  fingerprints_.clear();  // were they noted wrongly, the module says so now
   return module;
 }
 

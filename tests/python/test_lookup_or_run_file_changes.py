@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,7 +133,10 @@ def test_damaged_notes_are_no_notes(path: Path, cache_dir: Path, processes: Proc
     module = saved(path, Encoder())
     by_file(path, X, "k")
     modcache.flush()
-    notes = sorted((cache_dir / "notes").iterdir())
+    notes = [
+        note for note in (cache_dir / "notes").iterdir() if b"\nmanifest " not in note.read_bytes()
+    ]
+    notes = sorted(note for note in notes if b"\nscopes " not in note.read_bytes())
     assert len(notes) == 2
     kept = [note.read_bytes() for note in notes]
     assert any(str(path).encode() in note for note in kept)

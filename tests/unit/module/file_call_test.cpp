@@ -81,7 +81,8 @@ TEST_F(FileCallTest, the_first_miss_loads_and_hits_do_not) {
 
 TEST_F(FileCallTest, with_a_scope_nothing_is_hashed) {
   EXPECT_EQ(call(3, "a", "scale@1"), 6);
-  EXPECT_TRUE(fs::posix_file_system().info(directory_ / "cache/notes").is_not_found());
+  // The manifest of the scope, and the scopes of its class; no hash of the file.
+  EXPECT_EQ(fs::posix_file_system().list(directory_ / "cache/notes").value().size(), 2U);
   save(5);
   EXPECT_EQ(call(3, "a", "scale@1"), 6);
   EXPECT_FALSE(is_loaded());
@@ -91,9 +92,6 @@ TEST_F(FileCallTest, with_a_scope_nothing_is_hashed) {
 TEST_F(FileCallTest, each_method_has_a_fingerprint_of_its_own) {
   EXPECT_EQ(call(3, "a"), 6);
   EXPECT_EQ(call(3, "a", "", "negated"), -6);
-  forget_file();
-  EXPECT_EQ(call(3, "a", "", "negated"), -6);
-  EXPECT_TRUE(is_loaded());  // its fingerprint was not asked for when the module was fresh
   forget_file();
   EXPECT_EQ(call(3, "a"), 6);
   EXPECT_EQ(call(3, "a", "", "negated"), -6);
@@ -112,9 +110,9 @@ TEST_F(FileCallTest, a_fingerprint_that_was_noted_wrongly_spoils_no_entry) {
   EXPECT_EQ(call(3, "a"), 6);
   EXPECT_EQ(stat("bypassed_impure"), 1);
   EXPECT_EQ(stat("stored"), 0);
-  EXPECT_NE(noted_fingerprint(digest, "forward", ""), "of another module");
   EXPECT_EQ(call(3, "a"), 6);
   EXPECT_EQ(stat("stored"), 1);
+  EXPECT_NE(noted_fingerprint(digest, "forward", ""), "of another module");
 }
 
 TEST_F(FileCallTest, threads_load_it_once) {
@@ -122,7 +120,7 @@ TEST_F(FileCallTest, threads_load_it_once) {
   std::vector<std::thread> threads;
   const ModelFilePtr shared = file();
   for (IValue& module : modules) {
-    threads.emplace_back([&] { module = shared->load_on(at::kCPU, "forward"); });
+    threads.emplace_back([&] { module = shared->load_on(at::kCPU); });
   }
   for (std::thread& thread : threads) thread.join();
   for (const IValue& module : modules) EXPECT_TRUE(module.is(modules[0]));

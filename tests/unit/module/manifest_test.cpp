@@ -93,6 +93,7 @@ TEST_F(ManifestTest, is_json_whatever_the_names_hold) {
 }
 
 TEST_F(ManifestTest, that_is_too_large_is_not_kept) {
+  EXPECT_TRUE(lacks_manifest("s"));
   put_manifest("s", "Encoder", "forward", std::string(kMostManifestBytes + 1, ' '));
   EXPECT_THAT(manifest_of("s"), IsEmpty());
   EXPECT_FALSE(lacks_manifest("s"));  // it is not made again at every miss
