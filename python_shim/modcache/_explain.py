@@ -238,7 +238,7 @@ class _Question:
             reason = (
                 f"this scope has entries{since}, and none under "
                 f"{'this key' if len(self._texts) == 1 else 'the missing keys'}, for this kind of "
-                "call: never stored, or removed since, of which no record is kept"
+                f"call: {_why_absent()}"
             )
             return self._explanation(status, reason, places=places, facts=facts)
         before, changes = self._closest()
@@ -336,6 +336,16 @@ def _mode_stands(mode: str) -> str:
 def _time(microseconds: int) -> str:
     at = datetime.datetime.fromtimestamp(microseconds / 1e6).astimezone()
     return at.isoformat(" ", "seconds")
+
+
+def _why_absent() -> str:
+    evicted = int(torch.ops.cache.stats()["evicted"])
+    if evicted and torch.ops.cache.settings()["disk"] == "0":
+        return (
+            f"never stored, or evicted: this process has evicted {evicted} entries from memory, and "
+            "there is no disk tier (disk=0)"
+        )
+    return "never stored, or removed since, of which no record is kept"
 
 
 def _since(manifest: Manifest) -> str:
