@@ -342,7 +342,7 @@ def _why_absent() -> str:
     evicted = int(torch.ops.cache.stats()["evicted"])
     if evicted and torch.ops.cache.settings()["disk"] == "0":
         return (
-            f"never stored, or evicted: this process has evicted {evicted} entries from memory, and "
+            f"never stored, or evicted: this process has evicted {evicted} from memory, and "
             "there is no disk tier (disk=0)"
         )
     return "never stored, or removed since, of which no record is kept"
