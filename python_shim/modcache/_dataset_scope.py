@@ -82,7 +82,7 @@ class SampleMaker:
             UnidentifiedError: something that cannot be hashed.
         """
         sight = self._look()
-        if self._seen is not None and not sight.is_like(self._seen):
+        if sight is None or (self._seen is not None and not sight.is_like(self._seen)):
             self._scope = ""
         if not self._scope:
             self._scope = self._hashed()
@@ -91,14 +91,17 @@ class SampleMaker:
 
     def note_run(self) -> None:
         self._seen = self._look()
-        if torch.is_grad_enabled() and self._seen.requires_grad:
+        if self._seen is None:  # what it was made of cannot be told from what it is now
+            self._scope = ""
+        elif torch.is_grad_enabled() and self._seen.requires_grad:
             self._watch.suspect()  # a fused optimizer step leaves no trace but new bytes
 
-    def _look(self) -> _Sight:
+    def _look(self) -> _Sight | None:
+        """None: too large or too deep to be looked at."""
         try:
             walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=True)
-        except UnidentifiedError:  # too large or too deep to be looked at again
-            return _Sight([], [], self._watch)
+        except UnidentifiedError:
+            return None
         return _Sight(walk.leaves, walk.tensors, self._watch)
 
     def _hashed(self) -> str:

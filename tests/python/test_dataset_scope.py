@@ -319,6 +319,28 @@ def scope_here() -> str:
     return scope_of(Numbers(transform=Compose([Scale(2.0), half]), paths=["a"] * 3000))
 
 
+class Growing(Dataset[float]):
+    """Becomes too deep to be looked at, once it has run."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+        self.factor = 1.0
+
+    def __getitem__(self, index: int) -> float:
+        for _ in range(200):
+            self.held = [self.held]
+        return index * self.factor
+
+
+def test_what_can_no_longer_be_looked_at_asks_for_a_scope() -> None:
+    growing = Growing()
+    cached = modcache.CachedDataset(growing)
+    assert cached[3] == 3
+    growing.factor = 2.0
+    with pytest.raises(TypeError, match="scope"):
+        cached[3]
+
+
 def test_another_process_finds_the_same_scope(processes: ProcessRunner) -> None:
     assert processes.run(scope_here).value == scope_here()
 
