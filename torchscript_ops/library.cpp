@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every schema of namespace `cache`, and nothing else. A model that was saved with a schema must
-// load for ever: arguments may be added at the end with defaults, never changed or removed.
+// The public schemas of namespace `cache`, those of the shim, and what registers them once in a
+// process; explain.cpp, exported.cpp, lower.cpp and log_reader.cpp have the others. A model that was
+// saved with a schema must load for ever: arguments may be added at the end with defaults, never
+// changed or removed.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <torch/custom_class.h>

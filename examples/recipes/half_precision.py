@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features stored in half precision: half the bytes, in memory and on disk.
+"""Features stored in half precision: nearly half the bytes, in memory and on disk.
 
 With ``configure(dtype="float16")`` floating-point values are stored with 16 bits and come back in
 the module's own dtype, so that no code changes. What is lost is what rounding to half precision

@@ -10,6 +10,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from memory_tier import wait_until_held
 from torch.utils.data import DataLoader, TensorDataset
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -53,14 +54,6 @@ def nothing_failed() -> Iterator[None]:
     yield
     torch.cuda.synchronize()
     assert modcache.stats()["errors"] == 0
-
-
-def wait_until_held(entries: int) -> None:
-    """Polls: the library tells nobody when its thread is done."""
-    for _ in range(10_000_000):
-        if modcache.stats()["entries_memory"] >= entries:
-            return
-    raise AssertionError(modcache.stats())
 
 
 # --- hits ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from memory_tier import wait_until_held
 
 Growth = Callable[[], dict[str, int]]
 Reopen = Callable[[], None]
@@ -30,14 +31,6 @@ class Encoder(torch.nn.Module):
 def encoder(request: pytest.FixtureRequest) -> torch.nn.Module:
     module = Encoder().requires_grad_(False).eval()
     return torch.jit.script(module) if request.param == "scripted" else module
-
-
-def wait_until_held(entries: int) -> None:
-    """Polls: the library tells nobody when its thread is done."""
-    for _ in range(10_000_000):
-        if modcache.stats()["entries_memory"] >= entries:
-            return
-    raise AssertionError(modcache.stats())
 
 
 def test_rows_are_found_by_ids_and_texts(
