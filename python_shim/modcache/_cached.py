@@ -22,8 +22,8 @@ from typing import Any, TypeVar, overload
 import torch
 
 from modcache._cached_function import cached_function
-from modcache._cached_module import Way, cached_class, cached_instance
-from modcache._call_key import WHAT_KEY_IS
+from modcache._cached_module import cached_class, cached_instance
+from modcache._call_key import WHAT_KEY_IS, Way
 from modcache._text import checked_text
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])

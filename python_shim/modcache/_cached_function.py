@@ -12,18 +12,15 @@ import functools
 import inspect
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from modcache._arguments import Arguments
-from modcache._call_key import KEY_TYPES, CallKey
+from modcache._call_key import KEY_TYPES, CallKey, Way
 from modcache._holder import Holder
 from modcache._lookup import lookup_or_run
 from modcache._plain import is_cached, mark_cached, plain_of
-
-if TYPE_CHECKING:
-    from modcache._cached_module import Way
 
 
 def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:

@@ -9,25 +9,17 @@ import inspect
 import types
 import weakref
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from modcache._arguments import Arguments
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
-from modcache._call_key import CallKey
+from modcache._call_key import CallKey, Way
 from modcache._lookup import lookup_or_run
 from modcache._plain import FACE, PLAIN_FORWARD, mark_cached, plain_method, plain_of
 from modcache._records import slots_of
 from modcache._wrappers import identified_as
-
-
-class Way(NamedTuple):
-    """How a target is cached: the arguments of ``modcache.cached``."""
-
-    key: Any
-    scope: str
-    freeze: bool
 
 
 def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:

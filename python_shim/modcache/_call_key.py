@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,14 @@ WHAT_KEY_IS = (
 
 
 KEY_TYPES = (str, list, tuple, torch.Tensor)
+
+
+class Way(NamedTuple):
+    """How a target is cached: the arguments of ``modcache.cached``."""
+
+    key: Any
+    scope: str
+    freeze: bool
 
 
 class CallKey:
