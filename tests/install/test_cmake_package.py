@@ -48,6 +48,7 @@ def test_the_licence_is_installed(prefix: Path) -> None:
 def test_the_library_exports_these_names_and_no_other(library: Path) -> None:
     symbols = output_of("nm", "--dynamic", "--defined-only", "--format=just-symbols", library)
     assert set(symbols.split()) == {
+        "modcache_read_log",
         "modcache_version",
         "triton_pytorch_model_init",
         "triton_pytorch_model_fini",
