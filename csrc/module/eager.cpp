@@ -126,6 +126,7 @@ std::vector<std::string> tensor_digests(std::int64_t watch,
                                         const std::vector<at::Tensor>& tensors) {
   const Watched known = up_to_date(watch, tensors);
   std::vector<std::string> digests;
+  digests.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     digests.push_back(known.tensors->digest(i).hex());
   }
