@@ -24,7 +24,7 @@ using torch::jit::Stack;
 // -> (is the scope to be given a manifest, for what rule the result was not kept, the warning)
 void outcome(const c10::OperatorHandle&, Stack* stack) {
   const at::IValue run = torch::jit::pop(*stack);
-  const auto rows_type = c10::getCustomClassType<c10::intrusive_ptr<module::RowsRun>>();
+  const auto& rows_type = c10::getCustomClassType<c10::intrusive_ptr<module::RowsRun>>();
   const bool is_rows = *run.type() == *rows_type;
   const auto report = [&](const auto& call) {
     const module::Outcome& found = call.outcome();

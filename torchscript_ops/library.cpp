@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The public schemas of namespace `cache`, those of the shim, and what registers them once in a
-// process; explain.cpp, exported.cpp, lower.cpp and log_reader.cpp have the others. A model that was
-// saved with a schema must load for ever: arguments may be added at the end with defaults, never
-// changed or removed.
+// process; explain.cpp, exported.cpp, lower.cpp and log_reader.cpp have the others. A model that
+// was saved with a schema must load for ever: arguments may be added at the end with defaults,
+// never changed or removed.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <torch/custom_class.h>
@@ -81,33 +81,9 @@ void define_public(torch::Library& m) {
   define(m, "clear(str scope=\"\", *, str prefix=\"\", str tier=\"all\") -> int", &clear);
 }
 
-void define_for_the_shim(torch::Library& m) {
-  m.class_<module::Run>("Run");
-  m.class_<module::RowsRun>("RowsRun");
-  m.class_<module::AsLoaded>("AsLoaded");
-  define(m, "_enter_mode(str mode) -> int", &enter_mode);
-  define(m, "_leave_mode(int previous) -> ()", &leave_mode);
-  define(m, "_content_key(str structure, Any[] leaves) -> str",
-         CppFunction::makeFromBoxedFunction<&content_key_of_parts>());
-  define(m, "_content_keys(str structure, Any[] leaves) -> str[]",
-         CppFunction::makeFromBoxedFunction<&content_keys_of_parts>());
-  define(m, "_watch() -> int", &eager_watch);
-  define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
-  define(m, "_refresh(int watch) -> ()", &eager_refresh);
-  define(m, "_stepped(Tensor[] tensors) -> ()", &optimizer_stepped);
-  define(m, "_tensors_digest(int watch, Tensor[] tensors) -> str", &eager_tensors_digest);
-  // A plain hit in memory, else nothing (module/recall.h).
-  define(m,
-         "_recall(str scope, str method, Tensor input, str key, Tensor[] tensors, int watch, str "
-         "weights) -> Tensor?",
-         CppFunction::makeFromBoxedFunction<&eager_recall>());
-  define(m, "_may_recall_address() -> int", &may_recall_address);
-  define(m, "_recall_scripted(int number, str scope, str method, Tensor input, str key) -> Tensor?",
-         CppFunction::makeFromBoxedFunction<&scripted_recall>());
-  define(m, "_note_scripted(Any module) -> int",
-         CppFunction::makeFromBoxedFunction<&note_scripted>());
-  define(m, "_forget_scripted(int number) -> ()", &forget_scripted);
-  // A module that Python runs: its values are tagged where they are structured (tensor/tree.h).
+// The two halves of a call whose module Python runs: its values are tagged where they are
+// structured (tensor/tree.h).
+void define_halves(torch::Library& m) {
   define(m,
          "_begin(str scope, str method, Any input, str key, int params_grad_pattern, int watch, *, "
          "str class_name=\"module\") -> (int, Any, __torch__.torch.classes.cache.Run?)",
@@ -141,6 +117,34 @@ void define_for_the_shim(torch::Library& m) {
          "_scripted_rows(Any module, Any input, Any keys, *, str scope=\"\", str "
          "method=\"forward\") -> (bool, Any)",
          CppFunction::makeFromBoxedFunction<&scripted_rows>());
+}
+
+void define_for_the_shim(torch::Library& m) {
+  m.class_<module::Run>("Run");
+  m.class_<module::RowsRun>("RowsRun");
+  m.class_<module::AsLoaded>("AsLoaded");
+  define(m, "_enter_mode(str mode) -> int", &enter_mode);
+  define(m, "_leave_mode(int previous) -> ()", &leave_mode);
+  define(m, "_content_key(str structure, Any[] leaves) -> str",
+         CppFunction::makeFromBoxedFunction<&content_key_of_parts>());
+  define(m, "_content_keys(str structure, Any[] leaves) -> str[]",
+         CppFunction::makeFromBoxedFunction<&content_keys_of_parts>());
+  define(m, "_watch() -> int", &eager_watch);
+  define(m, "_unwatch(int watch) -> ()", &eager_unwatch);
+  define(m, "_refresh(int watch) -> ()", &eager_refresh);
+  define(m, "_stepped(Tensor[] tensors) -> ()", &optimizer_stepped);
+  define(m, "_tensors_digest(int watch, Tensor[] tensors) -> str", &eager_tensors_digest);
+  // A plain hit in memory, else nothing (module/recall.h).
+  define(m,
+         "_recall(str scope, str method, Tensor input, str key, Tensor[] tensors, int watch, str "
+         "weights) -> Tensor?",
+         CppFunction::makeFromBoxedFunction<&eager_recall>());
+  define(m, "_may_recall_address() -> int", &may_recall_address);
+  define(m, "_recall_scripted(int number, str scope, str method, Tensor input, str key) -> Tensor?",
+         CppFunction::makeFromBoxedFunction<&scripted_recall>());
+  define(m, "_note_scripted(Any module) -> int",
+         CppFunction::makeFromBoxedFunction<&note_scripted>());
+  define(m, "_forget_scripted(int number) -> ()", &forget_scripted);
   // Samples of datasets (module/samples.h): tagged values, one for each distinct key.
   define(
       m,
@@ -186,6 +190,7 @@ bool register_once() {
   auto* library = new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   define_public(*library);
   define_for_the_shim(*library);
+  define_halves(*library);
   define_explain(*library);
   define_log_reader(*library);
   define_lower(*library);
