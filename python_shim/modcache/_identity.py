@@ -271,7 +271,7 @@ def forget_weights_of(module: torch.nn.Module) -> None:
 
 
 class _Forget:
-    """Called when a module dies. Takes no lock: it may run in the middle of anything."""
+    """Called when a module dies, in the middle of anything: takes no lock of this package's own."""
 
     def __init__(self, address: int, watch: int) -> None:
         self._address = address

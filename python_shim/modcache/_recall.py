@@ -102,7 +102,7 @@ def _number_of(module: Any) -> int:
 
 
 class _Forget:
-    """Called when a module dies. Takes no lock: it may run in the middle of anything."""
+    """Called when a module dies, in the middle of anything: takes no lock of this package's own."""
 
     def __init__(self, address: int, number: int) -> None:
         self._address = address

@@ -11,7 +11,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from models import FACES_WITH_ATTRIBUTES, Encoder, in_form, set_requires_grad
+from models import FACES_WITH_ATTRIBUTES, CountsCalls, Encoder, in_form, set_requires_grad
 from torch import nn
 
 X = torch.ones(1, 4)
@@ -202,19 +202,9 @@ def test_dropout_in_training_mode(face: str) -> None:
     assert modcache.explain(model, X, "a").status == "miss"
 
 
-class Counts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return x + self.calls
-
-
 @pytest.mark.parametrize("face", ["eager", "scripted"])
 def test_the_culprit_is_named(face: str) -> None:
-    model: Any = torch.jit.script(Counts()) if face == "scripted" else Counts()
+    model: Any = torch.jit.script(CountsCalls()) if face == "scripted" else CountsCalls()
     modcache.lookup_or_run(model, X, "a")
     found = modcache.explain(model, X, "a")
     assert found.status == "bypassed"
