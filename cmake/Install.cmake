@@ -8,6 +8,8 @@ if(SKBUILD)
   install(TARGETS modcache LIBRARY DESTINATION modcache)
   install(FILES ${PROJECT_BINARY_DIR}/libmodcache.json DESTINATION modcache)
   install(TARGETS modcache_guards LIBRARY DESTINATION modcache)
+  # Among the commands of the environment; `modcache path` looks for the library from there.
+  install(TARGETS modcache_command RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR})
   return()
 endif()
 
@@ -18,6 +20,7 @@ set_target_properties(modcache PROPERTIES INSTALL_RPATH "${LibTorch_LIBRARY_DIR}
 
 install(TARGETS modcache EXPORT modcacheTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS modcache_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/torchscript_ops/include/modcache
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_BINARY_DIR}/libmodcache.json DESTINATION ${CMAKE_INSTALL_LIBDIR})

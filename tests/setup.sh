@@ -115,6 +115,7 @@ SYSTEM_PACKAGES=(
   libcereal-dev:file:cereal/cereal.hpp
   libzstd-dev:file:zstd.h
   nlohmann-json3-dev:file:nlohmann/json.hpp
+  libcli11-dev:file:CLI/CLI.hpp
   libgtest-dev:file:gtest/gtest.h
   libgmock-dev:file:gmock/gmock.h
 )
@@ -307,7 +308,7 @@ build() {
 # Into .venv, the way a user installs it. Nothing is done if nothing changed since.
 install_package() {
   local mark=$VENV/.modcache-installed sources
-  sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,torchscript_ops,python_shim})
+  sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,command_line,torchscript_ops,python_shim})
   if [[ -e $mark && -z $(find "${sources[@]}" -name __pycache__ -prune -o -newer "$mark" -print -quit) ]] &&
     "$PYTHON" -m pip show --quiet modcache 2>/dev/null; then
     say "modcache in .venv is up to date"

@@ -79,6 +79,11 @@ void define_public(torch::Library& m) {
   define(m, "reset_stats() -> ()", &reset_stats);
   define(m, "flush() -> ()", &flush);
   define(m, "clear(str scope=\"\", *, str prefix=\"\", str tier=\"all\") -> int", &clear);
+  // An overload: hosts that were built before call the other with three arguments, boxed.
+  define(m,
+         "clear.older_than(str scope=\"\", *, str prefix=\"\", str tier=\"all\","
+         " float older_than_s) -> int",
+         &clear_older_than);
 }
 
 // The two halves of a call whose module Python runs: its values are tagged where they are
@@ -125,6 +130,7 @@ void define_for_the_shim(torch::Library& m) {
   m.class_<module::AsLoaded>("AsLoaded");
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
+  define(m, "_mode_levels() -> (str, str, str)", &mode_levels);
   define(m, "_content_key(str structure, Any[] leaves) -> str",
          CppFunction::makeFromBoxedFunction<&content_key_of_parts>());
   define(m, "_content_keys(str structure, Any[] leaves) -> str[]",

@@ -127,7 +127,8 @@ at::Tensor store(const std::string& scope, const std::string& key, const at::Ten
                  std::make_shared<const cache::Entry>(cache::Entry{
                      tensor::WholeValue::copy_of({tensor::Node{}, {value}, {}}, std::nullopt,
                                                  session->settings().dtype),
-                     /*signature=*/"", /*run_us=*/std::nullopt}));
+                     /*signature=*/"", /*run_us=*/std::nullopt}),
+                 /*replaces=*/true);
   return value;
 }
 
@@ -173,6 +174,16 @@ void leave_mode(std::int64_t previous) {
 
 std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }
 
+std::tuple<std::string, std::string, std::string> mode_levels() {
+  Cache& cache = Cache::instance();
+  const cache::Mode process = cache.process_mode();
+  const cache::Mode thread = cache::thread_mode();
+  const bool is_off = combine(process, thread) == cache::Mode::kOff;
+  const cache::Mode directory = is_off ? cache::Mode::kOn : cache.directory_mode();
+  return {std::string(mode_name(process)), std::string(mode_name(thread)),
+          std::string(mode_name(directory))};
+}
+
 Counts stats() {
   Counts counts;
   for (const auto& [name, count] : Cache::instance().stats()) counts.insert(name, count);
@@ -185,6 +196,19 @@ void flush() { Cache::instance().flush(); }
 
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier) {
   return Cache::instance().clear({scope, prefix}, parse_tier(tier));
+}
+
+std::int64_t clear_older_than(const std::string& scope, const std::string& prefix,
+                              const std::string& tier, double older_than_s) {
+  store::ClearFilter filter{scope, prefix};
+  TORCH_CHECK_VALUE(older_than_s >= 0, "cache::clear: older_than_s is ", older_than_s,
+                    ", but must be a number of seconds, not negative (0: of any age)");
+  // Whatever is older than the clock itself is older than nothing.
+  if (older_than_s > 0) {
+    const double before_us = static_cast<double>(cache::now_us()) - older_than_s * 1e6;
+    filter.older_than_us = before_us > 1 ? static_cast<std::int64_t>(before_us) : 1;
+  }
+  return Cache::instance().clear(filter, parse_tier(tier));
 }
 
 }  // namespace modcache::ops

@@ -59,10 +59,15 @@ void configure(const Options& options);
 Options settings();
 void set_mode(const std::string& mode);
 std::string mode();  // the effective one of the calling thread
+// What the process, the calling thread and the directory say. Where the first two leave nothing,
+// the directory is not asked: "on".
+std::tuple<std::string, std::string, std::string> mode_levels();
 Counts stats();
 void reset_stats();
 void flush();
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier);
+std::int64_t clear_older_than(const std::string& scope, const std::string& prefix,
+                              const std::string& tier, double older_than_s);
 
 // Between the Python shim and the library; names with a leading underscore are not public.
 

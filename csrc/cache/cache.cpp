@@ -30,9 +30,11 @@ Cache& Cache::instance() {
   return *cache;
 }
 
-Cache::Cache(const ValueFormat& format)
+Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system)
     : format_(format),
-      read_ahead_(format, places_, [this] { return may_read(process_mode()); }),
+      file_system_(file_system),
+      read_ahead_(format, places_,
+                  [this] { return may_read(combine(process_mode(), directory_mode())); }),
       fork_ticket_(hold_across_fork(mutex_)) {}
 
 Cache::~Cache() {
@@ -53,8 +55,9 @@ SessionPtr Cache::session_locked() {
   for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
   int unknown = kModeUnknown;
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
-  auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
-  auto disk = std::make_shared<DiskTier>(settings, format_, stats_);
+  use_mode_page(settings);
+  auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
+  auto disk = std::make_shared<DiskTier>(settings, format_, stats_, file_system_);
   session_ =
       std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
   return session_;
@@ -95,15 +98,20 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
 
   const bool same_place = settings.dir == before.dir;
   const bool same_store = same_place && settings.disk_bytes == before.disk_bytes &&
+                          settings.max_age_s == before.max_age_s &&
                           settings.durability == before.durability && settings.io == before.io &&
-                          settings.codec == before.codec;
-  auto disk = same_store ? current->disk_ : std::make_shared<DiskTier>(settings, format_, stats_);
+                          settings.codec == before.codec && settings.policy == before.policy;
+  auto disk = same_store ? current->disk_
+                         : std::make_shared<DiskTier>(settings, format_, stats_, file_system_);
   // A memory tier mirrors its directory, so another directory starts with an empty one.
-  auto memory =
-      same_place ? current->memory_ : std::make_shared<MemoryTier>(settings.memory_bytes, stats_);
+  auto memory = same_place
+                    ? current->memory_
+                    : std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
+  memory->set_policy(settings.policy);
   memory->set_budget(settings.memory_bytes);
   set_log_level(settings.log);
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
+  use_mode_page(settings);
   replaced = current;
   session_ =
       std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
@@ -119,6 +127,20 @@ Options Cache::settings() {
 Mode Cache::mode_from_settings() {
   session();
   return static_cast<Mode>(mode_.load(std::memory_order_relaxed));
+}
+
+store::ModePage& Cache::mode_page_of_settings() {
+  session();
+  return *mode_page_.load(std::memory_order_acquire);
+}
+
+void Cache::use_mode_page(const Settings& settings) {
+  auto& page = mode_pages_[{settings.dir, settings.io}];
+  if (page == nullptr) {
+    page = std::make_unique<store::ModePage>(file_system_, settings.dir, settings.io);
+  }
+  store::ModePage* const before = mode_page_.exchange(page.get(), std::memory_order_acq_rel);
+  if (before != nullptr && before != page.get()) before->let_go();
 }
 
 void Cache::set_mode(Mode mode) {
@@ -169,8 +191,9 @@ void Cache::forgo_memory() {
   if (settings.memory_bytes == 0 || settings.disk_bytes == 0) return;
   settings.memory_bytes = 0;
   left->push_back(current->memory_);
-  session_ = std::make_shared<Session>(std::move(settings), std::make_shared<MemoryTier>(0, stats_),
-                                       current->disk_, shared());
+  auto none = std::make_shared<MemoryTier>(0, settings.policy, stats_);
+  session_ =
+      std::make_shared<Session>(std::move(settings), std::move(none), current->disk_, shared());
 }
 
 void Cache::place(const std::string& scope, const Place& place) {

@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -34,6 +35,7 @@
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/value.h"
+#include "store/mode_page.h"
 
 namespace modcache::cache {
 
@@ -77,7 +79,8 @@ class Session {
 
   // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
   // shorter than `min_run_us` and it replaces nothing.
-  bool store(const Request& request, EntryPtr entry);
+  // `replaces`: the caller knows that it takes the place of another value, which was not looked up.
+  bool store(const Request& request, EntryPtr entry, bool replaces = false);
 
   // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
   // the misses. Nothing waits here. Rows found on disk are not copied into the memory tier: the
@@ -99,7 +102,7 @@ class Session {
 
   // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
   std::size_t store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                        const std::vector<EntryPtr>& entries);
+                        const std::vector<EntryPtr>& entries, bool replaces = false);
 
   // Sets is_there[i] for the keys that memory or the directory has, and asks for those that only
   // the directory has to be brought into memory (read_ahead.h). Waits for no reading of values.
@@ -133,7 +136,8 @@ class Session {
   };
   Found find(const Digest128& address, const Request& request, bool may_write);
   EntryPtr find_and_count(const Digest128& address, const Request& request, bool may_write);
-  EntryPtr find_in_memory(const Digest128& address, const Request& request);
+  EntryPtr find_in_memory(const Digest128& address, const Request& request,
+                          MemoryTier::OnMiss on_miss);
   bool accepts(const Request& request, const Entry& entry);
   bool matches(std::string_view given, std::string_view stored) const;
   static void warn_of_conflict(const Request& request, std::string_view stored);
@@ -143,7 +147,8 @@ class Session {
 
   // session_batch.cpp
   std::size_t store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                         const std::vector<EntryPtr>& entries);
+                         const std::vector<EntryPtr>& entries, bool replaces);
+  bool is_expired(const Entry& entry) const;
   void find_all_in_memory(const BatchRequest& request, BatchFound& found,
                           std::vector<bool>& is_settled);
   void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,
@@ -177,7 +182,8 @@ class Cache {
   static Cache& instance();
   static void set_value_format(const ValueFormat& format);
 
-  explicit Cache(const ValueFormat& format);
+  // `format` and `file_system`, on which the directory lies, must outlive it.
+  explicit Cache(const ValueFormat& format, fs::FileSystem& file_system = fs::posix_file_system());
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -196,9 +202,23 @@ class Cache {
   // All options in force; `mode` is the process's level.
   Options settings();
 
-  // The effective mode of the calling thread: what all levels leave. Costs an atomic load and a
-  // thread-local one. Opens no file.
-  Mode mode() { return combine(process_mode(), thread_mode()); }
+  // The effective mode of the calling thread: what all levels leave. Costs three atomic loads and
+  // two thread-local ones. The first question opens the directory's control page, unless process
+  // and thread leave nothing: then no file is touched.
+  Mode mode() {
+    const Mode own = combine(process_mode(), thread_mode());
+    return own == Mode::kOff ? own : combine(own, directory_mode());
+  }
+  // The process's level.
+  Mode process_mode() {
+    const int known = mode_.load(std::memory_order_relaxed);
+    return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
+  }
+  // The directory's level; the next call of every process sees it.
+  Mode directory_mode() {
+    store::ModePage* const page = mode_page_.load(std::memory_order_acquire);
+    return mode_of((page != nullptr ? *page : mode_page_of_settings()).mode());
+  }
   // The process's level; the next call of every thread sees it.
   void set_mode(Mode mode);
 
@@ -235,13 +255,12 @@ class Cache {
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
   bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
-  Mode process_mode() {
-    const int known = mode_.load(std::memory_order_relaxed);
-    return known == kModeUnknown ? mode_from_settings() : static_cast<Mode>(known);
-  }
   Mode mode_from_settings();
+  store::ModePage& mode_page_of_settings();
+  void use_mode_page(const Settings& settings) MODCACHE_REQUIRES(mutex_);
 
   const ValueFormat& format_;
+  fs::FileSystem& file_system_;
   Stats stats_;
   SingleFlight flights_;
   Places places_;
@@ -249,6 +268,10 @@ class Cache {
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   std::atomic<int> mode_{kModeUnknown};
+  // One for each directory that was ever configured: calls may be asking the one before.
+  std::map<std::pair<std::string, store::ReadVia>, std::unique_ptr<store::ModePage>> mode_pages_
+      MODCACHE_GUARDED_BY(mutex_);
+  std::atomic<store::ModePage*> mode_page_{nullptr};
   ReadAhead read_ahead_;
   std::uint64_t fork_ticket_;
 };

@@ -2,6 +2,7 @@
 #include "cache/context.h"
 
 #include <array>
+#include <charconv>
 #include <cstring>
 
 namespace modcache::cache {
@@ -25,7 +26,32 @@ void describe(const ContextParts& parts, std::string& out) {
   append_piece(out, parts.autocast);
 }
 
+// Takes one piece off the front of `text`. False: none begins there.
+bool take_piece(std::string_view& text, std::string_view& piece) {
+  std::size_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  if (text.empty() || text[0] != ':' || text.size() < 2 || size > text.size() - 2) return false;
+  piece = text.substr(1, size);
+  if (text[size + 1] != ',') return false;
+  text.remove_prefix(size + 2);
+  return true;
+}
+
 }  // namespace
+
+bool unpack_context(std::string_view description, ContextParts& parts) {
+  std::string_view text = description;
+  if (!take_piece(text, parts.name_space) || !take_piece(text, parts.scope) ||
+      !take_piece(text, parts.method) || text.empty()) {
+    return false;
+  }
+  parts.form = static_cast<Form>(text[0]);
+  text.remove_prefix(1);
+  return (parts.form == Form::kWhole || parts.form == Form::kRow) &&
+         take_piece(text, parts.arguments) && take_piece(text, parts.autocast) && text.empty();
+}
 
 ContextPtr make_context(const ContextParts& parts) {
   thread_local std::string description;

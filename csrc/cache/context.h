@@ -25,6 +25,9 @@ struct ContextParts {
   std::string_view autocast;   // empty when autocast is off
 };
 
+// False: `description` is not one that make_context wrote. The parts point into it.
+bool unpack_context(std::string_view description, ContextParts& parts);
+
 using ContextPtr = std::shared_ptr<const store::Context>;
 
 // Cheap for the parts that this thread asked for last: training asks for one context thousands

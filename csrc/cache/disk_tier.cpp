@@ -7,9 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "cache/entry_header.h"
-#include "fs/posix_file_system.h"
-#include "store/directory.h"
-#include "store/notes.h"
+#include "store/directory_mode.h"
 
 namespace modcache::cache {
 namespace {
@@ -17,15 +15,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kPatienceMs = 400;
+constexpr std::int64_t kMostAgeSeconds = 100LL * 366 * 24 * 3600;
 // Another process may make the directory that a reader found missing.
 constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
 
 }  // namespace
 
-DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats)
+DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
+                   fs::FileSystem& file_system)
     : settings_(settings),
       format_(format),
       stats_(stats),
+      file_system_(file_system),
       fork_generation_(fork_generation()),
       fork_ticket_(hold_across_fork(mutex_)) {}
 
@@ -53,28 +54,41 @@ DiskTier::StorePtr DiskTier::open_or_null() {
 DiskTier::StorePtr DiskTier::store(Access access) {
   MutexLock lock(mutex_);
   abandon_after_fork();
-  if (Clock::now() < alone_until_) return nullptr;
+  if (settings_.disk_bytes == 0 || Clock::now() < alone_until_) return nullptr;
   if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
   if (store_ == nullptr) store_ = open_store(access);
   return store_;
 }
 
 DiskTier::StorePtr DiskTier::open_store(Access access) {
+  if (settings_.disk_bytes == 0) return nullptr;
   const auto now = Clock::now();
   if (now < alone_until_ || (access == Access::kRead && now < missing_until_)) return nullptr;
   // A directory that is there is opened alike for all calls: SQLite cannot have one connection of
   // a process that may write and another that may not.
-  auto& file_system = fs::posix_file_system();
-  if (access == Access::kRead && file_system.info(settings_.dir).is_not_found()) {
+  if (access == Access::kRead && file_system_.info(settings_.dir).is_not_found()) {
     missing_until_ = now + kLookAgainAfter;
     return nullptr;
   }
+  // A call asked for the mode of the directory that was configured a moment before.
+  const auto mode = store::directory_mode(file_system_, settings_.dir);
+  if (mode.is_ok() && mode.value() == store::DirectoryMode::kOff) return nullptr;
   store::StoreOptions options;
   options.directory = settings_.dir;
   options.disk_budget_bytes = settings_.disk_bytes;
+  options.make_policy = [kind = settings_.policy](void* shared_state) {
+    return policy::make_policy(kind, shared_state);
+  };
   options.durability = settings_.durability;
   options.read_via = settings_.io;
   options.patience_ms = kPatienceMs;
+  options.max_age_us = settings_.max_age_s > kMostAgeSeconds ? 0 : settings_.max_age_s * 1'000'000;
+  options.on_evicted = [&stats = stats_](std::int64_t entries) {
+    stats.add(Counter::kEvicted, entries);
+  };
+  options.on_not_kept = [&stats = stats_](std::int64_t entries) {
+    stats.add(Counter::kNotKept, entries);
+  };
   // The store may outlive this tier for a moment, but not the counters.
   options.on_write_error = [&stats = stats_, dir = settings_.dir](const Status& status,
                                                                   std::int64_t entries) {
@@ -83,7 +97,7 @@ DiskTier::StorePtr DiskTier::open_store(Access access) {
         "writing to '" + dir + "' failed: " + status.message() +
             "; the models run on, these results are not kept");
   };
-  auto opened = store::Store::open(file_system, std::move(options));
+  auto opened = store::Store::open(file_system_, std::move(options));
   if (opened.is_ok()) return StorePtr(std::move(opened).value());
   alone_until_ = Clock::now() + kBackoff;
   stats_.add(Counter::kErrors);
@@ -123,8 +137,9 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
     if (unpack_header(stored.header(), signature, value_header)) {
       auto value = format_.read(value_header, stored);
       if (value.is_ok()) {
-        result.entry = std::make_shared<const Entry>(
-            Entry{std::move(value).value(), std::string(signature), stored.run_us()});
+        result.entry =
+            std::make_shared<const Entry>(Entry{std::move(value).value(), std::string(signature),
+                                                stored.run_us(), stored.stored_at_us()});
         return result;
       }
       broken = value.status();
@@ -160,15 +175,28 @@ std::optional<Sighting> DiskTier::look(const store::EntryId& id) {
   return seen;
 }
 
-store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry) {
+store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry, bool replaces) {
   const StorePtr store = this->store(Access::kWrite);
   if (store == nullptr) return 0;
   const auto started = Clock::now();
   Written written = entry.value->write(settings_.codec);
-  auto sequence = store->put(store::Put{id, pack_header(entry.signature, written.header),
-                                        std::move(written.payload), entry.run_us.value_or(0)});
+  const std::uint64_t size_bytes = written.payload.size_bytes;
+  auto sequence =
+      store->put(store::Put{id, pack_header(entry.signature, written.header),
+                            std::move(written.payload), entry.run_us.value_or(0), replaces});
   report_store(sequence.status(), started);
-  return sequence.is_ok() ? sequence.value() : 0;
+  if (!sequence.is_ok()) return 0;
+  if (sequence.value() == 0) count_not_kept(1, size_bytes);
+  return sequence.value();
+}
+
+void DiskTier::count_not_kept(std::int64_t entries, std::uint64_t largest_bytes) {
+  stats_.add(Counter::kNotKept, entries);
+  if (largest_bytes < settings_.disk_bytes) return;
+  log_once(LogLevel::kWarning, "too-large:" + settings_.dir,
+           "a result of " + std::to_string(largest_bytes) + " bytes is larger than all of '" +
+               settings_.dir + "' may be (option disk: " + std::to_string(settings_.disk_bytes) +
+               "): such results are not kept there");
 }
 
 void DiskTier::report_store(const Status& status, Clock::time_point started) {
@@ -193,19 +221,16 @@ bool DiskTier::is_current(const store::EntryId& id, store::Sequence sequence) {
 }
 
 std::optional<std::string> DiskTier::find_note(std::string_view about, Access access) {
-  // A directory of a newer version is not even read.
-  if (store(access) == nullptr) return std::nullopt;
-  const store::Directory directory(fs::posix_file_system(), settings_.dir);
-  auto text = store::find_note(directory, about);
+  const StorePtr store = this->store(access);
+  if (store == nullptr) return std::nullopt;
+  auto text = store->find_note(about);
   if (!text.is_ok()) return std::nullopt;
   return std::move(text).value();
 }
 
 void DiskTier::keep_note(std::string_view about, std::string_view text) {
-  const store::Directory directory(fs::posix_file_system(), settings_.dir);
-  if (store(Access::kWrite) == nullptr) return;
-  if (!directory.file_system().is_writable(settings_.dir)) return;
-  report(store::keep_note(directory, about, text), "keeping a note");
+  const StorePtr store = this->store(Access::kWrite);
+  if (store != nullptr) report(store->keep_note(about, text), "keeping a note");
 }
 
 std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
@@ -215,9 +240,8 @@ std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
   if (store == nullptr) return 0;
   auto removed = store->clear(filter);
   report(removed.status(), "clearing");
-  if (filter.scope.empty() && filter.key_prefix.empty()) {
-    const store::Directory directory(fs::posix_file_system(), settings_.dir);
-    report(store::clear_notes(directory), "clearing notes");
+  if (removed.is_ok() && filter.covers_everything()) {
+    report(store->clear_notes(), "clearing notes");
   }
   return removed.is_ok() ? removed.value() : 0;
 }

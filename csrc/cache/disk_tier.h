@@ -22,6 +22,7 @@
 #include "cache/settings.h"
 #include "cache/stats.h"
 #include "cache/value.h"
+#include "fs/posix_file_system.h"
 #include "store/store.h"
 
 namespace modcache::cache {
@@ -40,8 +41,9 @@ class DiskTier {
   // only such a call drops an entry that proves damaged.
   enum class Access { kRead, kWrite };
 
-  // Opens nothing. `format` and `stats` must outlive the tier.
-  DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats);
+  // Opens nothing. `format`, `stats` and `file_system` must outlive the tier.
+  DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
+           fs::FileSystem& file_system = fs::posix_file_system());
   ~DiskTier();
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
@@ -59,12 +61,12 @@ class DiskTier {
   // What the directory says of an entry; reads no value, and neither counts nor drops anything.
   std::optional<Sighting> look(const store::EntryId& id);
 
-  // The new entry's sequence, or 0 when the directory did not take it.
-  store::Sequence put(const store::EntryId& id, const Entry& entry);
+  // The new entry's sequence, or 0 when the directory did not take it. `replaces`: see store::Put.
+  store::Sequence put(const store::EntryId& id, const Entry& entry, bool replaces = false);
   // The same for many. Rows that no directory can hold do not keep the others from being stored.
   std::vector<store::Sequence> put_all(const store::Context& context,
                                        const std::vector<std::string_view>& keys,
-                                       const std::vector<EntryPtr>& entries);
+                                       const std::vector<EntryPtr>& entries, bool replaces = false);
 
   // How many removals the directory has seen; while it cannot be asked, what it said last. Opens
   // a directory that is not open: in a forked child, say. Otherwise one atomic load.
@@ -109,10 +111,12 @@ class DiskTier {
   void leave_alone();
   // What storing failed with, if it did: counts it, and leaves a directory alone that stalled.
   void report_store(const Status& status, std::chrono::steady_clock::time_point started);
+  void count_not_kept(std::int64_t entries, std::uint64_t largest_bytes);
 
   const Settings settings_;
   const ValueFormat& format_;
   Stats& stats_;
+  fs::FileSystem& file_system_;
 
   Mutex mutex_;
   StorePtr store_ MODCACHE_GUARDED_BY(mutex_);

@@ -74,7 +74,8 @@ void DiskTier::refuse(const store::EntryId& id, store::Sequence sequence, const 
 
 std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
                                                const std::vector<std::string_view>& keys,
-                                               const std::vector<EntryPtr>& entries) {
+                                               const std::vector<EntryPtr>& entries,
+                                               bool replaces) {
   std::vector<store::Sequence> sequences(keys.size(), 0);
   const StorePtr store = this->store(Access::kWrite);
   if (store == nullptr) return sequences;
@@ -87,9 +88,20 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
     const Entry& entry = *entries[i];
     Written written = entry.value->write(settings_.codec);
     headers.push_back(pack_header(entry.signature, written.header));
-    puts.push_back({keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0)});
+    puts.push_back(
+        {keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0), replaces});
   }
-  report_store(store->put_all(context, puts, sequences), started);
+  const Status status = store->put_all(context, puts, sequences);
+  report_store(status, started);
+  if (!status.is_ok()) return sequences;
+  std::uint64_t largest_bytes = 0;
+  std::int64_t not_kept = 0;
+  for (std::size_t i = 0; i < puts.size(); ++i) {
+    if (sequences[i] != 0) continue;
+    ++not_kept;
+    largest_bytes = std::max<std::uint64_t>(largest_bytes, puts[i].payload.size_bytes);
+  }
+  if (not_kept > 0) count_not_kept(not_kept, largest_bytes);
   return sequences;
 }
 

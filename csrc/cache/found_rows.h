@@ -39,6 +39,7 @@ class FoundRows {
   std::size_t payload_size_bytes(std::size_t i) const { return entries_.payload_size_bytes(i); }
   store::Sequence sequence(std::size_t i) const { return entries_.sequence(i); }
   std::int64_t run_us(std::size_t i) const { return entries_.run_us(i); }
+  std::int64_t stored_at_us(std::size_t i) const { return entries_.stored_at_us(i); }
   // Failures are for Session::refuse() or DiskTier::refuse(), which count them.
   Status read(std::size_t i, void* target) const { return entries_.read(i, target); }
   const std::byte* verified_bytes(std::size_t i) const { return entries_.verified_bytes(i); }

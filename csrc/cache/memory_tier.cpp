@@ -9,17 +9,24 @@ namespace {
 
 // List node, hash node and the two string and entry objects of one slot, measured with glibc.
 constexpr std::size_t kSlotOverheadBytes = 320;
+// Of so many entries taken at random the first to leave is among the first sixteenth of all.
+constexpr std::size_t kRankedAtOnce = 16;
 
-bool matches(const store::Context& context, const std::string& key,
+bool matches(const store::Context& context, const std::string& key, const Entry& entry,
              const store::ClearFilter& filter) {
+  if (filter.older_than_us != 0 && entry.stored_at_us >= filter.older_than_us) return false;
   if (!filter.scope.empty() && context.scope != filter.scope) return false;
   return key.compare(0, filter.key_prefix.size(), filter.key_prefix) == 0;
 }
 
 }  // namespace
 
-MemoryTier::MemoryTier(std::uint64_t budget_bytes, Stats& stats)
-    : stats_(stats), budget_bytes_(budget_bytes), fork_ticket_(hold_across_fork(mutex_)) {}
+MemoryTier::MemoryTier(std::uint64_t budget_bytes, policy::Kind kind, Stats& stats)
+    : stats_(stats),
+      budget_bytes_(budget_bytes),
+      kind_(kind),
+      policy_(policy::make_policy(kind)),
+      fork_ticket_(hold_across_fork(mutex_)) {}
 
 MemoryTier::~MemoryTier() {
   stop_holding_across_fork(fork_ticket_);
@@ -39,17 +46,28 @@ bool MemoryTier::is_of(const Slot& slot, const store::EntryId& id) {
   return slot.context.get() == &id.context || slot.context->digest == id.context.digest;
 }
 
-MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId& id) {
+// An address's high half is its hash to policies; the table of addresses uses the low one.
+MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId& id,
+                                 OnMiss on_miss) {
   MutexLock lock(mutex_);
   leave_to_parent();
+  if (slots_.empty()) return {};
   const auto slot = find(address, id);
-  if (slot == slots_.end()) return {};
-  slots_.splice(slots_.begin(), slots_, slot);
+  const bool is_found = slot != slots_.end();
+  if (is_found || on_miss == OnMiss::kCount) policy_->saw(address.high, is_found, ++now_);
+  if (!is_found) return {};
+  use(*slot);
   return slot->held;
 }
 
+void MemoryTier::use(const Slot& slot) {
+  policy::Usage& usage = usages_[slot.place];
+  usage = policy_->used(usage, now_);
+}
+
 void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::Context& context,
-                         const std::vector<std::string_view>& keys, std::vector<Held>& held) {
+                         const std::vector<std::string_view>& keys, std::vector<Held>& held,
+                         OnMiss on_miss) {
   held.assign(keys.size(), Held{});
   MutexLock lock(mutex_);
   leave_to_parent();
@@ -69,11 +87,15 @@ void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::C
       found[i] = slots_.end();
       continue;
     }
-    slots_.splice(slots_.begin(), slots_, found[i]);
+    __builtin_prefetch(&usages_[found[i]->place], 1);
     __builtin_prefetch(found[i]->held.entry.get());
   }
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (found[i] != slots_.end()) held[i] = found[i]->held;
+    const bool is_found = found[i] != slots_.end();
+    if (is_found || on_miss == OnMiss::kCount) policy_->saw(addresses[i].high, is_found, ++now_);
+    if (!is_found) continue;
+    use(*found[i]);
+    held[i] = found[i]->held;
   }
 }
 
@@ -89,13 +111,13 @@ void MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
   for (Put& put : puts) {
     const std::size_t size_bytes = size_bytes_of(*put.held.entry, put.key);
     fresh.push_back(
-        Slot{put.address, context, std::string(put.key), std::move(put.held), size_bytes, 0});
+        Slot{put.address, context, std::string(put.key), std::move(put.held), size_bytes, 0, 0});
   }
   Slots evicted;  // freed, like what is left of `fresh`, when the lock is no longer held
   MutexLock lock(mutex_);
   leave_to_parent();
   while (!fresh.empty()) insert(fresh, evicted);
-  shrink(evicted);
+  measure();
 }
 
 std::size_t MemoryTier::size_bytes_of(const Entry& entry, std::string_view key) {
@@ -108,12 +130,12 @@ bool MemoryTier::holds(const Digest128& address, const store::EntryId& id) {
 }
 
 bool MemoryTier::has_room_locked(std::uint64_t size_bytes, std::uint64_t load) {
-  std::uint64_t free_bytes = budget_bytes_ - std::min(budget_bytes_, size_bytes_);
-  for (auto last = slots_.rbegin(); free_bytes < size_bytes; ++last) {
-    if (last == slots_.rend() || load == kFreeRoomOnly || last->load == load) return false;
-    free_bytes += last->size_bytes;
-  }
-  return true;
+  const std::uint64_t staying_bytes = load == kFreeRoomOnly ? size_bytes_ : bytes_brought_by(load);
+  return size_bytes <= budget_bytes_ && staying_bytes <= budget_bytes_ - size_bytes;
+}
+
+std::uint64_t MemoryTier::bytes_brought_by(std::uint64_t load) const {
+  return load == last_load_ ? last_load_bytes_ : 0;
 }
 
 bool MemoryTier::has_room(std::uint64_t value_bytes, std::uint64_t load) {
@@ -126,7 +148,7 @@ bool MemoryTier::put_ahead(const Digest128& address, const ContextPtr& context,
                            std::string_view key, Held held, std::uint64_t load) {
   const std::size_t size_bytes = size_bytes_of(*held.entry, key);
   Slots fresh;
-  fresh.push_back(Slot{address, context, std::string(key), std::move(held), size_bytes, load});
+  fresh.push_back(Slot{address, context, std::string(key), std::move(held), size_bytes, load, 0});
   Slots evicted;
   MutexLock lock(mutex_);
   leave_to_parent();
@@ -134,8 +156,17 @@ bool MemoryTier::put_ahead(const Digest128& address, const ContextPtr& context,
   if (by_address_.count(address) != 0) return true;
   if (size_bytes > budget_bytes_) return budget_bytes_ > 0;
   if (!has_room_locked(size_bytes, load)) return false;
-  insert(fresh, evicted);
-  shrink(evicted);
+  if (load > last_load_) {
+    last_load_ = load;
+    last_load_bytes_ = 0;
+  }
+  const auto slot = fresh.begin();
+  slots_.splice(slots_.end(), fresh, slot);
+  // Somebody asked for it, if only ahead: it does not leave as what nobody ever used.
+  ++now_;
+  link(slot, policy_->used(policy_->inserted(address.high, now_), now_));
+  shrink(evicted, load);
+  measure();
   return true;
 }
 
@@ -154,11 +185,12 @@ void MemoryTier::exchange(const Digest128& address, const EntryPtr& before, Entr
   MutexLock lock(mutex_);
   const auto found = by_address_.find(address);
   if (found == by_address_.end() || found->second->held.entry != before) return;
-  Slot& slot = *found->second;
-  size_bytes_ -= slot.size_bytes;
-  slot.size_bytes = size_bytes_of(*after, slot.key);
-  size_bytes_ += slot.size_bytes;
-  slot.held.entry = std::move(after);
+  const Slots::iterator slot = found->second;
+  const policy::Usage usage = usages_[slot->place];
+  unlink(*slot);
+  slot->size_bytes = size_bytes_of(*after, slot->key);
+  slot->held.entry = std::move(after);
+  link(slot, usage);
   shrink(evicted);
 }
 
@@ -175,30 +207,97 @@ void MemoryTier::leave_to_parent() {
   }
 }
 
+void MemoryTier::link(Slots::iterator slot, policy::Usage usage) {
+  slot->place = at_.size();
+  at_.push_back(slot);
+  usages_.push_back(usage);
+  by_address_.emplace(slot->address, slot);
+  size_bytes_ += slot->size_bytes;
+  if (slot->load != 0 && slot->load == last_load_) last_load_bytes_ += slot->size_bytes;
+}
+
+void MemoryTier::unlink(Slot& slot) {
+  at_[slot.place] = at_.back();
+  at_[slot.place]->place = slot.place;
+  usages_[slot.place] = usages_.back();
+  at_.pop_back();
+  usages_.pop_back();
+  by_address_.erase(slot.address);
+  size_bytes_ -= slot.size_bytes;
+  if (slot.load != 0 && slot.load == last_load_) last_load_bytes_ -= slot.size_bytes;
+}
+
 void MemoryTier::insert(Slots& fresh, Slots& evicted) {
   const auto slot = fresh.begin();
   if (const auto old = by_address_.find(slot->address); old != by_address_.end()) {
-    size_bytes_ -= old->second->size_bytes;
-    evicted.splice(evicted.end(), slots_, old->second);
-    by_address_.erase(old);
+    replace(old->second, fresh, evicted);
+    return;
   }
+  ++now_;
+  const bool is_admitted =
+      slot->size_bytes <= budget_bytes_ && (size_bytes_ + slot->size_bytes <= budget_bytes_ ||
+                                            policy_->admits(slot->address.high, now_));
+  if (!is_admitted) {
+    evicted.splice(evicted.end(), fresh, slot);
+    return;
+  }
+  slots_.splice(slots_.end(), fresh, slot);
+  link(slot, policy_->inserted(slot->address.high, now_));
+  shrink(evicted);
+}
+
+// What a key has now is another value, but as much in use as the one before.
+void MemoryTier::replace(Slots::iterator old, Slots& fresh, Slots& evicted) {
+  const auto slot = fresh.begin();
+  const policy::Usage usage = usages_[old->place];
+  unlink(*old);
+  evicted.splice(evicted.end(), slots_, old);
   if (slot->size_bytes > budget_bytes_) {
     evicted.splice(evicted.end(), fresh, slot);
     return;
   }
-  slots_.splice(slots_.begin(), fresh, slot);
-  by_address_.emplace(slot->address, slot);
-  size_bytes_ += slot->size_bytes;
+  slots_.splice(slots_.end(), fresh, slot);
+  link(slot, policy_->used(usage, ++now_));
+  shrink(evicted);
 }
 
-void MemoryTier::shrink(Slots& evicted) {
+void MemoryTier::shrink(Slots& evicted, std::uint64_t load) {
   while (size_bytes_ > budget_bytes_) {
-    const auto last = std::prev(slots_.end());
-    size_bytes_ -= last->size_bytes;
-    by_address_.erase(last->address);
-    evicted.splice(evicted.end(), slots_, last);
+    const auto slot = next_to_leave(load);
+    policy_->evicted(slot->address.high, usages_[slot->place], now_);
+    unlink(*slot);
+    evicted.splice(evicted.end(), slots_, slot);
     stats_.add(Counter::kEvicted);
   }
+}
+
+// REQUIRES: there is an entry.
+MemoryTier::Slots::iterator MemoryTier::next_to_leave(std::uint64_t load) {
+  const std::size_t count = at_.size();
+  const bool ranks_all = count <= kRankedAll;
+  std::size_t next = count;
+  std::uint32_t smallest = 0;
+  for (std::size_t i = 0; i < (ranks_all ? count : kRankedAtOnce); ++i) {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    const std::size_t place = ranks_all ? i : (random_ >> 33) % count;
+    if (load != kFreeRoomOnly && at_[place]->load == load) continue;
+    const std::uint32_t rank = policy_->rank(usages_[place], now_);
+    if (next != count && rank >= smallest) continue;
+    next = place;
+    smallest = rank;
+  }
+  // Nearly all are of this load: the next one that is not.
+  for (std::size_t looked = 0; next == count && looked < count; ++looked) {
+    next_place_ = (next_place_ + 1) % count;
+    if (at_[next_place_]->load != load) next = next_place_;
+  }
+  return at_[next == count ? 0 : next];
+}
+
+void MemoryTier::measure() {
+  const std::uint64_t entries = slots_.size();
+  if (entries == 0) return;
+  policy_->measured(entries, budget_bytes_ / std::max<std::uint64_t>(size_bytes_ / entries, 1));
 }
 
 void MemoryTier::confirm(const Digest128& address, const store::EntryId& id,
@@ -224,8 +323,7 @@ void MemoryTier::settle_all(const store::Context& context, const std::vector<Ver
 }
 
 void MemoryTier::remove(Slots::iterator slot) {
-  size_bytes_ -= slot->size_bytes;
-  by_address_.erase(slot->address);
+  unlink(*slot);
   slots_.erase(slot);
 }
 
@@ -242,7 +340,7 @@ MemoryTier::Cleared MemoryTier::clear(const store::ClearFilter& filter) {
   Cleared cleared;
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     const auto next = std::next(slot);
-    if (matches(*slot->context, slot->key, filter)) {
+    if (matches(*slot->context, slot->key, *slot->held.entry, filter)) {
       ++cleared.entries;
       if (slot->held.sequence == 0) ++cleared.only_here;
       remove(slot);
@@ -258,6 +356,15 @@ void MemoryTier::set_budget(std::uint64_t budget_bytes) {
   leave_to_parent();
   budget_bytes_ = budget_bytes;
   shrink(evicted);
+  measure();
+}
+
+void MemoryTier::set_policy(policy::Kind kind) {
+  MutexLock lock(mutex_);
+  if (kind == kind_) return;
+  kind_ = kind;
+  policy_ = policy::make_policy(kind);
+  measure();
 }
 
 std::int64_t MemoryTier::entries() const {

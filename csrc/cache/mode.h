@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The runtime flag: what a call may do with the cache. A mode is a set of permissions, and the
-// levels at which one can stand (process, thread) combine: a permission that is missing at any
-// level is missing, and always-run at any level wins.
+// levels at which one can stand (process, thread, directory) combine: a permission that is missing
+// at any level is missing, and always-run at any level wins.
 //
 //                may read    may write    runs the module
 //     off        no          no           always
@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "store/directory_mode.h"
 
 namespace modcache::cache {
 
@@ -47,6 +48,12 @@ constexpr Mode combine(Mode a, Mode b) {
   const unsigned either = (static_cast<unsigned>(a) | static_cast<unsigned>(b)) & 4U;
   return both == 0 ? Mode::kOff : static_cast<Mode>(both | either);
 }
+
+// The directory's level.
+constexpr Mode mode_of(store::DirectoryMode mode) { return static_cast<Mode>(mode); }
+static_assert(mode_of(store::DirectoryMode::kOff) == Mode::kOff &&
+              mode_of(store::DirectoryMode::kRead) == Mode::kRead &&
+              mode_of(store::DirectoryMode::kOn) == Mode::kOn);
 
 // The calling thread's own level: kOn outside of every ModeGuard. Threads do not inherit it; a
 // forked child has that of the thread that forked.

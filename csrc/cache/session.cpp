@@ -34,9 +34,14 @@ Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
 
 // What is held in memory is what the directory would answer, unless some process has removed or
 // replaced entries since it was last compared; then it is compared again, entry by entry.
-EntryPtr Session::find_in_memory(const Digest128& address, const Request& request) {
-  MemoryTier::Held held = memory_->get(address, request.id());
+EntryPtr Session::find_in_memory(const Digest128& address, const Request& request,
+                                 MemoryTier::OnMiss on_miss) {
+  MemoryTier::Held held = memory_->get(address, request.id(), on_miss);
   if (held.entry == nullptr) return nullptr;
+  if (is_expired(*held.entry)) {
+    memory_->erase(address, request.id());
+    return nullptr;
+  }
   const std::uint64_t removals = disk_->removals();
   if (held.removals == removals) return std::move(held.entry);
   if (held.sequence != 0 && disk_->is_current(request.id(), held.sequence)) {
@@ -47,8 +52,13 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
   return nullptr;
 }
 
+bool Session::is_expired(const Entry& entry) const {
+  return settings_.max_age_s > 0 &&
+         (now_us() - entry.stored_at_us) / 1'000'000 >= settings_.max_age_s;
+}
+
 Session::Found Session::find(const Digest128& address, const Request& request, bool may_write) {
-  if (EntryPtr entry = find_in_memory(address, request))
+  if (EntryPtr entry = find_in_memory(address, request, MemoryTier::OnMiss::kCount))
     return {std::move(entry), Counter::kHitsMemory};
   DiskTier::Found found = disk_->get(request.id(), access(may_write));
   if (found.entry == nullptr) return {};
@@ -114,7 +124,7 @@ EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::L
 }
 
 EntryPtr Session::recall(const Request& request, bool (*wanted)(const Entry&)) {
-  EntryPtr entry = find_in_memory(address_of(request.id()), request);
+  EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
   if (entry == nullptr || !matches(request.signature, entry->signature) || !wanted(*entry)) {
     return nullptr;
   }
@@ -123,13 +133,13 @@ EntryPtr Session::recall(const Request& request, bool (*wanted)(const Entry&)) {
   return entry;
 }
 
-bool Session::store(const Request& request, EntryPtr entry) {
+bool Session::store(const Request& request, EntryPtr entry, bool replaces) {
   // What is there must not outlive a newer result, however quickly that was computed.
   const bool is_quick = entry->run_us.has_value() && *entry->run_us < settings_.min_run_us;
   if (is_quick && !contains(request)) return false;
   const Digest128 address = address_of(request.id());
   const std::uint64_t removals = disk_->removals();
-  const store::Sequence sequence = disk_->put(request.id(), *entry);
+  const store::Sequence sequence = disk_->put(request.id(), *entry, replaces);
   entry = moved_to_place(request.context->scope, std::move(entry));
   // Replacing an entry counts as a removal, so `removals` from before the put only makes the
   // next lookup compare once more.
@@ -149,7 +159,7 @@ EntryPtr Session::moved_to_place(const std::string& scope, EntryPtr entry) const
 }
 
 EntryPtr Session::peek(const Request& request) {
-  EntryPtr entry = find_in_memory(address_of(request.id()), request);
+  EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
   if (entry == nullptr) entry = disk_->get(request.id(), DiskTier::Access::kRead).entry;
   if (entry == nullptr || !matches(request.signature, entry->signature)) return nullptr;
   return entry;
@@ -157,7 +167,8 @@ EntryPtr Session::peek(const Request& request) {
 
 std::optional<Sighting> Session::look(const Request& request) {
   auto seen = disk_->look(request.id());
-  if (const EntryPtr held = find_in_memory(address_of(request.id()), request)) {
+  if (const EntryPtr held =
+          find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore)) {
     if (!seen.has_value()) seen.emplace();
     seen->is_in_memory = true;
     seen->signature = held->signature;
@@ -170,7 +181,8 @@ std::optional<Sighting> Session::look(const Request& request) {
 
 bool Session::contains(const Request& request) {
   const Digest128 address = address_of(request.id());
-  return find_in_memory(address, request) != nullptr || disk_->contains(request.id());
+  return find_in_memory(address, request, MemoryTier::OnMiss::kIgnore) != nullptr ||
+         disk_->contains(request.id());
 }
 
 std::optional<std::string> Session::find_note(std::string_view about, Mode mode) {

@@ -50,6 +50,11 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
   const std::vector<Digest128> addresses = addresses_of(*request.context, request.keys);
   std::vector<MemoryTier::Held> held;
   memory_->get_all(addresses, *request.context, request.keys, held);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].entry == nullptr || !is_expired(*held[i].entry)) continue;
+    memory_->erase(addresses[i], {*request.context, request.keys[i]});
+    held[i] = {};
+  }
   refuse_outdated(request, addresses, held);
   is_settled.assign(held.size(), false);
   found.entries_.resize(held.size());
@@ -138,7 +143,7 @@ void Session::prefetch(const ContextPtr& context, Form form,
   // Those that are in memory count as used: what is brought is not to push them out.
   const std::vector<Digest128> addresses = addresses_of(*context, keys);
   std::vector<MemoryTier::Held> held;
-  memory_->get_all(addresses, *context, keys, held);
+  memory_->get_all(addresses, *context, keys, held, MemoryTier::OnMiss::kIgnore);
   refuse_outdated({context, keys, {}}, addresses, held);
   std::vector<std::size_t> places;
   std::vector<std::string_view> elsewhere;
@@ -219,20 +224,20 @@ std::vector<Digest128> Session::addresses_of_rows(const BatchRequest& request,
 // Which of them are kept is asked one by one.
 std::size_t Session::store_each(const ContextPtr& context,
                                 const std::vector<std::string_view>& keys,
-                                const std::vector<EntryPtr>& entries) {
+                                const std::vector<EntryPtr>& entries, bool replaces) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (store({context, keys[i], {}}, entries[i])) ++kept;
+    if (store({context, keys[i], {}}, entries[i], replaces)) ++kept;
   }
   return kept;
 }
 
 std::size_t Session::store_all(const ContextPtr& context, const std::vector<std::string_view>& keys,
-                               const std::vector<EntryPtr>& entries) {
+                               const std::vector<EntryPtr>& entries, bool replaces) {
   if (keys.empty()) return 0;
-  if (settings_.min_run_us > 0) return store_each(context, keys, entries);
+  if (settings_.min_run_us > 0) return store_each(context, keys, entries, replaces);
   const std::uint64_t removals = disk_->removals();
-  const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries);
+  const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries, replaces);
   // As in store(): `removals` from before the puts only makes the next lookup compare once more.
   const std::vector<Digest128> addresses = addresses_of(*context, keys);
   std::vector<MemoryTier::Put> puts;

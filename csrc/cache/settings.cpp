@@ -20,6 +20,10 @@ struct Choice {
 
 constexpr std::array<Choice<store::Durability>, 2> kDurabilities{
     {{"relaxed", store::Durability::kRelaxed}, {"strict", store::Durability::kStrict}}};
+constexpr std::array<Choice<policy::Kind>, 4> kPolicies{{{"auto", policy::Kind::kAuto},
+                                                         {"lru", policy::Kind::kLru},
+                                                         {"s3fifo", policy::Kind::kS3Fifo},
+                                                         {"keep", policy::Kind::kKeep}}};
 constexpr std::array<Choice<Match>, 3> kMatches{
     {{"shape", Match::kShape}, {"dtype", Match::kDtype}, {"none", Match::kNone}}};
 constexpr std::array<Choice<StoredDtype>, 3> kStoredDtypes{{{"keep", StoredDtype::kKeep},
@@ -127,7 +131,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 15> kOptions{{
+constexpr std::array<Option, 17> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return s.dir; }},
     {"mode",
@@ -142,6 +146,9 @@ constexpr std::array<Option, 15> kOptions{{
      [](const Settings& s) { return std::to_string(s.memory_bytes); }},
     {"disk", [](std::string_view v, Settings& s) { return set_size("disk", v, s.disk_bytes); },
      [](const Settings& s) { return std::to_string(s.disk_bytes); }},
+    {"max_age",
+     [](std::string_view v, Settings& s) { return set_count("max_age", v, s.max_age_s); },
+     [](const Settings& s) { return std::to_string(s.max_age_s); }},
     {"dtype",
      [](std::string_view v, Settings& s) { return choose("dtype", v, kStoredDtypes, s.dtype); },
      [](const Settings& s) { return name_of(kStoredDtypes, s.dtype); }},
@@ -152,6 +159,9 @@ constexpr std::array<Option, 15> kOptions{{
        return choose("durability", v, kDurabilities, s.durability);
      },
      [](const Settings& s) { return name_of(kDurabilities, s.durability); }},
+    {"policy",
+     [](std::string_view v, Settings& s) { return choose("policy", v, kPolicies, s.policy); },
+     [](const Settings& s) { return std::string(policy::kind_name(s.policy)); }},
     {"match", [](std::string_view v, Settings& s) { return choose("match", v, kMatches, s.match); },
      [](const Settings& s) { return name_of(kMatches, s.match); }},
     {"strict",

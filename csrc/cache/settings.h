@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "cache/mode.h"
 #include "codec/codec.h"
+#include "policy/policy.h"
 #include "store/store.h"
 
 namespace modcache::cache {
@@ -29,9 +30,11 @@ struct Settings {
   Mode mode = Mode::kOn;
   std::uint64_t memory_bytes = 1'000'000'000;
   std::uint64_t disk_bytes = 100'000'000'000;
+  std::int64_t max_age_s = 0;  // older entries are misses; 0: no bound
   StoredDtype dtype = StoredDtype::kKeep;
   codec::Codec codec = codec::Codec::kNone;
   store::Durability durability = store::Durability::kRelaxed;
+  policy::Kind policy = policy::Kind::kAuto;
   Match match = Match::kShape;
   bool strict = false;
   std::string name_space;  // option `namespace`

@@ -17,6 +17,7 @@ std::string_view counter_name(Counter counter) {
     case Counter::kKeyConflicts: return "key_conflicts";
     case Counter::kVerifyDifferences: return "verify_differences";
     case Counter::kEvicted: return "evicted";
+    case Counter::kNotKept: return "not_kept";
     case Counter::kCorrupt: return "corrupt";
     case Counter::kErrors: return "errors";
     case Counter::kRunUs: return "run_us";

@@ -24,6 +24,7 @@ enum class Counter : std::size_t {
   kKeyConflicts,    // a key that was stored for an input of another dtype or shape
   kVerifyDifferences,
   kEvicted,  // entries that a tier's budget pushed out of it
+  kNotKept,  // results that the directory did not take: full of what is rather kept, or too large
   kCorrupt,  // stored entries that failed a check; each was a miss
   kErrors,   // failures of the cache; no call failed for them
   kRunUs,    // time spent running modules on misses

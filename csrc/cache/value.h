@@ -55,12 +55,16 @@ class ValueFormat {
                                              const Place& place) const = 0;
 };
 
+// Since 1970.
+std::int64_t now_us();
+
 struct Entry {
   std::shared_ptr<const Value> value;
   std::string signature;  // of the input that it was computed from; empty: matches any input
   // How long the run that computed it took. None: no run of ours did, as with cache::store; on disk
   // that reads as 0.
   std::optional<std::int64_t> run_us;
+  std::int64_t stored_at_us = now_us();  // since 1970
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 

@@ -7,6 +7,8 @@
 
 namespace modcache::fs {
 
+Result<bool> File::try_hold(Hold) { return Status::io_error("'" + path() + "' knows no holds"); }
+
 // flock has no timed form, so this asks again and again, at growing intervals.
 Status lock_within(File& file, std::int64_t patience_ms) {
   using Clock = std::chrono::steady_clock;

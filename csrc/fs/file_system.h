@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileSystem: everything that modcache does to files of its own (SQLite reads and writes its
-// database itself). A seam: tests put a file system that fails on demand in its place.
+// FileSystem: everything that modcache does to files of its own. A seam: tests put a file system
+// that fails on demand in its place. SQLite reads and writes its database itself, through the VFS
+// that the file system names.
 //
 // All calls may be made from any thread. Interrupted and short reads and writes are continued;
 // descriptors are never inherited by exec. Failures name the path: a missing file is kNotFound, a
@@ -71,6 +72,9 @@ class File {
                                       std::size_t size_bytes) const = 0;
   // Writes the pieces one after another. After a failure any prefix may have been written.
   virtual Status write_at(std::uint64_t offset, const std::vector<Slice>& pieces) = 0;
+  // Makes the file this long: what lies behind is lost, or zeros are added. REQUIRES: nobody reads
+  // what is lost through a mapping.
+  virtual Status truncate(std::uint64_t size_bytes) = 0;
   // Returns when the contents (not the name) survive power loss.
   virtual Status sync_data() = 0;
   virtual Result<FileInfo> info() const = 0;
@@ -82,6 +86,14 @@ class File {
   // does not keep it: its copy of the file is closed. False: somebody else has it.
   virtual Result<bool> try_lock() = 0;
   virtual void unlock() = 0;
+
+  // A mark that this opening uses the file. It lasts until this object and all its mappings are
+  // gone (also those that a forked child shares); it has nothing to do with the lock. Many openings
+  // may hold a file kShared, or one alone kExclusive, for which it must have been opened for
+  // writing. False: somebody else's hold is in the way. An error: there are no holds here, as on
+  // some file systems.
+  enum class Hold { kShared, kExclusive };
+  virtual Result<bool> try_hold(Hold hold);
 
   virtual const std::string& path() const = 0;
 };
@@ -103,6 +115,9 @@ class FileSystem {
   virtual Status sync_directory(const std::string& path) = 0;
   // Whether this process may write the file, or make files in the directory.
   virtual bool is_writable(const std::string& path) = 0;
+  // The registered name of the VFS for databases on this file system; null: SQLite's default.
+  // Lives as long as this object, which must outlive the databases.
+  virtual const char* sqlite_vfs() const { return nullptr; }
 };
 
 // Waits for the lock of `file`: kBusy after `patience_ms`.

@@ -86,11 +86,13 @@ class PosixFile final : public File {
   Result<std::size_t> read_at(std::uint64_t offset, void* target,
                               std::size_t size_bytes) const override;
   Status write_at(std::uint64_t offset, const std::vector<Slice>& pieces) override;
+  Status truncate(std::uint64_t size_bytes) override;
   Status sync_data() override;
   Result<FileInfo> info() const override;
   Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const override;
   Result<bool> try_lock() override;
   void unlock() override;
+  Result<bool> try_hold(Hold hold) override;
   const std::string& path() const override { return path_; }
 
   void close_descriptor() {
@@ -160,6 +162,14 @@ Status PosixFile::write_at(std::uint64_t offset, const std::vector<Slice>& piece
   return Status::ok();
 }
 
+Status PosixFile::truncate(std::uint64_t size_bytes) {
+  const auto size = static_cast<off_t>(size_bytes);
+  if (retry_interrupted([&] { return ::ftruncate(descriptor_, size); }) != 0) {
+    return failure("cut off", path_, errno);
+  }
+  return Status::ok();
+}
+
 Status PosixFile::sync_data() {
   if (retry_interrupted([&] { return ::fdatasync(descriptor_); }) != 0) {
     return failure("sync", path_, errno);
@@ -195,6 +205,24 @@ Result<bool> PosixFile::try_lock() {
 // The file stays registered: its next lock may come any time, and closing an unlocked file in a
 // child harms nobody.
 void PosixFile::unlock() { ::flock(descriptor_, LOCK_UN); }
+
+// A lock of the open file description, which mappings keep: it ends when the last of them does. One
+// byte far beyond all contents.
+Result<bool> PosixFile::try_hold(Hold hold) {
+#ifdef F_OFD_SETLK
+  struct flock range {};
+  range.l_type = static_cast<short>(hold == Hold::kShared ? F_RDLCK : F_WRLCK);
+  range.l_whence = SEEK_SET;
+  range.l_start = off_t{1} << 62;
+  range.l_len = 1;
+  if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_SETLK, &range); }) == 0)
+    return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  return failure("hold", path_, errno);
+#else
+  return File::try_hold(hold);
+#endif
+}
 
 class PosixFileSystem final : public FileSystem {
  public:

@@ -62,9 +62,11 @@ bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return false;
     return session_->store(
-        request(), std::make_shared<const cache::Entry>(cache::Entry{
-                       tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
-                       parts_.input.signature, run_us}));
+        request(),
+        std::make_shared<const cache::Entry>(
+            cache::Entry{tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
+                         parts_.input.signature, run_us}),
+        /*replaces=*/always_runs(mode_));
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

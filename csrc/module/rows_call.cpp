@@ -312,7 +312,7 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
       entries.push_back(std::make_shared<const cache::Entry>(
           cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
     }
-    if (session_->store_all(context_, keys, entries) == 0) return;
+    if (session_->store_all(context_, keys, entries, always_runs(mode_)) == 0) return;
     outcome_.has_stored = true;
     lead_.stored();
   } catch (const std::exception& error) {

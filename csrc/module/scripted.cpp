@@ -48,16 +48,21 @@ at::IValue run(const ObjectPtr& module, const std::string& method, const at::IVa
   std::vector<at::IValue> arguments;
   if (input.isTuple()) {
     const auto& elements = input.toTupleRef().elements();
+    arguments.reserve(elements.size() + 1);
     arguments.assign(elements.begin(), elements.end());
   } else {
+    arguments.reserve(2);
     arguments.push_back(input);
   }
-  torch::jit::Module runnable(module);
   // As a call of the module does: TorchScript's own hooks run around forward.
   const auto type = module->type();
   const bool has_hooks = !type->getForwardPreHooks().empty() || !type->getForwardHooks().empty();
-  if (method == "forward" && has_hooks) return runnable(std::move(arguments));
-  return runnable.get_method(method)(std::move(arguments));
+  if (has_hooks && method == "forward") {
+    torch::jit::Module runnable(module);
+    return runnable(std::move(arguments));
+  }
+  arguments.insert(arguments.begin(), module);
+  return type->getMethod(method)(std::move(arguments));
 }
 
 // A module on its way through a call.
@@ -69,9 +74,8 @@ class Target {
   }
 
   // What the call is to be looked up under; nothing when it is to be run uncached, which is
-  // counted then, once for each of its rows.
+  // counted then, once for each of its rows. REQUIRES: the mode does not bypass the call.
   std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
-    if (is_bypassed_by_mode(rows)) return std::nullopt;
     CallParts parts;
     parts.class_name = name_of(call_);
     parts.method = counted_name(call_.method);
@@ -180,9 +184,23 @@ class Target {
   std::uint64_t grad_pattern_ = 0;
 };
 
+// While the mode is off a call is to cost what calling the method costs, and little more: no name
+// is put together unless a message needs it.
+at::IValue run_bypassed(const ScriptedCall& call) {
+  if (call.unloaded != nullptr) return Target(call).run_uncached();
+  const ObjectPtr module = check_module(call.asked.name, call.module, call.method);
+  at::IValue result = run(module, call.method, call.input);
+  if (call.want == Want::kTensor && !result.isTensor()) {
+    const std::string who = class_name_of(*module) + "." + call.method;
+    Declared{who, nullptr, call.want, call.asked}.check_wanted(false, result.tagKind());
+  }
+  return result;
+}
+
 }  // namespace
 
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
+  if (is_bypassed_by_mode(1)) return run_bypassed(scripted);
   Target target(scripted);
   auto parts = target.prepare(tensor::Per::kCall, 1);
   if (!parts.has_value()) return target.run_uncached();
@@ -204,7 +222,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
   Target target(scripted);
   const auto count = static_cast<std::int64_t>(keys.rows());
   tensor::check_rows(scripted.input, count);
-  if (count == 0) return {target.run_uncached(), {}};
+  if (count == 0 || is_bypassed_by_mode(count)) return {target.run_uncached(), {}};
   auto parts = target.prepare(tensor::Per::kRow, count);
   if (!parts.has_value()) return {target.run_uncached(), {}};
   RowsCall call(*std::move(parts), std::move(keys));

@@ -52,30 +52,32 @@ void BatchLookup::take_queued(std::size_t i, QueuedPutPtr put) {
   row.payload_size_bytes = put->payload.size_bytes;
   row.sequence = put->sequence;
   row.run_us = put->run_us;
+  row.stored_at_us = put->stored_at_us;
   row.header = header_index(put->header);
   row.is_verified = true;
   found_.kept_.push_back(std::move(put));
 }
 
-void BatchLookup::take_known(std::uint64_t removals) {
+void BatchLookup::take_known(std::uint64_t removals,
+                             const LocationMap::IsStillThere& is_still_there) {
   std::vector<Row>& rows = found_.rows_;
   std::vector<std::size_t> known;
   known.reserve(rows.size());
   // Files are opened afterwards: this runs under the map's lock.
-  found_.locations_->find_all(addresses(), removals,
-                              [&](std::size_t i, const LocationMap::Visited& record) {
-                                Row& row = rows[i];
-                                if (row.sequence != 0) return;
-                                row.payload_offset = record.offset;
-                                row.payload_size_bytes = record.payload_size_bytes;
-                                row.payload_checksum = record.payload_checksum;
-                                row.sequence = record.sequence;
-                                row.run_us = record.run_us;
-                                row.header = header_index(record.header);
-                                row.segment = segment_index(record.segment);
-                                row.is_verified = record.payload_is_verified;
-                                known.push_back(i);
-                              });
+  const auto take = [&](std::size_t i, const LocationMap::Visited& record) {
+    Row& row = rows[i];
+    if (row.sequence != 0) return;
+    row.payload_offset = record.offset;
+    row.payload_size_bytes = record.payload_size_bytes;
+    row.payload_checksum = record.payload_checksum;
+    row.sequence = record.sequence;
+    row.run_us = record.run_us;
+    row.header = header_index(record.header);
+    row.segment = segment_index(record.segment);
+    row.is_verified = record.payload_is_verified;
+    known.push_back(i);
+  };
+  found_.locations_->find_all(addresses(), removals, take, is_still_there);
   // A failure shows in the size, which is 0 then; the index is asked, and tells why.
   for (Segment& segment : found_.segments_) (void)open(segment);
   // The sequences are compared in a loop of nothing else: then the processor waits for many records
@@ -116,10 +118,13 @@ bool BatchLookup::take_if_still_there(Row& row, std::string_view key) {
   if (segment.mapping != nullptr) {
     const std::byte* record = segment.mapping->data() + offset;
     row.payload = record + payload_begins;
+    row.stored_at_us = record_stored_at_us(record);
     return is_head_of(record, row.sequence, context_bytes_, key);
   }
   auto head = read(segment, offset, kRecordFixedSizeBytes + key.size());
-  return head.is_ok() && is_head_of(head.value().data(), row.sequence, context_bytes_, key);
+  if (!head.is_ok()) return false;
+  row.stored_at_us = record_stored_at_us(head.value().data());
+  return is_head_of(head.value().data(), row.sequence, context_bytes_, key);
 }
 
 // A copy of the bytes, valid until the next call. REQUIRES: they are within the file.
@@ -134,13 +139,26 @@ Result<std::string_view> BatchLookup::read(const Segment& segment, std::uint64_t
   return std::string_view(buffer_);
 }
 
-void BatchLookup::expect_stored(const Location& location) {
-  const Segment& segment = found_.segments_[segment_index(location.segment)];
-  if (segment.mapping == nullptr ||
-      !is_within(location.offset, kPrefetchBytes, segment.size_bytes)) {
-    return;
+void BatchLookup::expect_stored(std::uint64_t id, std::uint64_t offset) {
+  const Segment& segment = found_.segments_[segment_index(id)];
+  if (segment.mapping == nullptr || !is_within(offset, kPrefetchBytes, segment.size_bytes)) return;
+  prefetch(segment.mapping->data() + offset, kPrefetchBytes);
+}
+
+bool BatchLookup::take_at(std::size_t i, std::uint64_t id, std::uint64_t offset,
+                          Sequence sequence) {
+  Segment& segment = found_.segments_[segment_index(id)];
+  if (!open(segment).is_ok()) return false;
+  // The file may have grown since it was looked at.
+  if (!is_within(offset, kRecordFixedSizeBytes, segment.size_bytes) &&
+      (!look_at(segment).is_ok() ||
+       !is_within(offset, kRecordFixedSizeBytes, segment.size_bytes))) {
+    return false;
   }
-  prefetch(segment.mapping->data() + location.offset, kPrefetchBytes);
+  auto head = read(segment, offset, kRecordFixedSizeBytes);
+  if (!head.is_ok()) return false;
+  auto location = location_in_head(head.value(), id, offset, sequence);
+  return location.is_ok() && take_stored(i, location.value()).is_ok();
 }
 
 Status BatchLookup::take_stored(std::size_t i, const Location& location) {
@@ -173,6 +191,7 @@ Status BatchLookup::take_stored(std::size_t i, const Location& location) {
   row.payload_checksum = head.payload_checksum;
   row.sequence = head.sequence;
   row.run_us = head.run_us;
+  row.stored_at_us = head.stored_at_us;
   row.header = header_index(header);
   row.segment = index;
   new_records_.push_back(
@@ -227,6 +246,12 @@ std::uint32_t BatchLookup::header_index(const SharedHeader& header) {
 SharedHeader BatchLookup::shared(std::string_view header) {
   if (!found_.headers_.empty() && *found_.headers_.back() == header) return found_.headers_.back();
   return found_.locations_->intern(header);
+}
+
+void BatchLookup::pass_over_older(std::int64_t stored_since_us) {
+  for (Row& row : found_.rows_) {
+    if (row.sequence != 0 && row.stored_at_us < stored_since_us) row = Row();
+  }
 }
 
 void BatchLookup::fail(std::size_t i, Sequence sequence, Status status) {

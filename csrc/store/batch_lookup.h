@@ -37,12 +37,18 @@ class BatchLookup {
 
   // Takes all that this process knows. Known records that are not (or no longer) those of the
   // keys are forgotten and stay missing.
-  void take_known(std::uint64_t removals);
+  void take_known(std::uint64_t removals,
+                  const LocationMap::IsStillThere& is_still_there = LocationMap::is_unknown);
 
-  // A hint: take_stored() will come soon with this location.
-  void expect_stored(const Location& location);
+  // A hint: the record at this place will soon be taken.
+  void expect_stored(std::uint64_t segment, std::uint64_t offset);
   // Takes what the index says of key i. kCorruption: the record there is not that of the key.
   Status take_stored(std::size_t i, const Location& location);
+  // Takes what the shared index says of key i; else nothing is changed.
+  bool take_at(std::size_t i, std::uint64_t segment, std::uint64_t offset, Sequence sequence);
+
+  // Entries that were stored before then are not found.
+  void pass_over_older(std::int64_t stored_since_us);
 
   void fail(std::size_t i, Sequence sequence, Status status);
   void fail_index(Status status) { found_.index_status_ = std::move(status); }

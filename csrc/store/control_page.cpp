@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/control_page.h"
 
+#include <algorithm>
 #include <cstring>
-#include <random>
 #include <utility>
+
+#include "base/random.h"
 
 namespace modcache::store {
 namespace {
@@ -17,7 +19,15 @@ constexpr std::size_t kNextSequenceOffset = 64;
 constexpr std::size_t kRemovalsOffset = 128;
 constexpr std::size_t kClearsOffset = 192;
 constexpr std::size_t kEpochOffset = 256;
-// 320: the directory's mode, written and read from a later version on.
+constexpr std::size_t kCommittedOffset = 384;
+constexpr std::size_t kSupersededOffset = 392;
+constexpr std::size_t kConfirmedOffset = 400;
+constexpr std::size_t kBootOffset = 408;
+// Processes that died have taken fewer numbers than that without using them.
+constexpr std::uint64_t kMostUnusedSequences = std::uint64_t{1} << 40;
+constexpr std::size_t kModeOffset = 320;
+constexpr std::size_t kReclaimsOffset = 448;
+constexpr std::size_t kIndexGenerationOffset = 512;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
@@ -26,9 +36,20 @@ void put_number(std::string& page, std::size_t offset, std::uint64_t number) {
   std::memcpy(page.data() + offset, &number, sizeof number);
 }
 
-std::uint64_t random_number() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
+// The mode's word of a file that may be anything; kNoModeWord where it holds no mode.
+ModeWord mode_word_in(const fs::File& file) {
+  ModeWord word = kNoModeWord;
+  auto count = file.read_at(kModeOffset, &word, sizeof word);
+  const bool is_whole = count.is_ok() && count.value() == sizeof word;
+  return is_whole && mode_in(word).has_value() ? word : kNoModeWord;
+}
+
+// Who has the page that was replaced open looks for the new one. A file that is too short for it
+// stays as it is.
+void mark_superseded(fs::File& file) {
+  auto info = file.info();
+  if (!info.is_ok() || info.value().size_bytes < kControlSizeBytes) return;
+  (void)file.write_at(kModeOffset, {{&kSupersededModeWord, sizeof kSupersededModeWord}});
 }
 
 }  // namespace
@@ -66,23 +87,33 @@ Result<std::unique_ptr<ControlPage>> ControlPage::open(fs::FileSystem& file_syst
 }
 
 Status ControlPage::create(fs::FileSystem& file_system, const std::string& path,
-                           Sequence next_sequence) {
+                           Sequence next_sequence, std::uint64_t boot) {
   std::string page(kControlSizeBytes, '\0');
   std::memcpy(page.data(), kMagic, sizeof kMagic);
   std::memcpy(page.data() + kVersionOffset, &kControlFormatVersion, sizeof kControlFormatVersion);
   const std::uint32_t echo = ~kControlFormatVersion;
   std::memcpy(page.data() + kVersionEchoOffset, &echo, sizeof echo);
   put_number(page, kNextSequenceOffset, next_sequence);
+  put_number(page, kCommittedOffset, next_sequence - 1);
+  put_number(page, kBootOffset, boot);
+  // What the page before knew is lost.
+  put_number(page, kSupersededOffset, next_sequence - 1);
   // Not 0, so that a page without counters (pread failed) is told from a fresh one.
   put_number(page, kRemovalsOffset, 1);
   put_number(page, kEpochOffset, random_number());
+  auto replaced = file_system.open(path, fs::OpenMode::kReadWrite);
+  if (replaced.is_ok()) put_number(page, kModeOffset, mode_word_in(*replaced.value()));
   const std::string temporary = path + ".new";
   {
     auto file = file_system.open(temporary, fs::OpenMode::kReadWriteCreate);
     if (!file.is_ok()) return file.status();
     MODCACHE_RETURN_IF_ERROR(file.value()->write_at(0, {{page.data(), page.size()}}));
+    // An older page after power loss is of use, an empty one is not.
+    MODCACHE_RETURN_IF_ERROR(file.value()->sync_data());
   }
-  return file_system.rename(temporary, path);
+  MODCACHE_RETURN_IF_ERROR(file_system.rename(temporary, path));
+  if (replaced.is_ok()) mark_superseded(*replaced.value());
+  return Status::ok();
 }
 
 ControlPage::ControlPage(std::unique_ptr<fs::File> file, std::shared_ptr<fs::Mapping> mapping,
@@ -124,9 +155,69 @@ Status ControlPage::raise_sequence(Sequence sequence) {
   return Status::ok();
 }
 
+ModeWord ControlPage::mode_word() const { return load(kModeOffset); }
+
+const std::atomic<ModeWord>& ControlPage::mapped_mode_word() const { return counter(kModeOffset); }
+
+Status ControlPage::set_mode(DirectoryMode mode) {
+  if (!is_whole())
+    return Status::io_error("the control page '" + file_->path() + "' was cut short");
+  counter(kModeOffset)
+      .store(mode_word_of(static_cast<std::uint32_t>(mode)), std::memory_order_release);
+  return file_->sync_data();
+}
+
+DirectoryMode ControlPage::mode_in_remains(fs::FileSystem& file_system, const std::string& path) {
+  auto file = file_system.open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return DirectoryMode::kOn;
+  return mode_in(mode_word_in(*file.value())).value_or(DirectoryMode::kOn);
+}
+
 std::uint64_t ControlPage::removals() const { return load(kRemovalsOffset); }
 std::uint64_t ControlPage::clears() const { return load(kClearsOffset); }
 std::uint64_t ControlPage::epoch() const { return load(kEpochOffset); }
+Sequence ControlPage::committed() const { return load(kCommittedOffset); }
+
+void ControlPage::raise_committed(Sequence sequence) {
+  if (sequence > committed()) set_committed(sequence);
+}
+void ControlPage::set_committed(Sequence sequence) {
+  if (is_whole()) counter(kCommittedOffset).store(sequence, std::memory_order_release);
+}
+
+Sequence ControlPage::confirmed() const { return load(kConfirmedOffset); }
+Sequence ControlPage::surely_committed(std::uint64_t boot) const {
+  return is_of_earlier_boot(boot) ? std::min(confirmed(), committed()) : committed();
+}
+void ControlPage::raise_confirmed(Sequence sequence) {
+  if (is_whole() && sequence > confirmed()) {
+    counter(kConfirmedOffset).store(sequence, std::memory_order_release);
+  }
+}
+bool ControlPage::bears_last_sequence(Sequence sequence) const {
+  return superseded() > 0 && sequence >= committed();
+}
+bool ControlPage::is_of_earlier_boot(std::uint64_t boot) const {
+  const std::uint64_t known = load(kBootOffset);
+  return known != 0 && boot != 0 && known != boot;
+}
+void ControlPage::set_boot(std::uint64_t boot) {
+  if (is_whole() && boot != 0) counter(kBootOffset).store(boot, std::memory_order_release);
+}
+
+Sequence ControlPage::superseded() const { return load(kSupersededOffset); }
+void ControlPage::raise_superseded(Sequence sequence) {
+  if (is_whole() && sequence > superseded()) {
+    counter(kSupersededOffset).store(sequence, std::memory_order_release);
+  }
+}
+
+// Read in the order in which they grow.
+bool ControlPage::is_plausible(Sequence last_sequence) const {
+  const Sequence committed = this->committed();
+  const Sequence next = load(kNextSequenceOffset);
+  return committed < next && next < std::max(last_sequence, committed) + kMostUnusedSequences;
+}
 
 void ControlPage::add_removal() {
   if (is_whole()) counter(kRemovalsOffset).fetch_add(1, std::memory_order_acq_rel);
@@ -134,6 +225,17 @@ void ControlPage::add_removal() {
 void ControlPage::add_clear() {
   if (is_whole()) counter(kClearsOffset).fetch_add(1, std::memory_order_acq_rel);
 }
+std::uint64_t ControlPage::reclaims() const { return load(kReclaimsOffset); }
+void ControlPage::add_reclaim() {
+  if (is_whole()) counter(kReclaimsOffset).fetch_add(1, std::memory_order_acq_rel);
+}
+std::uint64_t ControlPage::index_generation() const { return load(kIndexGenerationOffset); }
+void ControlPage::set_index_generation(std::uint64_t generation) {
+  if (is_whole()) {
+    counter(kIndexGenerationOffset).store(generation, std::memory_order_release);
+  }
+}
+
 void ControlPage::renew_epoch() {
   if (is_whole()) counter(kEpochOffset).fetch_add(1, std::memory_order_acq_rel);
 }

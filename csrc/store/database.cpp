@@ -12,10 +12,13 @@
 namespace modcache::store {
 namespace {
 
+thread_local std::uint64_t queries_of_thread = 0;
+
 Status to_status(int code, sqlite3* handle) {
   const char* text = handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(code);
   std::string message = "SQLite: " + std::string(text) + " (" + std::to_string(code) + ")";
   switch (code & 0xff) {
+    case SQLITE_ERROR:  // all SQL is ours, so the tables are not
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return Status::corruption(std::move(message));
     case SQLITE_FULL: return Status::no_space(std::move(message));
@@ -74,6 +77,7 @@ std::string uri_of(const std::string& path, Database::Mode mode) {
   }
   if (mode == Database::Mode::kRead) uri += "?mode=ro&readonly_shm=1";
   if (mode == Database::Mode::kImmutable) uri += "?mode=ro&immutable=1";
+  if (mode == Database::Mode::kReadAlone) uri += "?mode=ro&vfs=unix-none";
   return uri;
 }
 
@@ -84,12 +88,15 @@ int flags_of(Database::Mode mode) {
     case Database::Mode::kCreate:
     case Database::Mode::kMemory: return kAlways | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     case Database::Mode::kRead:
+    case Database::Mode::kReadAlone:
     case Database::Mode::kImmutable: return kAlways | SQLITE_OPEN_READONLY;
   }
   return kAlways;
 }
 
 }  // namespace
+
+std::string_view sqlite_version() { return sqlite3_libversion(); }
 
 Statement::Statement(Statement&& other) noexcept
     : statement_(std::exchange(other.statement_, nullptr)) {}
@@ -100,6 +107,10 @@ Statement& Statement::operator=(Statement&& other) noexcept {
 }
 
 Statement::~Statement() { sqlite3_finalize(statement_); }
+
+std::uint64_t queries_run() { return queries_of_thread; }
+
+Query::Query(Statement& statement) : statement_(statement.statement_) { ++queries_of_thread; }
 
 Query::~Query() {
   sqlite3_reset(statement_);
@@ -143,14 +154,15 @@ std::string_view Query::bytes(int column) const {
   return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
 }
 
-Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode mode,
+Result<std::unique_ptr<Database>> Database::open(const fs::FileSystem& file_system,
+                                                 const std::string& path, Mode mode,
                                                  std::int64_t patience_ms) {
   Connections& state = connections();
   MutexLock lock(state.mutex);
   close_inherited(state);
   sqlite3* handle = nullptr;
   const std::string uri = mode == Mode::kMemory ? ":memory:" : uri_of(path, mode);
-  const int code = sqlite3_open_v2(uri.c_str(), &handle, flags_of(mode), nullptr);
+  const int code = sqlite3_open_v2(uri.c_str(), &handle, flags_of(mode), file_system.sqlite_vfs());
   if (code != SQLITE_OK) {
     const Status status = to_status(code, handle);
     sqlite3_close_v2(handle);
@@ -163,6 +175,10 @@ Result<std::unique_ptr<Database>> Database::open(const std::string& path, Mode m
   sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   // The file may be damaged: do not trust what its schema says.
   sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  // Then the index of the log is kept in the heap.
+  if (mode == Mode::kReadAlone) {
+    sqlite3_exec(handle, "PRAGMA locking_mode=EXCLUSIVE", nullptr, nullptr, nullptr);
+  }
   state.generations.emplace(handle, fork_generation());
   return std::unique_ptr<Database>(new Database(handle));
 }

@@ -17,11 +17,15 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "fs/file_system.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
 
 namespace modcache::store {
+
+// Of the SQLite in this process, such as "3.40.1".
+std::string_view sqlite_version();
 
 // A prepared statement. Bound text and blobs are borrowed until the Query that uses them ends.
 class Statement {
@@ -37,10 +41,13 @@ class Statement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
+// How many queries this thread has run, on any database: what calls cost is counted by it.
+std::uint64_t queries_run();
+
 // One run of a Statement; resets it when it ends, so that no read transaction stays open.
 class Query {
  public:
-  explicit Query(Statement& statement) : statement_(statement.statement_) {}
+  explicit Query(Statement& statement);
   ~Query();
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
@@ -71,10 +78,12 @@ class Database {
     kCreate,     // a new file; nothing else has it open
     kRead,       // changes nothing, sees what others commit
     kImmutable,  // takes no lock; only for files that nobody changes
+    kReadAlone,  // with its log, but without the memory that connections share; nobody else has it
     kMemory,     // a private one without a file
   };
 
-  static Result<std::unique_ptr<Database>> open(const std::string& path, Mode mode,
+  static Result<std::unique_ptr<Database>> open(const fs::FileSystem& file_system,
+                                                const std::string& path, Mode mode,
                                                 std::int64_t patience_ms);
   ~Database();
   Database(const Database&) = delete;

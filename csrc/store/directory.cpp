@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
 constexpr char kSuffix[] = ".seg";
+constexpr char kGoneSuffix[] = ".gone";
 constexpr std::size_t kNameDigits = 16;
 
 }  // namespace
@@ -37,33 +38,51 @@ std::string Directory::segment_path(std::uint64_t id) const {
   return segments_path() + "/" + segment_name(id) + kSuffix;
 }
 
-Result<std::vector<std::uint64_t>> Directory::segments() const {
+std::string Directory::gone_path(std::uint64_t id) const {
+  return segments_path() + "/" + segment_name(id) + kGoneSuffix;
+}
+
+Result<std::vector<std::uint64_t>> Directory::segments() const { return segments_with(kSuffix); }
+
+Result<std::vector<std::uint64_t>> Directory::gone_segments() const {
+  return segments_with(kGoneSuffix);
+}
+
+Result<std::vector<std::uint64_t>> Directory::segments_with(std::string_view suffix) const {
   auto names = file_system_.list(segments_path());
   if (names.is_not_found()) return std::vector<std::uint64_t>{};
   if (!names.is_ok()) return names.status();
   std::vector<std::uint64_t> ids;
   for (const std::string& name : names.value()) {
-    if (name.size() != kNameDigits + std::string_view(kSuffix).size()) continue;
-    if (name.compare(kNameDigits, std::string::npos, kSuffix) != 0) continue;
+    if (name.size() != kNameDigits + suffix.size()) continue;
+    if (name.compare(kNameDigits, std::string::npos, suffix) != 0) continue;
     if (const auto id = parse_segment_name(name.substr(0, kNameDigits))) ids.push_back(*id);
   }
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
-Result<std::uint64_t> Directory::size_bytes() const {
-  std::vector<std::string> paths = {database_path(), wal_path(), shared_memory_path(),
-                                    control_path()};
-  auto ids = segments();
-  if (!ids.is_ok()) return ids.status();
-  for (const std::uint64_t id : ids.value()) paths.push_back(segment_path(id));
+Result<std::uint64_t> Directory::folder_bytes(const std::string& path) const {
+  auto names = file_system_.list(path);
+  if (names.is_not_found()) return std::uint64_t{0};
+  if (!names.is_ok()) return names.status();
   std::uint64_t total = 0;
-  for (const std::string& path : paths) {
-    auto info = file_system_.info(path);
+  for (const std::string& name : names.value()) {
+    auto info = file_system_.info(path + "/" + name);
     // What another process removed meanwhile takes no room.
     if (info.is_not_found()) continue;
     if (!info.is_ok()) return info.status();
-    total += info.value().size_bytes;
+    if (!info.value().is_directory) total += info.value().size_bytes;
+  }
+  return total;
+}
+
+Result<std::uint64_t> Directory::size_bytes() const {
+  std::uint64_t total = 0;
+  for (const std::string& path : {path_, segments_path(), notes_path()}) {
+    auto size_bytes = folder_bytes(path);
+    if (!size_bytes.is_ok()) return size_bytes.status();
+    total += size_bytes.value();
   }
   return total;
 }

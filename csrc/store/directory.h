@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fs/file_system.h"
@@ -27,18 +28,28 @@ class Directory {
   std::string new_database_path() const { return path_ + "/index.sqlite.new"; }
   std::string control_path() const { return path_ + "/control"; }
   std::string lock_path() const { return path_ + "/lock"; }
+  // The index that all processes share, and what their policies do.
+  std::string index_map_path() const { return path_ + "/index.map"; }
+  std::string policy_state_path() const { return path_ + "/policy.state"; }
   std::string segments_path() const { return path_ + "/segments"; }
   std::string notes_path() const { return path_ + "/notes"; }
   std::string segment_path(std::uint64_t id) const;
+  // What a segment is renamed to that nothing leads to any more, but that somebody may still read.
+  std::string gone_path(std::uint64_t id) const;
 
   // Ids of all segment files, ascending; other names are passed over. Empty while there is no
   // folder of segments.
   Result<std::vector<std::uint64_t>> segments() const;
+  Result<std::vector<std::uint64_t>> gone_segments() const;
 
-  // Bytes of all files on disk.
+  // Bytes of all files on disk, notes included.
   Result<std::uint64_t> size_bytes() const;
+  // The same of the files of one folder (a path that this class gives), without folders in it.
+  Result<std::uint64_t> folder_bytes(const std::string& path) const;
 
  private:
+  Result<std::vector<std::uint64_t>> segments_with(std::string_view suffix) const;
+
   fs::FileSystem& file_system_;
   const std::string path_;
 };

@@ -6,37 +6,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "store/found_entry.h"
+#include "store/notes.h"
+#include "store/pack_store.h"
 #include "store/recovery.h"
 
 namespace modcache::store {
 namespace {
 
 constexpr std::uint64_t kQueueLimitBytes = 64 << 20;
-constexpr std::uint64_t kSegmentLimitBytes = 256 << 20;
-constexpr std::uint64_t kSegmentsPerBudget = 16;
 // How often calls look whether the directory is still the one that was opened.
 constexpr std::int64_t kAttachedCheckMs = 100;
-
-std::int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-Location location_of(const KnownRecord& record) {
-  return {record.segment,
-          record.offset,
-          static_cast<std::uint32_t>(record.header->size()),
-          record.payload_size_bytes,
-          record.sequence,
-          record.run_us};
-}
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(fs::FileSystem& file_system, StoreOptions options) {
   if (options.directory.empty()) return Status::invalid_argument("the directory's name is empty");
+  auto info = file_system.info(options.directory);
+  if (info.is_ok() && !info.value().is_directory) return open_pack(file_system, options);
   auto store = std::make_unique<DirectoryStore>(file_system, std::move(options));
   MODCACHE_RETURN_IF_ERROR(store->start());
   return std::unique_ptr<Store>(std::move(store));
@@ -46,23 +34,30 @@ DirectoryStore::DirectoryStore(fs::FileSystem& file_system, StoreOptions options
     : options_(std::move(options)),
       directory_(file_system, options_.directory),
       readers_(directory_, options_.read_via),
-      queue_(kQueueLimitBytes),
-      segments_(directory_,
-                std::min(kSegmentLimitBytes, options_.disk_budget_bytes / kSegmentsPerBudget)) {}
+      budget_(directory_, options_.disk_budget_bytes),
+      queue_(kQueueLimitBytes, budget_.segment_bytes() / 2),
+      segments_(directory_, budget_.segment_bytes()) {}
 
 Status DirectoryStore::start() {
   auto opened = open_directory(directory_, options_);
   if (!opened.is_ok()) return opened.status();
   opened_ = std::move(opened).value();
+  index_ = std::make_unique<SharedIndex>(directory_, opened_.control.get(), opened_.database,
+                                         options_.read_via, !is_read_only());
   if (is_read_only()) return Status::ok();
-  refresh_disk_bytes();
+  budget_.measure();
+  prepare_index();
+  budget_.measure();
+  if (options_.make_policy) policy_ = options_.make_policy(index_->policy_state());
   writer_ = std::thread([this] { write_until_stopped(); });
+  reclaimer_ = std::thread([this] { reclaim_until_stopped(); });
   return Status::ok();
 }
 
 DirectoryStore::~DirectoryStore() {
   queue_.stop();
   if (writer_.joinable()) writer_.join();
+  stop_reclaiming();
   if (is_read_only() || !is_attached()) return;
   MutexLock lock(write_mutex_);
   auto directory_lock = DirectoryLock::take(*opened_.lock_file, 0);
@@ -94,42 +89,86 @@ Result<StoredRecord> DirectoryStore::read_record_at(const Location& location, co
 }
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
+  auto found = find_of_any_age(id);
+  if (options_.max_age_us > 0 && found.is_ok() &&
+      found.value()->stored_at_us() < expired_before_us()) {
+    found = Status::not_found("too old");
+  }
+  if (policy_ != nullptr) {
+    note_lookup(address_of(id.context.digest, id.key),
+                found.is_ok() ? found.value()->sequence() : 0);
+  }
+  return found;
+}
+
+Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_of_any_age(const EntryId& id) {
   if (QueuedPutPtr put = find_queued(id)) return queued_entry(std::move(put));
   const std::uint64_t removals = this->removals();
   const Digest128 address = address_of(id.context.digest, id.key);
-  if (const auto known = locations_->find(address, removals)) {
+  if (const auto known = locations_->find(address, removals, is_still_there_)) {
     auto record = read_record_at(location_of(*known), id);
     if (record.is_ok()) return stored_entry(std::move(record).value());
     // The place may be another's with the same address, or outdated; the index knows.
     locations_->remove(address);
   }
+  check_attached();
+  if (auto found = find_shared(id, address, removals)) return *std::move(found);
   return find_stored(id, address, removals);
+}
+
+// Of what this process knew before something was removed; false where only the database can tell.
+bool DirectoryStore::is_still_there(const Digest128& address, std::uint64_t segment,
+                                    std::uint64_t offset, Sequence sequence) const {
+  SharedIndex::Slot slot;
+  return is_attached() && index_->find(address, slot) == SharedIndex::Answer::kFound &&
+         slot.sequence == sequence && slot.segment == segment && slot.offset == offset;
+}
+
+// None: only the database can tell.
+std::optional<Result<std::unique_ptr<FoundEntry>>> DirectoryStore::find_shared(
+    const EntryId& id, const Digest128& address, std::uint64_t removals) {
+  if (!is_attached()) return std::nullopt;
+  SharedIndex::Slot slot;
+  const SharedIndex::Answer answer = index_->find(address, slot);
+  if (answer == SharedIndex::Answer::kUnknown) return std::nullopt;
+  if (answer == SharedIndex::Answer::kAbsent) return Status::not_found();
+  auto reader = readers_.get(slot.segment);
+  if (!reader.is_ok()) return std::nullopt;
+  auto record = store::read_record_at(std::move(reader).value(), slot.offset, slot.sequence, id);
+  // It moved meanwhile, is another's with the same tag, or is broken.
+  if (!record.is_ok()) return std::nullopt;
+  remember(address, slot.segment, record.value(), removals);
+  return stored_entry(std::move(record).value());
+}
+
+void DirectoryStore::remember(const Digest128& address, std::uint64_t segment,
+                              const StoredRecord& record, std::uint64_t removals) {
+  const RecordHead& head = record.head;
+  locations_->add(
+      address,
+      KnownRecord{segment, record.offset, head.sequence, head.run_us, head.payload_size_bytes,
+                  head.payload_checksum, locations_->intern(record.header)},
+      removals);
 }
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_stored(const EntryId& id,
                                                                 const Digest128& address,
                                                                 std::uint64_t removals) {
-  check_attached();
   Status failure;
-  Sequence failed_sequence = 0;
+  Location failed;
   while (true) {
     auto location = opened_.reader->find(id.context.digest, id.key);
     if (!location.is_ok()) return as_index_failure(location.status());
-    // Asked twice and still broken: it did not go away between the two looks.
-    if (location.value().sequence == failed_sequence) return failure;
+    // Asked twice and still broken: it neither went away between the two looks, nor was it moved.
+    if (location.value().is_same_place(failed)) return failure;
     auto record = read_record_at(location.value(), id);
     if (record.is_ok()) {
-      const RecordHead& head = record.value().head;
-      locations_->add(address,
-                      KnownRecord{location.value().segment, location.value().offset, head.sequence,
-                                  head.run_us, head.payload_size_bytes, head.payload_checksum,
-                                  locations_->intern(record.value().header)},
-                      removals);
+      remember(address, location.value().segment, record.value(), removals);
       return stored_entry(std::move(record).value());
     }
     if (record.status().code() != StatusCode::kCorruption) return record.status();
     failure = record.status();
-    failed_sequence = location.value().sequence;
+    failed = location.value();
   }
 }
 
@@ -145,11 +184,27 @@ bool DirectoryStore::is_current(const EntryId& id, Sequence sequence) {
   if (const QueuedPutPtr put = find_queued(id)) return put->sequence == sequence;
   const std::uint64_t removals = this->removals();
   const Digest128 address = address_of(id.context.digest, id.key);
-  const auto known = locations_->find(address, removals);
+  const auto known = locations_->find(address, removals, is_still_there_);
   if (known && known->sequence == sequence) return true;
+  SharedIndex::Slot slot;
+  const SharedIndex::Answer answer = index_->find(address, slot);
+  if (answer != SharedIndex::Answer::kUnknown) {
+    return answer == SharedIndex::Answer::kFound && slot.sequence == sequence;
+  }
   auto location = opened_.reader->find(id.context.digest, id.key);
   return location.is_ok() && location.value().sequence == sequence;
 }
+
+Result<std::string> DirectoryStore::find_note(std::string_view about) {
+  return store::find_note(directory_, about);
+}
+
+Status DirectoryStore::keep_note(std::string_view about, std::string_view text) {
+  if (!directory_.file_system().is_writable(directory_.path())) return Status::ok();
+  return store::keep_note(directory_, about, text);
+}
+
+Status DirectoryStore::clear_notes() { return store::clear_notes(directory_); }
 
 Result<Totals> DirectoryStore::totals() {
   check_attached();
@@ -167,7 +222,7 @@ bool DirectoryStore::is_attached() const {
 
 bool DirectoryStore::check_attached() {
   if (!is_attached()) return false;
-  const std::int64_t now = now_ms();
+  const std::int64_t now = steady_now_ms();
   if (now - attached_checked_ms_.load(std::memory_order_relaxed) < kAttachedCheckMs) return true;
   attached_checked_ms_.store(now, std::memory_order_relaxed);
   fs::FileSystem& file_system = directory_.file_system();

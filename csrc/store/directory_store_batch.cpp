@@ -24,21 +24,53 @@ FoundEntries DirectoryStore::find_all(const Context& context,
     }
   }
   const std::uint64_t removals = this->removals();
-  batch.take_known(removals);
-  const std::vector<std::size_t> missing = batch.missing();
-  if (!missing.empty()) take_from_index(context, keys, missing, batch);
-  return std::move(batch).finish(removals);
+  batch.take_known(removals, is_still_there_);
+  const std::vector<std::size_t> unknown = take_shared(batch.missing(), batch);
+  if (!unknown.empty()) take_from_index(context, keys, unknown, batch);
+  if (options_.max_age_us > 0) batch.pass_over_older(expired_before_us());
+  const std::vector<Digest128> addresses =
+      policy_ == nullptr ? std::vector<Digest128>() : batch.addresses();
+  FoundEntries found = std::move(batch).finish(removals);
+  note_lookups(addresses, found);
+  return found;
+}
+
+// Returns those of which only the database can tell.
+std::vector<std::size_t> DirectoryStore::take_shared(std::vector<std::size_t> missing,
+                                                     BatchLookup& batch) {
+  if (missing.empty() || !check_attached()) return missing;
+  std::vector<SharedIndex::Slot> slots(missing.size());
+  std::vector<SharedIndex::Answer> answers(missing.size());
+  index_->find_all(
+      batch.addresses(), missing,
+      [&](std::size_t place, SharedIndex::Answer answer, const SharedIndex::Slot& slot) {
+        answers[place] = answer;
+        slots[place] = slot;
+      });
+  std::vector<std::size_t> unknown;
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    const std::size_t ahead = place + kAhead;
+    if (ahead < missing.size() && answers[ahead] == SharedIndex::Answer::kFound) {
+      batch.expect_stored(slots[ahead].segment, slots[ahead].offset);
+    }
+    if (answers[place] == SharedIndex::Answer::kAbsent) continue;
+    const SharedIndex::Slot& slot = slots[place];
+    const bool is_taken = answers[place] == SharedIndex::Answer::kFound &&
+                          batch.take_at(missing[place], slot.segment, slot.offset, slot.sequence);
+    if (!is_taken) unknown.push_back(missing[place]);
+  }
+  return unknown;
 }
 
 void DirectoryStore::take_from_index(const Context& context,
                                      const std::vector<std::string_view>& keys,
                                      const std::vector<std::size_t>& missing, BatchLookup& batch) {
-  check_attached();
   auto locations = opened_.reader->find_all(context.digest, keys, missing);
   if (!locations.is_ok()) return batch.fail_index(as_index_failure(locations.status()));
   for (std::size_t place = 0; place < missing.size(); ++place) {
     if (place + kAhead < missing.size() && locations.value()[place + kAhead]) {
-      batch.expect_stored(*locations.value()[place + kAhead]);
+      const Location& ahead = *locations.value()[place + kAhead];
+      batch.expect_stored(ahead.segment, ahead.offset);
     }
     const auto& location = locations.value()[place];
     if (!location) continue;
@@ -56,11 +88,29 @@ void DirectoryStore::take_again(const EntryId& id, std::size_t i, Location faile
     auto location = opened_.reader->find(id.context.digest, id.key);
     if (location.is_not_found()) return;
     if (!location.is_ok()) return batch.fail_index(as_index_failure(location.status()));
-    if (location.value().sequence == failed.sequence) break;
+    if (location.value().is_same_place(failed)) break;
     failed = location.value();
     failure = batch.take_stored(i, failed);
   }
   if (!failure.is_ok()) batch.fail(i, failed.sequence, std::move(failure));
+}
+
+// Fills in the sequences that the shared index knows; returns those of which only the database can
+// tell.
+std::vector<std::size_t> DirectoryStore::take_current(const std::vector<Digest128>& addresses,
+                                                      const std::vector<std::size_t>& unknown,
+                                                      std::vector<Sequence>& current) {
+  std::vector<std::size_t> left;
+  index_->find_all(
+      addresses, unknown,
+      [&](std::size_t place, SharedIndex::Answer answer, const SharedIndex::Slot& slot) {
+        if (answer == SharedIndex::Answer::kFound) {
+          current[unknown[place]] = slot.sequence;
+        } else if (answer == SharedIndex::Answer::kUnknown) {
+          left.push_back(unknown[place]);
+        }
+      });
+  return left;
 }
 
 std::vector<bool> DirectoryStore::are_current(const Context& context,
@@ -85,6 +135,7 @@ std::vector<bool> DirectoryStore::are_current(const Context& context,
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (current[i] == 0) unknown.push_back(i);
   }
+  unknown = take_current(addresses, unknown, current);
   if (!unknown.empty()) {
     auto locations = opened_.reader->find_all(context.digest, keys, unknown);
     for (std::size_t place = 0; locations.is_ok() && place < unknown.size(); ++place) {

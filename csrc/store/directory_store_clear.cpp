@@ -7,25 +7,10 @@
 
 #include "base/log.h"
 #include "store/directory_store.h"
+#include "store/gone_segments.h"
+#include "store/tombstone.h"
 
 namespace modcache::store {
-namespace {
-
-bool covers_everything(const Clear& clear) {
-  return clear.filter.scope.empty() && clear.filter.key_prefix.empty();
-}
-
-NewRecord tombstone_of(const Clear& clear) {
-  NewRecord record;
-  record.head.kind = RecordKind::kClear;
-  record.head.sequence = clear.sequence;
-  record.context = nullptr;
-  record.key = clear.filter.key_prefix;
-  record.header = clear.filter.scope;
-  return record;
-}
-
-}  // namespace
 
 // Segments that hold nothing any more, locked so that no process adopts one meanwhile.
 struct DirectoryStore::Doomed {
@@ -43,9 +28,9 @@ struct DirectoryStore::Doomed {
   }
 
   // Those that are gone already are left out.
-  void unlink(const Directory& directory) const {
+  void make_gone(const Directory& directory) const {
     for (const std::uint64_t id : ids) {
-      const Status status = directory.file_system().remove(directory.segment_path(id));
+      const Status status = store::make_gone(directory, id);
       if (status.is_ok() || status.is_not_found()) continue;
       log(LogLevel::kWarning, "unlink:" + directory.path(), status.message());
     }
@@ -64,9 +49,12 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
     const SegmentFacts& segment = known[id];
     // Earlier clears must still be found in a rebuild, unless this one covers them.
     const bool is_needed =
-        segment.live_entries > 0 || (segment.tombstones > 0 && !covers_everything(clear));
+        segment.live_entries > 0 || (segment.tombstones > 0 && !clear.filter.covers_everything());
     if (is_needed) continue;
-    if (id == segments_.segment()) segments_.leave_segment();
+    if (id == segments_.segment()) {
+      segments_.leave_segment();
+      segments_.release_left();
+    }
     doomed.try_add(directory_, id);
   }
   plan.forgotten = doomed.ids;
@@ -78,10 +66,11 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
   // bring back what the index no longer names.
   if (!ids.value().empty()) {
     auto places = segments_.append({tombstone_of(clear)});
-    if (places.status().code() == StatusCode::kNoSpace && covers_everything(clear)) {
+    if (places.status().code() == StatusCode::kNoSpace && clear.filter.covers_everything()) {
       // A full disk is what people clear for, so room comes first. Should this process die now,
       // rows lead to segments that are gone, which is a miss.
-      doomed.unlink(directory_);
+      doomed.make_gone(directory_);
+      (void)remove_gone(directory_);
       places = segments_.append({tombstone_of(clear)});
     }
     if (!places.is_ok()) return places.status();
@@ -113,15 +102,30 @@ Result<std::int64_t> DirectoryStore::clear_index(const ClearFilter& filter) {
   const Clear clear{filter, sequence.value()};
   const std::int64_t queued = count_unknown(queue_.remove(clear));
   Doomed doomed;
+  RemovedRows rows;
+  index_->begin();
   auto removed = opened_.writer->clear(
-      clear, [&](const std::vector<SegmentFacts>& facts)
-                 MODCACHE_LOCKS_UNCHECKED { return plan_clear(clear, facts, doomed); });
-  if (!removed.is_ok()) return removed;
+      clear,
+      [&](const std::vector<SegmentFacts>& facts)
+          MODCACHE_LOCKS_UNCHECKED { return plan_clear(clear, facts, doomed); },
+      &rows);
+  segments_.release_left();
+  if (!removed.is_ok()) {
+    undo_in_index(removed.status());
+    return removed;
+  }
+  clear_in_index(clear, rows);
+  opened_.control->raise_committed(clear.sequence);
+  last_committed_ = std::max(last_committed_, clear.sequence);
+  opened_.control->raise_superseded(clear.sequence - 1);
   opened_.control->add_clear();
   opened_.control->add_removal();
-  doomed.unlink(directory_);
-  readers_.forget_unlinked();
-  refresh_disk_bytes();
+  doomed.make_gone(directory_);
+  if (!doomed.ids.empty()) opened_.control->add_reclaim();
+  let_go_of_gone();
+  auto gone = remove_gone(directory_);
+  if (gone.is_ok() && gone.value().held_bytes > 0) ask_for_room(0, false);
+  budget_.measure();
   return removed.value() + queued;
 }
 

@@ -8,70 +8,23 @@
 
 #include "base/log.h"
 #include "store/directory_store.h"
+#include "store/tombstone.h"
 
 namespace modcache::store {
 namespace {
 
 // With the time that a commit takes it keeps the promise of 100 ms.
 constexpr std::chrono::milliseconds kGather{20};
-constexpr std::chrono::seconds kIdleCheck{1};
+constexpr std::chrono::milliseconds kIdleCheck{250};
 constexpr int kMostAttempts = 5;
-// How old the count of bytes on disk may be before it is a reason to refuse an entry.
-constexpr std::int64_t kDiskBytesAgeMs = 50;
-constexpr std::size_t kMostSharedContexts = 1024;
+// How long a batch waits for others to leave for it.
+constexpr std::chrono::seconds kMakingRoom{1};
 // What a flush leaves of the log: little beside the entries, and strict puts, which flush each
 // time, still empty it only once for many.
 constexpr std::uint64_t kWalBytesAtFlush = 128 << 10;
 // A flush waits for this process's own writing, which another process delays by at most the
 // store's patience.
 constexpr std::chrono::minutes kOwnWriting{10};
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-std::uint64_t record_size(const RowPut& put) {
-  RecordHead head;
-  head.key_size_bytes = static_cast<std::uint32_t>(put.key.size());
-  head.header_size_bytes = static_cast<std::uint32_t>(put.header.size());
-  head.payload_size_bytes = put.payload.size_bytes;
-  return head.record_size_bytes();
-}
-
-Status check_row(const RowPut& put) {
-  if (put.key.empty() || put.key.size() > kMaxKeySizeBytes) {
-    return Status::invalid_argument("a key has between 1 and " + std::to_string(kMaxKeySizeBytes) +
-                                    " bytes, not " + std::to_string(put.key.size()));
-  }
-  if (put.header.size() > kMaxHeaderSizeBytes) {
-    return Status::invalid_argument("a header has at most " + std::to_string(kMaxHeaderSizeBytes) +
-                                    " bytes, not " + std::to_string(put.header.size()));
-  }
-  return Status::ok();
-}
-
-// The places of those that can be stored. `refused`: why not the first of the others.
-std::vector<std::size_t> storable_rows(const std::vector<RowPut>& puts, Status& refused) {
-  std::vector<std::size_t> rows;
-  rows.reserve(puts.size());
-  for (std::size_t i = 0; i < puts.size(); ++i) {
-    Status status = check_row(puts[i]);
-    if (status.is_ok()) {
-      rows.push_back(i);
-    } else if (refused.is_ok()) {
-      refused = std::move(status);
-    }
-  }
-  return rows;
-}
 
 NewRecord record_of(const QueuedPut& put) {
   NewRecord record;
@@ -96,6 +49,7 @@ NewRow row_of(const QueuedPut& put, const RecordPlace& place) {
       place.segment,          place.offset, static_cast<std::uint32_t>(put.header->size()),
       put.payload.size_bytes, put.sequence, put.run_us};
   row.stored_at_us = put.stored_at_us;
+  row.replaces = put.replaces;
   return row;
 }
 
@@ -109,135 +63,23 @@ Status DirectoryStore::check_writable() const {
   return Status::ok();
 }
 
-// What the budget leaves.
-std::uint64_t DirectoryStore::room_bytes(std::uint64_t wanted_bytes) {
-  const auto room = [this] {
-    const std::uint64_t used = disk_bytes_ + queue_.size_bytes();
-    return options_.disk_budget_bytes - std::min(used, options_.disk_budget_bytes);
-  };
-  const std::uint64_t known = room();
-  // Another process may have cleared.
-  if (known >= wanted_bytes || now_ms() - disk_bytes_known_ms_ <= kDiskBytesAgeMs) return known;
-  refresh_disk_bytes();
-  return room();
-}
-
-void DirectoryStore::refresh_disk_bytes() {
-  auto size_bytes = directory_.size_bytes();
-  if (size_bytes.is_ok()) disk_bytes_ = size_bytes.value();
-  disk_bytes_known_ms_ = now_ms();
-}
-
-std::shared_ptr<const Context> DirectoryStore::shared_context(const Context& context) {
-  MutexLock lock(contexts_mutex_);
-  const auto known = contexts_.find(context.digest);
-  if (known != contexts_.end()) return known->second;
-  if (contexts_.size() >= kMostSharedContexts) contexts_.clear();
-  return contexts_.emplace(context.digest, std::make_shared<const Context>(context)).first->second;
-}
-
-Result<Sequence> DirectoryStore::put(Put put) {
-  std::vector<Sequence> sequences;
-  MODCACHE_RETURN_IF_ERROR(put_all(
-      put.id.context, {{put.id.key, put.header, std::move(put.payload), put.run_us}}, sequences));
-  return sequences.front();
-}
-
-Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>& puts,
-                               std::vector<Sequence>& sequences) {
-  sequences.assign(puts.size(), 0);
-  if (puts.empty()) return Status::ok();
-  if (context.scope.size() > kMaxKeySizeBytes) {
-    return Status::invalid_argument("a scope has at most " + std::to_string(kMaxKeySizeBytes) +
-                                    " bytes, not " + std::to_string(context.scope.size()));
-  }
-  Status refused;
-  const std::vector<std::size_t> rows = storable_rows(puts, refused);
-  if (rows.empty()) return refused;
-  MODCACHE_RETURN_IF_ERROR(check_writable());
-  const auto deadline = Clock::now() + std::chrono::milliseconds(options_.patience_ms);
-  std::vector<std::shared_ptr<QueuedPut>> fitting = within_budget(puts, rows);
-  const Status budget =
-      fitting.size() == rows.size()
-          ? Status::ok()
-          : Status::no_space("'" + directory_.path() + "' has used up its " +
-                             std::to_string(options_.disk_budget_bytes) + " bytes");
-  if (fitting.empty()) return budget;
-  MODCACHE_RETURN_IF_ERROR(number(context, fitting));
-  std::size_t pushed = 0;
-  auto position = queue_.push_all({fitting.begin(), fitting.end()}, deadline, pushed);
-  if (options_.durability == Durability::kStrict) {
-    MODCACHE_RETURN_IF_ERROR(position.status());
-    MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
-  }
-  for (std::size_t i = 0; i < pushed; ++i) sequences[rows[i]] = fitting[i]->sequence;
-  MODCACHE_RETURN_IF_ERROR(position.status());
-  return budget.is_ok() ? refused : budget;
-}
-
-// Of `rows` of `puts` the first ones, for which there is room.
-std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
-    const std::vector<RowPut>& puts, const std::vector<std::size_t>& rows) {
-  std::uint64_t wanted_bytes = 0;
-  for (const std::size_t i : rows) wanted_bytes += record_size(puts[i]);
-  std::uint64_t room = room_bytes(wanted_bytes);
-  std::vector<std::shared_ptr<QueuedPut>> fitting;
-  fitting.reserve(rows.size());
-  SharedHeader header;
-  for (const std::size_t i : rows) {
-    const RowPut& put = puts[i];
-    const std::uint64_t size_bytes = record_size(put);
-    if (size_bytes > room) break;
-    room -= size_bytes;
-    if (header == nullptr || *header != put.header) header = locations_->intern(put.header);
-    auto queued = std::make_shared<QueuedPut>();
-    queued->key = put.key;
-    queued->header = header;
-    queued->payload = put.payload;
-    queued->run_us = put.run_us;
-    queued->size_bytes = size_bytes;
-    fitting.push_back(std::move(queued));
-  }
-  return fitting;
-}
-
-Status DirectoryStore::number(const Context& context,
-                              const std::vector<std::shared_ptr<QueuedPut>>& puts) {
-  const std::shared_ptr<const Context> shared = shared_context(context);
-  const std::int64_t stored_at_us = now_us();
-  // In this order: a clear between the two has the smaller sequence and spares these puts.
-  const std::uint64_t clears = opened_.control->clears();
-  auto first = opened_.control->next_sequences(puts.size());
-  if (!first.is_ok()) return first.status();
-  Sequence sequence = first.value();
-  for (const auto& put : puts) {
-    put->context = shared;
-    put->stored_at_us = stored_at_us;
-    put->clears = clears;
-    put->sequence = sequence++;
-  }
-  return Status::ok();
-}
-
 void DirectoryStore::write_until_stopped() {
   int attempts = 0;
-  std::uint64_t seen_removals = removals();
   while (true) {
-    auto batch = queue_.take(kGather, Clock::now() + kIdleCheck);
-    if (!batch.empty()) {
-      write(std::move(batch), attempts);
-      continue;
-    }
+    const auto idle = is_building_index() ? Clock::duration::zero() : Clock::duration(kIdleCheck);
+    auto batch = queue_.take(kGather, Clock::now() + idle);
+    let_go_of_gone();
+    const bool has_batch = !batch.empty();
+    if (has_batch) write(std::move(batch), attempts);
+    if (!queue_.is_stopping()) build_part_of_index();
+    if (has_batch) continue;
     if (queue_.is_stopping()) return;
     check_attached();
-    if (removals() != seen_removals) {
-      seen_removals = removals();
-      readers_.forget_unlinked();
-    }
   }
 }
 
 void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
+  refuse_beyond_budget(batch);
   const Status status = append_and_commit(batch);
   // What was appended is appended again: space is lost, but only when a lock was not to be had.
   const bool is_worth_another = status.code() == StatusCode::kBusy && ++attempts < kMostAttempts &&
@@ -248,7 +90,7 @@ void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
   }
   attempts = 0;
   if (status.code() == StatusCode::kCorruption) detach_broken_database();
-  refresh_disk_bytes();
+  budget_.measure();
   // Before finish(), so that the failure is known when a flush returns.
   if (!status.is_ok() && options_.on_write_error) {
     options_.on_write_error(status, static_cast<std::int64_t>(batch.size()));
@@ -256,24 +98,72 @@ void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
   queue_.finish(batch, status);
 }
 
+// Takes out of the batch what there is no room for, even after a while.
+void DirectoryStore::refuse_beyond_budget(std::vector<QueuedPutPtr>& batch) {
+  std::uint64_t size_bytes = 0;
+  bool may_evict = false;
+  for (const QueuedPutPtr& put : batch) {
+    size_bytes += put->size_bytes;
+    may_evict = may_evict || put->may_evict;
+  }
+  budget_.measure();
+  if (budget_.fits(size_bytes)) return;
+  wait_for_room(size_bytes, may_evict, Clock::now() + kMakingRoom);
+  std::vector<QueuedPutPtr> refused;
+  while (!batch.empty() && !budget_.fits(size_bytes)) {
+    size_bytes -= batch.back()->size_bytes;
+    refused.push_back(std::move(batch.back()));
+    batch.pop_back();
+  }
+  if (refused.empty()) return;
+  for (const QueuedPutPtr& put : refused) {
+    if (put->replaces) (void)remove_older({*put->context, put->key}, put->sequence);
+  }
+  if (options_.on_not_kept) options_.on_not_kept(static_cast<std::int64_t>(refused.size()));
+  queue_.finish(refused, Status::ok());
+}
+
 Status DirectoryStore::append_and_commit(const std::vector<QueuedPutPtr>& batch) {
+  if (batch.empty()) return Status::ok();
   std::vector<NewRecord> records;
   records.reserve(batch.size());
   for (const QueuedPutPtr& put : batch) records.push_back(record_of(*put));
   MutexLock lock(write_mutex_);
   if (!check_attached()) return Status::io_error("'" + directory_.path() + "' was replaced");
   auto places = segments_.append(records);
-  if (!places.is_ok()) return places.status();
+  const Status status = places.is_ok() ? commit_rows(batch, places.value()) : places.status();
+  segments_.release_left();
+  return status;
+}
+
+Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
+                                   const std::vector<RecordPlace>& places) {
   std::vector<NewRow> rows;
   rows.reserve(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    rows.push_back(row_of(*batch[i], places.value()[i]));
+    rows.push_back(row_of(*batch[i], places[i]));
   }
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
-  auto replaced = opened_.writer->commit(rows);
-  if (!replaced.is_ok()) return replaced.status();
-  if (replaced.value() > 0) opened_.control->add_removal();
+  std::vector<std::optional<Sequence>> taken;
+  index_->begin();
+  auto replaced = opened_.writer->commit(rows, &taken);
+  if (!replaced.is_ok()) {
+    undo_in_index(replaced.status());
+    return replaced.status();
+  }
+  commit_to_index(rows, taken);
+  Sequence last = 0;
+  for (const QueuedPutPtr& put : batch) last = std::max(last, put->sequence);
+  opened_.control->raise_committed(last);
+  last_committed_ = std::max(last_committed_, last);
+  if (replaced.value() > 0) opened_.control->raise_superseded(last - 1);
+  // What was never evicted anywhere leaves a row: without one there was nothing to replace.
+  const bool may_replace = opened_.control->reclaims() > 0 &&
+                           std::any_of(batch.begin(), batch.end(),
+                                       [](const QueuedPutPtr& put) { return put->replaces; });
+  if (replaced.value() > 0 || may_replace) opened_.control->add_removal();
+  checkpoint_if_larger(budget_.most_log_bytes());
   return Status::ok();
 }
 
@@ -299,14 +189,20 @@ Status DirectoryStore::wait_until_safe(WriteQueue::Position position) {
   // A commit or checkpoint in progress would move rows between log and database meanwhile.
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
+  MODCACHE_RETURN_IF_ERROR(sync_log());
+  opened_.control->raise_confirmed(last_committed_);
+  checkpoint_if_larger(std::min(kWalBytesAtFlush, budget_.most_log_bytes()));
+  return written;
+}
+
+// REQUIRES: the directory's lock is held.
+Status DirectoryStore::sync_log() {
   fs::FileSystem& file_system = directory_.file_system();
   // Rows are in the log, or in the database, which SQLite synced before it emptied the log.
   auto wal = file_system.open(directory_.wal_path(), fs::OpenMode::kRead);
   if (!wal.is_ok() && !wal.is_not_found()) return wal.status();
   if (wal.is_ok()) MODCACHE_RETURN_IF_ERROR(wal.value()->sync_data());
-  MODCACHE_RETURN_IF_ERROR(file_system.sync_directory(directory_.path()));
-  checkpoint_if_larger(kWalBytesAtFlush);
-  return written;
+  return file_system.sync_directory(directory_.path());
 }
 
 // Its failure loses nothing: the log is only longer than it need be.
@@ -331,10 +227,39 @@ Status DirectoryStore::drop_row(const EntryId& id, Sequence sequence) {
   MutexLock lock(write_mutex_);
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
-  auto is_dropped = opened_.writer->drop(id.context.digest, id.key, sequence);
+  auto replaces = opened_.writer->replaces(id.context.digest, id.key, sequence);
+  if (!replaces.is_ok()) return replaces.is_not_found() ? Status::ok() : replaces.status();
+  std::optional<std::uint64_t> with_tombstone;
+  if (replaces.value() || opened_.control->bears_last_sequence(sequence)) {
+    // Else a rebuild would bring back what the entry replaced, or miss the last sequence.
+    const Clear clear = clear_of_replaced(id.context, id.key, sequence);
+    auto places = segments_.append({tombstone_of(clear)});
+    segments_.release_left();
+    if (!places.is_ok()) return places.status();
+    with_tombstone = places.value().front().segment;
+  }
+  auto is_dropped = drop_in_index(id, sequence, with_tombstone);
   if (!is_dropped.is_ok()) return is_dropped.status();
   if (is_dropped.value()) opened_.control->add_removal();
   return Status::ok();
+}
+
+Result<bool> DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
+                                           std::optional<std::uint64_t> with_tombstone) {
+  index_->begin();
+  auto is_dropped = opened_.writer->drop(id.context.digest, id.key, sequence, with_tombstone);
+  if (!is_dropped.is_ok()) {
+    undo_in_index(is_dropped.status());
+    return is_dropped;
+  }
+  if (is_dropped.value()) {
+    SharedIndex::Change change;
+    change.address = address_of(id.context.digest, id.key);
+    change.sequence = sequence;
+    index_->apply({change});
+  }
+  index_->commit(0);
+  return is_dropped;
 }
 
 }  // namespace modcache::store

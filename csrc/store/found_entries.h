@@ -60,6 +60,8 @@ class FoundEntries {
   Sequence sequence(std::size_t i) const { return rows_[i].sequence; }
   std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }
 
+  std::int64_t stored_at_us(std::size_t i) const { return rows_[i].stored_at_us; }
+
   // Fills payload_size_bytes(i) bytes at `target`, and checks the checksum of that copy unless
   // this process verified the record before. kCorruption or kIoError: what lies at `target` must
   // not be used.
@@ -99,6 +101,7 @@ class FoundEntries {
     std::uint64_t payload_checksum = 0;
     Sequence sequence = 0;  // 0: not found
     std::int64_t run_us = 0;
+    std::int64_t stored_at_us = 0;
     std::uint32_t header = 0;
     std::uint32_t segment = 0;
     bool is_verified = false;

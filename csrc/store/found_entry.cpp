@@ -93,4 +93,37 @@ Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Lo
                       std::string(decoded.value().header)};
 }
 
+Result<Location> location_in_head(std::string_view bytes, std::uint64_t segment,
+                                  std::uint64_t offset, Sequence sequence) {
+  auto head = peek_record_head(bytes);
+  if (!head.is_ok()) return head.status();
+  if (head.value().sequence != sequence) {
+    return Status::corruption("the shared index leads to another record");
+  }
+  return Location{segment,
+                  offset,
+                  head.value().header_size_bytes,
+                  head.value().payload_size_bytes,
+                  sequence,
+                  head.value().run_us};
+}
+
+Result<StoredRecord> read_record_at(std::shared_ptr<SegmentReader> reader, std::uint64_t offset,
+                                    Sequence sequence, const EntryId& id) {
+  char fixed[kRecordFixedSizeBytes];
+  MODCACHE_RETURN_IF_ERROR(reader->read(offset, fixed, sizeof fixed));
+  auto location = location_in_head({fixed, sizeof fixed}, reader->id(), offset, sequence);
+  if (!location.is_ok()) return location.status();
+  return read_record(std::move(reader), location.value(), id);
+}
+
+Location location_of(const KnownRecord& record) {
+  return {record.segment,
+          record.offset,
+          static_cast<std::uint32_t>(record.header->size()),
+          record.payload_size_bytes,
+          record.sequence,
+          record.run_us};
+}
+
 }  // namespace modcache::store

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "store/index.h"
+#include "store/location_map.h"
 #include "store/record.h"
 #include "store/segment_reader.h"
 #include "store/store.h"
@@ -33,6 +34,19 @@ struct StoredRecord {
 Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Location& location,
                                  const EntryId& id);
 
+// The same for who knows only the place and the sequence, and takes the record's word for its
+// sizes.
+Result<StoredRecord> read_record_at(std::shared_ptr<SegmentReader> reader, std::uint64_t offset,
+                                    Sequence sequence, const EntryId& id);
+
+// Of a record's fixed part: where it says that the entry lies. kCorruption: it is none, or another
+// than `sequence`.
+Result<Location> location_in_head(std::string_view bytes, std::uint64_t segment,
+                                  std::uint64_t offset, Sequence sequence);
+
 std::unique_ptr<FoundEntry> stored_entry(StoredRecord record);
+
+// Where a record lies that this process knows.
+Location location_of(const KnownRecord& record);
 
 }  // namespace modcache::store

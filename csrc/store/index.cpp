@@ -8,6 +8,7 @@
 
 #include "base/fork.h"
 #include "store/directory.h"
+#include "store/index_statements.h"
 #include "store/schema.h"
 
 namespace modcache::store {
@@ -19,6 +20,7 @@ constexpr char kWriteSettings[] =
     "PRAGMA synchronous=NORMAL;"
     "PRAGMA journal_size_limit=4194304;"
     "PRAGMA temp_store=MEMORY;";
+constexpr std::int64_t kGreatestSequence = std::int64_t{1} << 62;
 constexpr char kCreateSettings[] = "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;";
 
 Result<std::uint64_t> segment_named(std::string_view name) {
@@ -27,8 +29,12 @@ Result<std::uint64_t> segment_named(std::string_view name) {
   return *segment;
 }
 
-// Of a row whose second column is the offset, and the others follow in their order.
-Location location_in(const Query& query, std::uint64_t segment) {
+// Of a row whose second column is the offset, and the others follow in their order. One with
+// numbers that modcache never writes means that the database is broken, and not the entry.
+Result<Location> location_in(const Query& query, std::uint64_t segment) {
+  if (query.number(1) < 0 || query.number(2) < 0 || query.number(3) < 0 || query.number(4) <= 0) {
+    return Status::corruption("the database has an impossible row");
+  }
   Location location;
   location.segment = segment;
   location.offset = static_cast<std::uint64_t>(query.number(1));
@@ -42,30 +48,19 @@ Location location_in(const Query& query, std::uint64_t segment) {
 }  // namespace
 
 bool is_cleared_by(const Clear& clear, const Context& context, std::string_view key,
-                   Sequence sequence) {
+                   Sequence sequence, std::int64_t stored_at_us) {
   const ClearFilter& filter = clear.filter;
+  if (clear.context != Digest128{} &&
+      (clear.context != context.digest || key.size() != filter.key_prefix.size())) {
+    return false;
+  }
+  if (filter.older_than_us != 0 && stored_at_us >= filter.older_than_us) return false;
   return sequence < clear.sequence && (filter.scope.empty() || filter.scope == context.scope) &&
          key.substr(0, filter.key_prefix.size()) == filter.key_prefix;
 }
 
-struct Index::Statements {
-  Statement find;
-  Statement find_in_context;
-  Statement segment_by_id;
-  Statement clears_after;
-  Statement context_by_digest;
-  Statement add_context;
-  Statement segment_by_name;
-  Statement add_segment;
-  Statement add_entry;
-  Statement entry_of_key;
-  Statement replace_entry;
-  Statement remove_entry;
-  Statement add_live_entries;
-  Statement raise_last_sequence;
-};
-
-Index::Index() : fork_ticket_(hold_across_fork(mutex_)) {}
+Index::Index()
+    : fork_ticket_(hold_across_fork(mutex_)), statements_(std::make_unique<Statements>()) {}
 
 Index::~Index() {
   {
@@ -76,92 +71,47 @@ Index::~Index() {
   stop_holding_across_fork(fork_ticket_);
 }
 
-Result<std::unique_ptr<Index>> Index::create(const std::string& path) {
+Result<std::unique_ptr<Index>> Index::create(const fs::FileSystem& file_system,
+                                             const std::string& path) {
   std::unique_ptr<Index> index(new Index);
   MutexLock lock(index->mutex_);
   const auto mode = path.empty() ? Database::Mode::kMemory : Database::Mode::kCreate;
-  auto database = Database::open(path, mode, 0);
+  auto database = Database::open(file_system, path, mode, 0);
   if (!database.is_ok()) return database.status();
   index->database_ = std::move(database).value();
   MODCACHE_RETURN_IF_ERROR(index->database_->execute(kCreateSettings));
   MODCACHE_RETURN_IF_ERROR(create_schema(*index->database_));
-  MODCACHE_RETURN_IF_ERROR(index->prepare_statements());
+  MODCACHE_RETURN_IF_ERROR(index->prepare_writing());
+  MODCACHE_RETURN_IF_ERROR(index->prepare_reading());
   return index;
 }
 
-Result<std::unique_ptr<Index>> Index::open(const std::string& path, Database::Mode mode,
-                                           std::int64_t patience_ms) {
+Result<std::unique_ptr<Index>> Index::open(const fs::FileSystem& file_system,
+                                           const std::string& path, Database::Mode mode,
+                                           std::int64_t patience_ms,
+                                           const std::function<void()>& before_migration) {
   std::unique_ptr<Index> index(new Index);
   MutexLock lock(index->mutex_);
-  MODCACHE_RETURN_IF_ERROR(index->connect(path, mode, patience_ms));
-  MODCACHE_RETURN_IF_ERROR(check_schema(*index->database_));
-  MODCACHE_RETURN_IF_ERROR(index->prepare(mode));
-  return index;
-}
-
-Result<std::unique_ptr<Index>> Index::open_again(const std::string& path,
-                                                 std::int64_t patience_ms) {
-  std::unique_ptr<Index> index(new Index);
-  MutexLock lock(index->mutex_);
-  MODCACHE_RETURN_IF_ERROR(index->connect(path, Database::Mode::kWrite, patience_ms));
-  MODCACHE_RETURN_IF_ERROR(index->prepare(Database::Mode::kWrite));
-  return index;
-}
-
-Status Index::connect(const std::string& path, Database::Mode mode, std::int64_t patience_ms) {
-  auto database = Database::open(path, mode, patience_ms);
+  auto database = Database::open(file_system, path, mode, patience_ms);
   if (!database.is_ok()) return database.status();
-  database_ = std::move(database).value();
-  return Status::ok();
-}
-
-Status Index::prepare(Database::Mode mode) {
-  if (mode == Database::Mode::kWrite) MODCACHE_RETURN_IF_ERROR(database_->execute(kWriteSettings));
-  return prepare_statements();
-}
-
-Status Index::prepare_statements() {
-  statements_ = std::make_unique<Statements>();
-  const std::pair<Statement*, const char*> texts[] = {
-      {&statements_->find,
-       "SELECT s.name, e.offset, e.header_size, e.payload_size, e.sequence, e.run_us"
-       " FROM contexts c JOIN entries e ON e.context_id=c.id JOIN segments s ON s.id=e.segment_id"
-       " WHERE c.digest=? AND e.key=?"},
-      {&statements_->find_in_context,
-       "SELECT segment_id, offset, header_size, payload_size, sequence, run_us FROM entries"
-       " WHERE context_id=? AND key=?"},
-      {&statements_->segment_by_id, "SELECT name FROM segments WHERE id=?"},
-      {&statements_->clears_after,
-       "SELECT sequence, scope, key_prefix FROM clears"
-       " WHERE sequence>?"},
-      {&statements_->context_by_digest, "SELECT id FROM contexts WHERE digest=?"},
-      {&statements_->add_context,
-       "INSERT INTO contexts(digest, scope, description) VALUES(?,?,?) RETURNING id"},
-      {&statements_->segment_by_name, "SELECT id FROM segments WHERE name=?"},
-      {&statements_->add_segment,
-       "INSERT INTO segments(name, live_entries, tombstones) VALUES(?,0,0) RETURNING id"},
-      {&statements_->add_entry,
-       "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?)"
-       " ON CONFLICT DO NOTHING"},
-      {&statements_->entry_of_key,
-       "SELECT segment_id, sequence FROM entries WHERE context_id=? AND key=?"},
-      {&statements_->replace_entry,
-       "UPDATE entries SET segment_id=?, offset=?, header_size=?, payload_size=?, sequence=?,"
-       " run_us=?, stored_at_us=? WHERE context_id=? AND key=?"},
-      {&statements_->remove_entry,
-       "DELETE FROM entries WHERE context_id=(SELECT id FROM contexts WHERE digest=?) AND key=?"
-       " AND sequence=? RETURNING segment_id"},
-      {&statements_->add_live_entries,
-       "UPDATE segments SET live_entries=live_entries+? WHERE id=?"},
-      {&statements_->raise_last_sequence,
-       "UPDATE meta SET value=max(value, ?) WHERE name='last_sequence'"},
-  };
-  for (const auto& [statement, sql] : texts) {
-    auto prepared = database_->prepare(sql);
-    if (!prepared.is_ok()) return prepared.status();
-    *statement = std::move(prepared).value();
+  index->database_ = std::move(database).value();
+  auto version = check_schema(*index->database_);
+  if (!version.is_ok()) return version.status();
+  if (mode == Database::Mode::kWrite) {
+    MODCACHE_RETURN_IF_ERROR(index->database_->execute(kWriteSettings));
+    if (version.value() < kUserVersion) {
+      if (before_migration) before_migration();
+      MODCACHE_RETURN_IF_ERROR(migrate_schema(*index->database_, version.value()));
+    }
+    MODCACHE_RETURN_IF_ERROR(index->prepare_writing());
   }
-  return Status::ok();
+  MODCACHE_RETURN_IF_ERROR(index->prepare_reading());
+  return index;
+}
+
+Result<Transaction> Index::begin_writing() {
+  if (!is_writable_) return Status::io_error("the database was opened for reading");
+  return Transaction::begin(*database_);
 }
 
 Result<Location> Index::find(const Digest128& context, std::string_view key) {
@@ -198,7 +148,9 @@ Result<std::vector<std::optional<Location>>> Index::find_all(
       if (!found.is_ok()) return found.status();
       segment->second = found.value();
     }
-    locations[place] = location_in(query, segment->second);
+    auto location = location_in(query, segment->second);
+    if (!location.is_ok()) return location.status();
+    locations[place] = location.value();
   }
   return locations;
 }
@@ -275,10 +227,12 @@ Status Index::raise_last_sequence(Sequence sequence) {
   return query.bind(static_cast<std::int64_t>(sequence)).run();
 }
 
-Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows) {
+Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
+                                   std::vector<std::optional<Sequence>>* taken) {
+  if (taken != nullptr) taken->assign(rows.size(), std::nullopt);
   if (rows.empty()) return 0;
   MutexLock lock(mutex_);
-  auto transaction = Transaction::begin(*database_);
+  auto transaction = begin_writing();
   if (!transaction.is_ok()) return transaction.status();
   Sequence first = rows.front().location.sequence;
   Sequence last = first;
@@ -292,7 +246,8 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows) {
   std::unordered_map<Digest128, std::int64_t, Digest128Hash> contexts;
   std::map<std::uint64_t, std::int64_t> segments;
   std::int64_t replaced = 0;
-  for (const NewRow& row : rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const NewRow& row = rows[i];
     const bool is_cleared =
         std::any_of(clears.value().begin(), clears.value().end(), [&](const Clear& clear) {
           return is_cleared_by(clear, *row.context, row.key, row.location.sequence);
@@ -310,9 +265,10 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows) {
       if (!id.is_ok()) return id.status();
       segment = id.value();
     }
-    auto is_replacement = add_row(row, context, segment);
-    if (!is_replacement.is_ok()) return is_replacement.status();
-    if (is_replacement.value()) ++replaced;
+    auto instead_of = add_row(row, context, segment);
+    if (!instead_of.is_ok()) return instead_of.status();
+    if (instead_of.value().value_or(0) != 0 || row.replaces) ++replaced;
+    if (taken != nullptr) (*taken)[i] = instead_of.value();
   }
   MODCACHE_RETURN_IF_ERROR(raise_last_sequence(last));
   MODCACHE_RETURN_IF_ERROR(transaction.value().commit());
@@ -320,7 +276,8 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows) {
 }
 
 // True: it took the place of an older row.
-Result<bool> Index::add_row(const NewRow& row, std::int64_t context, std::int64_t segment) {
+Result<std::optional<Sequence>> Index::add_row(const NewRow& row, std::int64_t context,
+                                               std::int64_t segment) {
   const Location& location = row.location;
   const auto offset = static_cast<std::int64_t>(location.offset);
   const auto payload_size = static_cast<std::int64_t>(location.payload_size_bytes);
@@ -329,20 +286,27 @@ Result<bool> Index::add_row(const NewRow& row, std::int64_t context, std::int64_
     Query query(statements_->add_entry);
     query.bind(context).bind_blob(row.key).bind(segment).bind(offset);
     query.bind(location.header_size_bytes).bind(payload_size).bind(sequence);
-    query.bind(location.run_us).bind(row.stored_at_us);
+    query.bind(location.run_us).bind(row.stored_at_us).bind(row.replaces ? 1 : 0);
     MODCACHE_RETURN_IF_ERROR(query.run());
   }
   if (database_->changes() > 0) {
     MODCACHE_RETURN_IF_ERROR(add_live_entries(segment, 1));
-    return false;
+    return std::optional<Sequence>(0);
   }
   std::int64_t old_segment = 0;
+  std::int64_t known_sequence = 0;
   {
     Query query(statements_->entry_of_key);
     auto has_row = query.bind(context).bind_blob(row.key).step();
     if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value() || query.number(1) >= sequence) return false;
+    if (!has_row.value()) return std::optional<Sequence>();
     old_segment = query.number(0);
+    known_sequence = query.number(1);
+  }
+  if (known_sequence == sequence) return std::optional<Sequence>();
+  if (known_sequence > sequence) {
+    MODCACHE_RETURN_IF_ERROR(mark_as_replacing(context, row.key));
+    return std::optional<Sequence>();
   }
   {
     Query query(statements_->replace_entry);
@@ -352,13 +316,30 @@ Result<bool> Index::add_row(const NewRow& row, std::int64_t context, std::int64_
   }
   MODCACHE_RETURN_IF_ERROR(add_live_entries(old_segment, -1));
   MODCACHE_RETURN_IF_ERROR(add_live_entries(segment, 1));
-  return true;
+  return std::optional<Sequence>(static_cast<Sequence>(known_sequence));
 }
 
-Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequence sequence) {
+Status Index::mark_as_replacing(std::int64_t context, std::string_view key) {
+  Query query(statements_->mark_as_replacing);
+  return query.bind(context).bind_blob(key).run();
+}
+
+Result<bool> Index::replaces(const Digest128& context, std::string_view key, Sequence sequence) {
   const std::string digest = context.bytes();
   MutexLock lock(mutex_);
-  auto transaction = Transaction::begin(*database_);
+  Query query(statements_->replaces);
+  query.bind_blob(digest).bind_blob(key).bind(static_cast<std::int64_t>(sequence));
+  auto has_row = query.step();
+  if (!has_row.is_ok()) return has_row.status();
+  if (!has_row.value()) return Status::not_found();
+  return query.number(0) != 0;
+}
+
+Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequence sequence,
+                         std::optional<std::uint64_t> with_tombstone) {
+  const std::string digest = context.bytes();
+  MutexLock lock(mutex_);
+  auto transaction = begin_writing();
   if (!transaction.is_ok()) return transaction.status();
   std::int64_t segment = 0;
   {
@@ -372,6 +353,7 @@ Result<bool> Index::drop(const Digest128& context, std::string_view key, Sequenc
     MODCACHE_RETURN_IF_ERROR(query.run());
   }
   MODCACHE_RETURN_IF_ERROR(add_live_entries(segment, -1));
+  MODCACHE_RETURN_IF_ERROR(apply_plan({{}, with_tombstone}));
   MODCACHE_RETURN_IF_ERROR(transaction.value().commit());
   return true;
 }
@@ -384,7 +366,12 @@ Result<std::int64_t> Index::count_entries() {
 Result<Sequence> Index::last_sequence() {
   MutexLock lock(mutex_);
   auto number = database_->query_number("SELECT value FROM meta WHERE name='last_sequence'");
+  if (number.is_not_found()) return Status::corruption("the database has no last sequence");
   if (!number.is_ok()) return number.status();
+  // No directory gets that far, and those behind it would be negative to SQLite.
+  if (number.value() < 0 || number.value() > kGreatestSequence) {
+    return Status::corruption("the database has an impossible last sequence");
+  }
   return static_cast<Sequence>(number.value());
 }
 

@@ -22,15 +22,17 @@ void LocationMap::forget_headers() {
 }
 
 // The counter only grows: a smaller one was read before somebody else read a larger.
-void LocationMap::forget_outdated(std::uint64_t removals) {
+void LocationMap::note_removals(std::uint64_t removals) {
   if (removals <= removals_) return;
-  if (records_ > 0) forget_all();
+  if (era_ == kMostEras) forget_all();
+  era_ = static_cast<std::uint16_t>(era_ == kMostEras ? 0 : era_ + 1);
   removals_ = removals;
 }
 
-std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint64_t removals) {
+std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint64_t removals,
+                                             const IsStillThere& is_still_there) {
   std::optional<KnownRecord> found;
-  find_all({address}, removals, [&found](std::size_t, const Visited& visited) {
+  const auto take = [&found](std::size_t, const Visited& visited) {
     found = KnownRecord{visited.segment,
                         visited.offset,
                         visited.sequence,
@@ -39,7 +41,8 @@ std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint
                         visited.payload_checksum,
                         visited.header,
                         visited.payload_is_verified};
-  });
+  };
+  find_all({address}, removals, take, is_still_there);
   return found;
 }
 
@@ -86,7 +89,7 @@ void LocationMap::grow() {
 void LocationMap::add_one(const NewRecord& added) {
   if (added.record.sequence == 0) return;  // none has it; here it marks a free slot
   const KnownRecord& record = added.record;
-  if (record.header->size() > kMostHeaderBytes) {
+  if (record.header->size() > kMostHeaderBytes || record.payload_size_bytes > kMostPayloadBytes) {
     remove_one(added.address);  // what was known there is older
     return;
   }
@@ -108,13 +111,14 @@ void LocationMap::add_one(const NewRecord& added) {
   slot.payload_checksum = record.payload_checksum;
   slot.payload_size_bytes = record.payload_size_bytes;
   slot.payload_is_verified = record.payload_is_verified ? 1 : 0;
+  slot.era = era_;
   slot.header = header_index(record.header);
   slot.segment = segment_index(record.segment);
 }
 
 void LocationMap::add_all(const std::vector<NewRecord>& records, std::uint64_t removals) {
   MutexLock lock(mutex_);
-  forget_outdated(removals);
+  note_removals(removals);
   if (removals == 0 || removals != removals_) return;
   for (const NewRecord& record : records) add_one(record);
 }

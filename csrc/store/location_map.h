@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LocationMap: the records that this process has met, so that the next find() needs no SQL and no
-// second check of what was checked. All of it is forgotten when any process removed or replaced
-// anything. Bounded: it is a copy of what the index knows, in every process. Records with a header
-// above kMostHeaderBytes are not kept. Thread-safe.
+// second check of what was checked. When any process removed or replaced anything, each is asked
+// after before it is believed again. Bounded: it is a copy of what the index knows, in every
+// process. Records with a header above kMostHeaderBytes are not kept. Thread-safe.
 //
 // One open-addressing table with a cache line for each record, since a batch looks up hundreds.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,12 +53,20 @@ class LocationMap {
     bool payload_is_verified;
   };
 
+  // Whether this is still where an entry is; asked of what was known before something was removed.
+  // False: it is not, or nobody can tell. It must not call back.
+  using IsStillThere = std::function<bool(const Digest128& address, std::uint64_t segment,
+                                          std::uint64_t offset, Sequence sequence)>;
+  static bool is_unknown(const Digest128&, std::uint64_t, std::uint64_t, Sequence) { return false; }
+
   // Calls visit(i, const Visited&) for each address that is known, under one lock; the visitor
   // must not call back. `removals` is the control page's counter, read before the question is
   // asked. 0: it could not be read, so nothing is known.
   template <typename Visit>
-  void find_all(const std::vector<Digest128>& addresses, std::uint64_t removals, Visit visit);
-  std::optional<KnownRecord> find(const Digest128& address, std::uint64_t removals);
+  void find_all(const std::vector<Digest128>& addresses, std::uint64_t removals, Visit visit,
+                const IsStillThere& is_still_there = is_unknown);
+  std::optional<KnownRecord> find(const Digest128& address, std::uint64_t removals,
+                                  const IsStillThere& is_still_there = is_unknown);
 
   struct NewRecord {
     Digest128 address;
@@ -96,15 +105,19 @@ class LocationMap {
     std::uint64_t offset = 0;
     std::int64_t run_us = 0;
     std::uint64_t payload_checksum = 0;
-    std::uint64_t payload_size_bytes : 63;
+    std::uint64_t payload_size_bytes : 47;
     std::uint64_t payload_is_verified : 1;
+    std::uint64_t era : 16;
     std::uint32_t header = 0;   // index into headers_
     std::uint32_t segment = 0;  // index into segments_
-    Slot() : payload_size_bytes(0), payload_is_verified(0) {}
+    Slot() : payload_size_bytes(0), payload_is_verified(0), era(0) {}
   };
   static_assert(sizeof(Slot) == 64);
 
-  void forget_outdated(std::uint64_t removals) MODCACHE_REQUIRES(mutex_);
+  static constexpr std::uint64_t kMostPayloadBytes = (std::uint64_t{1} << 47) - 1;
+  static constexpr std::uint16_t kMostEras = 0xffff;
+
+  void note_removals(std::uint64_t removals) MODCACHE_REQUIRES(mutex_);
   void forget_all() MODCACHE_REQUIRES(mutex_);
   void forget_headers() MODCACHE_REQUIRES(mutex_);
   std::size_t home(const Digest128& address) const MODCACHE_REQUIRES(mutex_) {
@@ -132,6 +145,8 @@ class LocationMap {
 
   Mutex mutex_;
   std::uint64_t removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  // Of records that were found since the counter was removals_.
+  std::uint16_t era_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::vector<Slot> slots_ MODCACHE_GUARDED_BY(mutex_);  // a power of two, or none
   std::size_t records_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::vector<SharedHeader> headers_ MODCACHE_GUARDED_BY(mutex_);
@@ -143,10 +158,10 @@ class LocationMap {
 
 template <typename Visit>
 void LocationMap::find_all(const std::vector<Digest128>& addresses, std::uint64_t removals,
-                           Visit visit) {
+                           Visit visit, const IsStillThere& is_still_there) {
   if (removals == 0) return;
   MutexLock lock(mutex_);
-  forget_outdated(removals);
+  note_removals(removals);
   if (records_ == 0) return;
   const std::size_t count = addresses.size();
   for (std::size_t i = 0; i < count && i < kAhead; ++i) {
@@ -154,8 +169,14 @@ void LocationMap::find_all(const std::vector<Digest128>& addresses, std::uint64_
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) __builtin_prefetch(&slots_[home(addresses[i + kAhead])]);
-    const Slot& slot = slot_for(addresses[i]);
+    Slot& slot = slot_for(addresses[i]);
     if (slot.sequence == 0) continue;
+    if (slot.era != era_) {
+      if (!is_still_there(slot.address, segments_[slot.segment], slot.offset, slot.sequence)) {
+        continue;
+      }
+      slot.era = era_;
+    }
     visit(i, Visited{segments_[slot.segment], slot.offset, slot.sequence, slot.run_us,
                      slot.payload_size_bytes, slot.payload_checksum, headers_[slot.header],
                      slot.payload_is_verified != 0});

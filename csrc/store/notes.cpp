@@ -38,6 +38,45 @@ std::optional<std::string> text_in(std::string_view file, std::string_view about
   return text;
 }
 
+// One byte more than a note may have is enough to see that it is none.
+Result<std::string> read_note_file(const Directory& directory, const std::string& path) {
+  auto file = directory.file_system().open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return file.status();
+  auto info = file.value()->info();
+  if (!info.is_ok()) return info.status();
+  std::string bytes(std::min<std::uint64_t>(info.value().size_bytes, kMaxFileSize) + 1, '\0');
+  auto size = file.value()->read_at(0, bytes.data(), bytes.size());
+  if (!size.is_ok()) return size.status();
+  bytes.resize(size.value());
+  return bytes;
+}
+
+struct Note {
+  std::string_view about;
+  std::string text;
+};
+
+// The one in the file `name`, if its bytes are exactly that.
+std::optional<Note> note_in(std::string_view name, std::string_view bytes) {
+  // Title, checksum, size of what it is about.
+  if (bytes.substr(0, kTitle.size()) != kTitle) return std::nullopt;
+  const std::string_view rest = bytes.substr(kTitle.size());
+  const std::size_t size_begins = rest.find('\n') + 1;
+  const std::size_t size_ends = rest.find('\n', size_begins);
+  if (size_begins == 0 || size_ends == std::string_view::npos) return std::nullopt;
+  std::size_t size = 0;
+  for (const char digit : rest.substr(size_begins, size_ends - size_begins)) {
+    if (digit < '0' || digit > '9' || size > kMaxNoteSizeBytes) return std::nullopt;
+    size = 10 * size + static_cast<std::size_t>(digit - '0');
+  }
+  const std::string_view texts = rest.substr(size_ends + 1);
+  if (size > texts.size()) return std::nullopt;
+  const std::string_view about = texts.substr(0, size);
+  auto text = text_in(bytes, about);
+  if (!text.has_value() || blake2b_128(about).hex() != name) return std::nullopt;
+  return Note{about, *std::move(text)};
+}
+
 // Unlike that of any other writer, in any process.
 std::string path_in_the_making(const std::string& path) {
   static std::atomic<std::uint64_t> made{0};
@@ -80,19 +119,37 @@ void sweep(const Directory& directory) {
 
 }  // namespace
 
+bool is_whole_note(std::string_view name, std::string_view bytes) {
+  return note_in(name, bytes).has_value();
+}
+
+Result<bool> is_whole_note(const Directory& directory, const std::string& name) {
+  auto bytes = read_note_file(directory, directory.notes_path() + '/' + name);
+  if (!bytes.is_ok()) return bytes.status();
+  return is_whole_note(name, bytes.value());
+}
+
 Result<std::string> find_note(const Directory& directory, std::string_view about) {
   const std::string path = path_of(directory, about);
-  auto file = directory.file_system().open(path, fs::OpenMode::kRead);
-  if (!file.is_ok()) return file.status();
-  auto info = file.value()->info();
-  if (!info.is_ok()) return info.status();
-  std::string bytes(std::min<std::uint64_t>(info.value().size_bytes, kMaxFileSize) + 1, '\0');
-  auto size = file.value()->read_at(0, bytes.data(), bytes.size());
-  if (!size.is_ok()) return size.status();
-  bytes.resize(size.value());
-  auto text = text_in(bytes, about);
+  auto bytes = read_note_file(directory, path);
+  if (!bytes.is_ok()) return bytes.status();
+  auto text = text_in(bytes.value(), about);
   if (!text.has_value()) return Status::not_found("'" + path + "' is no whole note");
   return *std::move(text);
+}
+
+Status visit_notes(
+    const Directory& directory,
+    const std::function<void(std::string_view about, std::string_view text)>& visit) {
+  const auto names = directory.file_system().list(directory.notes_path());
+  if (names.is_not_found()) return Status::ok();
+  if (!names.is_ok()) return names.status();
+  for (const std::string& name : names.value()) {
+    const auto bytes = read_note_file(directory, directory.notes_path() + '/' + name);
+    if (!bytes.is_ok()) continue;
+    if (const auto note = note_in(name, bytes.value())) visit(note->about, note->text);
+  }
+  return Status::ok();
 }
 
 Status keep_note(const Directory& directory, std::string_view about, std::string_view text) {

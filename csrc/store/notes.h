@@ -7,6 +7,7 @@
 // Any thread and process; the last who keeps a note wins.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -21,8 +22,16 @@ inline constexpr std::size_t kMaxNoteSizeBytes = 1 << 20;
 // kNotFound where there is none that is whole.
 Result<std::string> find_note(const Directory& directory, std::string_view about);
 
+// Whether the file `name` of the folder of notes is exactly a note, and the one that its name says.
+Result<bool> is_whole_note(const Directory& directory, const std::string& name);
+bool is_whole_note(std::string_view name, std::string_view bytes);
+
 // How many notes a directory keeps, about: one more removes the older half.
 inline constexpr std::size_t kMostNotes = 4096;
+
+// Calls visit(about, text) for each note that is whole, in no order. Reads all of them.
+Status visit_notes(const Directory& directory,
+                   const std::function<void(std::string_view about, std::string_view text)>& visit);
 
 // Also removes what writers that died left, and notes that are too many.
 // REQUIRES: the directory is there. kInvalidArgument: too long.

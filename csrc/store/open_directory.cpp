@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/open_directory.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "store/boot.h"
+#include "store/gap_filling.h"
 #include "store/recovery.h"
+#include "store/wal_peek.h"
 
 namespace modcache::store {
 namespace {
@@ -12,27 +17,61 @@ bool needs_rebuild(const Status& status) {
   return status.code() == StatusCode::kCorruption || status.code() == StatusCode::kNotFound;
 }
 
-Result<std::unique_ptr<Index>> open_writer(const Directory& directory, std::int64_t patience_ms) {
+Result<std::unique_ptr<Index>> open_writer(const Directory& directory, std::int64_t patience_ms,
+                                           ControlPage* control) {
   auto info = directory.file_system().info(directory.database_path());
   if (!info.is_ok()) return info.status();
-  return Index::open(directory.database_path(), Database::Mode::kWrite, patience_ms);
+  // Processes of an older version must let go of it.
+  return Index::open(directory.file_system(), directory.database_path(), Database::Mode::kWrite,
+                     patience_ms, [control] {
+                       if (control != nullptr) control->renew_epoch();
+                     });
 }
 
 Status open_databases(const Directory& directory, const StoreOptions& options, ControlPage* control,
                       OpenedDirectory& opened) {
-  auto writer = open_writer(directory, options.patience_ms);
+  auto writer = open_writer(directory, options.patience_ms, control);
   if (needs_rebuild(writer.status())) {
     // Processes that have the old database open see by the epoch that it is no longer the one.
     if (control != nullptr) control->renew_epoch();
     MODCACHE_RETURN_IF_ERROR(rebuild_database(directory));
-    writer = open_writer(directory, options.patience_ms);
+    writer = open_writer(directory, options.patience_ms, control);
   }
   if (!writer.is_ok()) return writer.status();
   opened.writer = std::move(writer).value();
-  auto reader = Index::open(directory.database_path(), Database::Mode::kWrite, options.patience_ms);
+  auto reader = Index::open(directory.file_system(), directory.database_path(),
+                            Database::Mode::kWrite, options.patience_ms);
   if (!reader.is_ok()) return reader.status();
   opened.reader = std::move(reader).value();
   return Status::ok();
+}
+
+// The log was damaged or removed, or the database replaced by an older one: what was cleared or
+// replaced since would be found again.
+bool has_lost_transactions(const ControlPage& control, std::uint64_t boot, Sequence last_sequence) {
+  return control.is_plausible(last_sequence) && last_sequence < control.surely_committed(boot);
+}
+
+// Returns the last sequence.
+Result<Sequence> open_databases_as_committed(const Directory& directory,
+                                             const StoreOptions& options, std::uint64_t boot,
+                                             ControlPage* control, OpenedDirectory& opened) {
+  MODCACHE_RETURN_IF_ERROR(open_databases(directory, options, control, opened));
+  auto last_sequence = opened.writer->last_sequence();
+  const bool is_lost =
+      last_sequence.is_ok()
+          ? control != nullptr && has_lost_transactions(*control, boot, last_sequence.value())
+          : last_sequence.status().code() == StatusCode::kCorruption;
+  if (!is_lost) return last_sequence;
+  opened.writer = nullptr;
+  opened.reader = nullptr;
+  if (control != nullptr) control->renew_epoch();
+  MODCACHE_RETURN_IF_ERROR(rebuild_database(directory));
+  MODCACHE_RETURN_IF_ERROR(open_databases(directory, options, control, opened));
+  last_sequence = opened.writer->last_sequence();
+  // The segments may have lost what would bear the last one.
+  if (last_sequence.is_ok() && control != nullptr) control->set_committed(last_sequence.value());
+  return last_sequence;
 }
 
 Result<OpenedDirectory> open_for_writing(const Directory& directory, const StoreOptions& options) {
@@ -48,19 +87,31 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
   const auto open_control = [&] {
     return ControlPage::open(file_system, directory.control_path(), options.read_via, true);
   };
+  const std::uint64_t boot = boot_number(file_system);
   auto control = open_control();
   if (!control.is_ok() && !needs_rebuild(control.status())) return control.status();
-  MODCACHE_RETURN_IF_ERROR(open_databases(
-      directory, options, control.is_ok() ? control.value().get() : nullptr, opened));
-  auto last_sequence = opened.writer->last_sequence();
+  auto last_sequence = open_databases_as_committed(
+      directory, options, boot, control.is_ok() ? control.value().get() : nullptr, opened);
   if (!last_sequence.is_ok()) return last_sequence.status();
-  if (!control.is_ok()) {
-    MODCACHE_RETURN_IF_ERROR(
-        ControlPage::create(file_system, directory.control_path(), last_sequence.value() + 1));
+  if (!control.is_ok() || !control.value()->is_plausible(last_sequence.value())) {
+    MODCACHE_RETURN_IF_ERROR(ControlPage::create(file_system, directory.control_path(),
+                                                 last_sequence.value() + 1, boot));
     control = open_control();
     if (!control.is_ok()) return control.status();
   }
   opened.control = std::move(control).value();
+  if (opened.control->is_of_earlier_boot(boot)) {
+    MODCACHE_RETURN_IF_ERROR(
+        fill_gaps(directory, *opened.writer, opened.control->surely_committed(boot)));
+    // What else was committed may be lost, and the page knows nothing of it.
+    opened.control->set_committed(last_sequence.value());
+  }
+  opened.control->set_boot(boot);
+  if (opened.control->committed() == 0) {
+    // The page is of a version that did not note them.
+    opened.control->set_committed(last_sequence.value());
+    opened.control->raise_superseded(last_sequence.value());
+  }
   // After power loss the page may be older than the database.
   MODCACHE_RETURN_IF_ERROR(opened.control->raise_sequence(last_sequence.value() + 1));
   opened.epoch = opened.control->epoch();
@@ -76,14 +127,28 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
                                            OpenedDirectory& opened) {
   fs::FileSystem& file_system = directory.file_system();
   const auto wal = file_system.info(directory.wal_path());
-  const bool is_live = wal.is_ok() && file_system.info(directory.shared_memory_path()).is_ok();
-  opened.is_snapshot = !is_live;
   opened.log_size_bytes = wal.is_ok() ? wal.value().size_bytes : 0;
+  const bool is_log_empty =
+      opened.log_size_bytes == 0 || !has_wal_header(file_system, directory.wal_path());
+  const bool is_live = wal.is_ok() && (opened.log_size_bytes == 0 || !is_log_empty) &&
+                       file_system.info(directory.shared_memory_path()).is_ok();
+  opened.is_snapshot = !is_live;
   Result<std::unique_ptr<Index>> reader = Status::not_found("no database");
   if (is_live) {
-    reader = Index::open(directory.database_path(), Database::Mode::kRead, patience_ms);
-  } else if (opened.log_size_bytes == 0) {
-    reader = Index::open(directory.database_path(), Database::Mode::kImmutable, patience_ms);
+    reader =
+        Index::open(file_system, directory.database_path(), Database::Mode::kRead, patience_ms);
+  } else if (is_log_empty) {
+    reader = Index::open(file_system, directory.database_path(), Database::Mode::kImmutable,
+                         patience_ms);
+  }
+  if (reader.is_ok() && opened.control != nullptr) {
+    auto last_sequence = reader.value()->last_sequence();
+    if (!last_sequence.is_ok()) {
+      reader = last_sequence.status();
+    } else if (has_lost_transactions(*opened.control, boot_number(file_system),
+                                     last_sequence.value())) {
+      reader = Status::corruption("the database has lost transactions");
+    }
   }
   if (reader.is_ok() || reader.status().code() == StatusCode::kBusy ||
       reader.status().code() == StatusCode::kUnsupportedVersion) {
@@ -107,6 +172,28 @@ Result<OpenedDirectory> open_for_reading(const Directory& directory, const Store
   if (!reader.is_ok()) return reader.status();
   opened.reader = std::move(reader).value();
   return opened;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t end = path.find_last_of('/');
+  if (end == std::string::npos) return ".";
+  return end == 0 ? "/" : path.substr(0, end);
+}
+
+// Makes the directory, and what is missing above it, so that their names survive power loss: a
+// flush syncs only what is in it. Folders that may not be read cannot be synced, which is passed
+// over.
+Status make_directory(const Directory& directory) {
+  fs::FileSystem& file_system = directory.file_system();
+  std::vector<std::string> with_new_names;
+  for (std::string folder = directory.path(); file_system.info(folder).is_not_found();
+       folder = with_new_names.back()) {
+    with_new_names.push_back(folder_of(folder));
+    if (with_new_names.back() == folder) break;
+  }
+  MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory.path()));
+  for (const std::string& folder : with_new_names) (void)file_system.sync_directory(folder);
+  return Status::ok();
 }
 
 bool is_writable(const Directory& directory) {
@@ -134,7 +221,7 @@ Result<OpenedDirectory> open_directory(const Directory& directory, const StoreOp
   fs::FileSystem& file_system = directory.file_system();
   auto info = file_system.info(directory.path());
   if (info.is_not_found() && options.writable) {
-    MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory.path()));
+    MODCACHE_RETURN_IF_ERROR(make_directory(directory));
     info = file_system.info(directory.path());
   }
   if (!info.is_ok()) return info.status();

@@ -17,9 +17,10 @@ namespace {
 constexpr std::uint32_t kRecordMagic = 0x5243636d;   // "mcCR"
 constexpr std::uint32_t kSegmentMagic = 0x4753636d;  // "mcSG"
 constexpr std::size_t kChecksumSizeBytes = 8;
-// Where cereal puts three of RecordFields.
+// Where cereal puts four of RecordFields.
 constexpr std::size_t kSequenceOffset = 16;
 constexpr std::size_t kContextOffset = 24;
+constexpr std::size_t kStoredAtOffset = 48;
 constexpr std::size_t kKeySizeOffset = 72;
 constexpr std::uint64_t kMaxPayloadSizeBytes = std::uint64_t{1} << 46;
 // cereal's first byte: 1, little-endian. Anything else would make it swap what it reads.
@@ -254,6 +255,10 @@ Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t sal
 
 std::uint64_t record_sequence(const void* bytes) {
   return read_number<std::uint64_t>(static_cast<const char*>(bytes) + kSequenceOffset);
+}
+
+std::int64_t record_stored_at_us(const void* bytes) {
+  return read_number<std::int64_t>(static_cast<const char*>(bytes) + kStoredAtOffset);
 }
 
 bool is_head_of(const void* bytes, std::uint64_t sequence, std::string_view context,

@@ -88,6 +88,9 @@ Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t sal
 // REQUIRES: kRecordFixedSizeBytes are there.
 std::uint64_t record_sequence(const void* bytes);
 
+// Of a record that is_head_of(). REQUIRES: as there.
+std::int64_t record_stored_at_us(const void* bytes);
+
 // Whether a record of kind entry at `bytes` is still the one whose head was decoded before: its
 // sequence, context and key, and no checksum. `context` is the digest as 16 bytes.
 // REQUIRES: kRecordFixedSizeBytes + key.size() bytes are there.

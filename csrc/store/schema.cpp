@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/schema.h"
 
+#include <iterator>
+
 #include "store/index.h"
 
 namespace modcache::store {
@@ -34,6 +36,7 @@ CREATE TABLE entries(
   sequence INTEGER NOT NULL,
   run_us INTEGER NOT NULL,
   stored_at_us INTEGER NOT NULL,
+  replaces INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY(context_id, key)
 ) WITHOUT ROWID;
 CREATE TABLE clears(
@@ -43,6 +46,13 @@ CREATE TABLE clears(
 );
 INSERT INTO meta VALUES('last_sequence', 0);
 )sql";
+
+// What makes a database of each version one of the next; the first is that of version 1.
+constexpr const char* kMigrations[] = {
+    "ALTER TABLE entries ADD COLUMN replaces INTEGER NOT NULL DEFAULT 0;",
+};
+static_assert(std::size(kMigrations) + 1 == kUserVersion);
+
 constexpr char kTableNames[] = "clears,contexts,entries,meta,segments";
 
 // A check of all pages takes about two milliseconds up to this size. In a larger database damage
@@ -72,7 +82,7 @@ Status create_schema(Database& database) {
   return transaction.value().commit();
 }
 
-Status check_schema(Database& database) {
+Result<std::int64_t> check_schema(Database& database) {
   auto application_id = database.query_number("PRAGMA application_id");
   if (!application_id.is_ok()) return application_id.status();
   if (application_id.value() != kApplicationId) return broken("is not of modcache");
@@ -83,7 +93,7 @@ Status check_schema(Database& database) {
         "the database has version " + std::to_string(user_version.value()) +
         ", this modcache reads up to " + std::to_string(kUserVersion));
   }
-  if (user_version.value() != kUserVersion) return broken("has no version");
+  if (user_version.value() < 1) return broken("has no version");
   auto tables = query_text(database,
                            "SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema"
                            " WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name)");
@@ -91,10 +101,21 @@ Status check_schema(Database& database) {
   if (tables.value() != kTableNames) return broken("lacks tables");
   auto pages = database.query_number("PRAGMA page_count");
   if (!pages.is_ok()) return pages.status();
-  if (pages.value() > kFullCheckPages) return Status::ok();
+  if (pages.value() > kFullCheckPages) return user_version;
   auto verdict = query_text(database, "PRAGMA quick_check(1)");
   if (!verdict.is_ok()) return verdict.status();
-  return verdict.value() == "ok" ? Status::ok() : broken("is damaged: " + verdict.value());
+  if (verdict.value() != "ok") return broken("is damaged: " + verdict.value());
+  return user_version;
+}
+
+Status migrate_schema(Database& database, std::int64_t version) {
+  auto transaction = Transaction::begin(database);
+  if (!transaction.is_ok()) return transaction.status();
+  for (; version < kUserVersion; ++version) {
+    MODCACHE_RETURN_IF_ERROR(database.execute(kMigrations[version - 1]));
+  }
+  MODCACHE_RETURN_IF_ERROR(database.execute("PRAGMA user_version=" + std::to_string(kUserVersion)));
+  return transaction.value().commit();
 }
 
 }  // namespace modcache::store

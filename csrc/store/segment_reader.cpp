@@ -17,6 +17,14 @@ Result<std::shared_ptr<SegmentReader>> SegmentReader::open(const Directory& dire
   const std::string path = directory.segment_path(id);
   auto file = directory.file_system().open(path, fs::OpenMode::kRead);
   if (!file.is_ok()) return file.status();
+  // Where there are no holds it goes without.
+  auto is_held = file.value()->try_hold(fs::File::Hold::kShared);
+  const bool is_being_unlinked = is_held.is_ok() && !is_held.value();
+  auto info = file.value()->info();
+  if (!info.is_ok()) return info.status();
+  if (is_being_unlinked || info.value().link_count == 0) {
+    return Status::not_found("'" + path + "' is gone");
+  }
   char bytes[kSegmentHeaderSizeBytes];
   auto count = file.value()->read_at(0, bytes, sizeof bytes);
   if (!count.is_ok()) return count.status();
@@ -29,6 +37,20 @@ Result<std::shared_ptr<SegmentReader>> SegmentReader::open(const Directory& dire
       new SegmentReader(std::move(file).value(), header.value(), read_via));
 }
 
+Result<std::shared_ptr<SegmentReader>> SegmentReader::open_sealed(fs::FileSystem& file_system,
+                                                                  const std::string& path,
+                                                                  ReadVia read_via) {
+  auto file = file_system.open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return file.status();
+  std::string bytes(kSegmentHeaderSizeBytes, '\0');
+  auto count = file.value()->read_at(0, bytes.data(), bytes.size());
+  if (!count.is_ok()) return count.status();
+  auto header = decode_segment_header(std::string_view(bytes).substr(0, count.value()));
+  if (!header.is_ok()) return header.status();
+  return std::shared_ptr<SegmentReader>(
+      new SegmentReader(std::move(file).value(), header.value(), read_via));
+}
+
 SegmentReader::SegmentReader(std::unique_ptr<fs::File> file, const SegmentHeader& header,
                              ReadVia read_via)
     : file_(std::move(file)), header_(header), read_via_(read_via) {}
@@ -37,11 +59,6 @@ Result<std::uint64_t> SegmentReader::size_bytes() const {
   auto info = file_->info();
   if (!info.is_ok()) return info.status();
   return info.value().size_bytes;
-}
-
-bool SegmentReader::is_unlinked() const {
-  auto info = file_->info();
-  return info.is_ok() && info.value().link_count == 0;
 }
 
 Result<std::shared_ptr<fs::Mapping>> SegmentReader::mapping_up_to(
@@ -101,11 +118,19 @@ Result<std::shared_ptr<SegmentReader>> SegmentReaders::get(std::uint64_t id) {
   return opened;
 }
 
-void SegmentReaders::forget_unlinked() {
+void SegmentReaders::forget_gone() {
   MutexLock lock(mutex_);
   for (auto entry = readers_.begin(); entry != readers_.end();) {
-    entry = entry->second->is_unlinked() ? readers_.erase(entry) : std::next(entry);
+    const bool is_gone =
+        directory_.file_system().info(directory_.segment_path(entry->first)).is_not_found();
+    entry = is_gone ? readers_.erase(entry) : std::next(entry);
   }
+}
+
+void SegmentReaders::add(std::shared_ptr<SegmentReader> reader) {
+  MutexLock lock(mutex_);
+  const std::uint64_t id = reader->id();
+  readers_[id] = std::move(reader);
 }
 
 }  // namespace modcache::store

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SegmentReader: bytes of one segment file. It keeps the file open, so what it has found stays
-// readable after the file was unlinked. SegmentReaders keeps the readers of a directory.
+// SegmentReader: bytes of one segment file. It keeps the file open and holds it (fs/file_system.h),
+// so what it has found stays readable, and is counted, after the segment is gone. SegmentReaders
+// keeps the readers of a directory.
 // Both are thread-safe; a reader may outlive what made it.
 #pragma once
 
@@ -23,6 +24,10 @@ class SegmentReader {
   // kNotFound: no such file. kCorruption: its header is not that of segment `id`.
   static Result<std::shared_ptr<SegmentReader>> open(const Directory& directory, std::uint64_t id,
                                                      ReadVia read_via);
+  // The same for a file that is sealed, and may have any name and id.
+  static Result<std::shared_ptr<SegmentReader>> open_sealed(fs::FileSystem& file_system,
+                                                            const std::string& path,
+                                                            ReadVia read_via);
 
   // kCorruption unless all the bytes are there.
   Status read(std::uint64_t offset, void* target, std::size_t size_bytes) const;
@@ -35,7 +40,6 @@ class SegmentReader {
   Result<View> view() const;
 
   Result<std::uint64_t> size_bytes() const;
-  bool is_unlinked() const;
   std::uint64_t id() const { return header_.id; }
   std::uint64_t salt() const { return header_.salt; }
 
@@ -57,8 +61,10 @@ class SegmentReaders {
   SegmentReaders(const Directory& directory, ReadVia read_via);
 
   Result<std::shared_ptr<SegmentReader>> get(std::uint64_t id);
-  // Lets go of files that were unlinked: they take disk space as long as somebody has them open.
-  void forget_unlinked();
+  // From now on get() gives this one.
+  void add(std::shared_ptr<SegmentReader> reader);
+  // Lets go of segments that are gone: they take disk space as long as somebody has them open.
+  void forget_gone();
 
  private:
   // More than the segments of one budget (a segment is a sixteenth of it, or 256 MiB) as a rule;

@@ -42,6 +42,7 @@ class Window {
 };
 
 // The record at `offset`, if there is one whose head is intact and whose payload fits the file.
+// kNotFound: the file ends before the record does.
 Result<DecodedHead> record_at(Window& window, std::uint64_t offset, std::uint64_t salt) {
   auto fixed = window.at(offset, kRecordFixedSizeBytes);
   if (!fixed.is_ok()) return fixed.status();
@@ -54,7 +55,7 @@ Result<DecodedHead> record_at(Window& window, std::uint64_t offset, std::uint64_
   const RecordHead& head = decoded.value().fixed;
   // The last record's padding may be missing.
   if (offset + head.payload_offset() + head.payload_size_bytes > window.end()) {
-    return Status::corruption("a record reaches beyond the end of its segment");
+    return Status::not_found("a record reaches beyond the end of its segment");
   }
   return decoded;
 }
@@ -85,15 +86,23 @@ Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
   Window window(reader, end.value());
   std::uint64_t offset = kSegmentHeaderSizeBytes;
   std::uint64_t last_begin = 0;  // of a record whose end is not confirmed yet; 0: none
+  std::uint64_t cut_short = 0;   // where the file may end within a record; 0: nowhere
   while (offset < window.end()) {
     auto record = record_at(window, offset, reader.salt());
     if (record.is_ok()) {
+      if (cut_short != 0) visitor.on_gap(cut_short);
+      cut_short = 0;
       MODCACHE_RETURN_IF_ERROR(visit(reader, offset, record.value(), visitor));
       last_begin = offset;
       offset += record.value().fixed.record_size_bytes();
       continue;
     }
     if (record.status().code() == StatusCode::kIoError) return record.status();
+    if (cut_short == 0 && record.status().is_not_found()) {
+      cut_short = offset;
+    } else if (cut_short == 0) {
+      visitor.on_gap(offset);
+    }
     // Either the bytes here are damaged, or the record before was cut short and others were
     // written into the space that it claims.
     if (last_begin != 0) offset = last_begin;
@@ -101,6 +110,28 @@ Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
     offset += kRecordAlignmentBytes;
   }
   return Status::ok();
+}
+
+Result<std::vector<SegmentGap>> gaps_of(const SegmentReader& reader) {
+  auto end = reader.size_bytes();
+  if (!end.is_ok()) return end.status();
+  Window window(reader, end.value());
+  std::vector<SegmentGap> gaps;
+  std::uint64_t offset = kSegmentHeaderSizeBytes;
+  std::uint64_t last_end = offset;  // of what is whole
+  while (offset < window.end()) {
+    auto record = record_at(window, offset, reader.salt());
+    if (record.status().code() == StatusCode::kIoError) return record.status();
+    if (!record.is_ok()) {
+      offset += kRecordAlignmentBytes;
+      continue;
+    }
+    if (offset > last_end) gaps.push_back({last_end, offset});
+    offset += record.value().fixed.record_size_bytes();
+    last_end = offset;
+  }
+  if (last_end < window.end()) gaps.push_back({last_end, window.end()});
+  return gaps;
 }
 
 Result<bool> ends_with_a_record(const SegmentReader& reader) {

@@ -2,11 +2,11 @@
 #include "store/segment_writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
-#include <random>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/random.h"
 #include "store/segment_reader.h"
 #include "store/segment_scan.h"
 
@@ -21,22 +21,16 @@ constexpr std::size_t kMostLeftDirty = 8;
 constexpr std::uint64_t kMostAdoptedBytes = 16 << 20;
 constexpr char kZeros[kRecordAlignmentBytes] = {};
 
-std::uint64_t random_number() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 RecordHead with_sizes(const NewRecord& record) {
   RecordHead head = record.head;
   head.key_size_bytes = static_cast<std::uint32_t>(record.key.size());
   head.header_size_bytes = static_cast<std::uint32_t>(record.header.size());
   return head;
+}
+
+bool is_named(fs::FileSystem& file_system, const std::string& path, const fs::FileInfo& file) {
+  auto named = file_system.info(path);
+  return named.is_ok() && named.value().is_same_file(file);
 }
 
 NewRecord declaration_of(const Context& context, std::uint64_t sequence) {
@@ -76,7 +70,12 @@ class SegmentWriter::Batch {
     if (pieces_.empty()) return Status::ok();
     const Status status = active_.file->write_at(active_.tail, pieces_);
     active_.is_dirty = true;
-    active_.tail += size_bytes_;
+    if (status.is_ok()) {
+      active_.tail += size_bytes_;
+    } else {
+      // Else a rebuild could not tell what broke off from damage.
+      active_.is_torn = !active_.file->truncate(active_.tail).is_ok();
+    }
     size_bytes_ = 0;
     pieces_.clear();
     heads_.clear();
@@ -104,6 +103,7 @@ Result<std::vector<RecordPlace>> SegmentWriter::append(const std::vector<NewReco
   auto places = append_all(records);
   // A declaration may be among what was not written.
   if (!places.is_ok()) active_.declared.clear();
+  if (active_.is_torn) leave_segment();
   return places;
 }
 
@@ -144,14 +144,20 @@ Status SegmentWriter::make_room(std::uint64_t size_bytes) {
 }
 
 void SegmentWriter::leave_segment() {
-  if (active_.file != nullptr) {
-    active_.file->unlock();
-    if (active_.is_dirty) left_dirty_.push_back(std::move(active_.file));
-  }
+  if (active_.file != nullptr) left_.push_back({std::move(active_.file), active_.is_dirty});
   active_ = Active{};
-  if (left_dirty_.size() > kMostLeftDirty) {
+}
+
+void SegmentWriter::release_left() {
+  for (Left& left : left_) {
+    left.file->unlock();
+    if (left.is_dirty) left_dirty_.push_back(std::move(left.file));
+  }
+  left_.clear();
+  while (left_dirty_.size() > kMostLeftDirty) {
     // A failure shows again in sync(), or costs entries that nobody was promised.
-    if (left_dirty_.front()->sync_data().is_ok()) left_dirty_.erase(left_dirty_.begin());
+    if (!left_dirty_.front()->sync_data().is_ok()) break;
+    left_dirty_.erase(left_dirty_.begin());
   }
 }
 
@@ -174,9 +180,10 @@ bool SegmentWriter::adopt(std::uint64_t id) {
   if (!file.is_ok()) return false;
   auto is_locked = file.value()->try_lock();
   if (!is_locked.is_ok() || !is_locked.value()) return false;
-  // Looked at only now: before, its owner could still fill it, or a clear unlink it.
+  // Looked at only now: before, its owner could still fill it, or somebody make it go.
   info = file.value()->info();
-  if (!info.is_ok() || info.value().link_count == 0 || info.value().size_bytes > fill_limit) {
+  if (!info.is_ok() || !is_named(file_system, path, info.value()) ||
+      info.value().size_bytes > fill_limit) {
     return false;
   }
   char bytes[kSegmentHeaderSizeBytes];
@@ -214,7 +221,10 @@ Status SegmentWriter::create_segment() {
     if (!is_locked.is_ok()) return is_locked.status();
     auto info = file.value()->info();
     // A clear may have come between: to it, an unlocked file is nobody's.
-    if (!is_locked.value() || !info.is_ok() || info.value().link_count == 0) continue;
+    if (!is_locked.value() || !info.is_ok() ||
+        !is_named(file_system, directory_.segment_path(header.id), info.value())) {
+      continue;
+    }
     const std::string bytes = encode_segment_header(header);
     const Status status = file.value()->write_at(0, {{bytes.data(), bytes.size()}});
     if (!status.is_ok()) {
@@ -235,6 +245,10 @@ Status SegmentWriter::create_segment() {
 }
 
 Status SegmentWriter::sync() {
+  for (Left& left : left_) {
+    if (left.is_dirty) MODCACHE_RETURN_IF_ERROR(left.file->sync_data());
+    left.is_dirty = false;
+  }
   while (!left_dirty_.empty()) {
     MODCACHE_RETURN_IF_ERROR(left_dirty_.back()->sync_data());
     left_dirty_.pop_back();

@@ -54,6 +54,11 @@ class SegmentWriter {
   // The next record begins a new file; the one so far is given up.
   void leave_segment();
 
+  // Segments that were left stay locked until then: what was appended to them and is not committed
+  // yet would pass for dead space. To be called once all that was appended is committed, or given
+  // up.
+  void release_left();
+
   // 0: none at present.
   std::uint64_t segment() const { return active_.file == nullptr ? 0 : active_.id; }
 
@@ -64,6 +69,7 @@ class SegmentWriter {
     std::uint64_t salt = 0;
     std::uint64_t tail = 0;
     bool is_dirty = false;
+    bool is_torn = false;  // a write broke off, and what it left could not be cut off
     std::unordered_set<Digest128, Digest128Hash> declared;
   };
   class Batch;
@@ -78,6 +84,11 @@ class SegmentWriter {
   const Directory& directory_;
   const std::uint64_t segment_limit_bytes_;
   Active active_;
+  struct Left {
+    std::unique_ptr<fs::File> file;
+    bool is_dirty = false;
+  };
+  std::vector<Left> left_;  // locked, until release_left()
   std::vector<std::unique_ptr<fs::File>> left_dirty_;
   bool has_new_name_ = false;
 };

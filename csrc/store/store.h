@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store: bytes by (context, key) in one directory, shared by any number of processes.
+// Store: bytes by (context, key) in one directory, shared by any number of processes, or in a pack.
 // A SQLite database is the index and the source of truth; payloads lie in append-only segment
 // files that are never changed in place (FORMAT.md has every byte).
 //
@@ -31,6 +31,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "fs/file_system.h"
+#include "policy/policy.h"
 #include "store/found_entries.h"
 
 namespace modcache::store {
@@ -54,6 +55,9 @@ struct Put {
   std::string header;   // opaque to the store; at most kMaxHeaderSizeBytes
   SharedBytes payload;  // kept until written
   std::int64_t run_us = 0;
+  // The caller knows that it takes the place of another value, which must not be found again, even
+  // where the directory has evicted that one: it counts as a removal then, too.
+  bool replaces = false;
 };
 // One of many that are put into the same context. Key and header are borrowed during the call.
 struct RowPut {
@@ -61,6 +65,8 @@ struct RowPut {
   std::string_view header;
   SharedBytes payload;
   std::int64_t run_us = 0;
+  bool replaces = false;
+  std::int64_t stored_at_us = 0;  // since 1970; 0: now
 };
 inline constexpr std::size_t kMaxHeaderSizeBytes = 1 << 20;
 inline constexpr std::size_t kMaxKeySizeBytes = 1 << 24;
@@ -82,13 +88,23 @@ class FoundEntry {
 
 struct Totals {
   std::int64_t entries = 0;
-  std::int64_t size_bytes = 0;  // segments, database, WAL and control page on disk
+  std::int64_t size_bytes = 0;  // of all files on disk
+};
+
+struct Evicted {
+  std::int64_t entries = 0;
+  std::int64_t freed_bytes = 0;  // of files that are gone
 };
 
 // Which entries clear() removes: all, narrowed by what is not empty.
 struct ClearFilter {
   std::string scope;
   std::string key_prefix;
+  std::int64_t older_than_us = 0;  // stored before then (since 1970); 0: whenever
+
+  bool covers_everything() const {
+    return scope.empty() && key_prefix.empty() && older_than_us == 0;
+  }
 };
 
 enum class Durability { kRelaxed, kStrict };  // kStrict: put() returns after power-loss safety
@@ -101,12 +117,21 @@ struct StoreOptions {
   ReadVia read_via = ReadVia::kMmap;
   bool writable = true;  // false: nothing in the directory is created or changed
   std::int64_t patience_ms = 500;
+  std::int64_t max_age_us = 0;  // older entries are not found, and leave first; 0: no bound
+  // Who leaves when the directory is full, and who may come; see policy::make_policy for the
+  // argument. Null: the segments that were begun first leave, and everybody may come.
+  std::function<std::unique_ptr<policy::Policy>(void* shared_state)> make_policy;
+  // Called from background threads, and from evict(): entries that left to make room.
+  std::function<void(std::int64_t entries)> on_evicted;
+  // Called from the background thread: entries that put() had taken and that found no room.
+  std::function<void(std::int64_t entries)> on_not_kept;
   // Called from the background thread for each write that failed after put() had returned.
   std::function<void(const Status&, std::int64_t entries)> on_write_error;
 };
 
 class Store {
  public:
+  // A file in the directory's place must be a pack (pack_store.h), which is only read.
   // Creates the directory (mode 0700 where it makes it) when `writable`. A directory that cannot
   // be written falls back to reading; is_read_only() tells.
   static Result<std::unique_ptr<Store>> open(fs::FileSystem& file_system, StoreOptions options);
@@ -135,12 +160,13 @@ class Store {
   // then be asked after with is_current(). One atomic load (io=pread: one read).
   virtual std::uint64_t removals() const = 0;
 
-  // Replaces what (context, key) led to before. Returns the entry's sequence.
-  // kNoSpace: the budget is used up; nothing is stored. kBusy: the queue stayed full.
+  // Replaces what (context, key) led to before. Returns the entry's sequence; 0: it is not kept,
+  // since it is larger than the budget, the directory is full of what is rather kept, or this is a
+  // pack. (One that `replaces` then at least makes the older one go.) kBusy: the queue stayed full.
   virtual Result<Sequence> put(Put put) = 0;
-  // Many at once, in order. `sequences` gets one for each put; 0: it was not taken, and the status
-  // says why. kInvalidArgument: the key or the header of these is too large (or the key empty), and
-  // all others were taken. Other codes: the directory failed or is full, and took what came before.
+  // Many at once, in order. `sequences` gets one for each put; 0: it is not kept, which is no
+  // failure. kInvalidArgument: the key or the header of these is too large (or the key empty), and
+  // all others were treated as ever. Other codes: the directory failed, and took what came before.
   virtual Status put_all(const Context& context, const std::vector<RowPut>& puts,
                          std::vector<Sequence>& sequences) = 0;
 
@@ -150,7 +176,17 @@ class Store {
   // Returns the number of entries removed. Nothing that any process put before is found after.
   virtual Result<std::int64_t> clear(const ClearFilter& filter) = 0;
 
+  // Makes entries leave until the directory has `to_bytes` at most, or none is left, whatever the
+  // policy would keep; what still is read counts until it is let go of. kBusy: another process is
+  // at it.
+  virtual Result<Evicted> evict(std::uint64_t to_bytes) = 0;
+
   virtual Status flush() = 0;
+
+  // Notes (notes.h). A pack, like a directory that can only be read, keeps no new ones.
+  virtual Result<std::string> find_note(std::string_view about) = 0;
+  virtual Status keep_note(std::string_view about, std::string_view text) = 0;
+  virtual Status clear_notes() = 0;
 
   virtual Result<Totals> totals() = 0;
 

@@ -11,6 +11,7 @@ constexpr std::size_t kWalHeaderSizeBytes = 32;
 constexpr std::size_t kFrameHeaderSizeBytes = 24;
 constexpr std::size_t kPageSizeOffset = 8;
 constexpr std::size_t kSaltsOffset = 16;
+constexpr std::size_t kChecksumOffset = 24;
 constexpr std::size_t kFrameSaltsOffset = 8;
 constexpr std::size_t kUserVersionOffset = 60;
 constexpr std::uint32_t kWalMagic = 0x377f0682;  // the last bit tells the checksums' byte order
@@ -22,7 +23,32 @@ std::uint32_t number_at(const unsigned char* bytes) {
          (std::uint32_t{bytes[2]} << 8) | std::uint32_t{bytes[3]};
 }
 
+// The checksum of the log's header, over all of it but the checksum itself.
+bool is_header_whole(const unsigned char* header) {
+  const bool is_big_endian = (number_at(header) & 1) != 0;
+  const auto word_at = [&](std::size_t offset) {
+    const std::uint32_t word = number_at(header + offset);
+    return is_big_endian ? word : __builtin_bswap32(word);
+  };
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  for (std::size_t offset = 0; offset < kChecksumOffset; offset += 8) {
+    first += word_at(offset) + second;
+    second += word_at(offset + 4) + first;
+  }
+  return (number_at(header) & ~1U) == kWalMagic && number_at(header + kChecksumOffset) == first &&
+         number_at(header + kChecksumOffset + 4) == second;
+}
+
 }  // namespace
+
+bool has_wal_header(fs::FileSystem& file_system, const std::string& path) {
+  auto file = file_system.open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return false;
+  unsigned char header[kWalHeaderSizeBytes];
+  auto count = file.value()->read_at(0, header, sizeof header);
+  return count.is_ok() && count.value() == sizeof header && is_header_whole(header);
+}
 
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,
                                                      const std::string& path) {

@@ -15,4 +15,9 @@ namespace modcache::store {
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,
                                                      const std::string& path);
 
+// Whether SQLite would read anything of the log. False also where there is none. (Of one that
+// begins with garbage a connection that only reads says SQLITE_PROTOCOL, after ten seconds of
+// trying.)
+bool has_wal_header(fs::FileSystem& file_system, const std::string& path);
+
 }  // namespace modcache::store

@@ -12,7 +12,8 @@ Digest128 address_of(const Digest128& context, std::string_view key) {
   return xxh3_128(words, sizeof words);
 }
 
-WriteQueue::WriteQueue(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+WriteQueue::WriteQueue(std::uint64_t limit_bytes, std::uint64_t batch_bytes)
+    : limit_bytes_(limit_bytes), batch_bytes_(std::min(batch_bytes, kBatchBytes)) {}
 
 bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline) {
   while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
@@ -87,7 +88,7 @@ void WriteQueue::forget(const QueuedPutPtr& put) {
 
 std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   const auto is_covered = [&clear](const QueuedPut& put) {
-    return is_cleared_by(clear, *put.context, put.key, put.sequence);
+    return is_cleared_by(clear, *put.context, put.key, put.sequence, put.stored_at_us);
   };
   std::vector<QueuedPutPtr> removed;
   MutexLock lock(mutex_);
@@ -156,8 +157,10 @@ std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_p
   while (!must_write_now() && changed_.wait_until(mutex_, gather_until)) {
   }
   std::uint64_t batch_bytes = 0;
-  while (!waiting_.empty() && batch_bytes < kBatchBytes) {
-    batch_bytes += waiting_.front()->size_bytes;
+  while (!waiting_.empty()) {
+    const std::uint64_t size_bytes = waiting_.front()->size_bytes;
+    if (!batch.empty() && batch_bytes + size_bytes > batch_bytes_) break;
+    batch_bytes += size_bytes;
     batch.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }

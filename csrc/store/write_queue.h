@@ -30,6 +30,8 @@ struct QueuedPut {
   Sequence sequence = 0;
   std::uint64_t clears = 0;      // of the control page, before the sequence was taken
   std::uint64_t size_bytes = 0;  // what it will take on disk
+  bool replaces = false;
+  bool may_evict = false;  // others may leave for it
 };
 using QueuedPutPtr = std::shared_ptr<const QueuedPut>;
 
@@ -42,7 +44,8 @@ class WriteQueue {
   // Counts what was ever pushed: the place of a put in the order of writing.
   using Position = std::uint64_t;
 
-  explicit WriteQueue(std::uint64_t limit_bytes);
+  // A batch that is taken has at most `batch_bytes`, or is one put.
+  explicit WriteQueue(std::uint64_t limit_bytes, std::uint64_t batch_bytes = kBatchBytes);
 
   // Waits until there is room, kBusy at `deadline`. What is larger than the limit goes alone.
   Result<Position> push(QueuedPutPtr put, Clock::time_point deadline);
@@ -79,10 +82,11 @@ class WriteQueue {
   void stop();
   bool is_stopping();
 
+  static constexpr std::uint64_t kBatchBytes = 32 << 20;
+
  private:
   // Beyond this much, waiting for more makes the writes no larger.
   static constexpr std::uint64_t kEnoughBytes = 8 << 20;
-  static constexpr std::uint64_t kBatchBytes = 32 << 20;
 
   bool wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline)
       MODCACHE_REQUIRES(mutex_);
@@ -91,6 +95,7 @@ class WriteQueue {
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);
 
   const std::uint64_t limit_bytes_;
+  const std::uint64_t batch_bytes_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<QueuedPutPtr> waiting_ MODCACHE_GUARDED_BY(mutex_);

@@ -159,7 +159,7 @@ class _Question:
         if why:
             return f"nothing is cached {why}"
         if torch.ops.cache.mode() == "off":
-            return f"{_mode_stands('off')}: the module is run, and no file is opened"
+            return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
         self._seen, refusal = (self._input, "") if is_operators else shown(self._input)
         if refusal:
             return str(refusal)
@@ -244,8 +244,10 @@ class _Question:
         before, changes = self._closest()
         if before is None:
             reason = (
-                f"nothing is known of {self._name}.{self._method} in this directory: nothing was "
-                "stored yet, or everything was cleared"
+                f"not in memory: {_why_absent()}"
+                if torch.ops.cache.settings()["disk"] == "0"
+                else f"nothing is known of {self._name}.{self._method} in this directory: nothing "
+                "was stored yet, or everything was cleared"
             )
             return self._explanation(status, reason, places=places)
         reason = f"a new scope: {self._difference(changes)} ({_since(before)})"
@@ -328,9 +330,18 @@ def _texts_of(keys: str | list[str] | torch.Tensor) -> list[str]:
 
 def _mode_stands(mode: str) -> str:
     """At which level it does."""
-    if torch.ops.cache.settings()["mode"] == mode:
+    process, thread, directory = torch.ops.cache._mode_levels()
+    if process == mode:
         return f"the mode of this process is '{mode}' (modcache.set_mode, or MODCACHE_MODE)"
-    return f"the mode of this thread is '{mode}' (a modcache.mode guard)"
+    if thread == mode:
+        return f"the mode of this thread is '{mode}' (a modcache.mode guard)"
+    if directory == mode:
+        path = torch.ops.cache.settings()["dir"]
+        return f"the mode of the directory is '{mode}' ('modcache mode on {path}' changes it)"
+    return (
+        f"process ('{process}'), thread ('{thread}') and directory ('{directory}') together leave "
+        f"the mode '{mode}'"
+    )
 
 
 def _time(microseconds: int) -> str:

@@ -129,7 +129,7 @@ def _check_mode() -> None:
     if mode in ("off", "read", "verify"):
         raise RuntimeError(
             f'fill: the mode is "{mode}", in which nothing is stored; modcache.set_mode("on") '
-            "sets that of the process."
+            "sets that of the process, 'modcache mode on DIR' that of the directory."
         )
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime flag: the process's mode, and the guards of a thread."""
+"""The runtime flag: the process's mode, and the guards of a thread.
+
+The third level, the directory's mode, is set from outside: ``modcache mode off DIR``.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ def mode(name: str) -> ModeGuard: ...
 def mode(name: str | _Nothing = _NOTHING) -> str | ModeGuard:
     """The effective mode, or a guard that restricts the calling thread for a while.
 
-    ``mode()`` is what is left for the calling thread when process and thread are taken together: a
-    permission that is missing at either is missing, always running at either wins. It is one of
-    ``"off"``, ``"read"``, ``"on"``, ``"refresh"`` and ``"verify"``.
+    ``mode()`` is what is left for the calling thread when process, thread and directory are taken
+    together: a permission that is missing at any is missing, always running at any wins. It is one
+    of ``"off"``, ``"read"``, ``"on"``, ``"refresh"`` and ``"verify"``.
 
     ``mode("off")`` is a context manager and a decorator::
 

@@ -103,6 +103,8 @@ def stats() -> Stats:
     - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
     - ``verify_differences``: results that differ from the stored ones, in mode ``"verify"``.
     - ``evicted``: entries that others pushed out of a tier.
+    - ``not_kept``: results that the directory did not take: it is full of what is rather kept, or
+      they are larger than it may be.
     - ``corrupt``: damaged entries, each of them a miss; ``errors``: failures of the cache, none of
       which failed a call.
     - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs of what
@@ -128,24 +130,30 @@ def flush() -> None:
     deliver()
 
 
-def clear(scope: str = "", *, prefix: str = "", tier: str = "all") -> int:
+def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: float = 0.0) -> int:
     """Removes entries: all, or those of one scope, or those whose key starts with ``prefix``.
 
     Args:
         scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``; empty: all.
         prefix: the beginning of the keys; empty: all.
         tier: ``"all"``, ``"memory"`` or ``"disk"``.
+        older_than: seconds; only what was stored longer ago. 0: whatever its age.
 
     Returns:
         How many entries were removed. The next call of every process sees that they are gone.
 
     Raises:
-        TypeError, ValueError: an argument that is no text, or an unknown tier.
+        TypeError, ValueError: an argument that is no text, an unknown tier, or a time that is
+            negative or no number.
     """
     scope = checked_text(scope, "scope", '"clip-vit-b32@3"')
     prefix = checked_text(prefix, "prefix", '"train/"')
     tier = checked_text(tier, "tier", '"memory"')
-    return int(torch.ops.cache.clear(scope, prefix=prefix, tier=tier))
+    if isinstance(older_than, bool) or not isinstance(older_than, (int, float)):
+        raise TypeError(f"older_than must be a number of seconds, not {older_than!r}")
+    return int(
+        torch.ops.cache.clear(scope, prefix=prefix, tier=tier, older_than_s=float(older_than))
+    )
 
 
 def contains(scope: str, key: str) -> bool:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # blocks of docs/deployment.md show one call each, of a model that stands elsewhere.
 RUN = (
     "docs/coming-from.md",
+    "docs/eviction.md",
     "docs/keys-and-scopes.md",
     "docs/limits.md",
     "docs/training.md",

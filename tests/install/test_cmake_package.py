@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,22 @@ def test_the_library_needs_neither_python_nor_what_is_linked_into_it(library: Pa
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output_of("readelf", "--dynamic", "-W", library))
     assert "libtorch_cpu.so" in needed
     assert not [name for name in needed if re.search("python|sqlite|sodium|zstd", name)]
+
+
+def test_the_program_is_installed_and_finds_the_library(
+    prefix: Path, library: Path, project_version: str
+) -> None:
+    program = prefix / "bin" / "modcache"
+    assert output_of(program, "--version") == f"modcache {project_version}\n"
+    assert output_of(program, "path", MODCACHE_LIBRARY="") == f"{library.resolve()}\n"
+
+
+def test_pip_installs_the_program_as_a_command(project_version: str) -> None:
+    program = Path(sys.executable).parent / "modcache"
+    assert output_of(program, "--version") == f"modcache {project_version}\n"
+    module = "import modcache; print(modcache.library_path())"
+    of_python = output_of(sys.executable, "-W", "ignore", "-c", module, MODCACHE_LIBRARY="")
+    assert output_of(program, "path", MODCACHE_LIBRARY="") == of_python
 
 
 def test_the_library_is_never_unloaded_and_has_no_writable_code(library: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_BUILT_FOLDERS = ("csrc", "torchscript_ops", "python_shim", "tests", "examples")
+_BUILT_FOLDERS = ("csrc", "command_line", "torchscript_ops", "python_shim", "tests", "examples")
 _CPP_TEST = re.compile(r"^\s*(TYPED_TEST|TEST)(_F|_P)?\s*\(", re.MULTILINE)
 
 

@@ -49,6 +49,17 @@ def test_an_empty_tree_has_no_fault(tree: Path) -> None:
         ("torchscript_ops/a.cpp", "#include <torch/csrc/utils/pybind.h>"),
         ("csrc/cache/a.cpp", '#include "cache.h"'),
         ("csrc/attic/a.cpp", "#include <vector>"),
+        ("csrc/store/notes.cpp", "#include <fstream>"),
+        ("csrc/cache/a.cpp", "#include <sys/stat.h>"),
+        ("csrc/cache/a.cpp", "#include <filesystem>"),
+        ("command_line/a.cpp", "#include <ATen/core/Tensor.h>"),
+        ("command_line/a.cpp", '#include "tensor/layout.h"'),
+        ("command_line/commands/ls.cpp", "#include <CLI/CLI.hpp>"),
+        ("command_line/commands/ls.cpp", "#include <nlohmann/json.hpp>"),
+        ("command_line/a.cpp", "#include <sqlite3.h>"),
+        ("command_line/a.cpp", '#include "table.h"'),
+        ("csrc/cache/a.cpp", '#include "command_line/units.h"'),
+        ("torchscript_ops/a.cpp", '#include "command_line/units.h"'),
     ],
 )
 def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str) -> None:
@@ -70,10 +81,28 @@ def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str
         ("csrc/codec/zstd_codec.cpp", "#include <zstd.h>"),
         ("csrc/tensor/a.cpp", '#include "codec/codec.h"'),
         ("csrc/cache/a.cpp", '#include "codec/codec.h"'),
+        ("command_line/commands/ls.cpp", '#include "command_line/report.h"'),
+        ("command_line/a.cpp", '#include "store/listing.h"'),
+        ("command_line/a.cpp", '#include "tensor/value_header.h"'),
+        ("command_line/arguments.cpp", "#include <CLI/CLI.hpp>"),
+        ("command_line/report.cpp", "#include <nlohmann/json.hpp>"),
     ],
 )
 def test_a_right_include_is_none(tree: Path, write: Write, name: str, line: str) -> None:
     write(name, f"{line}\n")
+    assert faults(tree) == []
+
+
+@pytest.mark.parametrize(
+    "call", ["::open(path, 0)", "::unlink(path)", "::stat(path, &facts)", "std::rename(a, b)"]
+)
+def test_file_work_beside_the_seam_is_found(tree: Path, write: Write, call: str) -> None:
+    write("csrc/fs/a.cpp", f"{call};\n")
+    assert faults(tree) == []
+    write("csrc/store/a.cpp", f"{call};\n")
+    (fault,) = faults(tree)
+    assert fault.startswith("csrc/store/a.cpp: ::")
+    write("csrc/store/a.cpp", "Database::open(path); files.open(path); Doomed::unlink(x);\n")
     assert faults(tree) == []
 
 

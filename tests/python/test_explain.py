@@ -361,7 +361,7 @@ def test_a_scope_that_was_named_says_nothing_of_what_changed() -> None:
 
 def test_a_key_may_have_been_evicted_where_memory_is_all_there_is() -> None:
     encoder = frozen()
-    modcache.configure(disk=0, memory=4000)
+    modcache.configure(disk=0, memory=4000, policy="lru")
     for key in ("a", "b", "c", "d"):
         modcache.lookup_or_run(encoder, torch.ones(100, 4), key)
     assert "evicted" in modcache.explain(encoder, torch.ones(100, 4), "a").reason

@@ -112,7 +112,7 @@ class Texts(nn.Module):
 
 @pytest.mark.parametrize("face", ["eager", "scripted"])
 def test_plain_values_count_as_memory(face: str) -> None:
-    modcache.configure(memory="20MB")
+    modcache.configure(memory="20MB", policy="lru")
     module = in_form(Texts(), face)
     for index in range(12):
         modcache.lookup_or_run(module, X[:1], f"k{index}")

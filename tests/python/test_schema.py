@@ -37,6 +37,8 @@ SCHEMAS = {
     "reset_stats": "cache::reset_stats() -> ()",
     "flush": "cache::flush() -> ()",
     "clear": 'cache::clear(str scope="", *, str prefix="", str tier="all") -> int',
+    "clear.older_than": 'cache::clear.older_than(str scope="", *, str prefix="", str tier="all", '
+    "float older_than_s) -> int",
     "lower": "cache::lower(Any module) -> ()",
 }
 

@@ -15,8 +15,10 @@ from torch import nn
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 COUNTERS = {
     "hits_memory", "hits_disk", "hits_remote", "misses", "stored", "bypassed_off", "bypassed_grad",
-    "bypassed_impure", "bypassed_type", "key_conflicts", "verify_differences", "evicted", "corrupt",
-    "errors", "entries_memory", "bytes_memory", "entries_disk", "bytes_disk", "run_us", "saved_us",
+    "bypassed_impure", "bypassed_type", "key_conflicts", "verify_differences", "evicted",
+    "not_kept",
+    "corrupt", "errors", "entries_memory", "bytes_memory", "entries_disk", "bytes_disk", "run_us",
+    "saved_us",
 }  # fmt: skip
 
 

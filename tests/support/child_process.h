@@ -60,15 +60,21 @@ class Pipe {
 
   template <typename Value>
   void write(const Value& value) const {
-    if (::write(ends_[1], &value, sizeof value) != static_cast<ssize_t>(sizeof value)) ::abort();
+    write(&value, sizeof value);
+  }
+  void write(const void* data, std::size_t size_bytes) const {
+    const ssize_t written = ::write(ends_[1], data, size_bytes);
+    if (written != static_cast<ssize_t>(size_bytes)) ::abort();
   }
   // False: the end.
   template <typename Value>
   bool read(Value& value) const {
+    return read(&value, sizeof value);
+  }
+  bool read(void* target, std::size_t size_bytes) const {
     std::size_t done = 0;
-    while (done < sizeof value) {
-      const ssize_t count =
-          ::read(ends_[0], reinterpret_cast<char*>(&value) + done, sizeof value - done);
+    while (done < size_bytes) {
+      const ssize_t count = ::read(ends_[0], static_cast<char*>(target) + done, size_bytes - done);
       if (count <= 0) return false;
       done += static_cast<std::size_t>(count);
     }

@@ -11,6 +11,7 @@
 
 #include "fs/posix_file_system.h"
 #include "store/store.h"
+#include "support/fixed_policy.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::testing {

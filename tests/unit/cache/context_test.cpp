@@ -30,6 +30,29 @@ TEST(ContextTest, the_parts_asked_for_last_are_not_built_again) {
   EXPECT_EQ(make_context(parts("n", "s", "forward")), first);
 }
 
+TEST(ContextTest, the_parts_of_a_description_are_found_again) {
+  const ContextParts given = parts("n,1:", "s\n", "forward", "2:ab,", "float16", Form::kRow);
+  const ContextPtr context = make_context(given);
+  ContextParts found;
+  ASSERT_TRUE(unpack_context(context->description, found));
+  EXPECT_EQ(make_context(found)->description, context->description);
+  EXPECT_EQ(found.scope, "s\n");
+  EXPECT_EQ(found.form, Form::kRow);
+}
+
+TEST(ContextTest, other_text_is_no_description) {
+  const std::string whole = make_context(parts("n", "s", "forward"))->description;
+  ContextParts found;
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_FALSE(unpack_context(whole.substr(0, size), found)) << size;
+  }
+  for (const char* text : {"the golden context", "9:x,", "99999999999999999999:x,", "-1:x,",
+                           "18446744073709551615:x,", "1:n,1:s,1:mx0:,0:,", "1:n1:s,1:m,w0:,0:,"}) {
+    EXPECT_FALSE(unpack_context(text, found)) << text;
+  }
+  EXPECT_FALSE(unpack_context(whole + "x", found));
+}
+
 // Every way to spread a few pieces, some of which look like the description's own punctuation.
 TEST(ContextTest, no_two_lists_of_parts_share_a_description_or_a_digest) {
   const std::vector<std::string> pieces{"",

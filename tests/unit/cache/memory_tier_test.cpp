@@ -44,14 +44,14 @@ class MemoryTierTest : public ::testing::Test {
   // What an entry of one-byte key and text takes of the budget.
   std::uint64_t size_of_one() {
     Stats stats;
-    MemoryTier tier(kPlenty, stats);
+    MemoryTier tier(kPlenty, policy::Kind::kLru, stats);
     tier.put(address_of({*context_, "k"}), context_, "k", {text_entry("t"), 1, 0});
     return static_cast<std::uint64_t>(tier.size_bytes());
   }
 
   Stats stats_;
   const ContextPtr context_ = scope_named("scope");
-  MemoryTier tier_{kPlenty, stats_};
+  MemoryTier tier_{kPlenty, policy::Kind::kLru, stats_};
 };
 
 TEST_F(MemoryTierTest, gives_what_was_put_with_its_place_in_the_directory) {

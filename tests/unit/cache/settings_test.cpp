@@ -85,16 +85,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"codec", "zstd", "zstd"}, Case{"min_run_us", "0", "0"},
         Case{"min_run_us", "5000", "5000"},
         Case{"min_run_us", "9223372036854775807", "9223372036854775807"},
-        Case{"max_rows", "0", "0"}, Case{"max_rows", "64", "64"}, Case{"verify_rtol", "0", "0"},
-        Case{"verify_rtol", "0.0001", "0.0001"}, Case{"verify_rtol", "1e-05", "1e-05"},
-        Case{"verify_rtol", "2.5E-3", "0.0025"}, Case{"verify_rtol", "12345.678", "12345.678"},
-        Case{"memory", "0", "0"}, Case{"memory", "512MiB", "536870912"},
-        Case{"disk", "2GB", "2000000000"}, Case{"durability", "relaxed", "relaxed"},
-        Case{"durability", "strict", "strict"}, Case{"match", "shape", "shape"},
-        Case{"match", "dtype", "dtype"}, Case{"match", "none", "none"},
-        Case{"strict", "true", "true"}, Case{"strict", "1", "true"}, Case{"strict", "True", "true"},
-        Case{"strict", "false", "false"}, Case{"strict", "0", "false"},
-        Case{"strict", "False", "false"}, Case{"namespace", "", ""},
+        Case{"max_rows", "0", "0"}, Case{"max_rows", "64", "64"}, Case{"max_age", "86400", "86400"},
+        Case{"verify_rtol", "0", "0"}, Case{"verify_rtol", "0.0001", "0.0001"},
+        Case{"verify_rtol", "1e-05", "1e-05"}, Case{"verify_rtol", "2.5E-3", "0.0025"},
+        Case{"verify_rtol", "12345.678", "12345.678"}, Case{"memory", "0", "0"},
+        Case{"memory", "512MiB", "536870912"}, Case{"disk", "2GB", "2000000000"},
+        Case{"durability", "relaxed", "relaxed"}, Case{"durability", "strict", "strict"},
+        Case{"policy", "auto", "auto"}, Case{"policy", "lru", "lru"},
+        Case{"policy", "s3fifo", "s3fifo"}, Case{"policy", "keep", "keep"},
+        Case{"match", "shape", "shape"}, Case{"match", "dtype", "dtype"},
+        Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
+        Case{"strict", "True", "true"}, Case{"strict", "false", "false"},
+        Case{"strict", "0", "false"}, Case{"strict", "False", "false"}, Case{"namespace", "", ""},
         Case{"namespace", "team a: \xC3\xA4", "team a: \xC3\xA4"}, Case{"io", "mmap", "mmap"},
         Case{"io", "pread", "pread"}, Case{"log", "off", "off"}, Case{"log", "error", "error"},
         Case{"log", "warning", "warning"}, Case{"log", "info", "info"}));
@@ -132,12 +134,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"min_run_us", "1.5", "integer"}, Case{"min_run_us", "5ms", "integer"},
         Case{"min_run_us", "9223372036854775808", "integer"},
         Case{"max_rows", "-8", "not negative"}, Case{"max_rows", "all", "integer"},
-        Case{"verify_rtol", "-1e-4", "not negative"}, Case{"verify_rtol", "-0", "not negative"},
-        Case{"verify_rtol", "inf", "finite"}, Case{"verify_rtol", "nan", "finite"},
-        Case{"verify_rtol", "", "number"}, Case{"verify_rtol", "1e999", "finite"},
-        Case{"verify_rtol", "0.1%", "number"}, Case{"memory", "-1", "not negative"},
-        Case{"memory", "", "512MiB"}, Case{"disk", "plenty", "512MiB"},
-        Case{"durability", "safe", "one of: relaxed, strict"},
+        Case{"max_age", "-1", "not negative"}, Case{"verify_rtol", "-1e-4", "not negative"},
+        Case{"verify_rtol", "-0", "not negative"}, Case{"verify_rtol", "inf", "finite"},
+        Case{"verify_rtol", "nan", "finite"}, Case{"verify_rtol", "", "number"},
+        Case{"verify_rtol", "1e999", "finite"}, Case{"verify_rtol", "0.1%", "number"},
+        Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
+        Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
+        Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
         Case{"match", "value", "one of: shape, dtype, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
@@ -166,6 +169,7 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"memory", "1000000000"},
                          {"disk", "100000000000"},
                          {"durability", "relaxed"},
+                         {"policy", "auto"},
                          {"match", "shape"},
                          {"strict", "false"},
                          {"namespace", ""},
@@ -175,7 +179,8 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"codec", "none"},
                          {"verify_rtol", "0.0001"},
                          {"min_run_us", "0"},
-                         {"max_rows", "0"}};
+                         {"max_rows", "0"},
+                         {"max_age", "0"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }
@@ -195,6 +200,7 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable memory("MODCACHE_MEMORY", "1KiB");
   const EnvironmentVariable disk("MODCACHE_DISK", "1MB");
   const EnvironmentVariable durability("MODCACHE_DURABILITY", "strict");
+  const EnvironmentVariable policy("MODCACHE_POLICY", "s3fifo");
   const EnvironmentVariable match("MODCACHE_MATCH", "none");
   const EnvironmentVariable strict("MODCACHE_STRICT", "1");
   const EnvironmentVariable name_space("MODCACHE_NAMESPACE", "team");
@@ -210,7 +216,8 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
                          {"disk", "1000000"},      {"match", "none"},     {"durability", "strict"},
                          {"strict", "true"},       {"io", "pread"},       {"log", "error"},
                          {"namespace", "team"},    {"dtype", "float16"},  {"codec", "zstd"},
-                         {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"}};
+                         {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"},
+                         {"policy", "s3fifo"},     {"max_age", "0"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }

@@ -109,5 +109,19 @@ TEST(ControlPageCutShortTest, survives_with_pread) {
   page->add_removal();
 }
 
+TEST(ControlPageBootTest, knows_in_another_boot_only_what_was_confirmed) {
+  testing::TemporaryDirectory directory;
+  const std::string path = directory / "control";
+  ASSERT_TRUE(ControlPage::create(fs::posix_file_system(), path, 10).is_ok());
+  auto page = ControlPage::open(fs::posix_file_system(), path, ReadVia::kMmap, true);
+  ASSERT_TRUE(page.is_ok());
+  page.value()->set_boot(7);
+  page.value()->set_committed(30);
+  page.value()->raise_confirmed(20);
+  EXPECT_EQ(page.value()->surely_committed(7), 30u);
+  EXPECT_EQ(page.value()->surely_committed(0), 30u);  // it cannot be told
+  EXPECT_EQ(page.value()->surely_committed(8), 20u);
+}
+
 }  // namespace
 }  // namespace modcache::store

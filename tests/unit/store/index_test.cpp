@@ -17,12 +17,12 @@ using testing::context_named;
 class IndexTest : public ::testing::Test {
  protected:
   IndexTest() {
-    EXPECT_TRUE(Index::create(path_).is_ok());
+    EXPECT_TRUE(Index::create(fs::posix_file_system(), path_).is_ok());
     index_ = open();
   }
 
   std::unique_ptr<Index> open(Database::Mode mode = Database::Mode::kWrite) {
-    auto index = Index::open(path_, mode, 1000);
+    auto index = Index::open(fs::posix_file_system(), path_, mode, 1000);
     EXPECT_TRUE(index.is_ok()) << index.status().message();
     return index.is_ok() ? std::move(index).value() : nullptr;
   }
@@ -147,15 +147,33 @@ TEST_F(IndexTest, lets_others_read_while_it_writes) {
   EXPECT_EQ(reader->commit({row(context_, "x", 7)}).status().code(), StatusCode::kIoError);
 }
 
+TEST_F(IndexTest, knows_which_entries_replaced_a_record_that_may_still_be_there) {
+  const auto replaces = [&](const char* key, Sequence sequence) {
+    return index_->replaces(context_.digest, key, sequence).value();
+  };
+  ASSERT_TRUE(index_->commit({row(context_, "new", 1), row(context_, "old", 2)}).is_ok());
+  EXPECT_FALSE(replaces("new", 1));
+  ASSERT_TRUE(index_->commit({row(context_, "old", 3)}).is_ok());
+  EXPECT_TRUE(replaces("old", 3));
+  // The same record, met again in a rebuild; then one that an earlier process overtook.
+  ASSERT_TRUE(index_->commit({row(context_, "new", 1)}).is_ok());
+  EXPECT_FALSE(replaces("new", 1));
+  ASSERT_TRUE(index_->commit({row(context_, "newer", 9), row(context_, "newer", 8)}).is_ok());
+  EXPECT_TRUE(replaces("newer", 9));
+  EXPECT_TRUE(index_->replaces(context_.digest, "newer", 8).is_not_found());
+}
+
 TEST_F(IndexTest, refuses_what_is_not_its_own) {
   index_ = nullptr;
-  const auto code = [&] { return Index::open(path_, Database::Mode::kWrite, 10).status().code(); };
+  const auto code = [&] {
+    return Index::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 10).status().code();
+  };
   EXPECT_EQ(code(), StatusCode::kOk);
   {
-    auto database = Database::open(path_, Database::Mode::kWrite, 10);
-    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=2").is_ok());
+    auto database = Database::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 10);
+    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=3").is_ok());
     EXPECT_EQ(code(), StatusCode::kUnsupportedVersion);
-    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=1").is_ok());
+    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=2").is_ok());
     ASSERT_TRUE(database.value()->execute("PRAGMA application_id=1").is_ok());
     EXPECT_EQ(code(), StatusCode::kCorruption);
     ASSERT_TRUE(database.value()

@@ -68,13 +68,43 @@ TEST_F(LocationMapTest, one_text_has_one_header) {
   EXPECT_EQ(map_.intern("a"), map_.intern("a")) << "also after all was forgotten";
 }
 
-TEST_F(LocationMapTest, forgets_all_when_something_was_removed_and_takes_nothing_older) {
+TEST_F(LocationMapTest, believes_nothing_when_something_was_removed_and_takes_nothing_older) {
   add({1, 2}, 9);
   EXPECT_EQ(found({1, 2}, 0), 0u) << "0: the counter could not be read";
   EXPECT_EQ(found({1, 2}, kRemovals - 1), 9u) << "read before somebody else read a larger one";
   EXPECT_EQ(found({1, 2}, kRemovals + 1), 0u);
   add({1, 2}, 9);
   EXPECT_EQ(found({1, 2}, kRemovals + 1), 0u) << "the location is from before the removal";
+}
+
+TEST_F(LocationMapTest, believes_what_is_confirmed_after_a_removal_and_asks_once_for_each) {
+  add({1, 2}, 9);
+  add({3, 4}, 10);
+  map_.note_verified({{{1, 2}, 9}});
+  int asked = 0;
+  const auto first_is_there = [&asked](const Digest128& address, std::uint64_t segment,
+                                       std::uint64_t offset, Sequence sequence) {
+    ++asked;
+    return address == Digest128{1, 2} && segment == 7 && offset == 576 && sequence == 9;
+  };
+  const auto known = map_.find({1, 2}, kRemovals + 1, first_is_there);
+  ASSERT_TRUE(known);
+  EXPECT_TRUE(known->payload_is_verified);
+  EXPECT_FALSE(map_.find({3, 4}, kRemovals + 1, first_is_there));
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(found({1, 2}, kRemovals + 1), 9u);
+  EXPECT_EQ(found({3, 4}, kRemovals + 1), 0u);
+  EXPECT_EQ(found({1, 2}, kRemovals + 2), 0u) << "the next removal may be of this one";
+  map_.add({3, 4}, record(11), kRemovals + 2);
+  EXPECT_EQ(found({3, 4}, kRemovals + 2), 11u);
+}
+
+// There are 65,536 of what tells records before and after a removal apart.
+TEST_F(LocationMapTest, takes_nothing_for_newer_after_very_many_removals) {
+  add({1, 2}, 9);
+  for (std::uint64_t more = 1; more <= 70000; ++more) {
+    ASSERT_EQ(found({1, 2}, kRemovals + more), 0u) << more;
+  }
 }
 
 TEST_F(LocationMapTest, remembers_what_was_verified_of_this_very_record) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "fs/posix_file_system.h"
@@ -40,6 +41,39 @@ TEST_F(NotesTest, the_last_one_wins_and_leaves_no_other_file) {
   ASSERT_TRUE(keep_note(directory_, "a", "text").is_ok());
   EXPECT_EQ(find_note(directory_, "a").value(), "text");
   (void)only_file();
+}
+
+TEST_F(NotesTest, all_of_them_are_visited) {
+  std::map<std::string, std::string> found;
+  const auto visit = [&](std::string_view about, std::string_view text) {
+    found.emplace(about, text);
+  };
+  EXPECT_TRUE(visit_notes(directory_, visit).is_ok()) << "no folder is no note";
+  const std::map<std::string, std::string> kept{{"a", "one\ntwo"}, {"b\n", ""}, {"", "c"}};
+  for (const auto& [about, text] : kept) ASSERT_TRUE(keep_note(directory_, about, text).is_ok());
+  ASSERT_TRUE(visit_notes(directory_, visit).is_ok());
+  EXPECT_EQ(found, kept);
+}
+
+TEST_F(NotesTest, what_is_no_whole_note_is_not_visited) {
+  ASSERT_TRUE(keep_note(directory_, "about", "text").is_ok());
+  const std::string path = only_file();
+  std::string whole;
+  std::getline(std::ifstream(path), whole, '\0');
+  const auto visits = [&] {
+    int count = 0;
+    EXPECT_TRUE(visit_notes(directory_, [&](auto, auto) { ++count; }).is_ok());
+    return count;
+  };
+  EXPECT_EQ(visits(), 1);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    std::ofstream(path) << whole.substr(0, size);
+    EXPECT_EQ(visits(), 0) << size;
+  }
+  std::ofstream(path) << whole << "more";
+  EXPECT_EQ(visits(), 0);
+  std::ofstream(directory_.notes_path() + "/another name") << whole;
+  EXPECT_EQ(visits(), 0);
 }
 
 TEST_F(NotesTest, a_damaged_note_is_none) {

@@ -130,6 +130,7 @@ TEST_F(SegmentTest, goes_on_with_a_segment_that_nobody_owns) {
     ASSERT_TRUE(other.append({record("b", "2")}).is_ok());
     EXPECT_NE(other.segment(), first);
     other.leave_segment();
+    other.release_left();
     std::filesystem::remove(directory_.segment_path(directory_.segments().value()[0] == first
                                                         ? directory_.segments().value()[1]
                                                         : directory_.segments().value()[0]));
@@ -165,6 +166,7 @@ TEST_F(SegmentTest, goes_on_behind_a_record_that_lacks_but_its_padding) {
   ASSERT_TRUE(writer.append({record("a", std::string(9000, 'a'))}).is_ok());
   const std::uint64_t id = writer.segment();
   writer.leave_segment();
+  writer.release_left();
   const std::uint64_t size = std::filesystem::file_size(directory_.segment_path(id));
   std::filesystem::resize_file(directory_.segment_path(id), size - 20);
   ASSERT_TRUE(writer.append({record("b", "2")}).is_ok());
@@ -235,7 +237,7 @@ TEST_F(SegmentTest, lets_go_of_unlinked_files_but_not_of_entries_in_use) {
   ASSERT_TRUE(reader.is_ok());
   std::filesystem::remove(directory_.segment_path(writer.segment()));
   EXPECT_TRUE(readers.get(writer.segment()).is_ok());
-  readers.forget_unlinked();
+  readers.forget_gone();
   EXPECT_TRUE(readers.get(writer.segment()).status().is_not_found());
   char byte = 0;
   EXPECT_TRUE(reader.value()->read(places.value()[0].offset, &byte, 1).is_ok());

@@ -139,7 +139,7 @@ TEST_F(StoreReadOnlyTest, says_why_a_directory_cannot_be_used) {
   options.directory = directory_ / "file";
   const Status file = Store::open(fs::posix_file_system(), options).status();
   EXPECT_EQ(file.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(file.message(), ::testing::HasSubstr("is a file, not a directory"));
+  EXPECT_THAT(file.message(), ::testing::HasSubstr("is a file, but no pack of modcache"));
   options.directory = directory_ / "file/below";
   EXPECT_EQ(Store::open(fs::posix_file_system(), options).status().code(), StatusCode::kIoError);
   options.directory = directory_ / "missing";

@@ -142,7 +142,7 @@ inline void set_mode(const std::string& mode) {
   detail::call([] { return "cache::set_mode"; }, mode);
 }
 
-inline std::string mode() {  // what process and thread leave
+inline std::string mode() {  // what process, thread and directory leave
   return detail::call([] { return "cache::mode"; }).toStringRef();
 }
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/cache_directory.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "command_line/units.h"
+#include "fs/posix_file_system.h"
+#include "store/directory.h"
+
+namespace modcache::command_line {
+namespace {
+
+constexpr std::size_t kRowsOfPage = 4096;
+constexpr std::size_t kMostNamed = 5;
+
+Status no_cache(const std::string& path, const std::string& why) {
+  return Status::invalid_argument("'" + path + "' " + why +
+                                  "; DIR is what the setting `dir` or MODCACHE_DIR of the programs "
+                                  "that use the cache says");
+}
+
+KnownContext with_parts(store::ListedContext listed) {
+  KnownContext known;
+  cache::ContextParts parts;
+  if (cache::unpack_context(listed.context.description, parts)) {
+    known.name_space = parts.name_space;
+    known.method = parts.method;
+    known.form = parts.form == cache::Form::kRow ? "row" : "whole";
+    known.arguments = parts.arguments;
+    known.autocast = parts.autocast;
+  }
+  known.listed = std::move(listed);
+  return known;
+}
+
+void add_to(KnownScope& scope, const KnownContext& context) {
+  const store::ListedContext& listed = context.listed;
+  const bool is_first = scope.entries == 0;
+  scope.name_space = context.name_space;
+  scope.scope = context.scope();
+  scope.entries += listed.entries;
+  scope.record_bytes += listed.record_bytes;
+  scope.run_us += listed.run_us;
+  scope.first_stored_at_us = is_first
+                                 ? listed.first_stored_at_us
+                                 : std::min(scope.first_stored_at_us, listed.first_stored_at_us);
+  scope.last_stored_at_us = std::max(scope.last_stored_at_us, listed.last_stored_at_us);
+}
+
+std::string joined(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+Status check_is_cache(const std::string& path) {
+  fs::FileSystem& file_system = fs::posix_file_system();
+  const auto info = file_system.info(path);
+  if (info.is_not_found()) return no_cache(path, "is not there");
+  if (!info.is_ok()) return no_cache(path, "cannot be looked at: " + info.status().message());
+  if (!info.value().is_directory) return no_cache(path, "is a file, and this needs a directory");
+  const auto names = file_system.list(path);
+  if (!names.is_ok()) {
+    return no_cache(path, "cannot be read (" + names.status().message() +
+                              "); its owner, or chmod u+rx, can help");
+  }
+  const store::Directory directory(file_system, path);
+  for (const std::string& part :
+       {directory.database_path(), directory.segments_path(), directory.control_path()}) {
+    if (file_system.info(part).is_ok()) return Status::ok();
+  }
+  return no_cache(path, names.value().empty() ? "is an empty directory, no cache"
+                                              : "is no cache directory: it has no index.sqlite, no "
+                                                "segments and no control page");
+}
+
+CacheDirectory::CacheDirectory(std::string path, std::unique_ptr<store::Listing> listing)
+    : path_(std::move(path)), listing_(std::move(listing)) {}
+
+bool is_file(const std::string& path) {
+  const auto info = fs::posix_file_system().info(path);
+  return info.is_ok() && !info.value().is_directory;
+}
+
+Result<std::unique_ptr<CacheDirectory>> CacheDirectory::open(const std::string& path) {
+  if (!is_file(path)) MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+  auto listing = store::Listing::open(fs::posix_file_system(), path);
+  if (listing.status().code() == StatusCode::kInvalidArgument) return check_is_cache(path);
+  if (!listing.is_ok()) return listing.status();
+  std::unique_ptr<CacheDirectory> directory(new CacheDirectory(path, std::move(listing).value()));
+  MODCACHE_RETURN_IF_ERROR(directory->read_contexts());
+  return directory;
+}
+
+Status CacheDirectory::read_contexts() {
+  auto contexts = listing_->contexts();
+  if (!contexts.is_ok()) return contexts.status();
+  for (auto& context : contexts.value()) contexts_.push_back(with_parts(std::move(context)));
+  return Status::ok();
+}
+
+Result<std::vector<KnownScope>> CacheDirectory::scopes() const {
+  using Name = std::pair<std::string, std::string>;
+  std::map<Name, KnownScope> scopes;
+  std::map<Name, std::set<std::string>> methods;
+  for (const KnownContext& context : contexts_) {
+    const Name name{context.name_space, context.scope()};
+    add_to(scopes[name], context);
+    if (!context.method.empty()) methods[name].insert(context.method);
+  }
+  auto manifests = manifests_in(*listing_);
+  if (!manifests.is_ok()) return manifests.status();
+  for (Manifest& manifest : manifests.value()) {
+    const Name name{manifest.name_space, manifest.scope};
+    KnownScope& scope = scopes[name];
+    std::tie(scope.name_space, scope.scope) = name;
+    if (!manifest.method.empty()) methods[name].insert(manifest.method);
+    scope.manifest = std::move(manifest);
+  }
+  std::vector<KnownScope> known;
+  for (auto& [name, scope] : scopes) {
+    scope.methods = joined(methods[name]);
+    known.push_back(std::move(scope));
+  }
+  return known;
+}
+
+Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_view key_prefix,
+                                      const Visit& visit) const {
+  std::string from(key_prefix);
+  while (true) {
+    auto page = listing_->page(context.listed, from, kRowsOfPage);
+    if (!page.is_ok()) return page.status();
+    for (const store::ListedEntry& entry : page.value()) {
+      if (entry.key.compare(0, key_prefix.size(), key_prefix) != 0) return true;
+      if (!visit(entry)) return false;
+    }
+    if (page.value().size() < kRowsOfPage) return true;
+    from = store::Listing::key_after(page.value().back().key);
+  }
+}
+
+Result<std::string> scope_named(const std::vector<std::string>& scopes, const std::string& given) {
+  std::set<std::string> beginning;
+  for (const std::string& scope : scopes) {
+    if (scope == given) return given;
+    if (scope.compare(0, given.size(), given) == 0) beginning.insert(scope);
+  }
+  if (beginning.size() == 1) return *beginning.begin();
+  const std::string what = "scope '" + printable(given) + "'";
+  if (beginning.empty()) {
+    return Status::not_found("there is no " + what + "; modcache ls DIR --scopes lists all");
+  }
+  std::string some;
+  std::size_t named = 0;
+  for (const std::string& scope : beginning) {
+    if (named++ == kMostNamed) break;
+    some += (some.empty() ? "" : ", ") + printable(scope);
+  }
+  return Status::not_found(std::to_string(beginning.size()) + " scopes begin with '" +
+                           printable(given) + "', such as " + some + "; give more of it");
+}
+
+}  // namespace modcache::command_line

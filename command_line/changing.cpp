@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/changing.h"
+
+#include <vector>
+
+#include "cache/settings.h"
+#include "command_line/cache_directory.h"
+#include "command_line/disk_files.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::command_line {
+
+store::StoreOptions options_of(const std::string& directory) {
+  std::vector<std::string> warnings;  // doctor tells them
+  store::StoreOptions options;
+  options.directory = directory;
+  options.disk_budget_bytes = cache::settings_from_environment(warnings).disk_bytes;
+  options.patience_ms = 10'000;
+  return options;
+}
+
+Result<std::unique_ptr<store::Store>> open_to_change(const std::string& path) {
+  MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+  auto opened = store::Store::open(fs::posix_file_system(), options_of(path));
+  if (!opened.is_ok()) return opened.status();
+  if (opened.value()->is_read_only()) {
+    return Status::io_error("'" + path +
+                            "' cannot be written: its owner, or chmod -R u+w, can help");
+  }
+  return opened;
+}
+
+std::int64_t size_bytes_of(const std::string& path) {
+  auto files = DiskFiles::list(path);
+  return files.is_ok() ? files.value().size_bytes() : 0;
+}
+
+}  // namespace modcache::command_line

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// modcache clear: removes entries, also for the processes that use the directory at the moment.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "command_line/changing.h"
+#include "command_line/commands/commands.h"
+#include "command_line/units.h"
+
+namespace modcache::command_line {
+namespace {
+
+class ClearCommand final : public Command {
+ public:
+  void declare(Arguments& arguments) override {
+    arguments.describe(
+        {"clear", "[DIR]", "Remove entries: all, or those that the options name",
+         "Options narrow: an entry goes if all of them name it. Processes that use the directory\n"
+         "see it with their next call.\n\n  modcache clear DIR --scope encoder@3 --prefix val/"});
+    arguments.words(0, 1, words_);
+    arguments.option("--scope", "S", "Entries of this scope, given whole", scope_);
+    arguments.option("--prefix", "P", "Entries whose keys begin so", prefix_);
+    arguments.option("--older-than", "AGE", "Entries stored longer ago, such as 36h or 30d", age_);
+  }
+
+  Result<ExitCode> run(Output& output) override {
+    // Nothing narrows like "everything", which is what it would mean.
+    for (const auto& [name, value] : {std::pair("--scope", &scope_), {"--prefix", &prefix_}}) {
+      if (value->has_value() && (*value)->empty()) {
+        return Status::invalid_argument(std::string(name) +
+                                        " is empty; leave it out to remove all");
+      }
+    }
+    store::ClearFilter filter{scope_.value_or(""), prefix_.value_or(""), 0};
+    if (age_) {
+      auto age = parse_age_us(*age_);
+      if (!age.is_ok()) return age.status();
+      // The smallest time that is none would mean "whenever".
+      filter.older_than_us = std::max<std::int64_t>(1, now_us() - age.value());
+    }
+    auto path = directory_before(words_, 0);
+    if (!path.is_ok()) return path.status();
+    auto store = open_to_change(path.value());
+    if (!store.is_ok()) return store.status();
+    const std::int64_t before = size_bytes_of(path.value());
+    auto removed = store.value()->clear(filter);
+    if (!removed.is_ok()) return removed.status();
+    store.value() = nullptr;  // which empties the log
+    const std::int64_t freed = before - size_bytes_of(path.value());
+    Report report = this->report(output);
+    report.add("directory", "directory", Cell::text(path.value()));
+    report.add("removed", "entries removed", Cell::count(removed.value()));
+    report.add("freed_bytes", "disk space freed",
+               Cell::size_bytes(std::max<std::int64_t>(0, freed)));
+    report.finish();
+    return ExitCode::kSuccess;
+  }
+
+ private:
+  std::vector<std::string> words_;
+  std::optional<std::string> scope_;
+  std::optional<std::string> prefix_;
+  std::optional<std::string> age_;
+};
+
+}  // namespace
+
+CommandPtr make_clear_command() { return std::make_unique<ClearCommand>(); }
+
+}  // namespace modcache::command_line

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// modcache ls: the entries of a directory, or its scopes.
+#include <charconv>
+#include <limits>
+#include <set>
+
+#include "command_line/cache_directory.h"
+#include "command_line/commands/commands.h"
+#include "command_line/entry_columns.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::command_line {
+namespace {
+
+Result<std::uint64_t> parse_limit(const std::optional<std::string>& text) {
+  if (!text) return std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t limit = 0;
+  const char* const end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, limit);
+  if (error == std::errc() && rest == end) return limit;
+  return Status::invalid_argument("--limit is '" + *text + "', but must be a number of entries");
+}
+
+const std::vector<Column>& scope_columns() {
+  static const std::vector<Column> columns{
+      {"scope", "SCOPE"},     {"namespace", ""},       {"class", "CLASS"},
+      {"methods", "METHODS"}, {"entries", "ENTRIES"},  {"disk_bytes", "SIZE"},
+      {"run_us", "RUN TIME"}, {"first_stored_at", ""}, {"last_stored_at", "STORED LAST"},
+      {"has_manifest", ""}};
+  return columns;
+}
+
+std::vector<Cell> cells_of(const KnownScope& scope) {
+  const bool has_entries = scope.entries > 0;
+  return {Cell::text(scope.scope),
+          Cell::text(scope.name_space),
+          scope.manifest ? Cell::text(scope.manifest->class_name) : Cell::absent(),
+          Cell::text(scope.methods),
+          Cell::count(scope.entries),
+          Cell::size_bytes(scope.record_bytes),
+          Cell::duration_us(scope.run_us),
+          has_entries ? Cell::time_us(scope.first_stored_at_us) : Cell::absent(),
+          has_entries ? Cell::time_us(scope.last_stored_at_us) : Cell::absent(),
+          Cell::yes_no(scope.manifest.has_value())};
+}
+
+class LsCommand final : public Command {
+ public:
+  void declare(Arguments& arguments) override {
+    arguments.describe({"ls", "[DIR]", "The entries of a directory, or its scopes",
+                        "Entries come in the order of their contexts and, within one, of their "
+                        "keys.\n\n  modcache ls DIR --scopes\n  modcache ls DIR --scope encoder@3 "
+                        "--prefix val/ --long"});
+    arguments.words(0, 1, words_);
+    arguments.option("--scope", "S",
+                     "Entries of this scope alone; a part that begins only one is "
+                     "enough",
+                     scope_);
+    arguments.option("--prefix", "P", "Entries whose keys begin so", prefix_);
+    arguments.option("--limit", "N", "At most so many", limit_);
+    arguments.flag("--long", "With what each value is, which is read from the segments", is_long_);
+    arguments.flag("--scopes", "The scopes, and not the entries", lists_scopes_);
+  }
+
+  Result<ExitCode> run(Output& output) override {
+    auto limit = parse_limit(limit_);
+    if (!limit.is_ok()) return limit.status();
+    auto path = directory_before(words_, 0);
+    if (!path.is_ok()) return path.status();
+    auto directory = CacheDirectory::open(path.value());
+    if (!directory.is_ok()) return directory.status();
+    std::string scope;
+    if (scope_) {
+      auto named = scope_in(*directory.value());
+      if (!named.is_ok()) {
+        output.say(named.status().message());
+        return ExitCode::kFindings;
+      }
+      scope = named.value();
+    }
+    return lists_scopes_ ? list_scopes(output, *directory.value(), limit.value(), scope)
+                         : list_entries(output, *directory.value(), limit.value(), scope);
+  }
+
+ private:
+  Result<std::string> scope_in(const CacheDirectory& directory) const {
+    auto scopes = directory.scopes();
+    if (!scopes.is_ok()) return scopes.status();
+    std::vector<std::string> names;
+    for (const KnownScope& known : scopes.value()) names.push_back(known.scope);
+    return scope_named(names, *scope_);
+  }
+
+  Result<ExitCode> list_scopes(Output& output, const CacheDirectory& directory, std::uint64_t limit,
+                               const std::string& scope) const {
+    auto scopes = directory.scopes();
+    if (!scopes.is_ok()) return scopes.status();
+    Report report = this->report(output);
+    report.begin_rows("scopes", scope_columns(), "no scopes");
+    for (const KnownScope& known : scopes.value()) {
+      if (scope_ && known.scope != scope) continue;
+      if (limit-- == 0 || !report.add_row(cells_of(known))) break;
+    }
+    report.end_rows();
+    report.finish();
+    return ExitCode::kSuccess;
+  }
+
+  Result<ExitCode> list_entries(Output& output, const CacheDirectory& directory,
+                                std::uint64_t limit, const std::string& scope) const {
+    Report report = this->report(output);
+    EntryColumns columns(directory.path(), is_long_);
+    report.begin_rows("entries", columns.columns(), "no entries");
+    for (const KnownContext& context : directory.contexts()) {
+      if (scope_ && context.scope() != scope) continue;
+      auto goes_on =
+          directory.for_each(context, prefix_.value_or(""), [&](const store::ListedEntry& entry) {
+            return limit-- > 0 && report.add_row(columns.cells(context, entry));
+          });
+      if (!goes_on.is_ok()) return goes_on.status();
+      if (!goes_on.value()) break;
+    }
+    report.end_rows();
+    report.finish();
+    return ExitCode::kSuccess;
+  }
+
+  std::vector<std::string> words_;
+  std::optional<std::string> scope_;
+  std::optional<std::string> prefix_;
+  std::optional<std::string> limit_;
+  bool is_long_ = false;
+  bool lists_scopes_ = false;
+};
+
+}  // namespace
+
+CommandPtr make_ls_command() { return std::make_unique<LsCommand>(); }
+
+}  // namespace modcache::command_line

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// modcache pack and unpack: a directory as one sealed file, and back.
+#include "store/pack.h"
+
+#include "command_line/cache_directory.h"
+#include "command_line/changing.h"
+#include "command_line/commands/commands.h"
+#include "command_line/progress.h"
+#include "fs/posix_file_system.h"
+
+namespace modcache::command_line {
+namespace {
+
+std::int64_t file_size_bytes(const std::string& path) {
+  const auto info = fs::posix_file_system().info(path);
+  return info.is_ok() ? static_cast<std::int64_t>(info.value().size_bytes) : 0;
+}
+
+store::OnPackProgress shown_by(Progress& progress) {
+  return [&progress](const store::PackSummary& so_far, std::int64_t of_entries) {
+    progress.show(so_far.entries + so_far.there, of_entries, so_far.payload_bytes);
+  };
+}
+
+// Broken entries are passed over, and said.
+ExitCode say_broken(Output& output, const store::PackSummary& summary) {
+  if (summary.broken == 0) return ExitCode::kSuccess;
+  output.say(count_text(summary.broken) +
+             " damaged entries were left out; modcache verify says "
+             "which");
+  return ExitCode::kFindings;
+}
+
+class PackCommand final : public Command {
+ public:
+  void declare(Arguments& arguments) override {
+    arguments.describe(
+        {"pack", "[DIR] FILE", "Make one sealed file of a directory, to ship beside a model",
+         "A program uses it by its setting `dir`: it is read only, mapped, on any machine, also\n"
+         "over NFS. Others may use the directory meanwhile. A file that is there is replaced once\n"
+         "the new one is whole. Exit status 1: damaged entries were left out.\n\n"
+         "  modcache pack DIR model.modcache --scope encoder@3"});
+    arguments.words(1, 2, words_);
+    arguments.option("--scope", "S", "Entries of this scope alone, given whole", scope_);
+    arguments.option("--prefix", "P", "Entries whose keys begin so", prefix_);
+  }
+
+  Result<ExitCode> run(Output& output) override {
+    auto path = directory_before(words_, 1);
+    if (!path.is_ok()) return path.status();
+    MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
+    const std::string& file = words_.back();
+    store::ClearFilter filter;
+    filter.scope = scope_.value_or("");
+    filter.key_prefix = prefix_.value_or("");
+    Progress progress(output);
+    auto packed =
+        store::write_pack(fs::posix_file_system(), path.value(), file, filter, shown_by(progress));
+    if (!packed.is_ok()) return packed.status();
+    output.end_progress();
+    Report report = this->report(output);
+    report.add("file", "file", Cell::text(file));
+    report.add("entries", "entries", Cell::count(packed.value().entries));
+    report.add("notes", "notes", Cell::count(packed.value().notes));
+    report.add("broken", "", Cell::count(packed.value().broken));
+    report.add("file_bytes", "size", Cell::size_bytes(file_size_bytes(file)));
+    report.finish();
+    return say_broken(output, packed.value());
+  }
+
+ private:
+  std::vector<std::string> words_;
+  std::optional<std::string> scope_;
+  std::optional<std::string> prefix_;
+};
+
+class UnpackCommand final : public Command {
+ public:
+  void declare(Arguments& arguments) override {
+    arguments.describe(
+        {"unpack", "FILE [DIR]", "Put what a pack holds into a directory",
+         "The directory is made where there is none; entries that it has stay as they are.\n"
+         "MODCACHE_DISK bounds it. Exit status 1: damaged entries were left out."});
+    arguments.words(1, 2, words_);
+  }
+
+  Result<ExitCode> run(Output& output) override {
+    auto path = directory_or_default(words_.size() == 2 ? std::optional(words_[1]) : std::nullopt);
+    if (!path.is_ok()) return path.status();
+    MODCACHE_RETURN_IF_ERROR(check_may_be_cache(path.value()));
+    Progress progress(output);
+    auto unpacked = store::unpack_into(fs::posix_file_system(), words_[0], options_of(path.value()),
+                                       shown_by(progress));
+    if (!unpacked.is_ok()) return unpacked.status();
+    output.end_progress();
+    Report report = this->report(output);
+    report.add("directory", "directory", Cell::text(path.value()));
+    report.add("entries", "entries put", Cell::count(unpacked.value().entries));
+    report.add("there", "there already", Cell::count(unpacked.value().there));
+    report.add("notes", "notes", Cell::count(unpacked.value().notes));
+    report.add("broken", "", Cell::count(unpacked.value().broken));
+    report.add("not_kept", "", Cell::count(unpacked.value().not_kept));
+    report.finish();
+    if (unpacked.value().not_kept > 0) {
+      output.say(count_text(unpacked.value().not_kept) +
+                 " entries were not kept: the directory is full");
+    }
+    return say_broken(output, unpacked.value());
+  }
+
+ private:
+  // A cache, an empty directory, or nothing yet.
+  static Status check_may_be_cache(const std::string& path) {
+    const auto names = fs::posix_file_system().list(path);
+    const bool is_new = fs::posix_file_system().info(path).is_not_found() ||
+                        (names.is_ok() && names.value().empty());
+    return is_new ? Status::ok() : check_is_cache(path);
+  }
+
+  std::vector<std::string> words_;
+};
+
+}  // namespace
+
+CommandPtr make_pack_command() { return std::make_unique<PackCommand>(); }
+CommandPtr make_unpack_command() { return std::make_unique<UnpackCommand>(); }
+
+}  // namespace modcache::command_line

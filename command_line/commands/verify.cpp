@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// modcache verify: reads everything in a directory, and with --fix mends what can be mended.
+#include "store/verify.h"
+
+#include "command_line/cache_directory.h"
+#include "command_line/commands/commands.h"
+#include "command_line/progress.h"
+#include "command_line/units.h"
+#include "command_line/value_text.h"
+#include "fs/posix_file_system.h"
+#include "store/pack.h"
+
+namespace modcache::command_line {
+namespace {
+
+constexpr std::size_t kMostShown = 1000;
+
+// What only the rooms above the store know: whether the value can be put together again.
+Status check_value(const store::VerifiedEntry& entry) {
+  return describe_value(entry.header).status();
+}
+
+void report_counts(Report& report, const store::Verification& found) {
+  report.add("entries", "entries", Cell::count(found.entries));
+  report.add("whole_entries", "  whole", Cell::count(found.whole_entries));
+  report.add("segments", "segments", Cell::count(found.segments));
+  report.add("notes", "notes", Cell::count(found.notes));
+  report.add("unnamed_records", "", Cell::count(found.unnamed_records));
+  report.add("bytes_read", "read", Cell::size_bytes(static_cast<std::int64_t>(found.bytes_read)));
+  report.add("damage", "damage", Cell::count(found.damage));
+}
+
+void report_findings(Report& report, std::string_view name, const store::Verification& found,
+                     std::string_view if_none) {
+  report.begin_rows(name,
+                    {{"kind", "FINDING"},
+                     {"is_damage", "DAMAGE"},
+                     {"what", "WHAT"},
+                     {"scope", "SCOPE"},
+                     {"key", "KEY"},
+                     {"file", "FILE"},
+                     {"offset", ""}},
+                    if_none);
+  for (const store::Finding& finding : found.findings) {
+    const bool is_goes_on = report.add_row(
+        {Cell::text(store::finding_name(finding.kind)), Cell::yes_no(finding.is_damage),
+         Cell::text(finding.what), Cell::text(finding.scope), Cell::text(finding.key),
+         Cell::text(finding.file), Cell::plain_number(static_cast<std::int64_t>(finding.offset))});
+    if (!is_goes_on) break;
+  }
+  report.end_rows();
+}
+
+class VerifyCommand final : public Command {
+ public:
+  void declare(Arguments& arguments) override {
+    arguments.describe(
+        {"verify", "[DIR]", "Read everything and say what is damaged",
+         "Others may use the directory meanwhile. Without --fix no byte changes.\n"
+         "With --fix: entries that are broken go (they are computed again), a broken database is\n"
+         "made anew from the segments.\n"
+         "Exit status 1: damage was found, also where it was mended."});
+    arguments.words(0, 1, words_);
+    arguments.flag("--fix", "Mend what can be mended, drop what is broken", fixes_);
+  }
+
+  Result<ExitCode> run(Output& output) override {
+    auto path = directory_before(words_, 0);
+    if (!path.is_ok()) return path.status();
+    const bool is_pack = is_file(path.value());
+    if (!is_pack || fixes_) MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
+    Progress progress(output);
+    store::VerifyOptions options;
+    options.directory = path.value();
+    options.check_value = check_value;
+    options.most_findings = kMostShown;
+    options.on_progress = [&](const store::VerifyProgress& so_far) {
+      progress.show(so_far.entries_done, so_far.entries, so_far.bytes_done);
+    };
+    return fixes_ ? mend(output, path.value(), options) : verify(output, path.value(), options);
+  }
+
+ private:
+  Result<ExitCode> verify(Output& output, const std::string& path,
+                          const store::VerifyOptions& options) const {
+    auto verified = is_file(path) ? store::verify_pack(fs::posix_file_system(), options)
+                                  : store::verify_directory(fs::posix_file_system(), options);
+    if (verified.status().code() == StatusCode::kInvalidArgument) return check_is_cache(path);
+    if (verified.status().code() == StatusCode::kCorruption) {
+      output.say(verified.status().message());
+      return ExitCode::kFindings;
+    }
+    if (!verified.is_ok()) return verified.status();
+    const store::Verification& found = verified.value();
+    output.end_progress();
+    Report report = this->report(output);
+    report.add("directory", "directory", Cell::text(path));
+    report_counts(report, found);
+    report_findings(report, "findings", found, "no damage");
+    report.finish();
+    say_what_is_left_out(output, found);
+    return found.is_clean() ? ExitCode::kSuccess : ExitCode::kFindings;
+  }
+
+  Result<ExitCode> mend(Output& output, const std::string& path,
+                        const store::VerifyOptions& options) const {
+    auto mended = store::mend_directory(fs::posix_file_system(), options);
+    if (!mended.is_ok()) return mended.status();
+    const store::Mending& mending = mended.value();
+    output.end_progress();
+    Report report = this->report(output);
+    report.add("directory", "directory", Cell::text(path));
+    report_counts(report, mending.before);
+    report.add("dropped", "entries dropped", Cell::count(mending.dropped));
+    report.add("recovered", "entries found again", Cell::count(mending.recovered));
+    report.add("remaining_damage", "damage that is left", Cell::count(mending.after.damage));
+    report_findings(report, "findings", mending.before, "no damage");
+    report.begin_rows("steps", {{"step", "DONE"}}, "nothing was to be done");
+    for (const std::string& step : mending.steps) report.add_row({Cell::text(step)});
+    report.end_rows();
+    if (!mending.after.is_clean()) {
+      report_findings(report, "remaining_findings", mending.after, "");
+    }
+    report.finish();
+    say_what_is_left_out(output, mending.before);
+    const bool was_clean = mending.before.is_clean() && mending.after.is_clean();
+    return was_clean ? ExitCode::kSuccess : ExitCode::kFindings;
+  }
+
+  static void say_what_is_left_out(Output& output, const store::Verification& found) {
+    std::int64_t all = 0;
+    for (const auto& [kind, count] : found.counts) all += count;
+    const auto shown = static_cast<std::int64_t>(found.findings.size());
+    if (all > shown) output.say(count_text(all - shown) + " more findings are not shown");
+  }
+
+  std::vector<std::string> words_;
+  bool fixes_ = false;
+};
+
+}  // namespace
+
+CommandPtr make_verify_command() { return std::make_unique<VerifyCommand>(); }
+
+}  // namespace modcache::command_line

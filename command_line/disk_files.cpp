@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/disk_files.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "fs/posix_file_system.h"
+#include "store/directory.h"
+
+namespace modcache::command_line {
+namespace {
+
+using Kind = DiskFile::Kind;
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+Kind kind_of(const std::string& name) {
+  if (ends_with(name, ".new")) return Kind::kInTheMaking;
+  if (name == "index.sqlite" || name == "index.sqlite-wal" || name == "index.sqlite-shm") {
+    return Kind::kDatabase;
+  }
+  if (name == "index.map") return Kind::kSharedIndex;
+  if (name == "control") return Kind::kControl;
+  if (name == "lock") return Kind::kLock;
+  return Kind::kUnknown;
+}
+
+Kind kind_of_segment(const std::string& name) {
+  if (ends_with(name, ".new")) return Kind::kInTheMaking;
+  if (ends_with(name, ".gone")) return Kind::kGoneSegment;
+  const bool is_segment = ends_with(name, ".seg") &&
+                          store::parse_segment_name(name.substr(0, name.size() - 4)).has_value();
+  return is_segment ? Kind::kSegment : Kind::kUnknown;
+}
+
+Kind kind_of_note(const std::string& name) {
+  return ends_with(name, ".new") ? Kind::kInTheMaking : Kind::kNote;
+}
+
+Status add(const std::string& directory, const std::string& folder,
+           Kind (*kind)(const std::string&), std::vector<DiskFile>& files) {
+  fs::FileSystem& file_system = fs::posix_file_system();
+  auto names = file_system.list(directory + '/' + folder);
+  if (names.is_not_found()) return Status::ok();
+  if (!names.is_ok()) return names.status();
+  std::sort(names.value().begin(), names.value().end());
+  for (const std::string& name : names.value()) {
+    const std::string path = directory + '/' + folder + name;
+    const auto info = file_system.info(path);
+    if (!info.is_ok()) continue;
+    if (info.value().is_directory && folder.empty() && (name == "segments" || name == "notes")) {
+      continue;
+    }
+    files.push_back({kind(name), folder + name, static_cast<std::int64_t>(info.value().size_bytes),
+                     info.value().modified_ns / 1000, file_system.is_writable(path)});
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<DiskFiles> DiskFiles::list(const std::string& directory) {
+  DiskFiles found;
+  fs::FileSystem& file_system = fs::posix_file_system();
+  const auto info = file_system.info(directory);
+  if (info.is_ok() && !info.value().is_directory) {
+    found.files_.push_back({Kind::kSegment, "", static_cast<std::int64_t>(info.value().size_bytes),
+                            info.value().modified_ns / 1000, file_system.is_writable(directory)});
+    return found;
+  }
+  MODCACHE_RETURN_IF_ERROR(add(directory, "", kind_of, found.files_));
+  MODCACHE_RETURN_IF_ERROR(add(directory, "segments/", kind_of_segment, found.files_));
+  MODCACHE_RETURN_IF_ERROR(add(directory, "notes/", kind_of_note, found.files_));
+  return found;
+}
+
+DiskFiles::Total DiskFiles::total(Kind kind) const {
+  Total total;
+  for (const DiskFile& file : files_) {
+    if (file.kind != kind) continue;
+    ++total.count;
+    total.size_bytes += file.size_bytes;
+  }
+  return total;
+}
+
+std::int64_t DiskFiles::size_bytes() const {
+  std::int64_t size = 0;
+  for (const DiskFile& file : files_) size += file.size_bytes;
+  return size;
+}
+
+}  // namespace modcache::command_line

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/entry_columns.h"
+
+#include <utility>
+
+#include "command_line/units.h"
+#include "command_line/value_text.h"
+#include "fs/posix_file_system.h"
+#include "store/directory.h"
+
+namespace modcache::command_line {
+namespace {
+
+std::string hex(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+// `ls` prints a line for each entry, so people see less of it there than in `show`.
+std::vector<Column> columns_for(bool is_full) {
+  const auto full = [is_full](const char* label) { return std::string(is_full ? label : ""); };
+  return {{"key", is_full ? "key" : "KEY"},
+          {"key_hex", ""},
+          {"scope", is_full ? "scope" : "SCOPE"},
+          {"namespace", full("namespace")},
+          {"method", full("method")},
+          {"form", is_full ? "form" : "FORM"},
+          {"arguments", full("other arguments")},
+          {"autocast", full("autocast")},
+          {"value_bytes", is_full ? "size" : "SIZE"},
+          {"run_us", is_full ? "run time" : "RUN TIME"},
+          {"stored_at", is_full ? "stored" : "STORED"},
+          {"sequence", full("sequence")},
+          {"segment", full("segment")},
+          {"offset", full("at byte")}};
+}
+
+}  // namespace
+
+EntryColumns::EntryColumns(const std::string& directory, bool has_values, bool checks_values)
+    : directory_(directory),
+      has_values_(has_values),
+      checks_values_(checks_values),
+      columns_(columns_for(checks_values)) {
+  if (has_values_) {
+    columns_.push_back({"value", checks_values ? "value" : "VALUE"});
+    columns_.push_back({"signature", checks_values ? "computed from" : ""});
+    columns_.push_back({"codec", checks_values ? "codec" : ""});
+    columns_.push_back({"damage", ""});
+    columns_.push_back({"", checks_values ? "bytes" : ""});
+  }
+  if (!has_values_) return;
+  store::StoreOptions options;
+  options.directory = directory;
+  options.writable = false;
+  options.read_via = store::ReadVia::kPread;
+  auto opened = store::Store::open(fs::posix_file_system(), options);
+  opened_ = opened.status();
+  if (opened.is_ok()) store_ = std::move(opened).value();
+}
+
+std::vector<Cell> EntryColumns::cells(const KnownContext& context,
+                                      const store::ListedEntry& entry) {
+  std::vector<Cell> cells{Cell::text(entry.key),
+                          is_utf8(entry.key) ? Cell::absent() : Cell::text(hex(entry.key)),
+                          Cell::text(context.scope()),
+                          Cell::text(context.name_space),
+                          Cell::text(context.method),
+                          Cell::text(context.form),
+                          Cell::text(context.arguments),
+                          Cell::text(context.autocast),
+                          Cell::size_bytes(static_cast<std::int64_t>(entry.payload_size_bytes)),
+                          Cell::duration_us(entry.run_us),
+                          Cell::time_us(entry.stored_at_us),
+                          Cell::plain_number(static_cast<std::int64_t>(entry.sequence)),
+                          Cell::text(store::segment_name(entry.segment)),
+                          Cell::plain_number(static_cast<std::int64_t>(entry.offset))};
+  if (has_values_) add_value(context, entry, cells);
+  return cells;
+}
+
+void EntryColumns::add_value(const KnownContext& context, const store::ListedEntry& entry,
+                             std::vector<Cell>& cells) {
+  Status status = opened_;
+  ValueText text;
+  if (status.is_ok()) {
+    auto found = store_->find({context.listed.context, entry.key});
+    status = found.status();
+    if (status.is_not_found()) status = Status::not_found("it was removed a moment ago");
+    if (status.is_ok()) {
+      auto described = describe_value(found.value()->header());
+      if (described.is_ok()) text = described.value();
+      status = checks_values_ ? check(*found.value(), entry) : Status::ok();
+    }
+  }
+  if (!status.is_ok() && !status.is_not_found()) ++damaged_;
+  cells.push_back(text.value.empty() ? Cell::absent() : Cell::text(text.value));
+  cells.push_back(Cell::text(text.signature));
+  cells.push_back(text.codec.empty() ? Cell::absent() : Cell::text(text.codec));
+  cells.push_back(status.is_ok() ? Cell::absent() : Cell::text(status.message()));
+  cells.push_back(Cell::text(status.is_ok() ? "whole" : "damaged: " + status.message()));
+}
+
+// A size that the segment cannot hold is not worth the memory.
+Status EntryColumns::check(const store::FoundEntry& found, const store::ListedEntry& entry) const {
+  const store::Directory directory(fs::posix_file_system(), directory_);
+  const auto info = fs::posix_file_system().info(
+      is_file(directory_) ? directory_ : directory.segment_path(entry.segment));
+  if (info.is_ok() && found.payload_size_bytes() > info.value().size_bytes) {
+    return Status::corruption("it claims more bytes than its segment has");
+  }
+  const std::unique_ptr<std::byte[]> payload(new std::byte[found.payload_size_bytes()]);
+  return found.read_payload(payload.get());
+}
+
+}  // namespace modcache::command_line

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EntryColumns: what `ls` and `show` say of an entry. Where the value is asked for, the head of its
+// record is read, and checked; with `checks_values` its bytes are, too.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command_line/cache_directory.h"
+#include "command_line/report.h"
+#include "store/store.h"
+
+namespace modcache::command_line {
+
+class EntryColumns {
+ public:
+  EntryColumns(const std::string& directory, bool has_values, bool checks_values = false);
+
+  const std::vector<Column>& columns() const { return columns_; }
+  std::vector<Cell> cells(const KnownContext& context, const store::ListedEntry& entry);
+
+  // So many of those that were looked into are broken or gone.
+  std::int64_t damaged() const { return damaged_; }
+
+ private:
+  void add_value(const KnownContext& context, const store::ListedEntry& entry,
+                 std::vector<Cell>& cells);
+  Status check(const store::FoundEntry& found, const store::ListedEntry& entry) const;
+
+  const std::string directory_;
+  const bool has_values_;
+  const bool checks_values_;
+  std::vector<Column> columns_;
+  Status opened_;
+  std::unique_ptr<store::Store> store_;
+  std::int64_t damaged_ = 0;
+};
+
+}  // namespace modcache::command_line

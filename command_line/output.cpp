@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "command_line/units.h"
+
+namespace modcache::command_line {
+
+void Output::write(std::string_view text) {
+  if (is_closed() || text.empty()) return;
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), data_) != text.size()) {
+    error_ = errno != 0 ? errno : EIO;
+  }
+}
+
+void Output::say(std::string_view text) {
+  end_progress();
+  std::fprintf(messages_, "modcache: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+void Output::show_progress(const std::string& text) {
+  if (::isatty(::fileno(messages_)) == 0) return;
+  const std::size_t columns = columns_of(text);
+  const std::size_t blanks = progress_columns_ > columns ? progress_columns_ - columns : 0;
+  std::fprintf(messages_, "\r%s%s", text.c_str(), std::string(blanks, ' ').c_str());
+  std::fflush(messages_);
+  progress_columns_ = columns;
+}
+
+void Output::end_progress() {
+  if (progress_columns_ == 0) return;
+  std::fprintf(messages_, "\r%s\r", std::string(progress_columns_, ' ').c_str());
+  progress_columns_ = 0;
+}
+
+Status Output::finish() {
+  end_progress();
+  if (!is_closed() && std::fflush(data_) != 0) error_ = errno != 0 ? errno : EIO;
+  if (error_ == 0 || error_ == EPIPE) return Status::ok();
+  return Status::io_error(std::string("the output cannot be written: ") + std::strerror(error_));
+}
+
+}  // namespace modcache::command_line

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/program.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+namespace modcache::command_line {
+namespace {
+
+constexpr char kVersion[] = "modcache " MODCACHE_VERSION;
+
+int as_int(ExitCode code) { return static_cast<int>(code); }
+
+}  // namespace
+
+struct Program::Parser {
+  CLI::App application{"Looks after the directories in which modcache keeps what modules returned.",
+                       "modcache"};
+  struct Of {
+    CLI::App* application;
+    std::unique_ptr<Arguments> arguments;
+  };
+  std::vector<Of> commands;  // in the order of Program's
+};
+
+Program::Program(std::vector<CommandPtr> commands)
+    : commands_(std::move(commands)), parser_(std::make_unique<Parser>()) {
+  CLI::App& main = parser_->application;
+  main.set_version_flag("--version", kVersion, "Print the version and leave");
+  main.set_help_flag("-h,--help", "Print this and leave");
+  main.require_subcommand(1);
+  main.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  main.footer(
+      "DIR is a cache directory; without it MODCACHE_DIR says which.\n"
+      "modcache COMMAND --help says what a command takes.\n"
+      "Exit status: 0 success; 1 findings, such as damage or a key that is not there;\n"
+      "2 misuse, such as a directory that is none.");
+  for (const CommandPtr& command : commands_) {
+    CLI::App* application = main.add_subcommand();
+    auto arguments = std::make_unique<Arguments>(*application);
+    command->declare(*arguments);
+    application->group("Commands");
+    application->set_version_flag("--version", kVersion, "Print the version and leave");
+    arguments->flag("--json", "Write one JSON object instead of tables", command->is_json_);
+    parser_->commands.push_back({application, std::move(arguments)});
+  }
+}
+
+Program::~Program() = default;
+
+int Program::misuse(Output& output, const std::string& what, const std::string& command) const {
+  output.say(what);
+  output.say("modcache " + (command.empty() ? "" : command + ' ') + "--help says what is valid");
+  return as_int(ExitCode::kMisuse);
+}
+
+std::string Program::unknown_command(const std::string& name) const {
+  std::string valid;
+  for (const auto& command : parser_->commands) {
+    if (!valid.empty()) valid += ", ";
+    valid += command.arguments->description().name;
+  }
+  return "there is no command '" + name + "'; valid are: " + valid;
+}
+
+int Program::run(const std::vector<std::string>& arguments, Output& output) {
+  const auto& parsers = parser_->commands;
+  const auto chosen = std::find_if(parsers.begin(), parsers.end(), [&](const auto& parser) {
+    return !arguments.empty() && parser.arguments->description().name == arguments.front();
+  });
+  const std::string name = chosen == parsers.end() ? "" : arguments.front();
+  if (arguments.empty()) return misuse(output, "no command was given", "");
+  if (name.empty() && arguments.front().rfind('-', 0) != 0) {
+    return misuse(output, unknown_command(arguments.front()), "");
+  }
+  try {
+    // CLI11 takes them from the end.
+    parser_->application.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForVersion&) {
+    output.write(std::string(kVersion) + '\n');
+    return as_int(ExitCode::kSuccess);
+  } catch (const CLI::CallForHelp&) {
+    CLI::App& application = name.empty() ? parser_->application : *chosen->application;
+    output.write(application.help());
+    return as_int(ExitCode::kSuccess);
+  } catch (const CLI::ParseError& error) {
+    return misuse(output, error.what(), name);
+  }
+  if (const Status status = chosen->arguments->check(); !status.is_ok()) {
+    return misuse(output, status.message(), name);
+  }
+  auto& command = *commands_[static_cast<std::size_t>(chosen - parsers.begin())];
+  auto code = command.run(output);
+  if (code.is_ok()) return as_int(code.value());
+  output.say(code.status().message());
+  return as_int(ExitCode::kMisuse);
+}
+
+}  // namespace modcache::command_line

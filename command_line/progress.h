@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: how far a long command is, for the person who waits for it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "command_line/output.h"
+#include "command_line/units.h"
+
+namespace modcache::command_line {
+
+class Progress {
+ public:
+  explicit Progress(Output& output) : output_(output) {}
+  ~Progress() { output_.end_progress(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(std::int64_t entries, std::int64_t of_entries, std::uint64_t bytes) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < std::chrono::milliseconds(200)) return;
+    shown_ = now;
+    output_.show_progress(count_text(entries) + " of " + count_text(of_entries) + " entries, " +
+                          size_text(static_cast<std::int64_t>(bytes)));
+  }
+
+ private:
+  Output& output_;
+  std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace modcache::command_line

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DiskBudget: what a directory takes, of what it may take. One budget for the directory, however
+// many processes write there: each counts all files before it appends. Thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "base/mutex.h"
+#include "store/directory.h"
+
+namespace modcache::store {
+
+class DiskBudget {
+ public:
+  // A segment takes at most this much, and a write at most half of that: so a directory is never
+  // larger than its budget by more than a segment for each process that writes.
+  static std::uint64_t segment_limit(std::uint64_t budget_bytes);
+  // A row of the index, and what a key adds to it.
+  static constexpr std::uint64_t kRowBytes = 128;
+
+  DiskBudget(const Directory& directory, std::uint64_t budget_bytes);
+
+  std::uint64_t budget_bytes() const { return budget_bytes_; }
+  std::uint64_t segment_bytes() const { return segment_bytes_; }
+  // How long the log of the database may become before it is emptied.
+  std::uint64_t most_log_bytes() const;
+
+  // Looks at all files.
+  void measure();
+  void measure_if_older_than(std::int64_t age_ms);
+  // As last measured.
+  std::uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
+  // What new entries may take, beside `queued_bytes` that others wait to take: a little less than
+  // is free, since index and log grow with them.
+  std::uint64_t room_bytes(std::uint64_t queued_bytes) const;
+  bool fits(std::uint64_t size_bytes) const { return used_bytes() + size_bytes <= budget_bytes_; }
+
+  // Whether entries have to be admitted: the directory was full, and what was freed since is what
+  // was evicted for others. `reclaims` is the control page's.
+  bool is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes, std::uint64_t reclaims);
+
+ private:
+  Result<std::uint64_t> notes_bytes() MODCACHE_REQUIRES(mutex_);
+
+  const Directory& directory_;
+  const std::uint64_t budget_bytes_;
+  const std::uint64_t segment_bytes_;
+  std::atomic<std::uint64_t> used_bytes_{0};
+  std::atomic<std::int64_t> measured_ms_{0};
+  std::atomic<bool> was_full_{false};
+  std::atomic<std::uint64_t> reclaims_when_roomy_{0};
+  Mutex mutex_;
+  std::int64_t notes_changed_ns_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t notes_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace modcache::store

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which segments are worth emptying: pure functions over counts, without files.
+//
+// A segment comes back whole or not at all, and what is kept of it must be written anew. So the
+// segments to take are those of which most is to go: dead space first, which costs nobody anything,
+// then entries of low rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace modcache::store {
+
+// What would come back of one segment.
+struct SegmentUse {
+  std::uint64_t id = 0;
+  std::uint64_t size_bytes = 0;      // of the file
+  std::uint64_t live_bytes = 0;      // of records that the index leads to
+  std::uint64_t kept_bytes = 0;      // of these, the ones whose rank spares them
+  std::uint64_t first_sequence = 0;  // the smaller, the longer ago
+};
+
+// Those of which at least a quarter is dead, the most dead first.
+std::vector<SegmentUse> with_dead_space(std::vector<SegmentUse> segments);
+// What emptying these would bring.
+std::uint64_t dead_bytes(const std::vector<SegmentUse>& segments);
+
+// All that give anything, the ones that give the largest share first, of equal ones the oldest.
+std::vector<SegmentUse> by_gain(std::vector<SegmentUse> segments);
+
+// Entries of low rank that together have about `wanted_bytes`: all with a smaller rank than this.
+// `for_each` calls its argument with rank and size of every entry, and is called twice.
+using RankedSizes = std::function<void(const std::function<void(std::uint32_t, std::uint64_t)>&)>;
+std::uint64_t rank_above(const RankedSizes& for_each, std::uint64_t wanted_bytes);
+
+}  // namespace modcache::store

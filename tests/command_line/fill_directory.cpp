@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// fill_directory DIR: a program that stores, for the tests of the command line, which need neither
+// Python nor torch. Each line of standard input is a JSON object that says what to do; "ok", or
+// what failed, answers it. It keeps the directory open until its input ends.
+//
+//   {"do": "put", "scope": S, "key": K, "shape": [3, 256], "count": 1, ...}   float32; a count
+//   above
+//                                                      1 stores the keys K0, K1, ...
+//   {"do": "note", "about": TEXT, "text": TEXT}
+//   {"do": "flush"}
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cache/context.h"
+#include "cache/entry_header.h"
+#include "fs/posix_file_system.h"
+#include "store/directory.h"
+#include "store/notes.h"
+#include "store/store.h"
+#include "tensor/value_header.h"
+
+namespace modcache::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text(const Json& line, const char* name, const char* otherwise = "") {
+  return line.value(name, otherwise);
+}
+
+cache::ContextPtr context_of(const Json& line) {
+  const std::string name_space = text(line, "namespace");
+  const std::string scope = text(line, "scope", "scope");
+  const std::string method = text(line, "method", "forward");
+  const std::string arguments = text(line, "arguments");
+  const auto form = text(line, "form", "whole") == "row" ? cache::Form::kRow : cache::Form::kWhole;
+  return cache::make_context({name_space, scope, method, form, arguments, ""});
+}
+
+// A float32 tensor of zeros, computed from one of the same shape.
+Status put(store::Store& store, const Json& line) {
+  const auto shape = line.value("shape", std::vector<std::int64_t>{4});
+  tensor::ValueHeader header;
+  header.tensors = {{6, 6, true, shape}};
+  std::size_t size_bytes = 4;
+  for (const std::int64_t size : shape) size_bytes *= static_cast<std::size_t>(size);
+  const std::string packed = line.value(
+      "header", cache::pack_header("(float32[1,4])", tensor::encode_value_header(header)));
+  const SharedBytes payload = share_bytes(std::string(size_bytes, '\1'));
+  const auto context = context_of(line);
+  const std::string key = text(line, "key", "key");
+  const int count = line.value("count", 1);
+  for (int i = 0; i < count; ++i) {
+    const std::string name = count == 1 ? key : key + std::to_string(i);
+    auto sequence = store.put({{*context, name}, packed, payload, line.value("run_us", 1500)});
+    if (!sequence.is_ok()) return sequence.status();
+  }
+  return Status::ok();
+}
+
+Status obey(store::Store& store, const store::Directory& directory, const Json& line) {
+  const std::string command = text(line, "do");
+  if (command == "put") return put(store, line);
+  if (command == "flush") return store.flush();
+  if (command == "note") return keep_note(directory, text(line, "about"), text(line, "text"));
+  return Status::invalid_argument("'" + command + "' is nothing that this program can do");
+}
+
+int run(const std::string& path) {
+  store::StoreOptions options;
+  options.directory = path;
+  options.patience_ms = 10'000;
+  auto opened = store::Store::open(fs::posix_file_system(), options);
+  if (!opened.is_ok()) {
+    std::cerr << opened.status().message() << '\n';
+    return 1;
+  }
+  const store::Directory directory(fs::posix_file_system(), path);
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const Json parsed = Json::parse(line, nullptr, false);
+    const Status status = parsed.is_object() ? obey(*opened.value(), directory, parsed)
+                                             : Status::invalid_argument("this is no JSON object");
+    std::cout << (status.is_ok() ? "ok" : status.message()) << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace modcache::testing
+
+int main(int argc, char** argv) {
+  if (argc == 2) return modcache::testing::run(argv[1]);
+  std::cerr << "usage: fill_directory DIR\n";
+  return 2;
+}

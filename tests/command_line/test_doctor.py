@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""doctor: what makes trouble, in a table with cures."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from program import FINDINGS, SUCCESS, FillDirectory, Outcome, bytes_below
+
+Program = Callable[..., Outcome]
+
+
+def findings(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    return {finding["check"]: finding for finding in outcome.json()["findings"]}
+
+
+def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
+    before = bytes_below(filled)
+    outcome = modcache("doctor", filled, "--json")
+    problems = [f for f in findings(outcome).values() if f["state"] == "problem"]
+    assert (outcome.status, problems) == (SUCCESS, [])
+    assert set(findings(outcome)) == {
+        "file system",
+        "permissions",
+        "free space",
+        "database",
+        "contents",
+        "clock",
+        "leftover files",
+        "processes",
+        "limits",
+        "environment",
+    }
+    assert "SQLite 3." in findings(outcome)["database"]["found"]
+    assert bytes_below(filled) == before
+
+
+def test_for_people_it_is_a_table(modcache: Program, filled: Path) -> None:
+    lines = modcache("doctor", filled).lines
+    assert lines[2].split() == ["CHECK", "STATE", "FOUND", "CURE"]
+    assert len(lines) == 3 + 10
+
+
+def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> None:
+    (filled / "index.sqlite").write_bytes(b"no database")
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == FINDINGS
+    database = findings(outcome)["database"]
+    assert database["state"] == "problem"
+    assert "verify" in database["cure"]
+
+
+def test_files_of_the_future(modcache: Program, filled: Path) -> None:
+    os.utime(filled / "control", (2_000_000_000, 4_000_000_000))
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == FINDINGS
+    assert "control" in findings(outcome)["clock"]["found"]
+
+
+def test_strangers_are_named(modcache: Program, filled: Path) -> None:
+    (filled / "letter.txt").write_text("lost")
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == SUCCESS
+    assert "letter.txt" in findings(outcome)["leftover files"]["found"]
+
+
+def test_processes_that_have_it_open(
+    modcache: Program, directory: Path, writer: FillDirectory
+) -> None:
+    writer.put(key="k")
+    writer.flush()
+    found = findings(modcache("doctor", directory, "--json"))["processes"]["found"]
+    assert found.startswith("1 has it open: ")
+    assert "fill_directory" in found
+
+
+def test_few_open_files_are_a_problem(modcache: Program, filled: Path) -> None:
+    def with_few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+    outcome = modcache("doctor", filled, "--json", preexec_fn=with_few)
+    assert outcome.status == FINDINGS
+    assert "ulimit" in findings(outcome)["limits"]["cure"]
+
+
+def test_a_budget_that_the_disk_does_not_have(
+    modcache: Program, filled: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("MODCACHE_DISK", "1000PB")
+    assert findings(modcache("doctor", filled, "--json"))["free space"]["state"] == "note"
+
+
+def test_settings_that_are_none(modcache: Program, filled: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MODCACHE_DISK", "plenty")
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == FINDINGS
+    assert "plenty" in findings(outcome)["environment"]["found"]

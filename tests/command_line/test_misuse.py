@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command has in common: help, wrong arguments, directories that are none."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from program import FINDINGS, MISUSE, ROOT, SUCCESS, Outcome, bytes_below
+
+Program = Callable[..., Outcome]
+
+# As they are called with a directory.
+OF_A_DIRECTORY = {
+    "stats": ["DIR"],
+    "ls": ["DIR"],
+    "show": ["DIR", "key-0"],
+    "verify": ["DIR"],
+    "mode": ["DIR"],
+    "clear": ["DIR"],
+    "evict": ["DIR", "--to", "1GB"],
+    "pack": ["DIR", "/dev/null/not to be written"],
+    "why": ["DIR"],
+    "doctor": ["DIR"],
+}
+COMMANDS = [*OF_A_DIRECTORY, "unpack", "path"]
+VERSION = re.findall(r"project\(modcache VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
+
+
+def called(command: str, directory: Path) -> list[str | Path]:
+    words = OF_A_DIRECTORY[command]
+    return [command, *(directory if word == "DIR" else word for word in words)]
+
+
+def test_help_lists_every_command(modcache: Program) -> None:
+    outcome = modcache("--help")
+    assert (outcome.status, outcome.messages) == (SUCCESS, "")
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", outcome.data, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_version(modcache: Program, command: str) -> None:
+    outcome = modcache(command, "--help")
+    assert (outcome.status, outcome.messages) == (SUCCESS, "")
+    assert f"Usage: modcache {command} " in outcome.data
+    assert "--json" in outcome.data
+    assert modcache(command, "--version").data == f"modcache {VERSION[0]}\n"
+
+
+def test_the_version(modcache: Program) -> None:
+    assert modcache("--version") == Outcome(SUCCESS, f"modcache {VERSION[0]}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no command was given"),
+        (["lss"], "there is no command 'lss'; valid are: stats, ls, show"),
+        (["ls", "DIR", "--no-such"], "--no-such"),
+        (["ls", "DIR", "DIR"], "not expected"),
+        (["ls", "DIR", "--limit", "many"], "--limit is 'many', but must be a number"),
+        (["ls", "DIR", "--limit"], "--limit"),
+        (["show"], "modcache show takes [DIR] KEY"),
+        (["clear", "DIR", "--scope", ""], "--scope is empty"),
+        (["mode", "DIR", "off"], "the mode comes before the directory"),
+        (["mode", "offf", "DIR"], "off, read, on"),
+        (["path", "DIR"], "not expected"),
+        (["why", "DIR", "a", "b", "c"], "not expected"),
+    ],
+)
+def test_misuse_says_what_is_valid(
+    modcache: Program, filled: Path, arguments: list[str], message: str
+) -> None:
+    before = bytes_below(filled)
+    outcome = modcache(*(filled if word == "DIR" else word for word in arguments))
+    assert (outcome.status, outcome.data) == (MISUSE, "")
+    assert message in outcome.messages
+    assert bytes_below(filled) == before
+
+
+@pytest.mark.parametrize("command", OF_A_DIRECTORY)
+def test_a_directory_that_is_none_is_misuse(
+    modcache: Program, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("not to be cleared")
+    before = bytes_below(tmp_path)
+    for name, message in [
+        ("none", "is not there"),
+        ("file", "is a file"),
+        ("empty", "is an empty directory, no cache"),
+        ("home", "is no cache directory"),
+    ]:
+        outcome = modcache(*called(command, tmp_path / name))
+        assert (outcome.status, outcome.data) == (MISUSE, ""), name
+        assert message in outcome.messages
+        assert "MODCACHE_DIR" in outcome.messages
+    assert bytes_below(tmp_path) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "home"]
+
+
+@pytest.mark.parametrize("command", OF_A_DIRECTORY)
+def test_the_directory_is_modcache_dirs_by_default(
+    modcache: Program, filled: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [word for word in OF_A_DIRECTORY[command] if word != "DIR"]
+    outcome = modcache(command, *words)
+    assert outcome.status == MISUSE
+    assert "MODCACHE_DIR is not set" in outcome.messages
+    monkeypatch.setenv("MODCACHE_DIR", os.fspath(filled))
+    if command != "pack":  # the file of this table is none
+        assert modcache(command, *words).status == SUCCESS
+
+
+@pytest.mark.parametrize("command", OF_A_DIRECTORY)
+def test_a_directory_of_a_newer_version_is_left_alone(
+    modcache: Program, filled: Path, command: str
+) -> None:
+    with sqlite3.connect(filled / "index.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = bytes_below(filled)
+    outcome = modcache(*called(command, filled))
+    if command == "mode":  # it reads the control page alone
+        assert outcome.status == SUCCESS
+    else:
+        assert outcome.status == (FINDINGS if command == "doctor" else MISUSE)
+        assert "version 99" in outcome.messages + outcome.data
+    assert bytes_below(filled) == before
+
+
+def drop_privileges() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+
+
+def open_way_to(directory: Path) -> None:
+    """Lets other users reach the directory; what is in it stays as it is."""
+    for parent in directory.parents:
+        if parent.owner() == directory.owner() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+
+@pytest.mark.parametrize("command", OF_A_DIRECTORY)
+def test_a_directory_that_may_not_be_read(modcache: Program, filled: Path, command: str) -> None:
+    open_way_to(filled)
+    filled.chmod(0o000)
+    try:
+        outcome = modcache(*called(command, filled), preexec_fn=drop_privileges)
+    finally:
+        filled.chmod(0o700)
+    assert (outcome.status, outcome.data) == (MISUSE, "")
+    assert "cannot be" in outcome.messages
+
+
+def test_a_directory_that_may_only_be_read(modcache: Program, filled: Path) -> None:
+    open_way_to(filled)
+    for path in [filled, *filled.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = bytes_below(filled)
+    for command in ("stats", "ls", "show", "verify", "why"):
+        outcome = modcache(*called(command, filled), preexec_fn=drop_privileges)
+        assert outcome.status == SUCCESS, outcome.messages
+    outcome = modcache("clear", filled, preexec_fn=drop_privileges)
+    assert outcome.status == MISUSE
+    assert "cannot be written" in outcome.messages
+    assert bytes_below(filled) == before

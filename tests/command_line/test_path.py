@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""path: the library is found where the program was installed, wherever that is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from program import FINDINGS, SUCCESS, Outcome, binary
+
+
+def path_of(program: Path, **environment: str) -> Outcome:
+    done = subprocess.run(
+        [program, "path"], env=environment, capture_output=True, text=True, check=False
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The program in the `bin` of a prefix of its own."""
+    program = tmp_path / "a prefix" / "bin" / "modcache"
+    program.parent.mkdir(parents=True)
+    shutil.copy(binary("modcache"), program)
+    return program
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "lib",
+        "lib/python3.11/site-packages/modcache",
+        "lib64/python3.12/site-packages/modcache",
+        "local/lib/python3.11/dist-packages/modcache",
+        "lib/python3/dist-packages/modcache",
+        ".",
+    ],
+)
+def test_it_is_found_in_the_programs_prefix(installed: Path, place: str) -> None:
+    library = installed.parent.parent / place / "libmodcache.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    library.write_bytes(b"")
+    assert path_of(installed) == Outcome(SUCCESS, f"{library.resolve()}\n", "")
+
+
+def test_where_it_is_not_the_places_are_said(installed: Path) -> None:
+    outcome = path_of(installed)
+    assert (outcome.status, outcome.data) == (FINDINGS, "")
+    assert str(installed.parent.parent / "lib" / "libmodcache.so") in outcome.messages
+    assert "MODCACHE_LIBRARY" in outcome.messages
+
+
+def test_the_environment_overrules(installed: Path, tmp_path: Path) -> None:
+    library = tmp_path / "elsewhere.so"
+    library.write_bytes(b"")
+    assert path_of(installed, MODCACHE_LIBRARY=str(library)).data == f"{library}\n"
+    assert path_of(installed, MODCACHE_LIBRARY=str(tmp_path / "none.so")).status == FINDINGS
+
+
+def test_the_program_needs_neither_torch_nor_python_nor_what_is_linked_into_it() -> None:
+    listed = subprocess.run(
+        ["readelf", "--dynamic", "-W", binary("modcache")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    needed = [line for line in listed.splitlines() if "(NEEDED)" in line]
+    assert needed
+    for name in ("torch", "c10", "python", "sqlite", "sodium", "zstd", "modcache"):
+        assert not [line for line in needed if name in line], name

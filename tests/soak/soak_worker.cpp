@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "soak/soak_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "cache/cache.h"
+#include "fs/posix_file_system.h"
+#include "store/verify.h"
+#include "support/text_value.h"
+
+namespace modcache::soak {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kRows = 32;
+
+const testing::TextFormat& text_format() {
+  static const testing::TextFormat format;
+  return format;
+}
+
+cache::ContextPtr context_of(cache::Form form) {
+  cache::ContextParts parts;
+  parts.scope = "scope";
+  parts.method = "forward";
+  parts.form = form;
+  return cache::make_context(parts);
+}
+
+// What the model gives: a function of the key, 50 bytes to 40 KB long.
+std::string output_of(std::string_view key) {
+  const std::uint64_t hash = xxh3_64(key.data(), key.size());
+  std::string text = "f(" + std::string(key) + ")";
+  const std::size_t size = hash % 16 == 0 ? hash / 16 % 40000 : 50 + hash / 16 % 2000;
+  std::mt19937_64 random(hash);
+  while (text.size() < size) text += std::to_string(random());
+  return text;
+}
+
+class Worker {
+ public:
+  Worker(const WorkerOptions& options, Counts& counts)
+      : options_(options), counts_(counts), random_(options.seed), cache_(text_format()) {
+    // Others have the directory open too: policies and ways of reading are mixed.
+    const char* policies[] = {"auto", "lru", "s3fifo", "keep"};
+    const Status status = cache_.configure({{"dir", options.directory},
+                                            {"disk", std::to_string(options.budget_bytes)},
+                                            {"memory", below(2) == 0 ? "0" : "1MB"},
+                                            {"policy", policies[below(4)]},
+                                            {"io", below(4) == 0 ? "pread" : "mmap"},
+                                            {"log", "off"}});
+    if (!status.is_ok()) ++counts_.errors;
+  }
+
+  void run() {
+    const auto end = Clock::now() + std::chrono::milliseconds(options_.milliseconds);
+    while (Clock::now() < end) {
+      const std::uint64_t choice = below(1000);
+      if (choice < 600) {
+        call(random_key());
+      } else if (choice < 960) {
+        call_rows();
+      } else if (choice < 990) {
+        replace(random_key());
+      } else if (choice < 995) {
+        cache_.flush();
+      } else if (choice < 996) {
+        ++counts_.clears;
+        (void)cache_.clear({"", std::to_string(below(10)), 0}, cache::Cache::Tier::kAll);
+      } else if (choice == 996 && below(20) == 0) {
+        ++counts_.clears;
+        (void)cache_.clear({}, cache::Cache::Tier::kAll);
+      } else if (choice == 997) {
+        verify();
+      }
+    }
+    const auto stats = cache_.stats();
+    counts_.errors += stats.at("errors");
+    counts_.corrupt += stats.at("corrupt");
+    cache_.close();
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  // Few keys often, most of them seldom.
+  std::string random_key() {
+    const double share = static_cast<double>(below(1U << 20)) / (1U << 20);
+    return std::to_string(
+        static_cast<std::uint64_t>(share * share * share * static_cast<double>(options_.keys)));
+  }
+
+  void check(std::string_view key, std::string_view found) {
+    if (found == output_of(key)) {
+      ++counts_.hits;
+    } else {
+      ++counts_.wrong;
+    }
+  }
+
+  void call(const std::string& key) {
+    const cache::Mode mode = cache_.mode();
+    if (!cache::may_read(mode)) return;
+    const cache::SessionPtr session = cache_.session();
+    const cache::Request request{whole_, key, ""};
+    cache::SingleFlight::Lead lead;
+    if (const auto entry = session->lookup(request, cache::may_write(mode), lead)) {
+      return check(key, testing::text_of(entry));
+    }
+    ++counts_.misses;
+    if (!cache::may_write(mode)) return;
+    (void)session->store(request, testing::text_entry(output_of(key), "", 1000));
+    lead.stored();
+  }
+
+  void replace(const std::string& key) {
+    if (!cache::may_write(cache_.mode())) return;
+    const cache::Request request{whole_, key, ""};
+    (void)cache_.session()->store(request, testing::text_entry(output_of(key), "", 1000));
+  }
+
+  void call_rows() {
+    const cache::Mode mode = cache_.mode();
+    if (!cache::may_read(mode)) return;
+    std::vector<std::string> names;
+    while (names.size() < kRows) {
+      std::string name = random_key();
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(std::move(name));
+      }
+    }
+    const std::vector<std::string_view> keys(names.begin(), names.end());
+    const cache::SessionPtr session = cache_.session();
+    const cache::BatchRequest request{rows_, keys, ""};
+    cache::BatchFound found = session->lookup_all(request, cache::may_write(mode));
+    for (std::size_t i = 0; i < keys.size(); ++i) check_row(*session, request, found, i);
+    const std::vector<std::size_t> missing = found.missing();
+    counts_.misses += static_cast<std::int64_t>(missing.size());
+    if (!cache::may_write(mode)) return;
+    std::vector<std::string_view> ran;
+    std::vector<cache::EntryPtr> entries;
+    for (const std::size_t i : missing) {
+      ran.push_back(keys[i]);
+      entries.push_back(testing::text_entry(output_of(keys[i]), "", 1000));
+    }
+    (void)session->store_all(rows_, ran, entries);
+  }
+
+  void check_row(cache::Session& session, const cache::BatchRequest& request,
+                 cache::BatchFound& found, std::size_t i) {
+    if (const auto entry = found.in_memory(i))
+      return check(request.keys[i], testing::text_of(entry));
+    if (!found.is_on_disk(i)) return;
+    const std::size_t row = found.disk_row(i);
+    std::string text(found.disk().payload_size_bytes(row), '?');
+    const Status status = found.disk().read(row, text.data());
+    if (status.is_ok()) return check(request.keys[i], text);
+    session.refuse(request, found, i, status, true);
+  }
+
+  void verify() {
+    store::VerifyOptions options;
+    options.directory = options_.directory;
+    auto verification = store::verify_directory(fs::posix_file_system(), options);
+    if (!verification.is_ok()) return;
+    ++counts_.verifications;
+    counts_.damage += verification.value().damage;
+  }
+
+  const WorkerOptions& options_;
+  Counts& counts_;
+  std::mt19937_64 random_;
+  const cache::ContextPtr whole_ = context_of(cache::Form::kWhole);
+  const cache::ContextPtr rows_ = context_of(cache::Form::kRow);
+  cache::Cache cache_;
+};
+
+}  // namespace
+
+void work(const WorkerOptions& options, Counts& counts) { Worker(options, counts).run(); }
+
+}  // namespace modcache::soak

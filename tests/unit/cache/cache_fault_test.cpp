@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whatever fails in the directory, a call gets what its model would have given: every fault at
+// every call to the file system and of SQLite, seen from the cache. A sample of the calls, unless
+// EVERY_FAULT is set in the environment.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "cache/cache.h"
+#include "support/cache_fixture.h"
+#include "support/captured_log.h"
+#include "support/fault_file_system.h"
+
+namespace modcache::cache {
+namespace {
+
+using testing::Fault;
+
+constexpr std::int64_t kSample = 12;
+
+ContextPtr context_of(Form form) {
+  ContextParts parts;
+  parts.scope = "scope";
+  parts.method = "forward";
+  parts.form = form;
+  return make_context(parts);
+}
+
+// What the model gives.
+std::string output_of(std::string_view key, std::string_view signature) {
+  return "f(" + std::string(key) + ", " + std::string(signature) + ")";
+}
+
+// A process whose calls go through a cache in the directory.
+class Host {
+ public:
+  Host(fs::FileSystem& files, const std::string& directory, bool has_memory)
+      : cache_(testing::text_format(), files) {
+    EXPECT_TRUE(
+        cache_.configure({{"dir", directory}, {"memory", has_memory ? "1MB" : "0"}}).is_ok());
+  }
+
+  // One call: the module's output, from wherever it comes.
+  std::string call(const std::string& key, const std::string& signature) {
+    const SessionPtr session = cache_.session();
+    const Request request{whole_, key, signature};
+    SingleFlight::Lead lead;
+    if (const EntryPtr entry = session->lookup(request, true, lead)) {
+      ++hits_;
+      return testing::text_of(entry);
+    }
+    const std::string output = output_of(key, signature);
+    session->store(request, testing::text_entry(output, signature, 1000));
+    lead.stored();
+    return output;
+  }
+
+  std::vector<std::string> call_rows(const std::vector<std::string>& names) {
+    const SessionPtr session = cache_.session();
+    const std::vector<std::string_view> keys(names.begin(), names.end());
+    const BatchRequest request{rows_, keys, "row"};
+    BatchFound found = session->lookup_all(request, true);
+    std::vector<std::string> outputs;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      outputs.push_back(row(*session, request, found, i));
+    const BatchLead lead = session->lead_rows(request, found);
+    std::vector<std::string_view> missing;
+    std::vector<EntryPtr> entries;
+    for (const std::size_t i : lead.led) {
+      outputs[i] = output_of(keys[i], "row");
+      missing.push_back(keys[i]);
+      entries.push_back(testing::text_entry(outputs[i], "row", 1000));
+    }
+    session->store_all(rows_, missing, entries);
+    return outputs;
+  }
+
+  Cache& cache() { return cache_; }
+  std::int64_t hits() const { return hits_; }
+
+ private:
+  std::string row(Session& session, const BatchRequest& request, BatchFound& found, std::size_t i) {
+    if (const EntryPtr entry = found.in_memory(i)) return testing::text_of(entry);
+    if (!found.is_on_disk(i)) return "";
+    const std::size_t place = found.disk_row(i);
+    std::string text(found.disk().payload_size_bytes(place), '?');
+    const Status status = found.disk().read(place, text.data());
+    if (status.is_ok()) return text;
+    session.refuse(request, found, i, status, true);
+    return "";
+  }
+
+  const ContextPtr whole_ = context_of(Form::kWhole);
+  const ContextPtr rows_ = context_of(Form::kRow);
+  Cache cache_;
+  std::int64_t hits_ = 0;
+};
+
+class CacheFaultTest : public ::testing::Test,
+                       public ::testing::WithParamInterface<std::tuple<Fault, bool>> {
+ protected:
+  static void expect_right_calls(Host& host) {
+    for (const char* key : {"a", "b", "c"}) {
+      for (const char* signature : {"float32[2]", "float32[3]", "float32[3]"}) {
+        EXPECT_EQ(host.call(key, signature), output_of(key, signature));
+      }
+    }
+    const std::vector<std::string> keys = {"r0", "r1", "r2", "r3", "r4"};
+    const std::vector<std::string> outputs = host.call_rows(keys);
+    for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(outputs[i], output_of(keys[i], "row"));
+  }
+
+  // Returns how many calls there were.
+  std::int64_t live(std::int64_t failing_call) {
+    const auto [fault, forever] = GetParam();
+    SCOPED_TRACE("call " + std::to_string(failing_call));
+    const testing::TemporaryDirectory place;
+    const std::string dir = place / "cache";
+    testing::FaultFileSystem files(fs::posix_file_system());
+    files.faults().fail_at(failing_call, fault, forever, testing::calls_that_can(fault));
+    {
+      Host host(files, dir, false);
+      expect_right_calls(host);
+      host.cache().flush();
+      expect_right_calls(host);
+      (void)host.cache().clear({"", "r"}, Cache::Tier::kAll);
+      expect_right_calls(host);
+      (void)host.cache().stats();
+      host.cache().close();
+    }
+    {
+      Host host(files, dir, true);
+      expect_right_calls(host);
+      (void)host.cache().clear({}, Cache::Tier::kAll);
+      expect_right_calls(host);
+      host.cache().flush();
+    }
+    SCOPED_TRACE("failed: " + files.faults().what());
+    files.heal();
+    expect_usable(dir);
+    return files.faults().calls();
+  }
+
+  // Without faults the directory serves hits again.
+  static void expect_usable(const std::string& dir) {
+    testing::FaultFileSystem files(fs::posix_file_system());
+    {
+      Host host(files, dir, false);
+      expect_right_calls(host);
+      host.cache().flush();
+    }
+    Host host(files, dir, false);
+    EXPECT_EQ(host.call("a", "float32[3]"), output_of("a", "float32[3]"));
+    EXPECT_EQ(host.hits(), 1);
+    EXPECT_EQ(host.cache().stats().at("errors"), 0);
+    EXPECT_EQ(host.cache().stats().at("corrupt"), 0);
+  }
+
+  const testing::CapturedLog quiet_;
+};
+
+TEST_P(CacheFaultTest, every_call_gets_what_its_model_gives) {
+  const std::int64_t calls = live(0);
+  ASSERT_GT(calls, 3);
+  std::int64_t step = 1;
+  if (std::getenv("EVERY_FAULT") == nullptr) step = std::max<std::int64_t>(1, calls / kSample);
+  std::mt19937 random(static_cast<unsigned>(calls));
+  for (std::int64_t call = 1; call <= calls; call += step) {
+    const auto within = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(step));
+    live(call + within);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, CacheFaultTest,
+                         ::testing::Combine(::testing::Values(Fault::kNoSpace, Fault::kIoError,
+                                                              Fault::kShortWrite, Fault::kBusy,
+                                                              Fault::kCannotOpen, Fault::kNoMemory),
+                                            ::testing::Bool()),
+                         [](const auto& tested) {
+                           return std::string(testing::name_of(std::get<0>(tested.param))) +
+                                  (std::get<1>(tested.param) ? "_from_then_on" : "_once");
+                         });
+
+}  // namespace
+}  // namespace modcache::cache

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/captured_output.h"
+
+namespace modcache::command_line {
+namespace {
+
+constexpr std::int64_t kTime = 1'000'000'000'000'000;
+
+void write_everything(Output& output, Report::Form form) {
+  Report report(output, form);
+  report.add("directory", "directory", Cell::text("/a"));
+  report.add("entries", "entries", Cell::count(1234));
+  report.add("contexts", "", Cell::count(2));
+  report.begin_rows("rows", {{"key", "KEY"}, {"bytes", "SIZE"}, {"is", ""}, {"", "STATE"}}, "none");
+  report.add_row({Cell::text("a"), Cell::size_bytes(5), Cell::yes_no(true), Cell::text("whole")});
+  report.add_row({Cell::text("long"), Cell::absent(), Cell::yes_no(false), Cell::text("")});
+  report.end_rows();
+  report.begin_rows("more", {{"key", "KEY"}}, "no more");
+  report.end_rows();
+  report.finish();
+}
+
+TEST(ReportTest, people_get_aligned_tables) {
+  testing::CapturedOutput captured;
+  write_everything(captured.output(), Report::Form::kTables);
+  EXPECT_EQ(captured.data(),
+            "directory  /a\n"
+            "entries    1,234\n"
+            "\n"
+            "KEY   SIZE  STATE\n"
+            "a      5 B  whole\n"
+            "long     -  -\n"
+            "\n"
+            "no more\n");
+}
+
+TEST(ReportTest, machines_get_one_object_with_every_member) {
+  testing::CapturedOutput captured;
+  write_everything(captured.output(), Report::Form::kJson);
+  const auto expected = nlohmann::json::parse(R"({
+    "directory": "/a", "entries": 1234, "contexts": 2,
+    "rows": [{"key": "a", "bytes": 5, "is": true}, {"key": "long", "bytes": null, "is": false}],
+    "more": []})");
+  EXPECT_EQ(nlohmann::json::parse(captured.data()), expected) << captured.data();
+}
+
+TEST(ReportTest, nothing_is_an_empty_object) {
+  testing::CapturedOutput captured;
+  Report(captured.output(), Report::Form::kJson).finish();
+  EXPECT_EQ(nlohmann::json::parse(captured.data()), nlohmann::json::object());
+}
+
+TEST(ReportTest, a_record_is_a_list_of_what_is_there) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables);
+  report.begin_records("entries", {{"key", "key"}, {"scope", "scope"}, {"x", ""}}, "");
+  report.add_row({Cell::text("a"), Cell::text("s"), Cell::count(1)});
+  report.add_row({Cell::text("b"), Cell::absent(), Cell::count(1)});
+  report.end_rows();
+  report.finish();
+  EXPECT_EQ(captured.data(), "key    a\nscope  s\n\nkey  b\n");
+}
+
+TEST(ReportTest, a_long_listing_keeps_the_widths_of_its_beginning) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables);
+  report.begin_rows("rows", {{"a", "A"}, {"b", "B"}}, "");
+  for (int i = 0; i < 2000; ++i) report.add_row({Cell::text("xxx"), Cell::count(1)});
+  report.add_row({Cell::text("xxxxx"), Cell::count(1)});
+  report.end_rows();
+  report.finish();
+  const std::string data = captured.data();
+  EXPECT_EQ(data.substr(0, 14), "A    B\nxxx  1\n");
+  EXPECT_EQ(data.substr(data.size() - 9), "xxxxx  1\n");
+}
+
+TEST(ReportTest, json_of_odd_text_is_json) {
+  for (const char* text : {"\xff", "\"", "\n\x1b", "caf\xc3\xa9"}) {
+    const auto parsed = nlohmann::json::parse(Cell::text(text).as_json(), nullptr, false);
+    EXPECT_TRUE(parsed.is_string()) << text;
+  }
+  EXPECT_EQ(Cell::time_us(kTime).as_json(), "\"2001-09-09T01:46:40.000000Z\"");
+  EXPECT_EQ(Cell::time_us(0).as_json(), "null");
+}
+
+}  // namespace
+}  // namespace modcache::command_line

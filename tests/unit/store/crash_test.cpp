@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Death at any call: a child lives through everything that is done to a store and is killed before,
+// or in the middle of, a call to the file system or of SQLite. It tells its parent what it was
+// promised. A sample of the calls, unless EVERY_FAULT is set in the environment.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "support/captured_log.h"
+#include "support/child_process.h"
+#include "support/fault_file_system.h"
+#include "support/store_life.h"
+#include "support/verified.h"
+
+namespace modcache::store {
+namespace {
+
+using testing::ChildProcess;
+using testing::Fault;
+using testing::Ledger;
+using testing::Pipe;
+using testing::StoreLife;
+
+constexpr std::int64_t kSample = 40;
+
+struct Told {
+  Ledger::Event event;
+  std::uint32_t name_size;
+  std::uint32_t value_size;
+};
+
+void tell(const Pipe& pipe, Ledger::Event event, const std::string& name,
+          const std::string& value) {
+  pipe.write(Told{event, static_cast<std::uint32_t>(name.size()),
+                  static_cast<std::uint32_t>(value.size())});
+  pipe.write(name.data(), name.size());
+  pipe.write(value.data(), value.size());
+}
+
+bool read_text(const Pipe& pipe, std::uint32_t size, std::string& text) {
+  text.resize(size);
+  return pipe.read(text.data(), size);
+}
+
+// Until all who could tell are gone.
+void listen(const Pipe& pipe, Ledger& ledger) {
+  Told told{};
+  std::string name;
+  std::string value;
+  while (pipe.read(told) && read_text(pipe, told.name_size, name) &&
+         read_text(pipe, told.value_size, value)) {
+    ledger.note(told.event, name, value);
+  }
+}
+
+using StoreAfterAWhileTest = testing::StoreTest;
+
+class CrashTest : public testing::StoreTest, public ::testing::WithParamInterface<Fault> {
+ protected:
+  std::string cache() const { return directory_ / "cache"; }
+
+  // What a child does; it returns the number of calls that could be its last.
+  std::int64_t live(std::int64_t last_call, const Pipe& promises) {
+    testing::FaultFileSystem files(fs::posix_file_system());
+    files.faults().fail_at(last_call, GetParam(), false, testing::calls_that_can(GetParam()));
+    Ledger ledger;
+    ledger.tell([&](Ledger::Event event, const std::string& name, const std::string& value) {
+      tell(promises, event, name, value);
+    });
+    StoreOptions options;
+    options.directory = cache();
+    StoreLife(files, options, ledger, [](const std::string&, const std::string&) {}).run();
+    return files.faults().calls();
+  }
+
+  std::int64_t count_calls() {
+    Pipe counted;
+    ChildProcess child([&] {
+      Pipe unread;
+      std::thread drain([&] {
+        Ledger ignored;
+        listen(unread, ignored);
+      });
+      counted.write(live(0, unread));
+      unread.close_writing();
+      drain.join();
+      return 0;
+    });
+    counted.close_writing();
+    std::int64_t calls = 0;
+    EXPECT_TRUE(counted.read(calls));
+    EXPECT_EQ(child.wait(), 0);
+    std::filesystem::remove_all(cache());
+    return calls;
+  }
+
+  void expect_whole(const Ledger& ledger) {
+    testing::FaultFileSystem files(fs::posix_file_system());
+    StoreOptions options;
+    options.directory = cache();
+    for (const bool is_rebuilt : {false, true}) {
+      if (is_rebuilt) std::filesystem::remove(cache() + "/index.sqlite");
+      auto store = testing::open_store(options, files);
+      ASSERT_NE(store, nullptr);
+      testing::expect_clean(files, cache());
+      StoreLife::read(*store, ledger, [&](const std::string& name, const std::string& found) {
+        // What is broken is a miss, where one may be.
+        EXPECT_TRUE(ledger.allows(name, found.front() == '<' ? Ledger::kMissing : found))
+            << "found for '" << name << "': " << found.substr(0, 80)
+            << (is_rebuilt ? " (rebuilt)" : "") << "; may be:" << ledger.expected(name);
+      });
+      EXPECT_TRUE(testing::put(*store, StoreLife::context(), "afterwards", "value").is_ok());
+      EXPECT_TRUE(store->flush().is_ok());
+    }
+  }
+
+  const testing::CapturedLog quiet_;
+};
+
+TEST_P(CrashTest, leaves_a_directory_that_opens_with_all_that_was_promised) {
+  const std::int64_t calls = count_calls();
+  ASSERT_GT(calls, 10);
+  std::int64_t step = 1;
+  if (std::getenv("EVERY_FAULT") == nullptr) step = std::max<std::int64_t>(1, calls / kSample);
+  std::mt19937 random(static_cast<unsigned>(calls));
+  for (std::int64_t call = 1; call <= calls; call += step) {
+    const std::int64_t last =
+        call + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(step));
+    SCOPED_TRACE("killed at call " + std::to_string(last));
+    Ledger ledger;
+    Pipe promises;
+    ChildProcess child([&] {
+      (void)live(last, promises);
+      return 0;  // there were fewer calls this time
+    });
+    promises.close_writing();
+    listen(promises, ledger);
+    (void)child.wait();
+    if (std::filesystem::exists(cache())) expect_whole(ledger);
+    std::filesystem::remove_all(cache());
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, CrashTest, ::testing::Values(Fault::kKill, Fault::kKillHalfway),
+                         [](const auto& tested) {
+                           return std::string(testing::name_of(tested.param));
+                         });
+
+// The delay of the background thread, several times over: the machine may be busy.
+TEST_F(StoreAfterAWhileTest, keeps_what_was_put_a_while_before_a_kill) {
+  Pipe is_put;
+  ChildProcess child([&] {
+    auto store = testing::open_store(directory_.path());
+    if (!testing::put(*store, context_, "key", "value").is_ok()) return 1;
+    is_put.write('p');
+    std::this_thread::sleep_for(std::chrono::minutes(1));
+    return 2;
+  });
+  is_put.close_writing();
+  char byte = 0;
+  ASSERT_TRUE(is_put.read(byte));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  child.kill();
+  ASSERT_EQ(child.wait(), -1);
+  EXPECT_EQ(testing::get(*testing::open_store(directory_.path()), context_, "key"), "value");
+}
+
+}  // namespace
+}  // namespace modcache::store

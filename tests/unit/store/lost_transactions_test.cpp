@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Damage that could bring back what was replaced or cleared.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "support/verify_fixture.h"
+
+namespace modcache::store {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using testing::get;
+using ::testing::HasSubstr;
+using testing::open_store;
+using testing::put;
+using testing::segment_files;
+using testing::value_of;
+using VerifyTest = testing::VerifyTest;
+
+class LostTransactionsTest : public VerifyTest {
+ protected:
+  // Leaves a directory whose last transactions, a replacement and a clear, are only in the log.
+  void fill_log() {
+    const std::string made = directory_ / "../made-" + std::to_string(::getpid());
+    {
+      auto store = open_store(made);
+      ASSERT_TRUE(put(*store, context_, "replaced", "old").is_ok());
+      ASSERT_TRUE(put(*store, context_, "cleared", "x").is_ok());
+      ASSERT_TRUE(store->flush().is_ok());
+    }
+    auto store = open_store(made);
+    ASSERT_TRUE(put(*store, context_, "replaced", "new").is_ok());
+    ASSERT_TRUE(store->flush().is_ok());
+    ASSERT_EQ(store->clear({"scope", "cleared"}).value(), 1);
+    std::filesystem::copy(made, directory_.path(),
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
+    store = nullptr;
+    std::filesystem::remove_all(made);
+    ASSERT_GT(std::filesystem::file_size(directory_ / "index.sqlite-wal"), 0u);
+  }
+  void expect_no_old_value(bool is_writable) {
+    StoreOptions options;
+    options.directory = directory_.path();
+    options.writable = is_writable;
+    auto store = open_store(options);
+    EXPECT_EQ(get(*store, context_, "replaced"), "new");
+    EXPECT_EQ(get(*store, context_, "cleared"), "<missing>");
+  }
+};
+
+TEST_F(LostTransactionsTest, brings_back_nothing_old_when_the_log_was_removed) {
+  fill_log();
+  std::filesystem::remove(directory_ / "index.sqlite-wal");
+  EXPECT_THAT(kinds_of(verify()), ElementsAre("database-broken"));
+  expect_no_old_value(false);
+  expect_no_old_value(true);
+  EXPECT_TRUE(verify().is_clean());
+}
+
+TEST_F(LostTransactionsTest, brings_back_nothing_old_when_the_log_was_damaged) {
+  fill_log();
+  testing::flip_bit(directory_ / "index.sqlite-wal", 100);
+  EXPECT_FALSE(verify().is_clean());
+  expect_no_old_value(false);
+  expect_no_old_value(true);
+  EXPECT_TRUE(verify().is_clean());
+}
+
+// The segment with the new value is unreadable and the database gone: whether the old value was
+// replaced nobody knows, so it is not given.
+TEST_F(LostTransactionsTest,
+       gives_no_value_that_may_be_outdated_when_segments_and_database_are_damaged) {
+  {
+    auto store = open_store(directory_.path());
+    ASSERT_TRUE(put(*store, context_, "key", "old").is_ok());
+    ASSERT_TRUE(store->flush().is_ok());
+    auto other = open_store(directory_.path());
+    ASSERT_TRUE(put(*other, context_, "key", "new").is_ok());
+    ASSERT_TRUE(other->flush().is_ok());
+    ASSERT_TRUE(put(*store, context_, "later", "value").is_ok());
+  }
+  for (const std::string& segment : segment_files(directory_.path())) {
+    if (testing::file_bytes(segment).find("new") == std::string::npos) continue;
+    testing::flip_bit(segment, 20);
+  }
+  std::filesystem::remove(directory_ / "index.sqlite");
+  {
+    auto store = open_store(directory_.path());
+    EXPECT_EQ(get(*store, context_, "key"), "<missing>");
+    EXPECT_EQ(get(*store, context_, "later"), "value");
+  }
+  EXPECT_TRUE(mend().after.is_clean());
+  std::filesystem::remove(directory_ / "index.sqlite");
+  EXPECT_EQ(get(*open_store(directory_.path()), context_, "key"), "<missing>");
+}
+
+TEST_F(LostTransactionsTest, makes_a_control_page_with_impossible_counters_anew) {
+  fill();
+  std::string bytes = testing::file_bytes(directory_ / "control");
+  bytes[64 + 7] = '\x80';  // the highest byte of the next sequence
+  testing::write_file(directory_ / "control", bytes);
+  EXPECT_THAT(kinds_of(verify()), ElementsAre("control-broken"));
+  {
+    auto store = open_store(directory_.path());
+    EXPECT_LT(put(*store, context_, "0", "later").value(), 1000u);
+    ASSERT_TRUE(store->flush().is_ok());
+    EXPECT_EQ(get(*store, context_, "0"), "later");
+  }
+  EXPECT_TRUE(verify().is_clean());
+}
+
+TEST_F(LostTransactionsTest, reads_no_row_with_impossible_numbers) {
+  for (const char* change : {"sequence=0", "sequence=-5", "offset=-64", "payload_size=-1"}) {
+    std::filesystem::remove_all(directory_.path());
+    fill();
+    change_rows(std::string("UPDATE entries SET ") + change + " WHERE key=CAST('3' AS BLOB)");
+    std::filesystem::remove(directory_ / "index.map");  // which knows what the row was
+    {
+      auto store = open_store(directory_.path());
+      (void)store->find_all(context_, {"3"});
+      EXPECT_THAT(get(*store, context_, "3"), AnyOf(value_of(3), HasSubstr("is damaged")));
+    }
+    EXPECT_EQ(count_right(), kEntries) << change;
+  }
+}
+
+}  // namespace
+}  // namespace modcache::store

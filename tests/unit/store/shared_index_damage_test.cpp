@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A shared index whose file is damaged: it says less, and nothing wrong.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "store/shared_index.h"
+#include "support/directory_bytes.h"
+#include "support/shared_index_fixture.h"
+
+namespace modcache::store {
+namespace {
+
+using testing::added;
+using testing::address;
+using testing::View;
+using Answer = SharedIndex::Answer;
+using Change = SharedIndex::Change;
+
+class SharedIndexDamageTest : public testing::SharedIndexTest {};
+
+TEST_F(SharedIndexDamageTest, refuses_a_file_that_is_cut_short_or_has_another_head) {
+  View(directory_).write({added(address(1), 7)});
+  const std::string bytes = testing::file_bytes(directory_.index_map_path());
+  for (const std::size_t at : {0u, 8u, 16u, 24u, 32u, 48u, 64u, 72u}) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    testing::write_file(directory_.index_map_path(), damaged);
+    EXPECT_EQ(View(directory_).ask(address(1)), Answer::kUnknown) << at;
+  }
+  for (const std::size_t size : {0u, 100u, 4096u, 8192u}) {
+    testing::write_file(directory_.index_map_path(), bytes.substr(0, size));
+    EXPECT_EQ(View(directory_).ask(address(1)), Answer::kUnknown) << size;
+  }
+  testing::write_file(directory_.index_map_path(), bytes);
+  EXPECT_EQ(View(directory_).sequence(address(1)), 7u);
+}
+
+// A damaged slot must not make an entry a miss that is there.
+TEST_F(SharedIndexDamageTest, says_nothing_of_what_a_damaged_slot_may_hide) {
+  std::vector<Change> changes;
+  for (Sequence i = 1; i <= 500; ++i) changes.push_back(added(address(i), i));
+  View(directory_).write(changes);
+  const std::string bytes = testing::file_bytes(directory_.index_map_path());
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::string damaged = bytes;
+    const std::size_t slots = 4096 + 8192;
+    std::size_t at = slots + random() % (bytes.size() - slots);
+    if (at % 32 >= 24) at -= 8;  // of the use of an entry nothing depends
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+    testing::write_file(directory_.index_map_path(), damaged);
+    View view(directory_);
+    for (Sequence i = 1; i <= 500; ++i) {
+      SharedIndex::Slot slot;
+      const Answer answer = view.index.find(address(i), slot);
+      ASSERT_NE(answer, Answer::kAbsent) << at;
+      if (answer == Answer::kFound) {
+        ASSERT_EQ(slot.sequence, i) << at;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace modcache::store
