@@ -23,46 +23,63 @@
 namespace modcache::module {
 namespace {
 
-ObjectPtr check_module(const char* op, const at::IValue& module, const std::string& method) {
+// A method of a module that was checked to have it. Each part is asked for once, since while the
+// mode is off there is little else to a call.
+struct Method {
+  ObjectPtr module;
+  c10::ClassTypePtr type;
+  torch::jit::Function* function = nullptr;
+
+  std::string called() const { return class_name_of(*module) + "." + function->name(); }
+};
+
+[[noreturn]] void refuse_method(const char* op, const at::IValue& module,
+                                const std::string& method) {
   TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
               ": module must be a TorchScript module (torch.jit.script or "
               "torch.jit.trace), got ",
               module.tagKind(), module.isObject() ? " of a class that is no module" : "");
-  ObjectPtr object = module.toObject();
-  if (object->type()->findMethod(method) == nullptr) {
-    std::string known;
-    for (const auto* function : object->type()->methods()) {
-      known += (known.empty() ? "" : ", ") + function->name();
-    }
-    TORCH_CHECK(
-        false, op, ": ", class_name_of(*object), " has no method '", method,
-        "'; it has: ", known.empty() ? "none" : known,
-        ". torch.jit.freeze removes the methods of submodules that the model itself does not "
-        "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
-        "before you freeze it: torch.ops.cache.lower(scripted)");
+  const at::ivalue::Object& object = module.toObjectRef();
+  std::string known;
+  for (const auto* function : object.type()->methods()) {
+    known += (known.empty() ? "" : ", ") + function->name();
   }
-  return object;
+  TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
+              "'; it has: ", known.empty() ? "none" : known,
+              ". torch.jit.freeze removes the methods of submodules that the model itself does not "
+              "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
+              "before you freeze it: torch.ops.cache.lower(scripted)");
 }
 
-at::IValue run(const ObjectPtr& module, const std::string& method, const at::IValue& input) {
+Method method_of(const char* op, const at::IValue& module, const std::string& name) {
+  Method method;
+  if (module.isObject()) {
+    method.module = module.toObject();
+    method.type = method.module->type();
+    if (method.type->is_module()) method.function = method.type->findMethod(name);
+  }
+  if (method.function == nullptr) refuse_method(op, module, name);
+  return method;
+}
+
+at::IValue run(const Method& method, const at::IValue& input) {
   std::vector<at::IValue> arguments;
+  // As a call of the module does: TorchScript's own hooks run around forward.
+  const bool has_hooks =
+      !method.type->getForwardPreHooks().empty() || !method.type->getForwardHooks().empty();
+  const bool runs_hooks = has_hooks && method.function->name() == "forward";
   if (input.isTuple()) {
     const auto& elements = input.toTupleRef().elements();
     arguments.reserve(elements.size() + 1);
-    arguments.assign(elements.begin(), elements.end());
+    if (!runs_hooks) arguments.emplace_back(method.module);
+    arguments.insert(arguments.end(), elements.begin(), elements.end());
   } else {
     arguments.reserve(2);
+    if (!runs_hooks) arguments.emplace_back(method.module);
     arguments.push_back(input);
   }
-  // As a call of the module does: TorchScript's own hooks run around forward.
-  const auto type = module->type();
-  const bool has_hooks = !type->getForwardPreHooks().empty() || !type->getForwardHooks().empty();
-  if (has_hooks && method == "forward") {
-    torch::jit::Module runnable(module);
-    return runnable(std::move(arguments));
-  }
-  arguments.insert(arguments.begin(), module);
-  return type->getMethod(method)(std::move(arguments));
+  if (runs_hooks) return torch::jit::Module(method.module)(std::move(arguments));
+  return (*method.function)(std::move(arguments));
 }
 
 // A module on its way through a call.
@@ -102,7 +119,7 @@ class Target {
 
   at::IValue run_uncached() {
     load();
-    at::IValue result = run(module_, call_.method, call_.input);
+    at::IValue result = run(method_, call_.input);
     declared_.check_wanted(result.isTensor(), result.tagKind());
     return result;
   }
@@ -118,7 +135,7 @@ class Target {
       is_another_ = !fingerprint_.empty() && identity_->fingerprint(module_).text != fingerprint_;
     }
     begin();
-    at::IValue result = run(module_, call_.method, input);
+    at::IValue result = run(method_, input);
     RunFacts facts;
     if (is_another_) {
       facts.impure_because =
@@ -146,9 +163,10 @@ class Target {
   }
 
   void take(const at::IValue& module) {
-    module_ = check_module(call_.asked.name, module, call_.method);
-    declared_ = {class_name_of(*module_) + "." + call_.method,
-                 declared_type(*module_->type(), call_.method), call_.want, call_.asked};
+    method_ = method_of(call_.asked.name, module, call_.method);
+    module_ = method_.module;
+    declared_ = {method_.called(), declared_type(*method_.type, call_.method), call_.want,
+                 call_.asked};
   }
 
   void load() {
@@ -175,7 +193,8 @@ class Target {
   }
 
   const ScriptedCall& call_;
-  ObjectPtr module_;  // null: not loaded yet
+  Method method_;
+  ObjectPtr module_;  // that of method_; null: not loaded yet
   Declared declared_;
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
@@ -188,11 +207,10 @@ class Target {
 // is put together unless a message needs it.
 at::IValue run_bypassed(const ScriptedCall& call) {
   if (call.unloaded != nullptr) return Target(call).run_uncached();
-  const ObjectPtr module = check_module(call.asked.name, call.module, call.method);
-  at::IValue result = run(module, call.method, call.input);
+  const Method method = method_of(call.asked.name, call.module, call.method);
+  at::IValue result = run(method, call.input);
   if (call.want == Want::kTensor && !result.isTensor()) {
-    const std::string who = class_name_of(*module) + "." + call.method;
-    Declared{who, nullptr, call.want, call.asked}.check_wanted(false, result.tagKind());
+    Declared{method.called(), nullptr, call.want, call.asked}.check_wanted(false, result.tagKind());
   }
   return result;
 }
@@ -247,7 +265,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
 }
 
 std::string fingerprint(const at::IValue& module, const std::string& method) {
-  const ObjectPtr object = check_module("cache::fingerprint", module, method);
+  const ObjectPtr object = method_of("cache::fingerprint", module, method).module;
   const auto fingerprint = identity_of(object, method)->fingerprint(object);
   TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(*object),
               " has no fingerprint: ", fingerprint.why_not_hashable);

@@ -9,8 +9,11 @@
 #include "cache/entry_header.h"
 #include "codec/codec.h"
 #include "fs/posix_file_system.h"
+#include "fuzz/store_targets.h"
 #include "store/control_page.h"
+#include "store/index_table.h"
 #include "store/notes.h"
+#include "store/pack.h"
 #include "store/record.h"
 #include "store/store.h"
 #include "tensor/value_header.h"
@@ -56,7 +59,30 @@ void write_directory() {
     write("note", "note", file_bytes(entry.path()));
   }
   store = nullptr;
+  (void)store::write_pack(fs::posix_file_system(), directory, directory + ".pack");
+  write("pack", "entries_and_note", file_bytes(directory + ".pack"));
+  write("sealed_pack", "entries_and_note", file_bytes(directory + ".pack"));
   std::filesystem::remove_all(directory);
+  std::filesystem::remove(directory + ".pack");
+}
+
+void write_index_table() {
+  const std::string path = root + "/index.map";
+  {
+    auto table =
+        std::move(store::IndexTable::create(fs::posix_file_system(), path, fuzz::kOwnerOfTable,
+                                            store::IndexTable::Size::for_entries(1, 1), false))
+            .value();
+    table->begin_change();
+    for (std::uint64_t i = 1; i <= 5; ++i) {
+      (void)table->insert({i, {i % 2 + 1, 64 * i}, i, {}}, 0);
+    }
+    table->end_change();
+  }
+  std::string bytes = file_bytes(path);
+  bytes.resize(bytes.find_last_not_of('\0') + 1);
+  write("index_table", "five_entries", bytes);
+  std::filesystem::remove(path);
 }
 
 void write_values() {
@@ -88,6 +114,7 @@ int main(int count, char** arguments) {
   if (count != 2) return 2;
   root = arguments[1];
   write_directory();
+  write_index_table();
   write_values();
   return 0;
 }

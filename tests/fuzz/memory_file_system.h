@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file system with one file, of bytes in memory, for reading alone.
+// A file system with one file, of bytes in memory, that is never changed: what is mapped for
+// writing is a copy.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class MemoryFileSystem final : public fs::FileSystem {
 
   Result<std::unique_ptr<fs::File>> open(const std::string& path, fs::OpenMode mode) override {
     if (path != path_) return Status::not_found(path);
-    if (mode != fs::OpenMode::kRead) return Status::io_error("for reading alone");
+    if (mode != fs::OpenMode::kRead && mode != fs::OpenMode::kReadWrite) return refused();
     return std::unique_ptr<fs::File>(std::make_unique<MemoryFile>(path, bytes_));
   }
   Result<fs::FileInfo> info(const std::string& path) override {

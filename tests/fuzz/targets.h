@@ -29,6 +29,9 @@ const std::vector<Target>& targets();
 void run_record(std::string_view bytes);          // a segment's header, a record's head
 void run_segment(std::string_view bytes);         // scanned, and made an index of
 void run_sealed_segment(std::string_view bytes);  // the same, its checksums set right first
+void run_pack(std::string_view bytes);
+void run_sealed_pack(std::string_view bytes);  // the same, its checksums set right first
+void run_index_table(std::string_view bytes);  // zeros at its end may be left out
 void run_control(std::string_view bytes);
 void run_note(std::string_view bytes);
 void run_log(std::string_view bytes);  // SQLite's, as far as we look at it

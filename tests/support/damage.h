@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <random>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -203,12 +202,15 @@ class Damage {
     auto database = store::Database::open(fs::posix_file_system(), path_of("index.sqlite"),
                                           store::Database::Mode::kWrite, 1000);
     if (!database.is_ok()) return "";
-    // SQLite's random() would be another each time.
     const std::string seed = std::to_string(below(1000));
-    const std::regex random("R\\(([^)]*)\\)");
-    const std::string sql =
-        std::regex_replace(changes[below(changes.size())], random,
-                           "(abs(($1)*1103515245+" + seed + "*12345)/1000%1000003)");
+    std::string sql = changes[below(changes.size())];
+    // SQLite's random() would be another each time: R(x) depends on x and the seed.
+    for (std::size_t at = sql.find("R("); at != std::string::npos; at = sql.find("R(", at)) {
+      const std::size_t end = sql.find(')', at);
+      const std::string of = sql.substr(at + 2, end - at - 2);
+      sql.replace(at, end + 1 - at,
+                  "(abs((" + of + ")*1103515245+" + seed + "*12345)/1000%1000003)");
+    }
     const Status status = database.value()->execute(sql);
     return name + ": " + sql + (status.is_ok() ? "" : " (" + status.message() + ")");
   }
