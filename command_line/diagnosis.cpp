@@ -19,7 +19,7 @@
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/directory.h"
-#include "store/index.h"
+#include "store/index/index.h"
 
 namespace modcache::command_line {
 namespace {

@@ -4,7 +4,7 @@
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
 #include "fs/posix_file_system.h"
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 
 namespace modcache::command_line {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // modcache pack and unpack: a directory as one sealed file, and back.
-#include "store/pack.h"
+#include "store/pack/pack.h"
 
 #include "command_line/cache_directory.h"
 #include "command_line/changing.h"

@@ -8,7 +8,7 @@
 #include "command_line/commands/commands.h"
 #include "command_line/disk_files.h"
 #include "fs/posix_file_system.h"
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 
 namespace modcache::command_line {
 namespace {

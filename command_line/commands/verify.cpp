@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // modcache verify: reads everything in a directory, and with --fix mends what can be mended.
-#include "store/verify.h"
+#include "store/verify/verify.h"
 
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
@@ -9,7 +9,7 @@
 #include "command_line/units.h"
 #include "command_line/value_text.h"
 #include "fs/posix_file_system.h"
-#include "store/pack.h"
+#include "store/pack/pack.h"
 
 namespace modcache::command_line {
 namespace {

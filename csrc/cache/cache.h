@@ -35,7 +35,7 @@
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/value.h"
-#include "store/mode_page.h"
+#include "store/control/mode_page.h"
 
 namespace modcache::cache {
 

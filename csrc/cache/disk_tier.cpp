@@ -7,7 +7,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "cache/entry_header.h"
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 
 namespace modcache::cache {
 namespace {

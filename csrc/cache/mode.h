@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 
 namespace modcache::cache {
 

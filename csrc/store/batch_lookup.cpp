@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "store/found_entry.h"
-#include "store/record.h"
+#include "store/segment/record.h"
 
 namespace modcache::store {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "store/found_entries.h"
-#include "store/index.h"
+#include "store/index/index.h"
 #include "store/location_map.h"
-#include "store/segment_reader.h"
+#include "store/segment/segment_reader.h"
 #include "store/store.h"
 #include "store/write_queue.h"
 

@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "store/found_entry.h"
+#include "store/index/recovery.h"
 #include "store/notes.h"
-#include "store/pack_store.h"
-#include "store/recovery.h"
+#include "store/pack/pack_store.h"
 
 namespace modcache::store {
 namespace {

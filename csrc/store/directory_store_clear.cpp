@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "store/directory_store.h"
-#include "store/gone_segments.h"
-#include "store/tombstone.h"
+#include "store/index/tombstone.h"
+#include "store/reclaim/gone_segments.h"
 
 namespace modcache::store {
 

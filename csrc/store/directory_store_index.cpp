@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "store/directory_store.h"
-#include "store/record.h"
+#include "store/segment/record.h"
 
 namespace modcache::store {
 namespace {

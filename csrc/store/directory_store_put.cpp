@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "store/directory_store.h"
-#include "store/tombstone.h"
+#include "store/index/tombstone.h"
 
 namespace modcache::store {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "store/directory_store.h"
-#include "store/gone_segments.h"
-#include "store/reclaim_pass.h"
-#include "store/tombstone.h"
+#include "store/index/tombstone.h"
+#include "store/reclaim/gone_segments.h"
+#include "store/reclaim/reclaim_pass.h"
 
 namespace modcache::store {
 namespace {

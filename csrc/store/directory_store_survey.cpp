@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "store/reclaim_pass.h"
-#include "store/tombstone.h"
+#include "store/index/tombstone.h"
+#include "store/reclaim/reclaim_pass.h"
 
 namespace modcache::store {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "store/directory_store.h"
-#include "store/tombstone.h"
+#include "store/index/tombstone.h"
 
 namespace modcache::store {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "store/location_map.h"
-#include "store/segment_reader.h"
+#include "store/segment/segment_reader.h"
 
 namespace modcache::store {
 

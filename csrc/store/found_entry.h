@@ -5,10 +5,10 @@
 
 #include <memory>
 
-#include "store/index.h"
+#include "store/index/index.h"
 #include "store/location_map.h"
-#include "store/record.h"
-#include "store/segment_reader.h"
+#include "store/segment/record.h"
+#include "store/segment/segment_reader.h"
 #include "store/store.h"
 #include "store/write_queue.h"
 

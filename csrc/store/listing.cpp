@@ -4,10 +4,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "store/index.h"
+#include "store/index/index.h"
 #include "store/notes.h"
 #include "store/open_directory.h"
-#include "store/pack_reader.h"
+#include "store/pack/pack_reader.h"
 
 namespace modcache::store {
 namespace {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "store/boot.h"
-#include "store/gap_filling.h"
-#include "store/recovery.h"
-#include "store/wal_peek.h"
+#include "store/control/boot.h"
+#include "store/index/recovery.h"
+#include "store/index/wal_peek.h"
+#include "store/reclaim/gap_filling.h"
 
 namespace modcache::store {
 namespace {

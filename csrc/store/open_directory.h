@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "fs/file_system.h"
-#include "store/control_page.h"
+#include "store/control/control_page.h"
 #include "store/directory.h"
-#include "store/index.h"
+#include "store/index/index.h"
 #include "store/store.h"
 
 namespace modcache::store {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "store/index.h"
+#include "store/index/index.h"
 #include "store/store.h"
 
 namespace modcache::store {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/hash.h"
-#include "store/record.h"
+#include "store/segment/record.h"
 
 namespace modcache::fuzz {
 

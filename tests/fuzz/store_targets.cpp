@@ -10,10 +10,10 @@
 #include "fuzz/memory_file_system.h"
 #include "fuzz/sealed.h"
 #include "fuzz/targets.h"
-#include "store/pack.h"
-#include "store/pack_format.h"
-#include "store/pack_reader.h"
-#include "store/pack_store.h"
+#include "store/pack/pack.h"
+#include "store/pack/pack_format.h"
+#include "store/pack/pack_reader.h"
+#include "store/pack/pack_store.h"
 
 namespace modcache::fuzz {
 namespace {

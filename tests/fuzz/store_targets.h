@@ -3,7 +3,7 @@
 // What the corpus of the index table belongs to.
 #pragma once
 
-#include "store/index_table.h"
+#include "store/shared_index/index_table.h"
 
 namespace modcache::fuzz {
 

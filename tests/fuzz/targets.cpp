@@ -7,12 +7,12 @@
 #include "codec/codec.h"
 #include "fuzz/memory_file_system.h"
 #include "fuzz/sealed.h"
-#include "store/control_page.h"
+#include "store/control/control_page.h"
+#include "store/index/recovery.h"
+#include "store/index/wal_peek.h"
 #include "store/notes.h"
-#include "store/record.h"
-#include "store/recovery.h"
-#include "store/segment_scan.h"
-#include "store/wal_peek.h"
+#include "store/segment/record.h"
+#include "store/segment/segment_scan.h"
 #include "tensor/value_header.h"
 
 namespace modcache::fuzz {

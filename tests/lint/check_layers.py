@@ -50,8 +50,10 @@ LIBRARIES = [
         re.compile(r"(torch|ATen|c10|caffe2)/"),
         re.compile(r"(csrc/(tensor|module)|torchscript_ops)/"),
     ),
-    Library("SQLite", re.compile(r"sqlite3\w*\.h$"), re.compile(r"csrc/store/database\.(h|cpp)$")),
-    Library("cereal", re.compile(r"cereal/"), re.compile(r"csrc/store/\w+\.cpp$"), 1),
+    Library(
+        "SQLite", re.compile(r"sqlite3\w*\.h$"), re.compile(r"csrc/store/index/database\.(h|cpp)$")
+    ),
+    Library("cereal", re.compile(r"cereal/"), re.compile(r"csrc/store/(\w+/)?\w+\.cpp$"), 1),
     Library("libsodium", re.compile(r"sodium(\.h$|/)"), re.compile(r"csrc/base/hash\.cpp$")),
     Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),

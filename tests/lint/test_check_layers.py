@@ -36,7 +36,7 @@ def test_an_empty_tree_has_no_fault(tree: Path) -> None:
         ("csrc/tensor/a.cpp", '#include "module/source.h"'),
         ("csrc/cache/a.cpp", "#include <ATen/core/Tensor.h>"),
         ("csrc/base/a.cpp", "#include <c10/util/Logging.h>"),
-        ("csrc/store/index.cpp", "#include <sqlite3.h>"),
+        ("csrc/store/index/index.cpp", "#include <sqlite3.h>"),
         ("csrc/cache/a.cpp", "#include <sodium.h>"),
         ("csrc/tensor/a.cpp", "#include <xxhash.h>"),
         ("csrc/tensor/a.cpp", "#include <zstd.h>"),
@@ -71,7 +71,7 @@ def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("csrc/store/database.cpp", "#include <sqlite3.h>"),
+        ("csrc/store/index/database.cpp", "#include <sqlite3.h>"),
         ("csrc/store/a.cpp", '#include "base/status.h"'),
         ("csrc/base/a.cpp", '#include "base/status.h"'),
         ("csrc/tensor/a.cpp", "#include <ATen/core/Tensor.h>"),
@@ -107,11 +107,11 @@ def test_file_work_beside_the_seam_is_found(tree: Path, write: Write, call: str)
 
 
 def test_cereal_in_a_second_file_is_found(tree: Path, write: Write) -> None:
-    write("csrc/store/record.cpp", "#include <cereal/cereal.hpp>\n")
+    write("csrc/store/segment/record.cpp", "#include <cereal/cereal.hpp>\n")
     assert faults(tree) == []
     write("csrc/store/other.cpp", "#include <cereal/archives/binary.hpp>\n")
     (fault,) = faults(tree)
-    assert "csrc/store/other.cpp, csrc/store/record.cpp" in fault
+    assert "csrc/store/other.cpp, csrc/store/segment/record.cpp" in fault
 
 
 def test_a_cycle_in_the_table_is_found(tree: Path, write: Write) -> None:

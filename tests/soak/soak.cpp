@@ -27,8 +27,8 @@
 
 #include "fs/posix_file_system.h"
 #include "soak/soak_worker.h"
-#include "store/directory_mode.h"
-#include "store/verify.h"
+#include "store/control/directory_mode.h"
+#include "store/verify/verify.h"
 
 namespace modcache::soak {
 namespace {

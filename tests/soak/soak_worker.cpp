@@ -9,7 +9,7 @@
 
 #include "cache/cache.h"
 #include "fs/posix_file_system.h"
-#include "store/verify.h"
+#include "store/verify/verify.h"
 #include "support/text_value.h"
 
 namespace modcache::soak {

@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 #include "fs/posix_file_system.h"
-#include "store/database.h"
+#include "store/index/database.h"
 #include "support/directory_bytes.h"
 
 namespace modcache::testing {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "store/database.h"
+#include "store/index/database.h"
 #include "store/notes.h"
-#include "store/record.h"
+#include "store/segment/record.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "store/notes.h"
-#include "store/pack.h"
-#include "store/pack_format.h"
+#include "store/pack/pack.h"
+#include "store/pack/pack_format.h"
 #include "support/store_fixture.h"
 
 namespace modcache::testing {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "fs/posix_file_system.h"
-#include "store/control_page.h"
+#include "store/control/control_page.h"
 #include "store/directory.h"
-#include "store/shared_index.h"
+#include "store/shared_index/shared_index.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::testing {

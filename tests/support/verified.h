@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "store/verify.h"
+#include "store/verify/verify.h"
 
 namespace modcache::testing {
 

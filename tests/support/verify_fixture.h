@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "store/database.h"
-#include "store/verify.h"
+#include "store/index/database.h"
+#include "store/verify/verify.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

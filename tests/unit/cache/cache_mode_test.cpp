@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fs/posix_file_system.h"
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 #include "support/cache_fixture.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"

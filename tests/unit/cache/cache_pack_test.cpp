@@ -7,7 +7,7 @@
 #include <string>
 
 #include "fs/posix_file_system.h"
-#include "store/pack.h"
+#include "store/pack/pack.h"
 #include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/directory_bytes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/control_page.h"
+#include "store/control/control_page.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/directory_mode.h"
+#include "store/control/directory_mode.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "fs/posix_file_system.h"
-#include "store/control_page.h"
+#include "store/control/control_page.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

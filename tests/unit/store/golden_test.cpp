@@ -8,8 +8,8 @@
 
 #include "fs/posix_file_system.h"
 #include "golden/golden_contents.h"
-#include "store/control_page.h"
-#include "store/index.h"
+#include "store/control/control_page.h"
+#include "store/index/index.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

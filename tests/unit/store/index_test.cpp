@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/index.h"
+#include "store/index/index.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/mode_page.h"
+#include "store/control/mode_page.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "store/pack_reader.h"
+#include "store/pack/pack_reader.h"
 #include "store/write_queue.h"
 #include "support/directory_bytes.h"
 #include "support/pack_fixture.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/pack_format.h"
+#include "store/pack/pack_format.h"
 
 #include <gtest/gtest.h>
 

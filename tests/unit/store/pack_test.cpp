@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Directories into packs and back, and packs as stores.
-#include "store/pack.h"
+#include "store/pack/pack.h"
 
 #include <gmock/gmock.h>
 

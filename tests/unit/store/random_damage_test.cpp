@@ -16,8 +16,8 @@
 
 #include "base/log.h"
 #include "store/notes.h"
-#include "store/record.h"
-#include "store/verify.h"
+#include "store/segment/record.h"
+#include "store/verify/verify.h"
 #include "support/damage.h"
 #include "support/damage_base.h"
 #include "support/fault_file_system.h"

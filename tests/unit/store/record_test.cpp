@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/record.h"
+#include "store/segment/record.h"
 
 #include <gtest/gtest.h>
 

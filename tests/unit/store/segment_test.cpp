@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "fs/posix_file_system.h"
-#include "store/segment_scan.h"
-#include "store/segment_writer.h"
+#include "store/segment/segment_scan.h"
+#include "store/segment/segment_writer.h"
 #include "support/fault_file_system.h"
 #include "support/store_fixture.h"
 

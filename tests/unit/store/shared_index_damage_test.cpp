@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "store/shared_index.h"
+#include "store/shared_index/shared_index.h"
 #include "support/directory_bytes.h"
 #include "support/shared_index_fixture.h"
 

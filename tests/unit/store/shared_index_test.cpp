@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/shared_index.h"
+#include "store/shared_index/shared_index.h"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "store/database.h"
+#include "store/index/database.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

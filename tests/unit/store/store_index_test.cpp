@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "store/control_page.h"
-#include "store/database.h"
+#include "store/control/control_page.h"
 #include "store/directory.h"
-#include "store/shared_index.h"
+#include "store/index/database.h"
+#include "store/shared_index/shared_index.h"
 #include "support/child_process.h"
 #include "support/store_fixture.h"
 

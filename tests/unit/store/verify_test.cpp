@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/verify.h"
+#include "store/verify/verify.h"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "store/control_page.h"
-#include "store/database.h"
+#include "store/control/control_page.h"
+#include "store/index/database.h"
 #include "store/notes.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"

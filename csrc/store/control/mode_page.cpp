@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/control/mode_page.h"
+
+#include <utility>
+
+#include "base/fork.h"
+#include "base/log.h"
+
+namespace modcache::store {
+namespace {
+
+// What is asked where a directory cannot have a page.
+const std::atomic<ModeWord> kNoMode{kNoModeWord};
+
+thread_local std::uint32_t questions = 0;
+
+}  // namespace
+
+ModePage::ModePage(fs::FileSystem& file_system, std::string directory, ReadVia read_via)
+    : directory_(file_system, std::move(directory)),
+      read_via_(read_via),
+      fork_ticket_(hold_across_fork(mutex_)) {}
+
+ModePage::~ModePage() { stop_holding_across_fork(fork_ticket_); }
+
+DirectoryMode ModePage::mode() {
+  const bool is_look_due = ++questions % kQuestionsBetweenLooks == 0;
+  ModeWord now = kSupersededModeWord;
+  if (const Word* const word = word_.load(std::memory_order_acquire)) {
+    now = word->load(std::memory_order_acquire);
+  } else if (read_via_ == ReadVia::kPread) {
+    if (const auto page = read_page()) now = page->mode_word();
+  }
+  const auto mode = mode_in(now);
+  return mode.has_value() && !is_look_due ? *mode : look();
+}
+
+std::shared_ptr<const ControlPage> ModePage::read_page() {
+  MutexLock lock(mutex_);
+  return page_;
+}
+
+DirectoryMode ModePage::look() {
+  fs::FileSystem& file_system = directory_.file_system();
+  const auto file = file_system.info(directory_.control_path());
+  MutexLock lock(mutex_);
+  if (file.is_ok()) return open(file.value());
+  const auto place = file_system.info(directory_.path());
+  const bool is_pack = place.is_ok() && !place.value().is_directory;
+  word_.store(is_pack ? &kNoMode : nullptr, std::memory_order_release);
+  page_ = nullptr;
+  looked_at_ = {};
+  return DirectoryMode::kOn;
+}
+
+DirectoryMode ModePage::open(const fs::FileInfo& file) {
+  const Word* const word = word_.load(std::memory_order_relaxed);
+  if (file.is_same_file(looked_at_)) {
+    if (word != nullptr) return judged(word->load(std::memory_order_acquire));
+    if (page_ != nullptr) return judged(page_->mode_word());
+    // It could not be opened, and nobody has mended it.
+    if (file.changed_ns == looked_at_.changed_ns) return last_mode_;
+  }
+  word_.store(nullptr, std::memory_order_release);
+  page_ = nullptr;
+  looked_at_ = file;
+  const std::string path = directory_.control_path();
+  auto opened = ControlPage::open(directory_.file_system(), path, read_via_, false);
+  if (!opened.is_ok()) {
+    const bool is_damaged = opened.status().code() == StatusCode::kCorruption;
+    last_mode_ = is_damaged ? ControlPage::mode_in_remains(directory_.file_system(), path)
+                            : DirectoryMode::kOn;
+    return last_mode_;
+  }
+  std::shared_ptr<const ControlPage> page = std::move(opened).value();
+  looked_at_ = page->identity();
+  const DirectoryMode mode = judged(page->mode_word());
+  if (read_via_ == ReadVia::kPread) {
+    page_ = std::move(page);
+  } else {
+    mappings_.push_back(page->mapping());
+    word_.store(&page->mapped_mode_word(), std::memory_order_release);
+  }
+  return mode;
+}
+
+DirectoryMode ModePage::judged(ModeWord word) const {
+  if (const auto mode = mode_in(word)) return *mode;
+  log_once(LogLevel::kWarning, "mode:" + directory_.path(),
+           "the control page of '" + directory_.path() +
+               "' names a mode that is none; it is taken for 'on' (modcache mode on|read|off "
+               "DIR sets another)");
+  return DirectoryMode::kOn;
+}
+
+void ModePage::let_go() {
+  MutexLock lock(mutex_);
+  if (page_ == nullptr) return;
+  page_ = nullptr;
+  looked_at_ = {};
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/index/database.h"
+
+#include <sqlite3.h>
+
+#include <map>
+#include <utility>
+
+#include "base/fork.h"
+#include "base/mutex.h"
+
+namespace modcache::store {
+namespace {
+
+thread_local std::uint64_t queries_of_thread = 0;
+
+Status to_status(int code, sqlite3* handle) {
+  const char* text = handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(code);
+  std::string message = "SQLite: " + std::string(text) + " (" + std::to_string(code) + ")";
+  switch (code & 0xff) {
+    case SQLITE_ERROR:  // all SQL is ours, so the tables are not
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB: return Status::corruption(std::move(message));
+    case SQLITE_FULL: return Status::no_space(std::move(message));
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return Status::busy(std::move(message));
+    default: return Status::io_error(std::move(message));
+  }
+}
+
+// Connections of this process and of the processes that it was forked from.
+struct Connections {
+  Mutex mutex;  // also around opening and closing: SQLite has state of its own beyond connections
+  std::map<sqlite3*, std::uint64_t> generations MODCACHE_GUARDED_BY(mutex);
+};
+
+Connections& connections() {
+  static Connections* const instance = [] {
+    auto* created = new Connections;
+    hold_across_fork(created->mutex);
+    return created;
+  }();
+  return *instance;
+}
+
+// SQLite counts a process's locks per file, and POSIX locks do not cross fork: left as they are,
+// inherited connections would make it believe that this process already holds locks which only
+// its parent has. Closing them here touches no file: nothing is in progress (the owners' mutexes
+// were held across fork), no checkpoint is made, and releasing locks that this process does not
+// have leaves the parent's alone.
+void close_inherited(Connections& state) MODCACHE_REQUIRES(state.mutex) {
+  for (auto entry = state.generations.begin(); entry != state.generations.end();) {
+    if (entry->second == fork_generation()) {
+      ++entry;
+      continue;
+    }
+    sqlite3* handle = entry->first;
+    while (sqlite3_stmt* statement = sqlite3_next_stmt(handle, nullptr)) {
+      sqlite3_finalize(statement);
+    }
+    sqlite3_close_v2(handle);
+    entry = state.generations.erase(entry);
+  }
+}
+
+std::string uri_of(const std::string& path, Database::Mode mode) {
+  std::string uri = "file:";
+  for (const char c : path) {
+    const bool is_special = c == '%' || c == '?' || c == '#';
+    static constexpr char kDigits[] = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    if (is_special) {
+      uri += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      uri += c;
+    }
+  }
+  if (mode == Database::Mode::kRead) uri += "?mode=ro&readonly_shm=1";
+  if (mode == Database::Mode::kImmutable) uri += "?mode=ro&immutable=1";
+  if (mode == Database::Mode::kReadAlone) uri += "?mode=ro&vfs=unix-none";
+  return uri;
+}
+
+int flags_of(Database::Mode mode) {
+  constexpr int kAlways = SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
+  switch (mode) {
+    case Database::Mode::kWrite: return kAlways | SQLITE_OPEN_READWRITE;
+    case Database::Mode::kCreate:
+    case Database::Mode::kMemory: return kAlways | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    case Database::Mode::kRead:
+    case Database::Mode::kReadAlone:
+    case Database::Mode::kImmutable: return kAlways | SQLITE_OPEN_READONLY;
+  }
+  return kAlways;
+}
+
+}  // namespace
+
+std::string_view sqlite_version() { return sqlite3_libversion(); }
+
+Statement::Statement(Statement&& other) noexcept
+    : statement_(std::exchange(other.statement_, nullptr)) {}
+
+Statement& Statement::operator=(Statement&& other) noexcept {
+  std::swap(statement_, other.statement_);
+  return *this;
+}
+
+Statement::~Statement() { sqlite3_finalize(statement_); }
+
+std::uint64_t queries_run() { return queries_of_thread; }
+
+Query::Query(Statement& statement) : statement_(statement.statement_) { ++queries_of_thread; }
+
+Query::~Query() {
+  sqlite3_reset(statement_);
+  sqlite3_clear_bindings(statement_);
+}
+
+Query& Query::bind(std::int64_t number) {
+  sqlite3_bind_int64(statement_, next_parameter_++, number);
+  return *this;
+}
+
+Query& Query::bind_text(std::string_view text) {
+  sqlite3_bind_text64(statement_, next_parameter_++, text.data(), text.size(), SQLITE_STATIC,
+                      SQLITE_UTF8);
+  return *this;
+}
+
+Query& Query::bind_blob(std::string_view blob) {
+  // A null pointer would bind NULL, which equals nothing.
+  sqlite3_bind_blob64(statement_, next_parameter_++, blob.data() != nullptr ? blob.data() : "",
+                      blob.size(), SQLITE_STATIC);
+  return *this;
+}
+
+Result<bool> Query::step() {
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  sqlite3* handle = sqlite3_db_handle(statement_);
+  return to_status(sqlite3_extended_errcode(handle), handle);
+}
+
+Status Query::run() { return step().status(); }
+
+std::int64_t Query::number(int column) const { return sqlite3_column_int64(statement_, column); }
+
+std::string_view Query::bytes(int column) const {
+  const void* data = sqlite3_column_blob(statement_, column);
+  const int size = sqlite3_column_bytes(statement_, column);
+  if (data == nullptr) return {};
+  return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
+}
+
+Result<std::unique_ptr<Database>> Database::open(const fs::FileSystem& file_system,
+                                                 const std::string& path, Mode mode,
+                                                 std::int64_t patience_ms) {
+  Connections& state = connections();
+  MutexLock lock(state.mutex);
+  close_inherited(state);
+  sqlite3* handle = nullptr;
+  const std::string uri = mode == Mode::kMemory ? ":memory:" : uri_of(path, mode);
+  const int code = sqlite3_open_v2(uri.c_str(), &handle, flags_of(mode), file_system.sqlite_vfs());
+  if (code != SQLITE_OK) {
+    const Status status = to_status(code, handle);
+    sqlite3_close_v2(handle);
+    return status;
+  }
+  sqlite3_extended_result_codes(handle, 1);
+  sqlite3_busy_timeout(handle, static_cast<int>(patience_ms));
+  // The last connection would otherwise checkpoint and remove the WAL, by its own idea of who is
+  // the last, which a second copy of SQLite in some process can falsify.
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  // The file may be damaged: do not trust what its schema says.
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  // Then the index of the log is kept in the heap.
+  if (mode == Mode::kReadAlone) {
+    sqlite3_exec(handle, "PRAGMA locking_mode=EXCLUSIVE", nullptr, nullptr, nullptr);
+  }
+  state.generations.emplace(handle, fork_generation());
+  return std::unique_ptr<Database>(new Database(handle));
+}
+
+Database::~Database() {
+  Connections& state = connections();
+  MutexLock lock(state.mutex);
+  state.generations.erase(handle_);
+  sqlite3_close_v2(handle_);
+}
+
+Status Database::execute(const std::string& sql) {
+  const int code = sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr);
+  if (code != SQLITE_OK) return to_status(sqlite3_extended_errcode(handle_), handle_);
+  return Status::ok();
+}
+
+Result<Statement> Database::prepare(std::string_view sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int code = sqlite3_prepare_v3(handle_, sql.data(), static_cast<int>(sql.size()),
+                                      SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  if (code != SQLITE_OK) return to_status(sqlite3_extended_errcode(handle_), handle_);
+  return Statement(statement);
+}
+
+Result<std::int64_t> Database::query_number(std::string_view sql) {
+  auto statement = prepare(sql);
+  if (!statement.is_ok()) return statement.status();
+  Query query(statement.value());
+  auto has_row = query.step();
+  if (!has_row.is_ok()) return has_row.status();
+  if (!has_row.value()) return Status::not_found("no row");
+  return query.number(0);
+}
+
+std::int64_t Database::changes() const { return sqlite3_changes64(handle_); }
+
+Result<Transaction> Transaction::begin(Database& database) {
+  MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN IMMEDIATE"));
+  return Transaction(&database);
+}
+
+// A failed rollback means that SQLite has already rolled back by itself.
+Transaction::~Transaction() {
+  if (database_ != nullptr) (void)database_->execute("ROLLBACK");
+}
+
+Status Transaction::commit() {
+  MODCACHE_RETURN_IF_ERROR(database_->execute("COMMIT"));
+  database_ = nullptr;
+  return Status::ok();
+}
+
+Result<ReadTransaction> ReadTransaction::begin(Database& database) {
+  MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN"));
+  return ReadTransaction(&database);
+}
+
+// Nothing was changed, so ending it cannot lose anything.
+ReadTransaction::~ReadTransaction() {
+  if (database_ != nullptr) (void)database_->execute("ROLLBACK");
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens before a directory is used: looking at its versions without changing a byte, and
+// making the database anew from the segments.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "store/directory.h"
+#include "store/index/index.h"
+
+namespace modcache::store {
+
+// kUnsupportedVersion: a newer modcache wrote here. Everything else is ok, also a directory that
+// is empty or broken. Nothing is changed.
+Status check_versions(const Directory& directory);
+
+// Puts a complete database, made from the segments, in the place of what was there (if anything).
+// REQUIRES: the directory's lock is held.
+Status rebuild_database(const Directory& directory);
+
+// The same without a file, for directories that cannot be written.
+Result<std::unique_ptr<Index>> rebuild_in_memory(const Directory& directory);
+
+// Takes a broken database out of the way.
+// REQUIRES: the directory's lock is held.
+Status remove_database(const Directory& directory);
+
+}  // namespace modcache::store

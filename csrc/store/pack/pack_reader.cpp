@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/pack/pack_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/write_queue.h"
+
+namespace modcache::store {
+namespace {
+
+Status about_file(const std::string& path, const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+      return Status::invalid_argument("'" + path +
+                                      "' is a file, but no pack of modcache: " + status.message());
+    case StatusCode::kCorruption:
+      return Status::corruption("the pack '" + path +
+                                "' is damaged or was cut short: " + status.message());
+    case StatusCode::kUnsupportedVersion:
+      return Status::unsupported_version("the pack '" + path + "': " + status.message());
+    default: return status;
+  }
+}
+
+bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t end) {
+  return offset <= end && size_bytes <= end - offset;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackReader>> PackReader::open(fs::FileSystem& file_system,
+                                                     const std::string& path, ReadVia read_via) {
+  auto records = SegmentReader::open_sealed(file_system, path, read_via);
+  if (records.status().code() == StatusCode::kCorruption) {
+    return about_file(path, Status::invalid_argument("it does not begin as a pack does"));
+  }
+  if (!records.is_ok()) return about_file(path, records.status());
+  const SegmentReader& file = *records.value();
+  auto size_bytes = file.size_bytes();
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  // What begins as a segment and ends otherwise is one, or a pack whose end is gone.
+  const Status cut_short = Status::corruption("it has no footer");
+  if (size_bytes.value() < kSegmentHeaderSizeBytes + kPackFooterSizeBytes) {
+    return about_file(path, cut_short);
+  }
+  std::string bytes(kPackFooterSizeBytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(
+      file.read(size_bytes.value() - bytes.size(), bytes.data(), bytes.size()));
+  auto footer = decode_pack_footer(bytes, size_bytes.value());
+  if (footer.status().code() == StatusCode::kInvalidArgument) return about_file(path, cut_short);
+  if (!footer.is_ok()) return about_file(path, footer.status());
+  if (footer.value().segment_id != file.id()) {
+    return about_file(path, Status::corruption("its footer is another pack's"));
+  }
+  return std::unique_ptr<PackReader>(new PackReader(std::move(records).value(), footer.value()));
+}
+
+PackReader::PackReader(std::shared_ptr<SegmentReader> records, const PackFooter& footer)
+    : records_(std::move(records)), footer_(footer) {}
+
+// A copy is checked, not the file: the bytes there may change between two looks.
+Status PackReader::read_page(std::uint64_t number, std::string& page) const {
+  page.resize(kPackPageSizeBytes);
+  MODCACHE_RETURN_IF_ERROR(
+      records_->read(footer_.table_offset + number * kPackPageSizeBytes, page.data(), page.size()));
+  return check_pack_page(page, number, records_->salt());
+}
+
+Status PackReader::visit_slots(const Digest128& address,
+                               const std::function<bool(std::uint64_t offset)>& visit) const {
+  const std::uint64_t home = pack_home_of(address, footer_.homes);
+  std::string page;
+  std::size_t slot = home % kPackSlotsPerPage;
+  const std::uint64_t first = home / kPackSlotsPerPage;
+  const std::uint64_t end = std::min(footer_.pages, first + kMostPackPagesOfLookup);
+  for (std::uint64_t number = first; number < end; ++number) {
+    MODCACHE_RETURN_IF_ERROR(read_page(number, page));
+    for (; slot < kPackSlotsPerPage; ++slot) {
+      const PackSlot found = pack_slot_in(page, slot);
+      if (found.offset == 0) return Status::ok();
+      if (found.tag == pack_tag_of(address) && visit(found.offset)) return Status::ok();
+    }
+    slot = 0;
+  }
+  return Status::ok();
+}
+
+Result<Location> PackReader::locate(const EntryId& id) const {
+  Result<Location> answer = Status::not_found();
+  const Status table =
+      visit_slots(address_of(id.context.digest, id.key), [&](std::uint64_t offset) {
+        auto record = record_at(offset);
+        if (!record.is_ok()) {
+          answer = record.status();
+          return false;
+        }
+        const RecordHead& head = record.value().head;
+        // Another's address may be the same.
+        if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
+            record.value().key != id.key) {
+          return false;
+        }
+        answer = Location{records_->id(),          offset,        head.header_size_bytes,
+                          head.payload_size_bytes, head.sequence, head.run_us};
+        return true;
+      });
+  if (!table.is_ok() && !answer.is_ok()) return table;
+  return answer;
+}
+
+Result<PackReader::Record> PackReader::record_at(std::uint64_t offset) const {
+  const Status no_record = Status::corruption("a pack's table leads to no record");
+  const std::uint64_t end = footer_.table_offset;
+  if (offset % kRecordAlignmentBytes != 0 || offset < kSegmentHeaderSizeBytes ||
+      !is_within(offset, kRecordFixedSizeBytes, end)) {
+    return no_record;
+  }
+  std::string bytes(kRecordFixedSizeBytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(records_->read(offset, bytes.data(), bytes.size()));
+  auto peeked = peek_record_head(bytes);
+  if (!peeked.is_ok()) return peeked.status();
+  const RecordHead& claimed = peeked.value();
+  if (!is_within(offset, claimed.payload_offset(), end) ||
+      !is_within(offset + claimed.payload_offset(), claimed.payload_size_bytes, end)) {
+    return no_record;
+  }
+  bytes.resize(claimed.head_size_bytes());
+  MODCACHE_RETURN_IF_ERROR(records_->read(offset, bytes.data(), bytes.size()));
+  auto decoded = decode_record_head(bytes, records_->salt());
+  if (!decoded.is_ok()) return decoded.status();
+  // The sizes that were bounded are those of the first look.
+  if (decoded.value().fixed.payload_size_bytes != claimed.payload_size_bytes) return no_record;
+  return Record{decoded.value().fixed, std::string(decoded.value().key),
+                std::string(decoded.value().header)};
+}
+
+Result<std::string> PackReader::payload_of(const Record& record, std::uint64_t offset) const {
+  const RecordHead& head = record.head;
+  std::string payload(head.payload_size_bytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(
+      records_->read(offset + head.payload_offset(), payload.data(), payload.size()));
+  if (xxh3_64(payload.data(), payload.size()) != head.payload_checksum) {
+    return Status::corruption("a payload fails its checksum");
+  }
+  return payload;
+}
+
+Result<PackReader::Offsets> PackReader::offsets() const {
+  Offsets offsets;
+  std::string page;
+  for (std::uint64_t number = 0; number < footer_.pages; ++number) {
+    const Status status = read_page(number, page);
+    if (status.code() == StatusCode::kCorruption) {
+      ++offsets.broken_pages;
+      continue;
+    }
+    if (!status.is_ok()) return status;
+    for (std::size_t slot = 0; slot < kPackSlotsPerPage; ++slot) {
+      const PackSlot found = pack_slot_in(page, slot);
+      if (found.offset != 0) offsets.all.push_back(found.offset);
+    }
+  }
+  std::sort(offsets.all.begin(), offsets.all.end());
+  return offsets;
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/reclaim/disk_budget.h"
+
+#include "base/clock.h"
+
+namespace modcache::store {
+namespace {
+
+constexpr std::uint64_t kMostSegmentBytes = 256 << 20;
+constexpr std::uint64_t kSegmentsPerBudget = 16;
+constexpr std::uint64_t kMostReserveBytes = 8 << 20;
+constexpr std::uint64_t kReservesPerBudget = 64;
+constexpr std::uint64_t kLeastLogBytes = 16 << 10;
+constexpr std::uint64_t kMostLogBytes = 4 << 20;
+constexpr std::uint64_t kLogsPerBudget = 64;
+// Room for this many segments is more than reclaiming leaves: somebody cleared.
+constexpr std::uint64_t kRoomySegments = 3;
+
+}  // namespace
+
+std::uint64_t DiskBudget::segment_limit(std::uint64_t budget_bytes) {
+  return std::min(kMostSegmentBytes, budget_bytes / kSegmentsPerBudget);
+}
+
+DiskBudget::DiskBudget(const Directory& directory, std::uint64_t budget_bytes)
+    : directory_(directory),
+      budget_bytes_(budget_bytes),
+      segment_bytes_(segment_limit(budget_bytes)) {}
+
+std::uint64_t DiskBudget::most_log_bytes() const {
+  return std::clamp(budget_bytes_ / kLogsPerBudget, kLeastLogBytes, kMostLogBytes);
+}
+
+// There may be thousands of notes, and they change seldom; each change renames one.
+Result<std::uint64_t> DiskBudget::notes_bytes() {
+  auto info = directory_.file_system().info(directory_.notes_path());
+  if (info.is_not_found()) return std::uint64_t{0};
+  if (!info.is_ok()) return info.status();
+  if (info.value().changed_ns != notes_changed_ns_) {
+    auto size_bytes = directory_.folder_bytes(directory_.notes_path());
+    if (!size_bytes.is_ok()) return size_bytes;
+    notes_bytes_ = size_bytes.value();
+    notes_changed_ns_ = info.value().changed_ns;
+  }
+  return notes_bytes_;
+}
+
+void DiskBudget::measure() {
+  MutexLock lock(mutex_);
+  measured_ms_.store(steady_now_ms(), std::memory_order_relaxed);
+  auto top = directory_.folder_bytes(directory_.path());
+  auto segments = directory_.folder_bytes(directory_.segments_path());
+  auto notes = notes_bytes();
+  // What cannot be counted is as it was.
+  if (!top.is_ok() || !segments.is_ok() || !notes.is_ok()) return;
+  used_bytes_.store(top.value() + segments.value() + notes.value(), std::memory_order_relaxed);
+}
+
+void DiskBudget::measure_if_older_than(std::int64_t age_ms) {
+  if (steady_now_ms() - measured_ms_.load(std::memory_order_relaxed) > age_ms) measure();
+}
+
+std::uint64_t DiskBudget::room_bytes(std::uint64_t queued_bytes) const {
+  const std::uint64_t reserve = std::min(kMostReserveBytes, budget_bytes_ / kReservesPerBudget);
+  const std::uint64_t taken = used_bytes() + queued_bytes + reserve;
+  return budget_bytes_ - std::min(taken, budget_bytes_);
+}
+
+bool DiskBudget::is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes,
+                         std::uint64_t reclaims) {
+  const std::uint64_t room = room_bytes(queued_bytes);
+  if (room < wanted_bytes) {
+    was_full_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  if (room > kRoomySegments * segment_bytes_) {
+    was_full_.store(false, std::memory_order_relaxed);
+    reclaims_when_roomy_.store(reclaims, std::memory_order_relaxed);
+    return false;
+  }
+  return was_full_.load(std::memory_order_relaxed) ||
+         reclaims != reclaims_when_roomy_.load(std::memory_order_relaxed);
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/reclaim/policy_state.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace modcache::store {
+namespace {
+
+constexpr char kMagic[16] = "modcache policy";
+constexpr std::uint64_t kVersion = 1;
+constexpr std::size_t kVersionOffset = 16;
+constexpr std::size_t kTicksOffset = 64;
+constexpr std::size_t kHeaderBytes = 4096;
+constexpr std::size_t kFileBytes = kHeaderBytes + policy::kSharedStateBytes;
+
+std::string empty_state() {
+  std::string bytes(kFileBytes, '\0');
+  std::memcpy(bytes.data(), kMagic, sizeof kMagic);
+  std::memcpy(bytes.data() + kVersionOffset, &kVersion, sizeof kVersion);
+  return bytes;
+}
+
+Result<std::unique_ptr<fs::File>> open_file(const Directory& directory) {
+  auto file = directory.file_system().open(directory.policy_state_path(), fs::OpenMode::kReadWrite);
+  if (!file.is_ok()) return file.status();
+  auto info = file.value()->info();
+  if (!info.is_ok()) return info.status();
+  char head[kVersionOffset + sizeof kVersion];
+  auto count = file.value()->read_at(0, head, sizeof head);
+  if (!count.is_ok()) return count.status();
+  if (info.value().size_bytes != kFileBytes || count.value() != sizeof head ||
+      std::memcmp(head, kMagic, sizeof kMagic) != 0 ||
+      std::memcmp(head + kVersionOffset, &kVersion, sizeof kVersion) != 0) {
+    return Status::corruption("'" + directory.policy_state_path() + "' is no state of policies");
+  }
+  return file;
+}
+
+}  // namespace
+
+PolicyState::PolicyState(std::unique_ptr<fs::File> file, std::shared_ptr<fs::Mapping> mapping)
+    : file_(std::move(file)), mapping_(std::move(mapping)) {}
+
+Result<std::unique_ptr<PolicyState>> PolicyState::open(const Directory& directory,
+                                                       bool may_create) {
+  auto file = open_file(directory);
+  if (may_create && (file.is_not_found() || file.status().code() == StatusCode::kCorruption)) {
+    const std::string temporary = directory.policy_state_path() + ".new";
+    auto created = directory.file_system().open(temporary, fs::OpenMode::kReadWriteCreate);
+    if (!created.is_ok()) return created.status();
+    const std::string bytes = empty_state();
+    const Status written = created.value()->write_at(0, {{bytes.data(), bytes.size()}});
+    if (!written.is_ok()) {
+      (void)directory.file_system().remove(temporary);  // half a file takes room others need
+      return written;
+    }
+    MODCACHE_RETURN_IF_ERROR(
+        directory.file_system().rename(temporary, directory.policy_state_path()));
+    file = open_file(directory);
+  }
+  if (!file.is_ok()) return file.status();
+  auto mapping = file.value()->map(kFileBytes, true);
+  if (!mapping.is_ok()) return mapping.status();
+  return std::unique_ptr<PolicyState>(
+      new PolicyState(std::move(file).value(), std::move(mapping).value()));
+}
+
+void* PolicyState::bytes() const { return mapping_->data() + kHeaderBytes; }
+
+std::atomic<std::uint64_t>& PolicyState::ticks() const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(mapping_->data() + kTicksOffset);
+}
+
+}  // namespace modcache::store

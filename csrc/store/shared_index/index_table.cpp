@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/shared_index/index_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "store/shared_index/index_table_layout.h"
+
+namespace modcache::store {
+namespace {
+
+using index_table_layout::kHeaderBytes;
+using index_table_layout::kMostProbes;
+using index_table_layout::slots_begin;
+
+constexpr unsigned kOffsetBits = 40;
+constexpr std::uint64_t kMostSequence = (std::uint64_t{1} << 48) - 1;
+constexpr std::uint64_t kOffsetUnitBytes = 64;
+
+std::uint64_t usage_bits(const policy::Usage& usage) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &usage, sizeof bits);
+  return bits;
+}
+
+policy::Usage usage_of(std::uint64_t bits) {
+  policy::Usage usage;
+  std::memcpy(static_cast<void*>(&usage), &bits, sizeof bits);
+  return usage;
+}
+
+}  // namespace
+
+IndexTable::IndexTable(std::unique_ptr<fs::File> file, std::shared_ptr<fs::Mapping> mapping,
+                       Owner owner, Size size, std::uint64_t generation)
+    : file_(std::move(file)),
+      mapping_(std::move(mapping)),
+      owner_(owner),
+      size_(size),
+      slots_begin_(slots_begin(size)),
+      generation_(generation) {}
+
+bool IndexTable::is_whole() const {
+  auto info = file_->info();
+  return info.is_ok() && info.value().size_bytes >= mapping_->size_bytes();
+}
+
+// False: it changed meanwhile, or is damaged. A free slot has sequence 0.
+bool IndexTable::read(std::uint64_t i, RawSlot& raw) const {
+  const Word* words = slot(i);
+  const std::uint64_t checked = words[1].load(std::memory_order_acquire);
+  raw.sequence = checked & kMostSequence;
+  if (checked == 0) return true;
+  raw.tag = words[0].load(std::memory_order_acquire);
+  raw.place = words[2].load(std::memory_order_acquire);
+  raw.extra = words[3].load(std::memory_order_acquire);
+  return words[1].load(std::memory_order_acquire) == checked && checked == with_check(raw);
+}
+
+void IndexTable::write(std::uint64_t i, const RawSlot& raw) {
+  Word* words = slot(i);
+  words[1].store(0, std::memory_order_release);
+  words[0].store(raw.tag, std::memory_order_release);
+  words[2].store(raw.place, std::memory_order_release);
+  words[3].store(raw.extra, std::memory_order_release);
+  words[1].store(with_check(raw), std::memory_order_release);
+}
+
+// In the 16 bits that no sequence needs: of a damaged slot, and of most that are read while they
+// change, nothing is believed, also not that they are another entry's.
+std::uint64_t IndexTable::with_check(const RawSlot& raw) {
+  std::uint64_t mixed = raw.tag * 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ (mixed >> 29) ^ raw.sequence) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 32) ^ raw.place) * 0x94d049bb133111eb;
+  return (mixed & ~kMostSequence) | raw.sequence;
+}
+
+bool IndexTable::decode(const RawSlot& raw, Found& found) const {
+  const std::uint64_t number = raw.place >> kOffsetBits;
+  if (number >= size_.segments ||
+      number >= word(kSegmentCountOffset).load(std::memory_order_acquire)) {
+    return false;
+  }
+  found.tag = raw.tag;
+  found.place.segment = word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed);
+  found.place.offset = (raw.place & ((std::uint64_t{1} << kOffsetBits) - 1)) * kOffsetUnitBytes;
+  found.sequence = raw.sequence;
+  found.usage = usage_of(raw.extra);
+  return true;
+}
+
+IndexTable::Answer IndexTable::find(std::uint64_t tag, Found& found) const {
+  const std::uint64_t before = word(kChangeOffset).load(std::memory_order_acquire);
+  const std::uint64_t first = home(tag);
+  bool has_end = false;
+  for (std::uint64_t i = first; i < first + kMostProbes && !has_end; ++i) {
+    RawSlot raw;
+    if (!read(i, raw)) return Answer::kUnknown;
+    has_end = raw.sequence == 0;
+    if (has_end || raw.tag != tag) continue;
+    return decode(raw, found) ? Answer::kFound : Answer::kUnknown;
+  }
+  // While slots are moved, one may be passed over.
+  const bool is_settled = has_end && (before & 1) == 0 && !is_building() &&
+                          word(kChangeOffset).load(std::memory_order_acquire) == before;
+  return is_settled ? Answer::kAbsent : Answer::kUnknown;
+}
+
+void IndexTable::note_use(std::uint64_t tag, Sequence sequence, policy::Usage usage) {
+  const std::uint64_t first = home(tag);
+  for (std::uint64_t i = first; i < first + kMostProbes; ++i) {
+    RawSlot raw;
+    if (!read(i, raw) || raw.sequence == 0) return;
+    if (raw.tag != tag) continue;
+    if (raw.sequence != sequence) return;
+    usage.of_holder = usage_of(raw.extra).of_holder;
+    // Another process may have moved the slot or noted a use: then this one is lost.
+    slot(i)[3].compare_exchange_strong(raw.extra, usage_bits(usage), std::memory_order_acq_rel);
+    return;
+  }
+}
+
+void IndexTable::for_each(const std::function<void(const Found&)>& visit) const {
+  for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {
+    RawSlot raw;
+    Found found;
+    if (read(i, raw) && raw.sequence != 0 && decode(raw, found)) visit(found);
+  }
+}
+
+void IndexTable::begin_change() { word(kChangeOffset).fetch_add(1, std::memory_order_acq_rel); }
+void IndexTable::end_change() { word(kChangeOffset).fetch_add(1, std::memory_order_acq_rel); }
+
+void IndexTable::add_entries(std::int64_t count) {
+  word(kEntriesOffset).fetch_add(static_cast<std::uint64_t>(count), std::memory_order_relaxed);
+}
+
+std::optional<std::uint64_t> IndexTable::segment_number(std::uint64_t segment) {
+  Word& count_word = word(kSegmentCountOffset);
+  const std::uint64_t count = std::min(count_word.load(std::memory_order_acquire), size_.segments);
+  for (std::uint64_t number = segment_numbers_.size(); number < count; ++number) {
+    segment_numbers_[word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed)] = number;
+  }
+  const auto known = segment_numbers_.find(segment);
+  if (known != segment_numbers_.end()) return known->second;
+  if (count >= size_.segments) return std::nullopt;
+  word(kHeaderBytes + 8 * count).store(segment, std::memory_order_relaxed);
+  segment_numbers_[segment] = count;
+  count_word.store(count + 1, std::memory_order_release);
+  return count;
+}
+
+std::optional<IndexTable::RawSlot> IndexTable::encode(const Found& entry) {
+  const auto number = segment_number(entry.place.segment);
+  if (!number) return std::nullopt;
+  const std::uint64_t unit = entry.place.offset / kOffsetUnitBytes;
+  if (unit >> kOffsetBits != 0 || entry.sequence > kMostSequence) return std::nullopt;
+  return RawSlot{entry.tag, entry.sequence, *number << kOffsetBits | unit, usage_bits(entry.usage)};
+}
+
+std::optional<std::uint64_t> IndexTable::place_for(std::uint64_t tag) const {
+  const std::uint64_t first = home(tag);
+  for (std::uint64_t i = first; i < first + kMostProbes; ++i) {
+    const Word* words = slot(i);
+    if (words[1].load(std::memory_order_relaxed) == 0 ||
+        words[0].load(std::memory_order_relaxed) == tag) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+bool IndexTable::has_room() const { return 5 * (entries() + 1) <= 4 * size_.slots; }
+
+bool IndexTable::add(std::uint64_t i, const RawSlot& raw) {
+  if (!has_room()) return false;
+  write(i, raw);
+  add_entries(1);
+  return true;
+}
+
+void IndexTable::set_segment(std::uint64_t i, RawSlot raw, std::uint64_t number) {
+  raw.place = number << kOffsetBits;
+  write(i, raw);
+}
+
+bool IndexTable::insert(const Found& entry, Sequence instead_of) {
+  const auto raw = encode(entry);
+  const auto i = raw ? place_for(entry.tag) : std::nullopt;
+  if (!i) return false;
+  RawSlot known;
+  (void)read(*i, known);
+  if (known.sequence == 0) return add(*i, *raw);
+  const std::uint64_t number = known.place >> kOffsetBits;
+  if (number == kShared) return true;
+  const bool is_same = number == kRemoved || known.sequence == entry.sequence ||
+                       (instead_of != 0 && known.sequence == instead_of);
+  if (is_same) {
+    write(*i, *raw);
+  } else {
+    set_segment(*i, known, kShared);
+  }
+  return true;
+}
+
+bool IndexTable::insert_older(const Found& entry) {
+  const auto raw = encode(entry);
+  const auto i = raw ? place_for(entry.tag) : std::nullopt;
+  if (!i) return false;
+  RawSlot known;
+  (void)read(*i, known);
+  if (known.sequence == 0) return add(*i, *raw);
+  // Either the entry itself, replaced meanwhile, or another one: the database knows.
+  if (known.sequence != entry.sequence) set_segment(*i, known, kShared);
+  return true;
+}
+
+bool IndexTable::remove(std::uint64_t tag, Sequence sequence) {
+  const auto i = place_for(tag);
+  if (!i) return true;
+  RawSlot known;
+  (void)read(*i, known);
+  if (known.sequence == 0) {
+    return !is_building() || add(*i, {tag, sequence, kRemoved << kOffsetBits, 0});
+  }
+  if (known.sequence != sequence || known.place >> kOffsetBits == kShared) return true;
+  if (is_building()) {
+    set_segment(*i, known, kRemoved);
+  } else {
+    erase(*i);
+  }
+  return true;
+}
+
+// What was pushed on by the removed entry moves up, so that no search ends too early.
+void IndexTable::erase(std::uint64_t hole) {
+  const std::uint64_t end = size_.slots + kMostProbes;
+  for (std::uint64_t i = hole + 1; i < end; ++i) {
+    RawSlot raw;
+    (void)read(i, raw);
+    if (raw.sequence == 0) break;
+    if (home(raw.tag) > hole) continue;
+    write(hole, raw);
+    hole = i;
+  }
+  slot(hole)[1].store(0, std::memory_order_release);
+  add_entries(-1);
+}
+
+void IndexTable::finish_building() {
+  // From the end, so that what moves up was looked at.
+  for (std::uint64_t i = size_.slots + kMostProbes; i-- > 0;) {
+    RawSlot raw;
+    (void)read(i, raw);
+    if (raw.sequence != 0 && raw.place >> kOffsetBits == kRemoved) erase(i);
+  }
+  word(kBuildingOffset).store(0, std::memory_order_release);
+}
+
+Result<std::shared_ptr<IndexTable>> IndexTable::grown(fs::FileSystem& file_system,
+                                                      const std::string& path) const {
+  auto created = create(file_system, path, owner_,
+                        Size::for_entries(entries(), word(kSegmentCountOffset).load()), false);
+  if (!created.is_ok()) return created.status();
+  IndexTable& table = *created.value();
+  for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {
+    RawSlot raw;
+    if (!read(i, raw) || raw.sequence == 0) continue;
+    Found found;
+    const auto place = table.place_for(raw.tag);
+    if (!place) return Status::no_space("the index cannot grow");
+    if (decode(raw, found)) {
+      const auto copied = table.encode(found);
+      if (!copied) return Status::no_space("the index has too many segments");
+      raw = *copied;
+    } else {
+      raw.place = kShared << kOffsetBits;
+    }
+    if (!table.add(*place, raw)) return Status::no_space("the index cannot grow");
+  }
+  table.set_last_sequence(last_sequence());
+  return created;
+}
+
+// Units of 64 bytes, as a number of 10 bits and a shift: at most 0.1 % too large.
+std::uint16_t IndexTable::encode_size(std::uint64_t size_bytes) {
+  std::uint64_t units = (size_bytes + kOffsetUnitBytes - 1) / kOffsetUnitBytes;
+  if (units < 1024) return static_cast<std::uint16_t>(units);
+  unsigned shift = 0;
+  while ((units >> shift) >= 2048) ++shift;
+  units = (units + (std::uint64_t{1} << shift) - 1) >> shift;
+  if (units >= 2048) {
+    units = 1024;
+    ++shift;
+  }
+  const std::uint64_t size_class = (std::uint64_t{shift} + 1) << 10 | (units & 1023);
+  return static_cast<std::uint16_t>(std::min<std::uint64_t>(size_class, 0xffff));
+}
+
+std::uint64_t IndexTable::decode_size(std::uint16_t size_class) {
+  const std::uint64_t low = size_class & 1023;
+  const unsigned exponent = size_class >> 10;
+  const std::uint64_t units = exponent == 0 ? low : (1024 + low) << (exponent - 1);
+  return units * kOffsetUnitBytes;
+}
+
+}  // namespace modcache::store

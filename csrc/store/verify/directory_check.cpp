@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/verify/directory_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store/control/boot.h"
+#include "store/found_entry.h"
+#include "store/index/recovery.h"
+#include "store/notes.h"
+
+namespace modcache::store {
+namespace {
+
+// Rows that are read at a time, and then followed in the order of their records.
+constexpr std::size_t kRowsAtATime = 16384;
+
+bool ends_with(const std::string& name, std::string_view suffix) {
+  return name.size() >= suffix.size() &&
+         name.compare(name.size() - suffix.size(), std::string::npos, suffix) == 0;
+}
+
+}  // namespace
+
+DirectoryCheck::DirectoryCheck(const Directory& directory, const VerifyOptions& options, Tell tell)
+    : directory_(directory),
+      options_(options),
+      tell_(std::move(tell)),
+      readers_(directory, ReadVia::kPread) {}
+
+void DirectoryCheck::tell(Finding::Kind kind, std::string file, std::string what) {
+  Finding finding;
+  finding.kind = kind;
+  finding.is_damage = kind != Finding::Kind::kLeftover;
+  finding.file = std::move(file);
+  finding.what = std::move(what);
+  tell_(std::move(finding));
+}
+
+void DirectoryCheck::tell_database(std::string what) {
+  tell(Finding::Kind::kDatabaseBroken, "index.sqlite", std::move(what));
+}
+
+Status DirectoryCheck::absorb(const Status& status) {
+  if (status.code() != StatusCode::kCorruption) return status;
+  tell_database(status.message());
+  database_ = nullptr;
+  return Status::ok();
+}
+
+Status DirectoryCheck::run(Verification& verification) {
+  result_ = &verification;
+  MODCACHE_RETURN_IF_ERROR(check_is_ours());
+  check_control();
+  MODCACHE_RETURN_IF_ERROR(absorb(check_database()));
+  MODCACHE_RETURN_IF_ERROR(absorb(check_rows()));
+  MODCACHE_RETURN_IF_ERROR(absorb(check_segments()));
+  MODCACHE_RETURN_IF_ERROR(check_notes());
+  return check_files();
+}
+
+bool DirectoryCheck::was_replaced() const {
+  fs::FileSystem& file_system = directory_.file_system();
+  auto info = file_system.info(directory_.database_path());
+  const bool is_same =
+      info.is_ok() ? info.value().is_same_file(database_file_) : database_file_.inode == 0;
+  if (!is_same || (control_ != nullptr && control_->epoch() != epoch_)) return true;
+  if (is_shared_) return false;
+  auto log = file_system.info(directory_.wal_path());
+  const fs::FileInfo log_file = log.is_ok() ? log.value() : fs::FileInfo();
+  return log_file.changed_ns != log_file_.changed_ns ||
+         (info.is_ok() && info.value().changed_ns != database_file_.changed_ns);
+}
+
+Status DirectoryCheck::check_is_ours() {
+  fs::FileSystem& file_system = directory_.file_system();
+  auto info = file_system.info(directory_.path());
+  if (!info.is_ok()) return info.status();
+  const std::string paths[] = {directory_.database_path(), directory_.segments_path(),
+                               directory_.control_path(), directory_.lock_path()};
+  const bool is_ours = info.value().is_directory &&
+                       std::any_of(std::begin(paths), std::end(paths), [&](const auto& path) {
+                         return file_system.info(path).is_ok();
+                       });
+  if (!is_ours) {
+    return Status::invalid_argument("'" + directory_.path() + "' is no directory of modcache");
+  }
+  return check_versions(directory_);
+}
+
+void DirectoryCheck::check_control() {
+  auto control = ControlPage::open(directory_.file_system(), directory_.control_path(),
+                                   ReadVia::kPread, false);
+  if (control.is_ok()) {
+    control_ = std::move(control).value();
+    epoch_ = control_->epoch();
+    committed_ = control_->surely_committed(boot_number(directory_.file_system()));
+  } else if (!control.is_not_found()) {
+    tell(Finding::Kind::kControlBroken, "control", control.status().message());
+  }
+}
+
+Status DirectoryCheck::open_database() {
+  fs::FileSystem& file_system = directory_.file_system();
+  auto info = file_system.info(directory_.database_path());
+  if (info.is_ok()) database_file_ = info.value();
+  auto log = file_system.info(directory_.wal_path());
+  if (log.is_ok()) log_file_ = log.value();
+  auto database = DatabaseCheck::open(directory_, options_.patience_ms);
+  if (!database.is_ok()) return database.status();
+  database_ = std::move(database).value();
+  is_shared_ = database_->sees_others();
+  return Status::ok();
+}
+
+Status DirectoryCheck::check_database() {
+  const Status opened = open_database();
+  if (opened.is_not_found()) {
+    auto segments = directory_.segments();
+    if (!segments.is_ok()) return segments.status();
+    if (!segments.value().empty()) tell_database("it is not there");
+    return Status::ok();
+  }
+  MODCACHE_RETURN_IF_ERROR(opened);
+  auto contradictions = database_->contradictions();
+  if (!contradictions.is_ok()) return contradictions.status();
+  for (std::string& contradiction : contradictions.value()) tell_database(std::move(contradiction));
+  auto last_sequence = database_->last_sequence();
+  if (!last_sequence.is_ok()) return last_sequence.status();
+  if (control_ == nullptr && result_->counts[Finding::Kind::kControlBroken] == 0 &&
+      last_sequence.value() > 0) {
+    tell(Finding::Kind::kControlBroken, "control", "it is not there");
+  }
+  if (control_ != nullptr && !control_->is_plausible(last_sequence.value())) {
+    tell(Finding::Kind::kControlBroken, "control", "its counters are impossible");
+  } else if (control_ != nullptr && last_sequence.value() < committed_) {
+    tell_database("it has lost its last transactions");
+  }
+  auto counts = database_->segment_counts();
+  if (!counts.is_ok()) return counts.status();
+  for (const auto& count : counts.value()) {
+    if (count.named == count.entries) continue;
+    tell(Finding::Kind::kRowsLost, file_of(count.segment),
+         "the database says that it has " + std::to_string(count.named) + " entries, and names " +
+             std::to_string(count.entries));
+  }
+  auto entries = database_->count_entries();
+  if (!entries.is_ok()) return entries.status();
+  progress_.entries = entries.value();
+  // Before the segments are listed: whatever these need was written before them.
+  auto clears = database_->clears();
+  if (!clears.is_ok()) return clears.status();
+  clears_ = std::move(clears).value();
+  auto contexts = database_->contexts_in_use();
+  if (!contexts.is_ok()) return contexts.status();
+  contexts_ = std::move(contexts).value();
+  return Status::ok();
+}
+
+Status DirectoryCheck::check_rows() {
+  DatabaseCheck::Row last;
+  while (database_ != nullptr) {
+    auto rows = database_->rows_after(last, kRowsAtATime);
+    if (!rows.is_ok()) return rows.status();
+    if (rows.value().empty()) return Status::ok();
+    last = rows.value().back();
+    std::sort(rows.value().begin(), rows.value().end(), [](const auto& a, const auto& b) {
+      return std::make_pair(a.location.segment, a.location.offset) <
+             std::make_pair(b.location.segment, b.location.offset);
+    });
+    for (const DatabaseCheck::Row& row : rows.value()) MODCACHE_RETURN_IF_ERROR(check_row(row));
+    if (options_.on_progress) options_.on_progress(progress_);
+  }
+  return Status::ok();
+}
+
+Status DirectoryCheck::check_row(const DatabaseCheck::Row& first) {
+  ++result_->entries;
+  ++progress_.entries_done;
+  // What that says was told before: the database contradicts itself.
+  if (first.context == nullptr || first.location.segment == 0) return Status::ok();
+  DatabaseCheck::Row row = first;
+  while (true) {
+    const Status status = look_at(row);
+    if (status.is_ok()) return Status::ok();
+    auto now = database_->row(row.context_id, row.key);
+    if (!now.is_ok()) return now.status();
+    if (!now.value() || now.value()->context == nullptr ||
+        now.value()->context->digest != row.context->digest) {
+      --result_->entries;
+      return Status::ok();
+    }
+    if (!now.value()->is_same_place(row)) {
+      row = *std::move(now).value();
+      continue;
+    }
+    Finding finding;
+    finding.kind = Finding::Kind::kEntryBroken;
+    if (status.code() == StatusCode::kInvalidArgument) finding.kind = Finding::Kind::kValueRefused;
+    if (status.code() == StatusCode::kIoError) finding.kind = Finding::Kind::kUnreadable;
+    finding.file = file_of(row.location.segment);
+    finding.what = status.message();
+    finding.scope = row.context->scope;
+    finding.key = row.key;
+    finding.context = row.context->digest;
+    finding.sequence = row.location.sequence;
+    finding.offset = row.location.offset;
+    broken_rows_.insert(mark_of(finding.context, finding.key, finding.sequence));
+    broken_rows_.insert(mark_of_place(row.location.segment, row.location.offset));
+    tell_(std::move(finding));
+    return Status::ok();
+  }
+}
+
+// kInvalidArgument: the caller's check refused the value.
+Status DirectoryCheck::look_at(const DatabaseCheck::Row& row) {
+  std::string header;
+  MODCACHE_RETURN_IF_ERROR(read_whole(row, &header));
+  const std::uint64_t payload_size_bytes = row.location.payload_size_bytes;
+  if (options_.check_value) {
+    const Status value =
+        options_.check_value({row.context->scope, row.key, header, payload_size_bytes});
+    if (!value.is_ok()) return Status::invalid_argument(value.message());
+  }
+  ++result_->whole_entries;
+  return Status::ok();
+}
+
+Status DirectoryCheck::read_whole(const DatabaseCheck::Row& row, std::string* header) {
+  auto reader = readers_.get(row.location.segment);
+  if (reader.is_not_found()) return Status::corruption("its segment is gone");
+  if (!reader.is_ok()) return reader.status();
+  auto record = read_record(reader.value(), row.location, EntryId{*row.context, row.key});
+  if (!record.is_ok()) return record.status();
+  if (header != nullptr) *header = record.value().header;
+  const auto entry = stored_entry(std::move(record).value());
+  auto size_bytes = reader.value()->size_bytes();
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  // Before memory is taken for it.
+  if (entry->payload_size_bytes() > size_bytes.value()) {
+    return Status::corruption("its payload was cut short");
+  }
+  std::string payload(entry->payload_size_bytes(), '\0');
+  MODCACHE_RETURN_IF_ERROR(entry->read_payload(payload.data()));
+  const std::uint64_t read_bytes = entry->header().size() + payload.size() + kRecordFixedSizeBytes;
+  result_->bytes_read += read_bytes;
+  progress_.bytes_done += read_bytes;
+  return Status::ok();
+}
+
+Status DirectoryCheck::check_notes() {
+  fs::FileSystem& file_system = directory_.file_system();
+  auto names = file_system.list(directory_.notes_path());
+  if (names.is_not_found()) return Status::ok();
+  if (!names.is_ok()) return names.status();
+  for (const std::string& name : names.value()) {
+    const std::string file = "notes/" + name;
+    if (ends_with(name, ".new")) {
+      tell(Finding::Kind::kLeftover, file, "a note in the making");
+      continue;
+    }
+    auto is_whole = is_whole_note(directory_, name);
+    if (is_whole.is_not_found()) continue;
+    ++result_->notes;
+    if (!is_whole.is_ok()) {
+      tell(Finding::Kind::kUnreadable, file, is_whole.status().message());
+    } else if (!is_whole.value()) {
+      tell(Finding::Kind::kNoteBroken, file, "it is no whole note");
+    }
+  }
+  return Status::ok();
+}
+
+// What nobody reads.
+Status DirectoryCheck::check_files() {
+  fs::FileSystem& file_system = directory_.file_system();
+  auto names = file_system.list(directory_.path());
+  if (!names.is_ok()) return names.status();
+  for (const std::string& name : names.value()) {
+    if (name == "control.new" || name.rfind("index.sqlite.new", 0) == 0) {
+      tell(Finding::Kind::kLeftover, name, "in the making");
+    }
+  }
+  if (file_system.info(directory_.database_path()).is_ok() &&
+      file_system.info(directory_.lock_path()).is_not_found()) {
+    tell(Finding::Kind::kLockMissing, "lock", "it is not there");
+  }
+  auto segments = file_system.list(directory_.segments_path());
+  if (segments.is_not_found()) return Status::ok();
+  if (!segments.is_ok()) return segments.status();
+  for (const std::string& name : segments.value()) {
+    if (ends_with(name, ".seg.new")) {
+      tell(Finding::Kind::kLeftover, "segments/" + name, "about to get its name back");
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace modcache::store

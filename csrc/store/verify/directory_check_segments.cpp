@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The half of DirectoryCheck that scans the segments.
+#include <algorithm>
+#include <utility>
+
+#include "store/index/tombstone.h"
+#include "store/verify/directory_check.h"
+#include "store/write_queue.h"
+
+namespace modcache::store {
+namespace {
+
+// Looks for what was not declared, each a scan: so many must agree, out of so many.
+constexpr int kLooksToBelieve = 3;
+constexpr int kMostLooks = 12;
+constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15ULL;
+
+}  // namespace
+
+std::string DirectoryCheck::file_of(std::uint64_t segment) {
+  return "segments/" + segment_name(segment) + ".seg";
+}
+
+std::uint64_t DirectoryCheck::mark_of(const Digest128& context, std::string_view key,
+                                      Sequence sequence) {
+  return address_of(context, key).low ^ (sequence * kSpread);
+}
+
+std::uint64_t DirectoryCheck::mark_of_place(std::uint64_t segment, std::uint64_t offset) {
+  return (segment * kSpread) ^ offset;
+}
+
+// What the records of all segments say.
+class DirectoryCheck::Records final : public SegmentVisitor {
+ public:
+  explicit Records(DirectoryCheck& check) : check_(check) {}
+
+  void begin(std::uint64_t segment) { segment_ = segment; }
+
+  Status on_context(const RecordHead& head, std::string_view, std::string) override {
+    declared_.insert(head.context);
+    return Status::ok();
+  }
+  Status on_entry(const RecordHead& head, std::uint64_t offset, std::string_view key) override {
+    if (check_.database_ == nullptr) return Status::ok();
+    auto row = check_.database_->row(head.context, key);
+    if (!row.is_ok()) return row.status();
+    const bool is_named = row.value() && row.value()->location.segment == segment_ &&
+                          row.value()->location.offset == offset;
+    if (!is_named) ++check_.result_->unnamed_records;
+    return check_.find_lost_row(row.value(), head, {segment_, offset}, key);
+  }
+  Status on_clear(const RecordHead& head, std::string_view scope,
+                  std::string_view key_prefix) override {
+    ++check_.result_->clears;
+    // The database keeps the others; these are in segments alone.
+    if (!clear_of(head, scope, key_prefix).is_narrow()) recorded_clears_.insert(head.sequence);
+    return Status::ok();
+  }
+
+  bool is_declared(const Context& context) const { return declared_.count(context.digest) != 0; }
+  bool is_recorded(const Clear& clear) const { return recorded_clears_.count(clear.sequence) != 0; }
+
+ private:
+  DirectoryCheck& check_;
+  std::uint64_t segment_ = 0;
+  std::unordered_set<Digest128, Digest128Hash> declared_;
+  std::unordered_set<Sequence> recorded_clears_;
+};
+
+// A row that is broken although the record is whole: the row itself was damaged, or that of another
+// copy of the record. (A record without a row has no such witness.)
+Status DirectoryCheck::find_lost_row(const std::optional<DatabaseCheck::Row>& row,
+                                     const RecordHead& head, const RecordPlace& place,
+                                     std::string_view key) {
+  const bool is_of_this_entry = broken_rows_.count(mark_of(head.context, key, head.sequence)) != 0;
+  const bool leads_here = broken_rows_.count(mark_of_place(place.segment, place.offset)) != 0;
+  if (!is_of_this_entry && !leads_here) return Status::ok();
+  DatabaseCheck::Row found;
+  found.context = std::make_shared<const Context>(Context{head.context, "", ""});
+  found.key = key;
+  found.location = {place.segment,           place.offset,  head.header_size_bytes,
+                    head.payload_size_bytes, head.sequence, head.run_us};
+  // What is named as it should be is not lost.
+  const bool has_own_row = row && row->location.sequence >= head.sequence;
+  if (has_own_row && (!is_of_this_entry || row->is_same_place(found))) return Status::ok();
+  const Status status = read_whole(found);
+  if (status.code() == StatusCode::kIoError) return status;
+  if (status.is_ok()) {
+    tell(Finding::Kind::kRowsLost, file_of(place.segment),
+         "no row leads to the whole record at " + std::to_string(place.offset));
+  }
+  return Status::ok();
+}
+
+Status DirectoryCheck::check_segments() {
+  auto ids = directory_.segments();
+  if (!ids.is_ok()) return ids.status();
+  Records records(*this);
+  std::vector<std::uint64_t> readable;
+  for (const std::uint64_t id : ids.value()) {
+    auto reader = readers_.get(id);
+    if (!reader.is_ok()) {
+      check_segment_file(id, reader.status());
+      continue;
+    }
+    ++result_->segments;
+    readable.push_back(id);
+    records.begin(id);
+    const Status status = scan_segment(*reader.value(), records);
+    if (status.code() == StatusCode::kIoError) {
+      tell(Finding::Kind::kUnreadable, file_of(id), status.message());
+      continue;
+    }
+    MODCACHE_RETURN_IF_ERROR(status);
+    if (options_.on_progress) options_.on_progress(progress_);
+  }
+  MODCACHE_RETURN_IF_ERROR(check_scanned(records));
+  return find_lost_clears(readable);
+}
+
+void DirectoryCheck::check_segment_file(std::uint64_t id, const Status& status) {
+  if (status.is_not_found()) return;
+  if (status.code() != StatusCode::kCorruption) {
+    tell(Finding::Kind::kUnreadable, file_of(id), status.message());
+    return;
+  }
+  auto info = directory_.file_system().info(directory_.segment_path(id));
+  if (!info.is_ok()) return;
+  // Whoever made it died before it had a header; rows that lead there are findings of their own.
+  const bool is_empty = info.value().size_bytes < kSegmentHeaderSizeBytes;
+  tell(is_empty ? Finding::Kind::kLeftover : Finding::Kind::kSegmentBroken, file_of(id),
+       status.message());
+}
+
+Status DirectoryCheck::check_scanned(const Records& records) {
+  if (database_ == nullptr) return Status::ok();
+  std::vector<Context> undeclared;
+  for (const Context& context : contexts_) {
+    if (!records.is_declared(context)) undeclared.push_back(context);
+  }
+  if (!undeclared.empty()) MODCACHE_RETURN_IF_ERROR(find_undeclared());
+  for (const Clear& clear : clears_) {
+    if (!records.is_recorded(clear)) lost_clears_.push_back(clear);
+  }
+  return Status::ok();
+}
+
+namespace {
+
+class Declarations final : public SegmentVisitor {
+ public:
+  Status on_context(const RecordHead& head, std::string_view, std::string) override {
+    declared_.insert(head.context);
+    return Status::ok();
+  }
+  Status on_entry(const RecordHead&, std::uint64_t, std::string_view) override {
+    return Status::ok();
+  }
+  Status on_clear(const RecordHead&, std::string_view, std::string_view) override {
+    return Status::ok();
+  }
+  bool has(const Context& context) const { return declared_.count(context.digest) != 0; }
+
+ private:
+  std::unordered_set<Digest128, Digest128Hash> declared_;
+};
+
+}  // namespace
+
+// Asked again, in moments in which nobody removes segments: with them go declarations of contexts
+// that have entries again elsewhere. A folder that changes can be listed without one of its files,
+// so one such moment is not enough.
+Status DirectoryCheck::find_undeclared() {
+  const auto removals = [this] {
+    return control_ == nullptr ? 0 : control_->clears() + control_->reclaims();
+  };
+  std::vector<Context> suspected;
+  int quiet = 0;
+  for (int i = 0; i < kMostLooks && quiet < kLooksToBelieve; ++i) {
+    const std::uint64_t before = removals();
+    auto contexts = database_->contexts_in_use();
+    if (!contexts.is_ok()) return contexts.status();
+    auto ids = directory_.segments();
+    if (!ids.is_ok()) return ids.status();
+    Declarations declarations;
+    for (const std::uint64_t id : ids.value()) {
+      auto reader = readers_.get(id);
+      if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), declarations));
+    }
+    quiet = removals() == before ? quiet + 1 : 0;
+    suspected.clear();
+    for (Context& context : contexts.value()) {
+      if (!declarations.has(context)) suspected.push_back(std::move(context));
+    }
+    if (quiet > 0 && suspected.empty()) return Status::ok();
+  }
+  if (quiet < kLooksToBelieve) return Status::ok();
+  for (Context& context : suspected) {
+    tell(Finding::Kind::kContextUndeclared, "",
+         "no segment declares the context of entries in scope '" + context.scope + "'");
+    undeclared_.push_back(std::move(context));
+  }
+  return Status::ok();
+}
+
+namespace {
+
+// Finds out which clears records would need that are in no segment.
+class NeededClears final : public SegmentVisitor {
+ public:
+  explicit NeededClears(const std::vector<Clear>& lost) : lost_(lost), is_needed_(lost.size()) {}
+
+  Status on_context(const RecordHead& head, std::string_view scope, std::string) override {
+    contexts_[head.context] = Context{head.context, std::string(scope), ""};
+    return Status::ok();
+  }
+  Status on_entry(const RecordHead& head, std::uint64_t, std::string_view key) override {
+    const auto context = contexts_.find(head.context);
+    if (context == contexts_.end()) return Status::ok();
+    for (std::size_t i = 0; i < lost_.size(); ++i) {
+      if (is_cleared_by(lost_[i], context->second, key, head.sequence)) is_needed_[i] = true;
+    }
+    return Status::ok();
+  }
+  Status on_clear(const RecordHead&, std::string_view, std::string_view) override {
+    return Status::ok();
+  }
+  bool is_needed(std::size_t i) const { return is_needed_[i]; }
+
+ private:
+  const std::vector<Clear>& lost_;
+  std::vector<bool> is_needed_;
+  std::unordered_map<Digest128, Context, Digest128Hash> contexts_;
+};
+
+}  // namespace
+
+Status DirectoryCheck::find_lost_clears(const std::vector<std::uint64_t>& segments) {
+  if (lost_clears_.empty() || database_ == nullptr) return Status::ok();
+  // A clear of everything, done meanwhile, removed them with their records.
+  auto now = database_->clears();
+  if (!now.is_ok()) return now.status();
+  const std::vector<Clear> suspected = std::exchange(lost_clears_, {});
+  NeededClears needed(suspected);
+  for (const std::uint64_t id : segments) {
+    auto reader = readers_.get(id);
+    if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), needed));
+  }
+  for (std::size_t i = 0; i < suspected.size(); ++i) {
+    const Clear& clear = suspected[i];
+    const bool is_still_there =
+        std::any_of(now.value().begin(), now.value().end(),
+                    [&](const Clear& other) { return other.sequence == clear.sequence; });
+    if (!needed.is_needed(i) || !is_still_there) continue;
+    lost_clears_.push_back(clear);
+    Finding finding;
+    finding.kind = Finding::Kind::kClearLost;
+    finding.what = "the record of a clear is gone, and not all that it cleared";
+    finding.scope = clear.filter.scope;
+    finding.key = clear.filter.key_prefix;
+    finding.sequence = clear.sequence;
+    tell_(std::move(finding));
+  }
+  return Status::ok();
+}
+
+}  // namespace modcache::store
