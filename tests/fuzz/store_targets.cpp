@@ -142,7 +142,9 @@ void run_index_table(std::string_view bytes) {
     FUZZ_CHECK(found.place.offset == entry.place.offset);
     table.note_use(tag, entry.sequence, {});
     table.remove(tag, entry.sequence);
-    FUZZ_CHECK(table.find(tag, found) != store::IndexTable::Answer::kFound);
+    // A damaged table may have the tag twice; whoever finds the other looks whether it is there.
+    FUZZ_CHECK(table.find(tag, found) != store::IndexTable::Answer::kFound ||
+               found.sequence != entry.sequence);
   }
   table.end_change();
 }

@@ -89,4 +89,25 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
+// A child that is forked now and runs when it is told to: so it can be forked before the caller has
+// threads, which ThreadSanitizer could not follow.
+class WaitingChild {
+ public:
+  explicit WaitingChild(const std::function<int()>& run)
+      : child_([this, &run] {
+          bool go = false;
+          return go_.read(go) ? run() : -1;
+        }) {}
+
+  // The exit status.
+  int run() {
+    go_.write(true);
+    return child_.wait();
+  }
+
+ private:
+  Pipe go_;
+  ChildProcess child_;
+};
+
 }  // namespace modcache::testing

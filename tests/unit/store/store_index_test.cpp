@@ -98,47 +98,47 @@ TEST_F(StoreIndexTest, takes_no_query_in_a_fresh_process_either) {
 }
 
 TEST_F(StoreIndexTest, shows_the_changes_of_other_processes_at_their_next_call) {
-  auto store = open_store(directory_.path());
-  fill(*store, 20);
-  testing::ChildProcess child([&] {
+  testing::WaitingChild child([&] {
     auto other = open_store(directory_.path());
     if (get(*other, context_, "3") != "value 3") return 1;
     if (!put(*other, context_, "3", "replaced").is_ok()) return 2;
     if (!put(*other, context_, "new", "added").is_ok()) return 3;
     return other->flush().is_ok() ? 0 : 4;
   });
-  EXPECT_EQ(get(*store, context_, "3"), "value 3");
-  EXPECT_EQ(child.wait(), 0);
-  EXPECT_EQ(get(*store, context_, "3"), "replaced");
-  EXPECT_EQ(get(*store, context_, "new"), "added");
-  testing::ChildProcess clearing([&] {
+  testing::WaitingChild clearing([&] {
     auto other = open_store(directory_.path());
     return other->clear({"", "1"}).value() == 11 ? 0 : 1;
   });
-  EXPECT_EQ(clearing.wait(), 0);
+  testing::WaitingChild clearing_all(
+      [&] { return open_store(directory_.path())->clear({}).is_ok() ? 0 : 1; });
+  auto store = open_store(directory_.path());
+  fill(*store, 20);
+  EXPECT_EQ(get(*store, context_, "3"), "value 3");
+  EXPECT_EQ(child.run(), 0);
+  EXPECT_EQ(get(*store, context_, "3"), "replaced");
+  EXPECT_EQ(get(*store, context_, "new"), "added");
+  EXPECT_EQ(clearing.run(), 0);
   EXPECT_EQ(queries_of([&] {
               EXPECT_EQ(get(*store, context_, "1"), "<missing>");
               EXPECT_EQ(get(*store, context_, "17"), "<missing>");
               EXPECT_EQ(get(*store, context_, "2"), "value 2");
             }),
             0u);
-  testing::ChildProcess clearing_all(
-      [&] { return open_store(directory_.path())->clear({}).is_ok() ? 0 : 1; });
-  EXPECT_EQ(clearing_all.wait(), 0);
+  EXPECT_EQ(clearing_all.run(), 0);
   EXPECT_EQ(found_in_batches(*store, 20), 0);
   EXPECT_EQ(get(*store, context_, "new"), "<missing>");
 }
 
 // After each removal, whatever was known is asked of the table, and only what changed is read anew.
 TEST_F(StoreIndexTest, keeps_what_it_verified_of_what_others_did_not_replace) {
-  auto store = open_store(directory_.path());
-  fill(*store, 20);
-  EXPECT_EQ(found_in_batches(*store, 20), 20);
-  testing::ChildProcess child([&] {
+  testing::WaitingChild child([&] {
     auto other = open_store(directory_.path());
     return put(*other, context_, "3", "replaced").is_ok() && other->flush().is_ok() ? 0 : 1;
   });
-  EXPECT_EQ(child.wait(), 0);
+  auto store = open_store(directory_.path());
+  fill(*store, 20);
+  EXPECT_EQ(found_in_batches(*store, 20), 20);
+  EXPECT_EQ(child.run(), 0);
   const FoundEntries found = store->find_all(context_, {"2", "3", "4"});
   EXPECT_NE(found.verified_bytes(0), nullptr);
   EXPECT_EQ(found.verified_bytes(1), nullptr);
