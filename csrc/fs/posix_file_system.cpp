@@ -215,8 +215,13 @@ Result<bool> PosixFile::try_hold(Hold hold) {
   range.l_whence = SEEK_SET;
   range.l_start = off_t{1} << 62;
   range.l_len = 1;
-  if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_SETLK, &range); }) == 0)
+  LockedFiles& locked = locked_files();
+  MutexLock lock(locked.mutex);
+  if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_SETLK, &range); }) == 0) {
+    // A shared one is of use to a child, which goes on reading what it has mapped.
+    if (hold == Hold::kExclusive) locked.files.insert(this);
     return true;
+  }
   if (errno == EAGAIN || errno == EACCES) return false;
   return failure("hold", path_, errno);
 #else

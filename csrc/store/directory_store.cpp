@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/without_throwing.h"
 #include "store/found_entry.h"
 #include "store/index/recovery.h"
 #include "store/notes.h"
@@ -49,9 +50,11 @@ Status DirectoryStore::start() {
   prepare_index();
   budget_.measure();
   if (options_.make_policy) policy_ = options_.make_policy(index_->policy_state());
-  writer_ = std::thread([this] { write_until_stopped(); });
-  reclaimer_ = std::thread([this] { reclaim_until_stopped(); });
-  return Status::ok();
+  return without_throwing([this] {
+    writer_ = std::thread([this] { write_until_stopped(); });
+    reclaimer_ = std::thread([this] { reclaim_until_stopped(); });
+    return Status::ok();
+  });
 }
 
 DirectoryStore::~DirectoryStore() {

@@ -97,6 +97,7 @@ class DirectoryStore final : public Store {
                                                         std::vector<std::size_t>& rows);
   Room room_for(const Context& context, const RowPut& put, std::uint64_t size_bytes,
                 std::uint64_t taken_bytes);
+  bool has_one(const EntryId& id);
   void remove_replaced(const EntryId& id);
   // Removes the entry if it is older than `sequence`, so that no rebuild brings it back.
   Status remove_older(const EntryId& id, Sequence sequence);
@@ -168,6 +169,7 @@ class DirectoryStore final : public Store {
                         const std::vector<std::uint64_t>& tombstones)
       MODCACHE_REQUIRES(write_mutex_);
   Status finish(Pass& pass, Victim& victim) MODCACHE_REQUIRES(reclaim_mutex_);
+  Status forget_victim(Pass& pass, const Victim& victim) MODCACHE_REQUIRES(write_mutex_);
   Result<std::vector<std::uint64_t>> move_clears(const Victim& victim)
       MODCACHE_REQUIRES(write_mutex_);
   bool is_needed(const Victim::ClearRecord& clear, std::uint64_t victim);
@@ -216,6 +218,9 @@ class DirectoryStore final : public Store {
   SegmentWriter segments_ MODCACHE_GUARDED_BY(write_mutex_);
   // By this store.
   Sequence last_committed_ MODCACHE_GUARDED_BY(write_mutex_) = 0;
+
+  std::atomic<std::uint64_t> failed_syncs_{0};
+  Status failed_sync_ MODCACHE_GUARDED_BY(write_mutex_);  // the last
 
   Mutex contexts_mutex_;
   std::unordered_map<Digest128, std::shared_ptr<const Context>, Digest128Hash> contexts_

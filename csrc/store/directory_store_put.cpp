@@ -139,7 +139,7 @@ DirectoryStore::Room DirectoryStore::room_for(const Context& context, const RowP
   if (!budget_.is_full(size_bytes, taken_bytes, opened_.control->reclaims())) return Room::kFree;
   const bool is_too_large = size_bytes > budget_.budget_bytes() / kMostShareOfFull;
   const Digest128 address = address_of(context.digest, put.key);
-  if (is_too_large || !(put.replaces || admits(address))) {
+  if (is_too_large || !(admits(address) || (put.replaces && has_one({context, put.key})))) {
     look_for_dead_space();
     return Room::kNone;
   }
@@ -151,6 +151,14 @@ DirectoryStore::Room DirectoryStore::room_for(const Context& context, const RowP
     ask_for_room(size_bytes, true);
   }
   return Room::kOfOthers;
+}
+
+// Whether an entry may be there, which this one would take the place of.
+bool DirectoryStore::has_one(const EntryId& id) {
+  SharedIndex::Slot slot;
+  const auto answer = index_->find(address_of(id.context.digest, id.key), slot);
+  if (answer != SharedIndex::Answer::kUnknown) return answer == SharedIndex::Answer::kFound;
+  return !opened_.reader->find(id.context.digest, id.key).is_not_found();
 }
 
 // A new value that is not kept must not leave the old one to be found.

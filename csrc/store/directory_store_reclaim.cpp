@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/without_throwing.h"
 #include "store/directory_store.h"
 #include "store/index/tombstone.h"
 #include "store/reclaim/gone_segments.h"
@@ -98,8 +99,9 @@ void DirectoryStore::reclaim_until_stopped() {
       const std::uint64_t wanted =
           std::max(asked.room_bytes, budget_.segment_bytes()) + queue_.size_bytes();
       const std::uint64_t budget = budget_.budget_bytes();
-      auto evicted =
-          reclaim(budget - std::min(budget, wanted), asked.may_evict, Chase::kAsLargeAsItWas);
+      auto evicted = without_throwing([&] {
+        return reclaim(budget - std::min(budget, wanted), asked.may_evict, Chase::kAsLargeAsItWas);
+      });
       if (evicted.status().code() == StatusCode::kCorruption) detach_broken_database();
     }
     auto gone = remove_gone(directory_);

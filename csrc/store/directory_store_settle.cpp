@@ -151,20 +151,27 @@ Status DirectoryStore::commit_settled(Pass& pass, const Victim& victim,
 Status DirectoryStore::finish(Pass& pass, Victim& victim) {
   {
     MutexLock lock(write_mutex_);
-    auto clears_moved_to = move_clears(victim);
-    if (!clears_moved_to.is_ok()) return clears_moved_to.status();
-    MODCACHE_RETURN_IF_ERROR(segments_.sync());
-    auto directory_lock = lock_directory();
-    if (!directory_lock.is_ok()) return directory_lock.status();
-    auto left = opened_.writer->forget_segment(victim.id(), clears_moved_to.value());
-    if (!left.is_ok()) return left.status();
-    if (left.value() > 0) index_->discard();
-    pass.evicted.entries += left.value();
-    MODCACHE_RETURN_IF_ERROR(sync_log());
-    MODCACHE_RETURN_IF_ERROR(make_gone(directory_, victim.id()));
+    const Status status = forget_victim(pass, victim);
+    // Not before: to others a segment without a lock has no clears but those of its row.
+    segments_.release_left();
+    MODCACHE_RETURN_IF_ERROR(status);
   }
   opened_.control->add_reclaim();
   return Status::ok();
+}
+
+Status DirectoryStore::forget_victim(Pass& pass, const Victim& victim) {
+  auto clears_moved_to = move_clears(victim);
+  if (!clears_moved_to.is_ok()) return clears_moved_to.status();
+  MODCACHE_RETURN_IF_ERROR(segments_.sync());
+  auto directory_lock = lock_directory();
+  if (!directory_lock.is_ok()) return directory_lock.status();
+  auto left = opened_.writer->forget_segment(victim.id(), clears_moved_to.value());
+  if (!left.is_ok()) return left.status();
+  if (left.value() > 0) index_->discard();
+  pass.evicted.entries += left.value();
+  MODCACHE_RETURN_IF_ERROR(sync_log());
+  return make_gone(directory_, victim.id());
 }
 
 }  // namespace modcache::store

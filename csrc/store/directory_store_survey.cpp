@@ -113,7 +113,6 @@ Result<std::vector<std::uint64_t>> DirectoryStore::move_clears(const Victim& vic
   }
   if (records.empty()) return moved_to;
   auto places = segments_.append(records);
-  segments_.release_left();
   if (!places.is_ok()) return places.status();
   for (const RecordPlace& place : places.value()) moved_to.push_back(place.segment);
   return moved_to;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/without_throwing.h"
 #include "store/directory_store.h"
 #include "store/index/tombstone.h"
 
@@ -80,7 +81,7 @@ void DirectoryStore::write_until_stopped() {
 
 void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
   refuse_beyond_budget(batch);
-  const Status status = append_and_commit(batch);
+  const Status status = without_throwing([&] { return append_and_commit(batch); });
   // What was appended is appended again: space is lost, but only when a lock was not to be had.
   const bool is_worth_another = status.code() == StatusCode::kBusy && ++attempts < kMostAttempts &&
                                 !queue_.is_stopping() && !queue_.is_waited_for();
@@ -124,14 +125,16 @@ void DirectoryStore::refuse_beyond_budget(std::vector<QueuedPutPtr>& batch) {
 }
 
 Status DirectoryStore::append_and_commit(const std::vector<QueuedPutPtr>& batch) {
-  if (batch.empty()) return Status::ok();
-  std::vector<NewRecord> records;
-  records.reserve(batch.size());
-  for (const QueuedPutPtr& put : batch) records.push_back(record_of(*put));
   MutexLock lock(write_mutex_);
+  // Whoever removes something has this lock, too: nothing of it comes in between.
+  const std::vector<QueuedPutPtr> wanted = queue_.without_removed(batch);
+  if (wanted.empty()) return Status::ok();
+  std::vector<NewRecord> records;
+  records.reserve(wanted.size());
+  for (const QueuedPutPtr& put : wanted) records.push_back(record_of(*put));
   if (!check_attached()) return Status::io_error("'" + directory_.path() + "' was replaced");
   auto places = segments_.append(records);
-  const Status status = places.is_ok() ? commit_rows(batch, places.value()) : places.status();
+  const Status status = places.is_ok() ? commit_rows(wanted, places.value()) : places.status();
   segments_.release_left();
   return status;
 }
@@ -183,9 +186,17 @@ Status DirectoryStore::flush() {
 
 // First the segments' bytes, then their names, then the rows that lead to them.
 Status DirectoryStore::wait_until_safe(WriteQueue::Position position) {
+  const std::uint64_t failed_syncs = failed_syncs_.load(std::memory_order_relaxed);
   const Status written = queue_.wait_for(position, Clock::now() + kOwnWriting);
   MutexLock lock(write_mutex_);
-  MODCACHE_RETURN_IF_ERROR(segments_.sync());
+  Status synced = segments_.sync();
+  if (!synced.is_ok()) {
+    failed_syncs_.fetch_add(1, std::memory_order_relaxed);
+    failed_sync_ = std::move(synced);
+    return failed_sync_;
+  }
+  // The kernel tells of a lost write once: it may have been of what this caller waits for.
+  if (failed_syncs_.load(std::memory_order_relaxed) != failed_syncs) return failed_sync_;
   // A commit or checkpoint in progress would move rows between log and database meanwhile.
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();

@@ -53,7 +53,7 @@ void FoundEntries::note_verified() {
   verified.reserve(rows_.size());
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (!std::exchange(rows_[i].is_newly_verified, false)) continue;
-    verified.push_back({addresses_[i], rows_[i].sequence});
+    verified.push_back({addresses_[i], segments_[rows_[i].segment].id, rows_[i].sequence});
   }
   locations_->note_verified(verified);
 }

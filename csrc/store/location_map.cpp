@@ -150,7 +150,9 @@ void LocationMap::note_verified(const std::vector<Verified>& records) {
   if (records_ == 0) return;
   for (const Verified& record : records) {
     Slot& slot = slot_for(record.address);
-    if (slot.sequence == record.sequence) slot.payload_is_verified = 1;
+    if (slot.sequence == record.sequence && segments_[slot.segment] == record.segment) {
+      slot.payload_is_verified = 1;
+    }
   }
 }
 

@@ -81,9 +81,10 @@ class LocationMap {
 
   struct Verified {
     Digest128 address;
+    std::uint64_t segment;  // a record keeps its sequence when it moves to another
     Sequence sequence;
   };
-  // The payloads of these were found whole. Others than `sequence` says are passed over.
+  // The payloads of these were found whole. Other records of these addresses are passed over.
   void note_verified(const std::vector<Verified>& records);
 
   // The one copy of this text; where it is above kMostHeaderBytes or there is no room for one more

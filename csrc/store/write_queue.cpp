@@ -32,9 +32,10 @@ void WriteQueue::push_locked(QueuedPutPtr put) {
   // Whoever took a later number may have come here first.
   if (latest == nullptr || latest->sequence < put->sequence) latest = put;
   const bool must_wake = waiting_.empty() || size_bytes_ + size_bytes >= kEnoughBytes;
+  put->position_ = ++pushed_;
+  finished_behind_.push_back(false);
   waiting_.push_back(std::move(put));
   size_bytes_ += size_bytes;
-  ++pushed_;
   if (must_wake) changed_.notify_all();
 }
 
@@ -86,6 +87,14 @@ void WriteQueue::forget(const QueuedPutPtr& put) {
   size_bytes_ -= put->size_bytes;
 }
 
+void WriteQueue::mark_finished(const QueuedPut& put) {
+  finished_behind_[put.position_ - finished_ - 1] = true;
+  while (!finished_behind_.empty() && finished_behind_.front()) {
+    finished_behind_.pop_front();
+    ++finished_;
+  }
+}
+
 std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   const auto is_covered = [&clear](const QueuedPut& put) {
     return is_cleared_by(clear, *put.context, put.key, put.sequence, put.stored_at_us);
@@ -104,11 +113,12 @@ std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   for (QueuedPutPtr& put : waiting_) {
     if (is_covered(*put)) {
       size_bytes_ -= put->size_bytes;
-      ++finished_;
+      mark_finished(*put);
     } else {
       kept.push_back(std::move(put));
     }
   }
+  for (const QueuedPutPtr& put : taken_) put->is_removed_ = put->is_removed_ || is_covered(*put);
   waiting_ = std::move(kept);
   has_any_.store(!latest_.empty(), std::memory_order_release);
   changed_.notify_all();
@@ -130,16 +140,23 @@ bool WriteQueue::is_waited_for() {
   return wanted_ > finished_;
 }
 
+int WriteQueue::waiters() {
+  MutexLock lock(mutex_);
+  return waiters_;
+}
+
 Status WriteQueue::wait_for(Position position, Clock::time_point deadline) {
   MutexLock lock(mutex_);
   wanted_ = std::max(wanted_, position);
   changed_.notify_all();
-  while (finished_ < position) {
-    if (!changed_.wait_until(mutex_, deadline) && finished_ < position) {
-      return Status::busy("entries are still being written");
-    }
+  ++waiters_;
+  while (finished_ < position && changed_.wait_until(mutex_, deadline)) {
   }
-  return std::exchange(unreported_, Status::ok());
+  --waiters_;
+  if (finished_ < position) return Status::busy("entries are still being written");
+  if (unreported_.is_ok() || unreported_from_ > position) return Status::ok();
+  // Others who wait may have lost an entry by it, too.
+  return waiters_ > 0 ? unreported_ : std::exchange(unreported_, Status::ok());
 }
 
 bool WriteQueue::must_write_now() const {
@@ -164,19 +181,41 @@ std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_p
     batch.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
+  taken_ = batch;
   return batch;
+}
+
+std::vector<QueuedPutPtr> WriteQueue::without_removed(const std::vector<QueuedPutPtr>& batch) {
+  std::vector<QueuedPutPtr> kept;
+  kept.reserve(batch.size());
+  MutexLock lock(mutex_);
+  for (const QueuedPutPtr& put : batch) {
+    if (!put->is_removed_) kept.push_back(put);
+  }
+  return kept;
 }
 
 void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& status) {
   MutexLock lock(mutex_);
-  for (const QueuedPutPtr& put : batch) forget(put);
-  finished_ += batch.size();
-  if (!status.is_ok() && unreported_.is_ok()) unreported_ = status;
+  for (const QueuedPutPtr& put : batch) {
+    if (!status.is_ok() && !put->is_removed_ &&
+        (unreported_.is_ok() || put->position_ < unreported_from_)) {
+      if (unreported_.is_ok()) unreported_ = status;
+      unreported_from_ = put->position_;
+    }
+    forget(put);
+    mark_finished(*put);
+  }
+  const auto is_finished = [this](const QueuedPutPtr& put) MODCACHE_LOCKS_UNCHECKED {
+    return put->position_ <= finished_ || finished_behind_[put->position_ - finished_ - 1];
+  };
+  taken_.erase(std::remove_if(taken_.begin(), taken_.end(), is_finished), taken_.end());
   changed_.notify_all();
 }
 
 void WriteQueue::put_back(std::vector<QueuedPutPtr> batch) {
   MutexLock lock(mutex_);
+  taken_.clear();
   waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
                   std::make_move_iterator(batch.end()));
 }

@@ -32,6 +32,12 @@ struct QueuedPut {
   std::uint64_t size_bytes = 0;  // what it will take on disk
   bool replaces = false;
   bool may_evict = false;  // others may leave for it
+
+ private:
+  friend class WriteQueue;
+  // Of the queue, under its lock.
+  mutable std::uint64_t position_ = 0;
+  mutable bool is_removed_ = false;
 };
 using QueuedPutPtr = std::shared_ptr<const QueuedPut>;
 
@@ -60,21 +66,24 @@ class WriteQueue {
   std::vector<QueuedPutPtr> find_all(const Digest128& context,
                                      const std::vector<std::string_view>& keys,
                                      const std::vector<Digest128>& addresses);
-  // Takes out what `clear` covers; what is being written of it is no longer found. Returns the
-  // latest put of each id.
+  // Takes out what `clear` covers; of it, what is being written is no longer found, and
+  // without_removed() leaves it out. Returns the latest put of each id.
   std::vector<QueuedPutPtr> remove(const Clear& clear);
   std::uint64_t size_bytes();
 
-  // Returns when all up to `position` was written or failed; kBusy at `deadline`; else the first
-  // failure since the last call.
+  // Returns when all up to `position` was written, removed or failed; kBusy at `deadline`; else the
+  // first failure of these that no call before it was told of. Calls at the same time are all told.
   Status wait_for(Position position, Clock::time_point deadline);
   Position last_position();
   bool is_waited_for();
+  int waiters();  // how many calls of wait_for() there are at the moment
 
   // For the writer. Waits until something is queued and then for more of it, at most
   // `gather`; gives up at `idle_until` with an empty batch.
   std::vector<QueuedPutPtr> take(Clock::duration gather, Clock::time_point idle_until);
-  // The batch is dealt with: what was taken is no longer found here.
+  // What of the batch is still to be written.
+  std::vector<QueuedPutPtr> without_removed(const std::vector<QueuedPutPtr>& batch);
+  // These of the batch are dealt with: they are no longer found here.
   void finish(const std::vector<QueuedPutPtr>& batch, const Status& status);
   // Puts the batch back to the front, to be taken again.
   void put_back(std::vector<QueuedPutPtr> batch);
@@ -92,6 +101,7 @@ class WriteQueue {
       MODCACHE_REQUIRES(mutex_);
   void push_locked(QueuedPutPtr put) MODCACHE_REQUIRES(mutex_);
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
+  void mark_finished(const QueuedPut& put) MODCACHE_REQUIRES(mutex_);
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);
 
   const std::uint64_t limit_bytes_;
@@ -99,15 +109,20 @@ class WriteQueue {
   Mutex mutex_;
   CondVar changed_;
   std::deque<QueuedPutPtr> waiting_ MODCACHE_GUARDED_BY(mutex_);
+  std::vector<QueuedPutPtr> taken_ MODCACHE_GUARDED_BY(mutex_);  // are being written
   // What waits or is being written; the latest of each address.
   std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
   std::atomic<bool> has_any_{false};  // whether latest_ has
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Position pushed_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;  // all up to it are
+  // Whether those that follow it are.
+  std::deque<bool> finished_behind_ MODCACHE_GUARDED_BY(mutex_);
   Position wanted_ MODCACHE_GUARDED_BY(mutex_) = 0;  // somebody waits for it
   bool is_stopping_ MODCACHE_GUARDED_BY(mutex_) = false;
   Status unreported_ MODCACHE_GUARDED_BY(mutex_);
+  Position unreported_from_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  int waiters_ MODCACHE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace modcache::store

@@ -155,8 +155,9 @@ void SegmentWriter::release_left() {
   }
   left_.clear();
   while (left_dirty_.size() > kMostLeftDirty) {
-    // A failure shows again in sync(), or costs entries that nobody was promised.
-    if (!left_dirty_.front()->sync_data().is_ok()) break;
+    // The kernel tells of it once.
+    Status status = left_dirty_.front()->sync_data();
+    if (!status.is_ok()) failed_sync_ = std::move(status);
     left_dirty_.erase(left_dirty_.begin());
   }
 }
@@ -245,6 +246,14 @@ Status SegmentWriter::create_segment() {
 }
 
 Status SegmentWriter::sync() {
+  Status status = sync_files();
+  if (status.is_ok()) return std::exchange(failed_sync_, Status::ok());
+  failed_sync_ = Status::ok();
+  leave_segment();
+  return status;
+}
+
+Status SegmentWriter::sync_files() {
   for (Left& left : left_) {
     if (left.is_dirty) MODCACHE_RETURN_IF_ERROR(left.file->sync_data());
     left.is_dirty = false;

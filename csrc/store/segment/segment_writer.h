@@ -48,7 +48,9 @@ class SegmentWriter {
   // is dead space that readers pass over.
   Result<std::vector<RecordPlace>> append(const std::vector<NewRecord>& records);
 
-  // Returns when all that was appended, and the names of the files, survive power loss.
+  // Returns when all that was appended, and the names of the files, survive power loss. A failure
+  // is told once: what was appended before may be lost then, whatever a later call returns. The
+  // next record begins a new file.
   Status sync();
 
   // The next record begins a new file; the one so far is given up.
@@ -74,6 +76,7 @@ class SegmentWriter {
   };
   class Batch;
 
+  Status sync_files();
   Result<std::vector<RecordPlace>> append_all(const std::vector<NewRecord>& records);
   bool has_room(std::uint64_t pending_bytes, std::uint64_t needed_bytes) const;
   Status make_room(std::uint64_t size_bytes);
@@ -91,6 +94,7 @@ class SegmentWriter {
   std::vector<Left> left_;  // locked, until release_left()
   std::vector<std::unique_ptr<fs::File>> left_dirty_;
   bool has_new_name_ = false;
+  Status failed_sync_;  // of release_left(), until sync() tells it
 };
 
 }  // namespace modcache::store

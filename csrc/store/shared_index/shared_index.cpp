@@ -34,7 +34,13 @@ SharedIndex::TablePtr SharedIndex::table() const {
   if (control_ == nullptr) return nullptr;
   const std::uint64_t generation = control_->index_generation();
   MutexLock lock(mutex_);
-  if (table_ != nullptr && table_->generation() == generation) return table_;
+  if (table_ != nullptr && table_->generation() == generation) {
+    // With ReadVia::kPread no file that somebody cuts short may kill the process.
+    if (read_via_ == ReadVia::kMmap || table_->is_whole()) return table_;
+    table_ = nullptr;
+    refused_ = generation;
+    return nullptr;
+  }
   table_ = nullptr;
   if (generation == 0 || generation == refused_) return nullptr;
   // The file may already be a later one than the page says; the page then soon says so.

@@ -172,6 +172,26 @@ TEST_F(PosixFileSystemTest, does_not_hand_locks_to_forked_children) {
   EXPECT_TRUE(lock_within(*other, 30000).is_ok());
 }
 
+TEST_F(PosixFileSystemTest, does_not_hand_exclusive_holds_to_forked_children) {
+  auto file = open("held");
+  auto other = open("held");
+  ASSERT_TRUE(file->try_hold(File::Hold::kExclusive).value());
+  Pipe hold;
+  Pipe begun;
+  ChildProcess child([&] {
+    hold.close_writing();
+    char byte = 0;
+    begun.write(byte);
+    (void)hold.read(byte);
+    return 0;
+  });
+  char byte = 0;
+  ASSERT_TRUE(begun.read(byte));
+  EXPECT_FALSE(other->try_hold(File::Hold::kExclusive).value()) << "the parent has it still";
+  file = nullptr;
+  EXPECT_TRUE(other->try_hold(File::Hold::kExclusive).value());
+}
+
 TEST_F(PosixFileSystemTest, keeps_the_parents_lock_when_a_child_ends) {
   auto file = open("lock");
   auto other = open("lock");

@@ -80,7 +80,7 @@ TEST_F(LocationMapTest, believes_nothing_when_something_was_removed_and_takes_no
 TEST_F(LocationMapTest, believes_what_is_confirmed_after_a_removal_and_asks_once_for_each) {
   add({1, 2}, 9);
   add({3, 4}, 10);
-  map_.note_verified({{{1, 2}, 9}});
+  map_.note_verified({{{1, 2}, 7, 9}});
   int asked = 0;
   const auto first_is_there = [&asked](const Digest128& address, std::uint64_t segment,
                                        std::uint64_t offset, Sequence sequence) {
@@ -109,9 +109,9 @@ TEST_F(LocationMapTest, takes_nothing_for_newer_after_very_many_removals) {
 
 TEST_F(LocationMapTest, remembers_what_was_verified_of_this_very_record) {
   add({1, 2}, 9);
-  map_.note_verified({{{1, 2}, 8}, {{3, 4}, 9}});
+  map_.note_verified({{{1, 2}, 7, 8}, {{3, 4}, 7, 9}, {{1, 2}, 6, 9}});
   EXPECT_FALSE(map_.find({1, 2}, kRemovals)->payload_is_verified);
-  map_.note_verified({{{1, 2}, 9}});
+  map_.note_verified({{{1, 2}, 7, 9}});
   EXPECT_TRUE(map_.find({1, 2}, kRemovals)->payload_is_verified);
   add({1, 2}, 10);
   EXPECT_FALSE(map_.find({1, 2}, kRemovals)->payload_is_verified);

@@ -110,6 +110,57 @@ TEST_F(WriteQueueTest, tells_a_waiter_of_the_first_failure_once) {
   EXPECT_TRUE(queue_.wait_for(1, Clock::now()).is_ok());
 }
 
+TEST_F(WriteQueueTest, leaves_out_of_a_batch_what_was_removed_since_it_was_taken) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  const auto batch = take();
+  EXPECT_EQ(queue_.without_removed(batch).size(), 2u);
+  (void)queue_.remove({{"scope", "a"}, 10, context_->digest});
+  auto wanted = queue_.without_removed(batch);
+  ASSERT_EQ(wanted.size(), 1u);
+  EXPECT_EQ(wanted[0]->key, "b");
+  queue_.put_back(batch);
+  EXPECT_EQ(queue_.without_removed(take()).size(), 1u) << "also when it is written again";
+}
+
+// What others finish or remove before is no answer to who waits.
+TEST_F(WriteQueueTest, lets_a_waiter_wait_for_its_own) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  const auto first = queue_.last_position();
+  const auto being_written = take();
+  for (Sequence i = 2; i < 6; ++i) ASSERT_TRUE(push(make("b", i)).is_ok());
+  (void)queue_.remove({{"scope", "b"}, 10});
+  EXPECT_EQ(queue_.wait_for(first, Clock::now()).code(), StatusCode::kBusy);
+  queue_.finish(being_written, Status::ok());
+  EXPECT_TRUE(queue_.wait_for(first, Clock::now()).is_ok());
+  EXPECT_FALSE(queue_.is_waited_for());
+}
+
+TEST_F(WriteQueueTest, tells_all_who_wait_of_a_failure) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  const auto wait = [this] {
+    EXPECT_EQ(queue_.wait_for(2, Clock::now() + std::chrono::seconds(30)).code(),
+              StatusCode::kNoSpace);
+  };
+  std::thread one(wait);
+  std::thread other(wait);
+  while (queue_.waiters() < 2) std::this_thread::yield();
+  queue_.finish(take(), Status::no_space("full"));
+  one.join();
+  other.join();
+  EXPECT_TRUE(queue_.wait_for(2, Clock::now()).is_ok());
+}
+
+TEST_F(WriteQueueTest, keeps_a_failure_for_who_put_what_failed) {
+  ASSERT_TRUE(push(make("a", 1)).is_ok());
+  queue_.finish(take(), Status::ok());
+  ASSERT_TRUE(push(make("b", 2)).is_ok());
+  queue_.finish(take(), Status::no_space("full"));
+  EXPECT_TRUE(queue_.wait_for(1, Clock::now()).is_ok());
+  EXPECT_EQ(queue_.wait_for(2, Clock::now()).code(), StatusCode::kNoSpace);
+}
+
 TEST_F(WriteQueueTest, gives_a_batch_again_that_was_put_back) {
   ASSERT_TRUE(push(make("a", 1)).is_ok());
   ASSERT_TRUE(push(make("b", 2)).is_ok());

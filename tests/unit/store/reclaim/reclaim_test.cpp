@@ -127,6 +127,24 @@ TEST_F(ReclaimTest, a_policy_that_lets_nobody_in_keeps_all_that_came_first_and_u
   EXPECT_LE(used_bytes(), kBudget);
 }
 
+TEST_F(ReclaimTest, a_policy_that_lets_nobody_in_is_asked_of_new_keys_that_would_replace_too) {
+  options_.make_policy = testing::keeping_policy;
+  for (const ReadVia read_via : {ReadVia::kMmap, ReadVia::kPread}) {
+    options_.read_via = read_via;
+    auto store = open_store(options_);
+    fill(*store, 0, 300);
+    for (int i = 1000; i < 1100; ++i) {
+      const std::string key = std::to_string(i);
+      ASSERT_EQ(store->put({{context_, key}, "", share_bytes(value_of(i)), 0, true}).value(), 0u);
+    }
+    EXPECT_EQ(evicted_, 0);
+    EXPECT_NE(store->put({{context_, "3"}, "", share_bytes(value_of(4)), 0, true}).value(), 0u);
+    ASSERT_TRUE(store->flush().is_ok());
+    EXPECT_EQ(get(*store, context_, "3"), value_of(4));
+    ASSERT_TRUE(store->clear({}).is_ok());
+  }
+}
+
 TEST_F(ReclaimTest, space_of_replaced_entries_comes_back_without_evicting_any) {
   options_.make_policy = testing::keeping_policy;
   auto store = open_store(options_);

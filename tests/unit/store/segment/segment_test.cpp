@@ -174,6 +174,31 @@ TEST_F(SegmentTest, goes_on_behind_a_record_that_lacks_but_its_padding) {
   EXPECT_THAT(scan(id), ElementsAre("context scope", "a", "context scope", "b"));
 }
 
+// The kernel tells of a write that it lost once.
+TEST_F(SegmentTest, tells_of_a_sync_that_failed_while_no_one_asked) {
+  SegmentWriter writer(directory_, 4096);
+  files_.faults().fail_at(1, testing::Fault::kIoError, false,
+                          testing::calls({testing::Call::kSync}));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(writer.append({record(std::to_string(i), std::string(5000, 'x'))}).is_ok());
+    writer.release_left();
+  }
+  ASSERT_EQ(files_.failures(), 1);
+  EXPECT_EQ(writer.sync().code(), StatusCode::kIoError);
+  EXPECT_TRUE(writer.sync().is_ok());
+}
+
+TEST_F(SegmentTest, writes_no_more_into_a_segment_whose_sync_failed) {
+  SegmentWriter writer(directory_, 1 << 20);
+  ASSERT_TRUE(writer.append({record("a", "1")}).is_ok());
+  const std::uint64_t first = writer.segment();
+  files_.faults().fail_at(1, testing::Fault::kIoError, false,
+                          testing::calls({testing::Call::kSync}));
+  EXPECT_EQ(writer.sync().code(), StatusCode::kIoError);
+  ASSERT_TRUE(writer.append({record("b", "2")}).is_ok());
+  EXPECT_NE(writer.segment(), first);
+}
+
 TEST_F(SegmentTest, passes_over_damaged_records) {
   SegmentWriter writer(directory_, 1 << 20);
   auto places = writer.append({record("a", std::string(500, 'a')), record("b", "2"),

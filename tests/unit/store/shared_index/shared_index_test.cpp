@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <thread>
@@ -243,6 +244,16 @@ TEST_F(SharedIndexTest, answers_nothing_with_pread_and_is_written_all_the_same) 
   pread.write({added(address(1), 7)});
   EXPECT_EQ(pread.ask(address(1)), Answer::kUnknown);
   EXPECT_EQ(mapped.sequence(address(1)), 7u);
+}
+
+TEST_F(SharedIndexTest, is_given_up_with_pread_when_somebody_cuts_it_short) {
+  View pread(directory_, ReadVia::kPread);
+  pread.write({added(address(1), 7)});
+  ASSERT_TRUE(pread.index.has_all());
+  std::filesystem::resize_file(directory_.index_map_path(), 0);
+  EXPECT_FALSE(pread.index.has_all());
+  pread.index.for_each([](const SharedIndex::Slot&) { ADD_FAILURE(); });
+  EXPECT_TRUE(pread.index.needs_building());
 }
 
 TEST_F(SharedIndexTest, can_be_read_where_nothing_can_be_written) {
