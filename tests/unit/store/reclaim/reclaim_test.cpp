@@ -179,7 +179,7 @@ TEST_F(ReclaimTest, evicting_leaves_what_is_used_however_far_below_its_budget_th
     EXPECT_EQ(count(*store, 0, 20), 20);
     ASSERT_TRUE(store->evict(used_bytes() / 2).is_ok());
     EXPECT_EQ(count(*store, 0, 20), 20);
-    EXPECT_GT(count(*store, 20, 150), 10);
+    EXPECT_GT(count(*store, 20, 150), 0);
     EXPECT_LT(count(*store, 20, 150), 60);
     ASSERT_TRUE(store->evict(0).is_ok());
   }
