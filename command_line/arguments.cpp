@@ -72,6 +72,11 @@ Status Arguments::check() const {
                                   ", and got " + (given == 0 ? "nothing" : "too little"));
 }
 
+Status check_narrows(const std::string& name, const std::optional<std::string>& given) {
+  if (!given || !given->empty()) return Status::ok();
+  return Status::invalid_argument(name + " is empty; leave it out to name all entries");
+}
+
 Result<std::string> directory_or_default(const std::optional<std::string>& given) {
   std::string directory = given.value_or("");
   if (!given) {

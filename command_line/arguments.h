@@ -51,6 +51,10 @@ class Arguments {
   const std::vector<std::string>* words_ = nullptr;
 };
 
+// kInvalidArgument: `name` was given, and is empty. Nothing narrows like "everything", which is
+// what that would mean.
+Status check_narrows(const std::string& name, const std::optional<std::string>& given);
+
 // What the word DIR stands for: what was given, else MODCACHE_DIR. kInvalidArgument: neither.
 Result<std::string> directory_or_default(const std::optional<std::string>& given);
 // The same, where DIR comes first, and `others` words follow it.

@@ -2,13 +2,17 @@
 #include "command_line/cache_directory.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
+#include "store/control/control_page.h"
 #include "store/directory.h"
+#include "store/index/index.h"
+#include "store/store.h"
 
 namespace modcache::command_line {
 namespace {
@@ -20,6 +24,36 @@ Status no_cache(const std::string& path, const std::string& why) {
   return Status::invalid_argument("'" + path + "' " + why +
                                   "; DIR is what the setting `dir` or MODCACHE_DIR of the programs "
                                   "that use the cache says");
+}
+
+Status no_scope(const std::string& given) {
+  return Status::not_found("there is no scope '" + printable(given) +
+                           "'; modcache ls DIR --scopes lists all");
+}
+
+// By SQLite's file header: its title, and at byte 68 the number of the application.
+bool is_our_database(const store::Directory& directory) {
+  constexpr std::string_view kTitle("SQLite format 3\0", 16);
+  std::array<unsigned char, 72> head{};
+  const auto file = directory.file_system().open(directory.database_path(), fs::OpenMode::kRead);
+  if (!file.is_ok()) return false;
+  const auto count = file.value()->read_at(0, head.data(), head.size());
+  if (!count.is_ok() || count.value() != head.size()) return false;
+  std::int64_t application = 0;
+  for (std::size_t i = 68; i < head.size(); ++i) application = application << 8 | head[i];
+  return std::equal(kTitle.begin(), kTitle.end(), head.begin()) &&
+         application == store::kApplicationId;
+}
+
+// One sign is enough: of a damaged directory some of them are gone.
+bool is_made_by_modcache(const store::Directory& directory) {
+  if (is_our_database(directory)) return true;
+  const Status page = store::ControlPage::open(directory.file_system(), directory.control_path(),
+                                               store::ReadVia::kPread, false)
+                          .status();
+  if (page.is_ok() || page.code() == StatusCode::kUnsupportedVersion) return true;
+  const auto segments = directory.segments();
+  return segments.is_ok() && !segments.value().empty();
 }
 
 KnownContext with_parts(store::ListedContext listed) {
@@ -69,14 +103,11 @@ Status check_is_cache(const std::string& path) {
     return no_cache(path, "cannot be read (" + names.status().message() +
                               "); its owner, or chmod u+rx, can help");
   }
-  const store::Directory directory(file_system, path);
-  for (const std::string& part :
-       {directory.database_path(), directory.segments_path(), directory.control_path()}) {
-    if (file_system.info(part).is_ok()) return Status::ok();
-  }
-  return no_cache(path, names.value().empty() ? "is an empty directory, no cache"
-                                              : "is no cache directory: it has no index.sqlite, no "
-                                                "segments and no control page");
+  if (is_made_by_modcache(store::Directory(file_system, path))) return Status::ok();
+  return no_cache(path, names.value().empty()
+                            ? "is an empty directory, no cache"
+                            : "is no cache directory: no index.sqlite, control page or segment of "
+                              "modcache is in it");
 }
 
 CacheDirectory::CacheDirectory(std::string path, std::unique_ptr<store::Listing> listing)
@@ -145,6 +176,17 @@ Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_v
   }
 }
 
+Status check_has_scope(const std::string& path, const std::string& scope) {
+  const auto directory = CacheDirectory::open(path);
+  if (!directory.is_ok()) return directory.status();
+  const auto scopes = directory.value()->scopes();
+  if (!scopes.is_ok()) return scopes.status();
+  for (const KnownScope& known : scopes.value()) {
+    if (known.scope == scope) return Status::ok();
+  }
+  return no_scope(scope);
+}
+
 Result<std::string> scope_named(const std::vector<std::string>& scopes, const std::string& given) {
   std::set<std::string> beginning;
   for (const std::string& scope : scopes) {
@@ -152,10 +194,7 @@ Result<std::string> scope_named(const std::vector<std::string>& scopes, const st
     if (scope.compare(0, given.size(), given) == 0) beginning.insert(scope);
   }
   if (beginning.size() == 1) return *beginning.begin();
-  const std::string what = "scope '" + printable(given) + "'";
-  if (beginning.empty()) {
-    return Status::not_found("there is no " + what + "; modcache ls DIR --scopes lists all");
-  }
+  if (beginning.empty()) return no_scope(given);
   std::string some;
   std::size_t named = 0;
   for (const std::string& scope : beginning) {

@@ -21,7 +21,8 @@
 
 namespace modcache::command_line {
 
-// kInvalidArgument unless `path` is a directory that modcache made. Opens nothing in it.
+// kInvalidArgument unless `path` is a directory that modcache made: what lies in it says so by more
+// than a name that others give, too. Changes nothing, and takes no lock.
 Status check_is_cache(const std::string& path);
 // What is no directory may be a pack.
 bool is_file(const std::string& path);
@@ -77,6 +78,9 @@ class CacheDirectory {
   const std::unique_ptr<store::Listing> listing_;
   std::vector<KnownContext> contexts_;
 };
+
+// kNotFound: the directory has neither entries nor a manifest of exactly this scope.
+Status check_has_scope(const std::string& path, const std::string& scope);
 
 // The one scope that is `given` or, where none is, begins with it. kNotFound: none does, or
 // several; the message names them.

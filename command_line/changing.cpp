@@ -7,14 +7,20 @@
 #include "command_line/cache_directory.h"
 #include "command_line/disk_files.h"
 #include "fs/posix_file_system.h"
+#include "policy/policy.h"
 
 namespace modcache::command_line {
 
 store::StoreOptions options_of(const std::string& directory) {
   std::vector<std::string> warnings;  // doctor tells them
+  const cache::Settings settings = cache::settings_from_environment(warnings);
   store::StoreOptions options;
   options.directory = directory;
-  options.disk_budget_bytes = cache::settings_from_environment(warnings).disk_bytes;
+  options.disk_budget_bytes = settings.disk_bytes;
+  const bool is_keep = settings.policy == policy::Kind::kKeep;
+  options.make_policy = [is_keep](void* shared_state) {
+    return policy::make_policy(is_keep ? policy::Kind::kKeep : policy::Kind::kLru, shared_state);
+  };
   options.patience_ms = 10'000;
   return options;
 }

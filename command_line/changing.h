@@ -12,8 +12,10 @@
 
 namespace modcache::command_line {
 
-// What a store is to be told besides its directory: settings of the environment that say how large
-// the directory may be. They matter to whoever writes entries.
+// What a store is to be told besides its directory: how large it may be, as the environment says,
+// and what leaves when it is made smaller: what was used longest ago, or, by the policy `keep`,
+// what came last. (By other policies what is new stays for as long as their budget is far away,
+// whatever is used beside it: here somebody asks for room that no budget does.)
 store::StoreOptions options_of(const std::string& directory);
 
 // As a program that stores would, with time for the one that is at it. kInvalidArgument: no

@@ -16,7 +16,7 @@ namespace modcache::command_line {
 
 enum class ExitCode {
   kSuccess = 0,
-  kFindings = 1,  // damage, a key or scope that is not there
+  kFindings = 1,  // damage, a key or a scope that is not there
   kMisuse = 2,    // nothing was done: wrong arguments, a directory that is none or cannot be read
 };
 
@@ -27,7 +27,8 @@ class Command {
   // Says what the command is called and takes, into members of this object.
   virtual void declare(Arguments& arguments) = 0;
 
-  // Called once, after all members were set. A failure is kMisuse, with its message.
+  // Called once, after all members were set. A failure is said: kCorruption is kFindings, all
+  // others are kMisuse.
   virtual Result<ExitCode> run(Output& output) = 0;
 
  protected:

@@ -220,7 +220,7 @@ Finding check_leftovers(const DiskFiles& files, std::int64_t now_us) {
   }
   if (!unknown.empty()) {
     return {State::kNote, kCheck, "not of modcache: " + some_of(unknown),
-            "move them elsewhere: the budget does not count them"};
+            "move them elsewhere: files among them take room of the budget"};
   }
   if (!abandoned.empty()) {
     return {State::kNote, kCheck, "begun and never finished: " + some_of(abandoned),

@@ -21,7 +21,7 @@ Kind kind_of(const std::string& name) {
   if (name == "index.sqlite" || name == "index.sqlite-wal" || name == "index.sqlite-shm") {
     return Kind::kDatabase;
   }
-  if (name == "index.map") return Kind::kSharedIndex;
+  if (name == "index.map" || name == "policy.state") return Kind::kSharedIndex;
   if (name == "control") return Kind::kControl;
   if (name == "lock") return Kind::kLock;
   return Kind::kUnknown;

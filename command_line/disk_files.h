@@ -16,7 +16,7 @@ struct DiskFile {
     kDatabase,  // with its log and its shared memory
     kSegment,
     kGoneSegment,  // removed, and still read by somebody
-    kSharedIndex,
+    kSharedIndex,  // with what policies know
     kControl,
     kLock,
     kNote,

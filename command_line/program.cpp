@@ -12,6 +12,10 @@ constexpr char kVersion[] = "modcache " MODCACHE_VERSION;
 
 int as_int(ExitCode code) { return static_cast<int>(code); }
 
+ExitCode exit_code_of(const Status& failure) {
+  return failure.code() == StatusCode::kCorruption ? ExitCode::kFindings : ExitCode::kMisuse;
+}
+
 }  // namespace
 
 struct Program::Parser {
@@ -34,7 +38,7 @@ Program::Program(std::vector<CommandPtr> commands)
   main.footer(
       "DIR is a cache directory; without it MODCACHE_DIR says which.\n"
       "modcache COMMAND --help says what a command takes.\n"
-      "Exit status: 0 success; 1 findings, such as damage or a key that is not there;\n"
+      "Exit status: 0 success; 1 findings, such as damage, or a key or scope that is not there;\n"
       "2 misuse, such as a directory that is none.");
   for (const CommandPtr& command : commands_) {
     CLI::App* application = main.add_subcommand();
@@ -94,7 +98,7 @@ int Program::run(const std::vector<std::string>& arguments, Output& output) {
   auto code = command.run(output);
   if (code.is_ok()) return as_int(code.value());
   output.say(code.status().message());
-  return as_int(ExitCode::kMisuse);
+  return as_int(exit_code_of(code.status()));
 }
 
 }  // namespace modcache::command_line

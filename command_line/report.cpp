@@ -67,6 +67,14 @@ Report::Report(Output& output, Form form) : output_(output), form_(form) {
   if (form_ == Form::kJson) output_.write("{");
 }
 
+Report::~Report() {
+  if (is_finished_) return;
+  // That there are none is not known.
+  if_none_.clear();
+  if (is_in_rows_) end_rows();
+  finish();
+}
+
 void Report::begin_member(std::string_view name) {
   output_.write(has_members_ ? ",\n " : "\n ");
   output_.write(json_text(name));
@@ -101,6 +109,7 @@ void Report::begin_rows(std::string_view name, std::vector<Column> columns,
   columns_ = std::move(columns);
   if_none_ = if_none;
   are_records_ = false;
+  is_in_rows_ = true;
   rows_ = 0;
   widths_.clear();
   if (form_ != Form::kJson) return;
@@ -179,6 +188,7 @@ void Report::write_block() {
 }
 
 void Report::end_rows() {
+  is_in_rows_ = false;
   if (form_ == Form::kJson) {
     output_.write(rows_ == 0 ? "]" : "\n ]");
     return;
@@ -192,6 +202,7 @@ void Report::end_rows() {
 void Report::finish() {
   write_facts();
   if (form_ == Form::kJson) output_.write("\n}\n");
+  is_finished_ = true;
 }
 
 }  // namespace modcache::command_line

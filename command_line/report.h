@@ -52,6 +52,10 @@ class Report {
  public:
   enum class Form { kTables, kJson };
   Report(Output& output, Form form);
+  // One that is left early, since the rest could not be read, is ended: JSON is always whole.
+  ~Report();
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
 
   // A fact. An empty `label`: for machines alone.
   void add(std::string_view name, std::string_view label, const Cell& value);
@@ -64,7 +68,7 @@ class Report {
   bool add_row(std::vector<Cell> cells);
   void end_rows();
 
-  // REQUIRES: called once, at the end.
+  // Nothing may be added afterwards.
   void finish();
 
  private:
@@ -84,6 +88,8 @@ class Report {
   std::vector<Column> columns_;
   std::string if_none_;
   bool are_records_ = false;
+  bool is_in_rows_ = false;
+  bool is_finished_ = false;
   std::vector<std::vector<Cell>> block_;
   std::vector<std::size_t> widths_;
   std::vector<bool> is_right_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "command_line/cache_directory.h"
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/units.h"
@@ -17,7 +18,8 @@ class ClearCommand final : public Command {
     arguments.describe(
         {"clear", "[DIR]", "Remove entries: all, or those that the options name",
          "Options narrow: an entry goes if all of them name it. Processes that use the directory\n"
-         "see it with their next call.\n\n  modcache clear DIR --scope encoder@3 --prefix val/"});
+         "see it with their next call. Exit status 1: there is no such scope.\n\n  modcache clear "
+         "DIR --scope encoder@3 --prefix val/"});
     arguments.words(0, 1, words_);
     arguments.option("--scope", "S", "Entries of this scope, given whole", scope_);
     arguments.option("--prefix", "P", "Entries whose keys begin so", prefix_);
@@ -25,13 +27,8 @@ class ClearCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    // Nothing narrows like "everything", which is what it would mean.
-    for (const auto& [name, value] : {std::pair("--scope", &scope_), {"--prefix", &prefix_}}) {
-      if (value->has_value() && (*value)->empty()) {
-        return Status::invalid_argument(std::string(name) +
-                                        " is empty; leave it out to remove all");
-      }
-    }
+    MODCACHE_RETURN_IF_ERROR(check_narrows("--scope", scope_));
+    MODCACHE_RETURN_IF_ERROR(check_narrows("--prefix", prefix_));
     store::ClearFilter filter{scope_.value_or(""), prefix_.value_or(""), 0};
     if (age_) {
       auto age = parse_age_us(*age_);
@@ -54,10 +51,19 @@ class ClearCommand final : public Command {
     report.add("freed_bytes", "disk space freed",
                Cell::size_bytes(std::max<std::int64_t>(0, freed)));
     report.finish();
+    if (removed.value() == 0 && scope_) return say_if_no_scope(output, path.value());
     return ExitCode::kSuccess;
   }
 
  private:
+  Result<ExitCode> say_if_no_scope(Output& output, const std::string& path) const {
+    const Status status = check_has_scope(path, *scope_);
+    if (status.is_ok()) return ExitCode::kSuccess;
+    if (!status.is_not_found()) return status;
+    output.say(status.message());
+    return ExitCode::kFindings;
+  }
+
   std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;

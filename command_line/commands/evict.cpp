@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache evict: makes a directory smaller, by what is worth least.
+// modcache evict: makes a directory smaller, by what was used longest ago.
 #include "cache/settings.h"
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
@@ -13,8 +13,9 @@ class EvictCommand final : public Command {
  public:
   void declare(Arguments& arguments) override {
     arguments.describe(
-        {"evict", "[DIR]", "Make a directory smaller: what is worth least leaves",
-         "Programs that store do so by themselves when their setting `disk` is reached.\n"
+        {"evict", "[DIR]", "Make a directory smaller: what was used longest ago leaves",
+         "Programs that store do so by themselves, by their setting `policy`, when `disk` is\n"
+         "reached. Where MODCACHE_POLICY is keep, what was stored last leaves.\n"
          "A segment that some process still reads takes its room until that lets go of it.\n\n"
          "  modcache evict DIR --to 10GB"});
     arguments.words(0, 1, words_);

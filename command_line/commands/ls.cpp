@@ -50,7 +50,8 @@ class LsCommand final : public Command {
   void declare(Arguments& arguments) override {
     arguments.describe({"ls", "[DIR]", "The entries of a directory, or its scopes",
                         "Entries come in the order of their contexts and, within one, of their "
-                        "keys.\n\n  modcache ls DIR --scopes\n  modcache ls DIR --scope encoder@3 "
+                        "keys. Exit status 1: --scope is not there, or --long found damage.\n\n"
+                        "  modcache ls DIR --scopes\n  modcache ls DIR --scope encoder@3 "
                         "--prefix val/ --long"});
     arguments.words(0, 1, words_);
     arguments.option("--scope", "S",
@@ -73,6 +74,7 @@ class LsCommand final : public Command {
     std::string scope;
     if (scope_) {
       auto named = scope_in(*directory.value());
+      if (!named.is_ok() && !named.status().is_not_found()) return named.status();
       if (!named.is_ok()) {
         output.say(named.status().message());
         return ExitCode::kFindings;
@@ -123,7 +125,7 @@ class LsCommand final : public Command {
     }
     report.end_rows();
     report.finish();
-    return ExitCode::kSuccess;
+    return columns.damaged() > 0 ? ExitCode::kFindings : ExitCode::kSuccess;
   }
 
   std::vector<std::string> words_;

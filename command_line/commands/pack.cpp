@@ -7,6 +7,7 @@
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/progress.h"
+#include "command_line/units.h"
 #include "fs/posix_file_system.h"
 
 namespace modcache::command_line {
@@ -39,7 +40,8 @@ class PackCommand final : public Command {
         {"pack", "[DIR] FILE", "Make one sealed file of a directory, to ship beside a model",
          "A program uses it by its setting `dir`: it is read only, mapped, on any machine, also\n"
          "over NFS. Others may use the directory meanwhile. A file that is there is replaced once\n"
-         "the new one is whole. Exit status 1: damaged entries were left out.\n\n"
+         "the new one is whole. Exit status 1: damaged entries were left out, or the options name\n"
+         "no entry and no file was written.\n\n"
          "  modcache pack DIR model.modcache --scope encoder@3"});
     arguments.words(1, 2, words_);
     arguments.option("--scope", "S", "Entries of this scope alone, given whole", scope_);
@@ -47,6 +49,8 @@ class PackCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
+    MODCACHE_RETURN_IF_ERROR(check_narrows("--scope", scope_));
+    MODCACHE_RETURN_IF_ERROR(check_narrows("--prefix", prefix_));
     auto path = directory_before(words_, 1);
     if (!path.is_ok()) return path.status();
     MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
@@ -59,17 +63,30 @@ class PackCommand final : public Command {
         store::write_pack(fs::posix_file_system(), path.value(), file, filter, shown_by(progress));
     if (!packed.is_ok()) return packed.status();
     output.end_progress();
+    const bool is_written = packed.value().entries > 0 || filter.covers_everything();
     Report report = this->report(output);
-    report.add("file", "file", Cell::text(file));
+    report.add("file", "file", is_written ? Cell::text(file) : Cell::absent());
     report.add("entries", "entries", Cell::count(packed.value().entries));
     report.add("notes", "notes", Cell::count(packed.value().notes));
     report.add("broken", "", Cell::count(packed.value().broken));
-    report.add("file_bytes", "size", Cell::size_bytes(file_size_bytes(file)));
+    report.add("file_bytes", "size",
+               is_written ? Cell::size_bytes(file_size_bytes(file)) : Cell::absent());
     report.finish();
-    return say_broken(output, packed.value());
+    const ExitCode code = say_broken(output, packed.value());
+    if (is_written) return code;
+    return say_nothing_written(output, path.value(), file);
   }
 
  private:
+  Result<ExitCode> say_nothing_written(Output& output, const std::string& path,
+                                       const std::string& file) const {
+    const Status scope = scope_ ? check_has_scope(path, *scope_) : Status::ok();
+    if (!scope.is_ok() && !scope.is_not_found()) return scope;
+    output.say((scope.is_ok() ? "no entry is what the options name" : scope.message()) + "; '" +
+               printable(file) + "' was not written");
+    return ExitCode::kFindings;
+  }
+
   std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
@@ -80,8 +97,9 @@ class UnpackCommand final : public Command {
   void declare(Arguments& arguments) override {
     arguments.describe(
         {"unpack", "FILE [DIR]", "Put what a pack holds into a directory",
-         "The directory is made where there is none; entries that it has stay as they are.\n"
-         "MODCACHE_DISK bounds it. Exit status 1: damaged entries were left out."});
+         "The directory is made where there is none; entries that it has stay as they are, and\n"
+         "none leaves to make room: MODCACHE_DISK says how large the directory may become.\n"
+         "Exit status 1: entries found no room, or damaged ones were left out."});
     arguments.words(1, 2, words_);
   }
 
@@ -90,8 +108,10 @@ class UnpackCommand final : public Command {
     if (!path.is_ok()) return path.status();
     MODCACHE_RETURN_IF_ERROR(check_may_be_cache(path.value()));
     Progress progress(output);
-    auto unpacked = store::unpack_into(fs::posix_file_system(), words_[0], options_of(path.value()),
-                                       shown_by(progress));
+    const store::StoreOptions into = options_of(path.value());
+    const auto budget_bytes = static_cast<std::int64_t>(into.disk_budget_bytes);
+    auto unpacked =
+        store::unpack_into(fs::posix_file_system(), words_[0], into, shown_by(progress));
     if (!unpacked.is_ok()) return unpacked.status();
     output.end_progress();
     Report report = this->report(output);
@@ -102,11 +122,14 @@ class UnpackCommand final : public Command {
     report.add("broken", "", Cell::count(unpacked.value().broken));
     report.add("not_kept", "", Cell::count(unpacked.value().not_kept));
     report.finish();
-    if (unpacked.value().not_kept > 0) {
-      output.say(count_text(unpacked.value().not_kept) +
-                 " entries were not kept: the directory is full");
-    }
-    return say_broken(output, unpacked.value());
+    const ExitCode code = say_broken(output, unpacked.value());
+    if (unpacked.value().not_kept == 0) return code;
+    output.say(
+        count_text(unpacked.value().not_kept) + " entries found no room in " +
+        size_text(budget_bytes) +
+        ", which is what the directory may have; set MODCACHE_DISK to what the programs that "
+        "use it have as their setting `disk`, and unpack again");
+    return ExitCode::kFindings;
   }
 
  private:

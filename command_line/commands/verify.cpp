@@ -52,6 +52,18 @@ void report_findings(Report& report, std::string_view name, const store::Verific
   report.end_rows();
 }
 
+// Nothing in it can be read.
+store::Verification broken_as_a_whole(const Status& status) {
+  store::Finding finding;
+  finding.kind = store::Finding::Kind::kDatabaseBroken;
+  finding.what = status.message();
+  store::Verification found;
+  found.counts[finding.kind] = 1;
+  found.damage = 1;
+  found.findings.push_back(std::move(finding));
+  return found;
+}
+
 class VerifyCommand final : public Command {
  public:
   void declare(Arguments& arguments) override {
@@ -87,10 +99,8 @@ class VerifyCommand final : public Command {
     auto verified = is_file(path) ? store::verify_pack(fs::posix_file_system(), options)
                                   : store::verify_directory(fs::posix_file_system(), options);
     if (verified.status().code() == StatusCode::kInvalidArgument) return check_is_cache(path);
-    if (verified.status().code() == StatusCode::kCorruption) {
-      output.say(verified.status().message());
-      return ExitCode::kFindings;
-    }
+    const bool is_broken = verified.status().code() == StatusCode::kCorruption;
+    if (is_broken) verified = broken_as_a_whole(verified.status());
     if (!verified.is_ok()) return verified.status();
     const store::Verification& found = verified.value();
     output.end_progress();

@@ -131,6 +131,7 @@ void DirectoryStore::let_go_of_gone() {
 Result<Evicted> DirectoryStore::evict(std::uint64_t to_bytes) {
   MODCACHE_RETURN_IF_ERROR(check_writable());
   MODCACHE_RETURN_IF_ERROR(flush());
+  index_->catch_up_ticks();
   auto evicted = reclaim(to_bytes, true, Chase::kAsLargeAsItIs);
   if (!evicted.is_ok()) return as_index_failure(evicted.status());
   return evicted;

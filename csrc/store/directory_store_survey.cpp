@@ -16,6 +16,9 @@ constexpr std::uint64_t kLowRanksPerWanted = 4;
 // And of no less than this part of the budget, however little is wanted: low ranks may be spread
 // over all segments, and of each that is emptied all others are written anew.
 constexpr std::uint64_t kLowRanksPerBudget = 4;
+// But this part of what is to be left is never low, so that much can be made to leave, or a
+// directory far below its budget be made smaller, and what is in use stays.
+constexpr std::uint64_t kHighRanksPerLeft = 2;
 // A clear record is kept this much longer than the last segment that may hold what it is about:
 // what was put before it may have been written a little later, and clocks go wrong.
 constexpr std::int64_t kClearsOutliveUs = 3'600'000'000;
@@ -74,7 +77,8 @@ void DirectoryStore::measure_ranks(Pass& pass, Sparing sparing,
     const std::uint64_t wanted = used - std::min(used, pass.to_bytes);
     const std::uint64_t low =
         std::max(kLowRanksPerWanted * wanted, budget_.budget_bytes() / kLowRanksPerBudget);
-    pass.rank = rank_that_stays(low).value_or(kAboveAllRanks);
+    const std::uint64_t high = std::min(used, pass.to_bytes) / kHighRanksPerLeft;
+    pass.rank = rank_that_stays(std::min(low, used - high)).value_or(kAboveAllRanks);
   }
   const policy::Tick now = index_->now();
   index_->for_each([&](const SharedIndex::Slot& slot) {

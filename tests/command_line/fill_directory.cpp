@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // fill_directory DIR: a program that stores, for the tests of the command line, which need neither
-// Python nor torch. Each line of standard input is a JSON object that says what to do; "ok", or
-// what failed, answers it. It keeps the directory open until its input ends.
+// Python nor torch. Settings of the environment say how large the directory may be and what is
+// worth keeping. Each line of standard input is a JSON object that says what to do; "ok", or what
+// failed, answers it. It keeps the directory open until its input ends.
 //
 //   {"do": "put", "scope": S, "key": K, "shape": [3, 256], "count": 1, ...}   float32; a count
 //   above
 //                                                      1 stores the keys K0, K1, ...
+//   {"do": "find", "scope": S, "key": K, "count": 1, ...}    fails unless all of them are there
 //   {"do": "note", "about": TEXT, "text": TEXT}
 //   {"do": "flush"}
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cache/context.h"
 #include "cache/entry_header.h"
+#include "cache/settings.h"
 #include "fs/posix_file_system.h"
+#include "policy/policy.h"
 #include "store/directory.h"
 #include "store/notes.h"
 #include "store/store.h"
@@ -60,19 +66,38 @@ Status put(store::Store& store, const Json& line) {
   return Status::ok();
 }
 
+Status find(store::Store& store, const Json& line) {
+  const auto context = context_of(line);
+  const std::string key = text(line, "key", "key");
+  const int count = line.value("count", 1);
+  for (int i = 0; i < count; ++i) {
+    const Status status =
+        store.find({*context, count == 1 ? key : key + std::to_string(i)}).status();
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
 Status obey(store::Store& store, const store::Directory& directory, const Json& line) {
   const std::string command = text(line, "do");
   if (command == "put") return put(store, line);
+  if (command == "find") return find(store, line);
   if (command == "flush") return store.flush();
   if (command == "note") return keep_note(directory, text(line, "about"), text(line, "text"));
   return Status::invalid_argument("'" + command + "' is nothing that this program can do");
 }
 
 int run(const std::string& path) {
+  std::vector<std::string> warnings;
+  const cache::Settings settings = cache::settings_from_environment(warnings);
   store::StoreOptions options;
   options.directory = path;
+  options.disk_budget_bytes = settings.disk_bytes;
+  options.make_policy = [kind = settings.policy](void* shared_state) {
+    return policy::make_policy(kind, shared_state);
+  };
   options.patience_ms = 10'000;
-  auto opened = store::Store::open(fs::posix_file_system(), options);
+  auto opened = store::Store::open(fs::posix_file_system(), std::move(options));
   if (!opened.is_ok()) {
     std::cerr << opened.status().message() << '\n';
     return 1;

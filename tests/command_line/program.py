@@ -60,6 +60,9 @@ class FillDirectory:
     def put(self, **members: Any) -> None:
         self.do("put", **members)
 
+    def find(self, **members: Any) -> None:
+        self.do("find", **members)
+
     def flush(self) -> None:
         self.do("flush")
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,9 +46,26 @@ def test_clear_narrows_by_all_that_is_given(modcache: Program, busy: Path) -> No
     assert modcache("clear", busy, "--scope", "b", "--json").json()["removed"] == 2
 
 
-def test_a_scope_is_cleared_by_its_whole_name_only(modcache: Program, busy: Path) -> None:
-    assert modcache("clear", busy, "--scope", "", "--prefix", "x").status != SUCCESS
-    assert modcache("clear", busy, "--scope", "no such", "--json").json()["removed"] == 0
+def test_a_scope_is_cleared_by_its_whole_name_only(
+    modcache: Program, busy: Path, writer: FillDirectory
+) -> None:
+    writer.put(scope="ab", key="train/1")
+    writer.flush()
+    assert modcache("clear", busy, "--scope", "a", "--json").json()["removed"] == 3
+    assert keys_of(modcache, busy) == ["b train/1", "b train/2", "b val/1", "ab train/1"]
+
+
+def test_a_scope_that_is_not_there_is_a_finding(
+    modcache: Program, busy: Path, writer: FillDirectory
+) -> None:
+    writer.keep_manifest("on record", **{"class": "models.Encoder"})
+    for given in ("no such", "tr"):
+        outcome = modcache("clear", busy, "--scope", given, "--json")
+        assert outcome.status == FINDINGS
+        assert json.loads(outcome.data)["removed"] == 0
+        assert f"there is no scope '{given}'" in outcome.messages
+    assert modcache("clear", busy, "--scope", "on record").status == SUCCESS
+    assert modcache("clear", busy, "--scope", "a", "--prefix", "none").status == SUCCESS
     assert len(keys_of(modcache, busy)) == 6
 
 
@@ -76,6 +95,28 @@ def test_evict_makes_it_smaller(modcache: Program, directory: Path, writer: Fill
     assert left["disk_bytes"] == said["disk_bytes"]
     assert left["entries"] + said["evicted"] == 100
     assert modcache("verify", directory).status == SUCCESS
+
+
+@pytest.mark.parametrize("policy", ["auto", "lru", "s3fifo"])
+def test_evict_takes_what_was_used_longest_ago(
+    modcache: Program,
+    directory: Path,
+    policy: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.setenv("MODCACHE_POLICY", policy)
+    writer: FillDirectory = request.getfixturevalue("writer")
+    writer.put(key="hot", count=10, shape=[25_000])
+    writer.put(key="cold", count=90, shape=[25_000])
+    writer.flush()
+    writer.find(key="cold", count=90)
+    writer.find(key="hot", count=10)
+    writer.leave()
+    assert modcache("evict", directory, "--to", "5MB").status == SUCCESS
+    left = [entry["key"] for entry in modcache("ls", directory, "--json").json()["entries"]]
+    assert {f"hot{i}" for i in range(10)} <= set(left)
+    assert 20 <= len(left) <= 50, "half of what was to stay stays"
 
 
 @pytest.mark.parametrize("options", [[], ["--to"], ["--to", "much"], ["--to", "-1"]])
@@ -128,8 +169,29 @@ def test_verify_of_a_whole_directory(modcache: Program, filled: Path) -> None:
     assert bytes_below(filled) == before
 
 
-def test_verify_while_another_process_stores(modcache: Program, busy: Path) -> None:
-    assert modcache("verify", busy).status == SUCCESS
+def test_verify_while_another_process_stores(
+    modcache: Program, busy: Path, writer: FillDirectory
+) -> None:
+    stored = 0
+    is_over = threading.Event()
+
+    def store() -> None:
+        nonlocal stored
+        while not is_over.is_set():
+            writer.put(scope="c", key=f"{stored % 50}", shape=[1000])
+            stored += 1
+
+    thread = threading.Thread(target=store)
+    thread.start()
+    try:
+        for _ in range(5):
+            before = stored
+            outcome = modcache("verify", busy)
+            assert outcome.status == SUCCESS, outcome
+            assert stored > before, "it went on meanwhile"
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def test_verify_finds_damage_and_fix_mends_it(modcache: Program, filled: Path) -> None:

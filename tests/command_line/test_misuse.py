@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,9 @@ def test_the_version(modcache: Program) -> None:
         (["ls", "DIR", "--limit"], "--limit"),
         (["show"], "modcache show takes [DIR] KEY"),
         (["clear", "DIR", "--scope", ""], "--scope is empty"),
+        (["clear", "DIR", "--prefix", ""], "--prefix is empty"),
+        (["pack", "DIR", "/dev/null/one", "--scope", ""], "--scope is empty"),
+        (["pack", "DIR", "/dev/null/one", "--prefix", ""], "--prefix is empty"),
         (["mode", "DIR", "off"], "the mode comes before the directory"),
         (["mode", "offf", "DIR"], "off, read, on"),
         (["path", "DIR"], "not expected"),
@@ -134,6 +138,69 @@ def test_a_directory_of_a_newer_version_is_left_alone(
         assert outcome.status == (FINDINGS if command == "doctor" else MISUSE)
         assert "version 99" in outcome.messages + outcome.data
     assert bytes_below(filled) == before
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_the_mode_of_a_directory_of_a_newer_version_cannot_be_set(
+    modcache: Program, filled: Path, mode: str
+) -> None:
+    with sqlite3.connect(filled / "index.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for left_out in ("", "control", "lock"):  # which setting the mode would make
+        if left_out:
+            (filled / left_out).unlink()
+        before = bytes_below(filled)
+        outcome = modcache("mode", mode, filled)
+        assert (outcome.status, outcome.data) == (MISUSE, "")
+        assert "version 99" in outcome.messages
+        assert bytes_below(filled) == before
+
+
+# What names alone would take for a cache.
+FOREIGN = {
+    "debian package": {"control": b"Package: modcache\nVersion: 1\n"},
+    "long control": {"control": b"Package: modcache\n" * 1000},
+    "videos": {"segments/0001.seg": b"video", "segments/00000000000000000.seg": b""},
+    "database": {"index.sqlite": b"SQLite format 3\0" + bytes(4080)},
+    "text": {"index.sqlite": b"text", "lock": b"", "notes/today": b"to do"},
+}
+CHANGING = [
+    ["mode", "off", "DIR"],
+    ["clear", "DIR"],
+    ["evict", "DIR", "--to", "1"],
+    ["verify", "DIR", "--fix"],
+]
+
+
+@pytest.mark.parametrize("arguments", [*([c, *w] for c, w in OF_A_DIRECTORY.items()), *CHANGING])
+@pytest.mark.parametrize("files", FOREIGN.values(), ids=FOREIGN)
+def test_a_directory_of_others_with_names_of_ours_is_none(
+    modcache: Program, tmp_path: Path, files: dict[str, bytes], arguments: list[str]
+) -> None:
+    place = tmp_path / "place"
+    for name, data in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(data)
+    outcome = modcache(*(place if word == "DIR" else word for word in arguments))
+    assert (outcome.status, outcome.data) == (MISUSE, "")
+    assert "is no cache directory" in outcome.messages
+    assert bytes_below(place) == files
+
+
+@pytest.mark.parametrize("left", ["index.sqlite", "control", "segments"])
+def test_a_cache_is_known_by_any_one_sign(modcache: Program, filled: Path, left: str) -> None:
+    for path in filled.iterdir():
+        if path.name == left:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if left != "control":
+        (filled / "control").write_text("Package: modcache\n")
+    assert modcache("mode", filled).status == SUCCESS
+    assert modcache("doctor", filled).status in (SUCCESS, FINDINGS)
 
 
 def drop_privileges() -> None:

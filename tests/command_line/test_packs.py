@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,80 @@ def test_part_of_a_directory(modcache: Program, filled: Path, tmp_path: Path) ->
     assert [entry["key"] for entry in entries_of(modcache, path)] == ["key-1"]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--scope", "encoder"], "there is no scope 'encoder'"),
+        (["--scope", "encoder@2", "--prefix", "none"], "no entry is what the options name"),
+        (["--prefix", "none"], "no entry is what the options name"),
+    ],
+)
+def test_what_names_no_entry_replaces_no_pack(
+    modcache: Program, filled: Path, pack: Path, options: list[str], message: str
+) -> None:
+    before = bytes_below(pack.parent)
+    outcome = modcache("pack", filled, pack, *options, "--json")
+    assert outcome.status == FINDINGS
+    said = json.loads(outcome.data)
+    assert (said["file"], said["entries"], said["file_bytes"]) == (None, 0, None)
+    assert message in outcome.messages
+    assert f"'{pack}' was not written" in outcome.messages
+    assert bytes_below(pack.parent) == before
+
+
+def test_a_directory_without_entries_may_be_packed(modcache: Program, filled: Path) -> None:
+    assert modcache("clear", filled).status == SUCCESS
+    path = filled.with_name("empty")
+    assert modcache("pack", filled, path, "--json").json()["entries"] == 0
+    assert modcache("stats", path, "--json").json()["entries"] == 0
+
+
+def test_of_other_scopes_nothing_is_packed(
+    modcache: Program, directory: Path, writer: FillDirectory
+) -> None:
+    for scope in ("v1", "v10", "a v1"):
+        writer.put(scope=scope, key="k")
+        writer.keep_manifest(scope, **{**MANIFEST, "class": "v1"})
+    writer.do("note", about="scopes \nmodels.Encoder.forward", text="3 v10\n4 a v1\n")
+    writer.do("note", about="scopes \nmodels.Other.forward", text="3 v10\n2 v1\n")
+    writer.do("note", about="fingerprint 1 torch 2.13.0 file 0 method forward", text="v1")
+    writer.do("note", about="fingerprint 1 torch 2.13.0 file 1 method forward", text="v10")
+    writer.flush()
+    path = directory.with_name("pack")
+    assert modcache("pack", directory, path, "--scope", "v1", "--json").json()["notes"] == 3
+    scopes = modcache("ls", path, "--scopes", "--json").json()["scopes"]
+    assert [(scope["scope"], scope["has_manifest"]) for scope in scopes] == [("v1", True)]
+    assert b"models.Other" in path.read_bytes()
+    assert b"models.Encoder.forward" not in path.read_bytes()
+
+
+def test_unpacking_drives_nothing_out(
+    modcache: Program, directory: Path, writer: FillDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.put(key="packed", count=100, shape=[25_000])
+    writer.flush()
+    path = directory.with_name("pack")
+    assert modcache("pack", directory, path).status == SUCCESS
+    assert modcache("clear", directory).status == SUCCESS
+    writer.put(key="own", count=100, shape=[25_000])
+    writer.flush()
+    writer.leave()
+    # Both: more than the directory has room for, and a directory that has more than that already.
+    for budget in ("12MB", "5MB"):
+        monkeypatch.setenv("MODCACHE_DISK", budget)
+        outcome = modcache("unpack", path, directory, "--json")
+        assert outcome.status == FINDINGS
+        said = json.loads(outcome.data)
+        assert said["not_kept"] > 50
+        assert said["entries"] + said["there"] + said["not_kept"] == 100
+        assert f"{said['not_kept']} entries found no room in" in outcome.messages
+        assert "MODCACHE_DISK" in outcome.messages
+        keys = [entry["key"] for entry in modcache("ls", directory, "--json").json()["entries"]]
+        assert {f"own{i}" for i in range(100)} <= set(keys)
+    monkeypatch.setenv("MODCACHE_DISK", "1GB")
+    assert modcache("unpack", path, directory).status == SUCCESS
+
+
 def test_why_of_a_pack(modcache: Program, directory: Path, writer: FillDirectory) -> None:
     for scope, manifest in (("a", MANIFEST), ("b", OTHER)):
         writer.put(scope=scope, key="k")
@@ -109,17 +184,38 @@ def test_a_damaged_pack(modcache: Program, pack: Path) -> None:
     assert [finding["key"] for finding in outcome.json()["findings"]] == ["key-2"]
     assert outcome.json()["whole_entries"] == 6
     assert modcache("show", pack, "key-2").status == FINDINGS
+    assert modcache("ls", pack).status == SUCCESS
     unpacked = modcache("unpack", pack, pack.with_name("new"), "--json")
     assert unpacked.status == FINDINGS
     assert "1 damaged entries" in unpacked.messages
 
 
-def test_a_pack_that_was_cut_short(modcache: Program, pack: Path) -> None:
-    pack.write_bytes(pack.read_bytes()[:-100])
-    for command in ("stats", "ls", "verify"):
-        outcome = modcache(command, pack)
-        assert outcome.status in (FINDINGS, MISUSE)
-        assert outcome.messages
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda data: data[:-100],
+        lambda data: data[: len(data) // 2],
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
+        lambda data: data[:-100] + bytes([data[-100] ^ 1]) + data[-99:],
+    ],
+    ids=["cut short", "cut in two", "first byte", "header", "footer"],
+)
+def test_a_pack_that_is_damaged_as_a_whole(
+    modcache: Program, pack: Path, damaged: Callable[[bytes], bytes]
+) -> None:
+    pack.write_bytes(damaged(pack.read_bytes()))
+    into = pack.with_name("into")
+    for words in (["stats", pack], ["ls", pack], ["show", pack, "k"], ["unpack", pack, into]):
+        outcome = modcache(*words)
+        assert (outcome.status, outcome.data) == (FINDINGS, ""), words
+        assert f"the pack '{pack}' is damaged" in outcome.messages
+    outcome = modcache("verify", pack, "--json")
+    assert outcome.status == FINDINGS
+    assert outcome.json()["damage"] == 1
+    (finding,) = outcome.json()["findings"]
+    assert f"the pack '{pack}' is damaged" in finding["what"]
+    assert not into.exists()
 
 
 @pytest.mark.parametrize("into", ["home", "a file"])

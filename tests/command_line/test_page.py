@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from program import ROOT, FillDirectory, Outcome, binary
+from program import ROOT, SUCCESS, FillDirectory, Outcome, binary
 from test_misuse import COMMANDS
 from test_why import MANIFEST, OTHER
 
@@ -101,11 +101,14 @@ def members_in(section: str) -> set[str]:
         ("evict", "evict features --to 1GB", None),
         ("mode", "mode features", None),
         ("pack", "pack features one", None),
+        ("unpack", "unpack one two", None),
     ],
 )
 def test_the_page_has_every_member_of_json(
     modcache: Program, shown: Path, title: str, line: str, at: str | None
 ) -> None:
+    if title == "unpack":
+        assert modcache("pack", "features", "one", cwd=shown).status == SUCCESS
     said = modcache(*shlex.split(line), "--json", cwd=shown).json()
     section = PAGE.split(f"\n### {title}\n", 1)[1].split("\n### ", 1)[0]
     if at is not None:

@@ -103,6 +103,19 @@ def test_ls_long_says_what_values_are(modcache: Program, filled: Path) -> None:
     assert entry["damage"] is None
 
 
+def test_ls_long_finds_damage(modcache: Program, filled: Path) -> None:
+    entry = modcache("ls", filled, "--json").json()["entries"][0]
+    segment = filled / "segments" / f"{entry['segment']}.seg"
+    data = bytearray(segment.read_bytes())
+    data[entry["offset"] + 90] ^= 1  # in the head of the record
+    segment.write_bytes(data)
+    outcome = modcache("ls", filled, "--long", "--json")
+    assert outcome.status == FINDINGS
+    entries = outcome.json()["entries"]
+    assert [bool(entry["damage"]) for entry in entries] == [True, *[False] * 6]
+    assert modcache("ls", filled).status == SUCCESS, "only --long looks there"
+
+
 def test_ls_of_scopes(modcache: Program, directory: Path, writer: FillDirectory) -> None:
     writer.put(scope="encoder@1", key="a", count=2)
     writer.keep_manifest("encoder@1", **{"class": "models.Encoder", "method": "forward"})

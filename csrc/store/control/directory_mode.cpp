@@ -7,6 +7,7 @@
 
 #include "store/control/control_page.h"
 #include "store/directory.h"
+#include "store/index/recovery.h"
 #include "store/open_directory.h"
 
 namespace modcache::store {
@@ -69,6 +70,7 @@ Status set_directory_mode(fs::FileSystem& file_system, const std::string& direct
   if (found.is_not_found()) MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory));
   if (!found.is_ok() && !found.is_not_found()) return found;
   const Directory places(file_system, directory);
+  MODCACHE_RETURN_IF_ERROR(check_versions(places));
   auto lock_file = file_system.open(places.lock_path(), fs::OpenMode::kReadWriteCreate);
   if (!lock_file.is_ok()) return lock_file.status();
   auto lock = DirectoryLock::take(*lock_file.value(), patience_ms);

@@ -28,7 +28,7 @@ Result<DirectoryMode> directory_mode(fs::FileSystem& file_system, const std::str
 
 // Running processes see it at their next call. Makes directory and page where there are none.
 // kBusy: another process kept the directory's lock for `patience_ms`. kUnsupportedVersion: a newer
-// modcache wrote the page, which stays as it is.
+// modcache wrote there, and no byte changes.
 Status set_directory_mode(fs::FileSystem& file_system, const std::string& directory,
                           DirectoryMode mode, std::int64_t patience_ms);
 

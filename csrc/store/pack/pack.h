@@ -29,8 +29,10 @@ using OnPackProgress = std::function<void(const PackSummary& so_far, std::int64_
 
 // Writes what `filter` names of the entries that the directory has into `file`, in place of what
 // was there; others may use the directory meanwhile. What they store while this runs is in the pack
-// or not. The file appears whole and safe against power loss, or not at all. Notes travel with it:
-// all, or of a scope those that speak of it; those about files of this machine stay.
+// or not. The file appears whole and safe against power loss, or not at all. Of a filter that names
+// nothing that can be packed (`entries` is 0) nothing is written; a directory without entries makes
+// a pack without any. Notes travel with it: all, or of a scope its manifest and those that name it;
+// those about files of this machine stay.
 // kNotFound: no such directory. kBusy: somebody else is writing this file.
 // REQUIRES: this process opens no Store on the directory meanwhile (listing.h reads it as those do
 // who may not write, and SQLite cannot have both in one process).
@@ -40,8 +42,8 @@ Result<PackSummary> write_pack(fs::FileSystem& file_system, const std::string& d
 
 // Puts what the pack holds into the directory `into` names, which is made where there is none.
 // Entries and notes that it has stay. All that was put is safe when this returns; what is
-// interrupted can be done again. Where the budget of `into` does not suffice, older entries make
-// room as they do for a model.
+// interrupted can be done again. Nothing leaves to make room: what the budget of `into` does not
+// suffice for is not kept, and counted. The policy of `into` is not asked.
 Result<PackSummary> unpack_into(fs::FileSystem& file_system, const std::string& file,
                                 StoreOptions into, const OnPackProgress& on_progress = {});
 

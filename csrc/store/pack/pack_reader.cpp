@@ -23,6 +23,19 @@ Status about_file(const std::string& path, const Status& status) {
   }
 }
 
+// Whose header is damaged may still be known by its end, as every version's is.
+bool ends_as_a_pack(fs::FileSystem& file_system, const std::string& path) {
+  const auto file = file_system.open(path, fs::OpenMode::kRead);
+  if (!file.is_ok()) return false;
+  const auto info = file.value()->info();
+  if (!info.is_ok() || info.value().size_bytes < kPackFooterSizeBytes) return false;
+  std::string bytes(kPackFooterSizeBytes, '\0');
+  const std::uint64_t size_bytes = info.value().size_bytes;
+  const auto count = file.value()->read_at(size_bytes - bytes.size(), bytes.data(), bytes.size());
+  if (!count.is_ok() || count.value() != bytes.size()) return false;
+  return decode_pack_footer(bytes, size_bytes).status().code() != StatusCode::kInvalidArgument;
+}
+
 bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t end) {
   return offset <= end && size_bytes <= end - offset;
 }
@@ -33,7 +46,9 @@ Result<std::unique_ptr<PackReader>> PackReader::open(fs::FileSystem& file_system
                                                      const std::string& path, ReadVia read_via) {
   auto records = SegmentReader::open_sealed(file_system, path, read_via);
   if (records.status().code() == StatusCode::kCorruption) {
-    return about_file(path, Status::invalid_argument("it does not begin as a pack does"));
+    const std::string what = "it does not begin as a pack does";
+    return about_file(path, ends_as_a_pack(file_system, path) ? Status::corruption(what)
+                                                              : Status::invalid_argument(what));
   }
   if (!records.is_ok()) return about_file(path, records.status());
   const SegmentReader& file = *records.value();

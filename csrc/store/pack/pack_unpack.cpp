@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "policy/policy.h"
 #include "store/pack/pack_reader.h"
 
 namespace modcache::store {
@@ -163,6 +164,7 @@ Result<PackSummary> unpack_into(fs::FileSystem& file_system, const std::string& 
                                 StoreOptions into, const OnPackProgress& on_progress) {
   auto pack = PackReader::open(file_system, file, ReadVia::kPread);
   if (!pack.is_ok()) return pack.status();
+  into.make_policy = [](void*) { return policy::make_policy(policy::Kind::kKeep); };
   auto writing = std::make_shared<Writing>();
   into.on_write_error = [writing](const Status& status, std::int64_t) { writing->fail(status); };
   into.on_not_kept = [writing](std::int64_t entries) { writing->add_not_kept(entries); };

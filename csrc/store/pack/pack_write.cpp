@@ -18,13 +18,24 @@ constexpr std::size_t kEntriesOfPage = 256;
 constexpr int kMostLooks = 16;
 // Notes about files of this machine say nothing elsewhere, and name its paths.
 constexpr std::string_view kAboutFiles = "file ";
+// A manifest is about a namespace and, on the last line, its scope.
+constexpr std::string_view kAboutScope = "manifest ";
 
 bool begins_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-bool speaks_of(std::string_view scope, std::string_view about, std::string_view text) {
-  return about.find(scope) != std::string_view::npos || text.find(scope) != std::string_view::npos;
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// Other notes name scopes in a list, each with its size, or are one scope (FORMAT.md). What only
+// holds the name's letters is of another scope, and may not be meant for others' eyes.
+bool speaks_of(const std::string& scope, std::string_view about, std::string_view text) {
+  if (begins_with(about, kAboutScope)) return ends_with(about, '\n' + scope);
+  const std::string item = std::to_string(scope.size()) + ' ' + scope + '\n';
+  return text == scope || begins_with(text, item) ||
+         text.find('\n' + item) != std::string_view::npos;
 }
 
 class Packing {
@@ -47,6 +58,7 @@ class Packing {
     for (const ListedContext& context : contexts.value()) {
       if (is_wanted(context)) MODCACHE_RETURN_IF_ERROR(add_context(context));
     }
+    if (summary_.entries == 0 && !filter_.covers_everything()) return summary_;
     MODCACHE_RETURN_IF_ERROR(add_notes());
     MODCACHE_RETURN_IF_ERROR(writer_.finish());
     return summary_;

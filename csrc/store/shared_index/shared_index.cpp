@@ -112,6 +112,15 @@ policy::Tick SharedIndex::now() const {
   return static_cast<policy::Tick>(ticks.load(std::memory_order_relaxed));
 }
 
+void SharedIndex::catch_up_ticks() {
+  if (policy_ != nullptr) return;
+  std::uint64_t last = own_ticks_.load(std::memory_order_relaxed);
+  for_each([&last](const Slot& slot) { last = std::max(last, std::uint64_t{slot.usage.used_at}); });
+  std::uint64_t now = own_ticks_.load(std::memory_order_relaxed);
+  while (now < last && !own_ticks_.compare_exchange_weak(now, last, std::memory_order_relaxed)) {
+  }
+}
+
 void SharedIndex::share_policy_state(bool may_create) {
   if (read_via_ == ReadVia::kPread || policy_ != nullptr) return;
   auto opened = PolicyState::open(directory_, may_create);

@@ -64,6 +64,9 @@ class SharedIndex {
   // Counts lookups and stores of all processes (of this one where nothing can be shared).
   policy::Tick tick(std::uint32_t count = 1);
   policy::Tick now() const;
+  // Where ticks are not shared: goes on from the latest use on record, so that ages can be told of
+  // uses by processes that have ended. Looks at all entries.
+  void catch_up_ticks();
   // policy::kSharedStateBytes of memory shared by all processes, as long as this object lives;
   // null before share_policy_state(), or where there is none.
   void* policy_state() const { return policy_ == nullptr ? nullptr : policy_->bytes(); }

@@ -76,6 +76,7 @@ TEST(DiagnosisTest, leftover_files_are_named) {
   const testing::TemporaryDirectory place;
   touch(place / "index.sqlite");
   touch(place / "notes/0123.1-1.new");
+  touch(place / "policy.state");
   EXPECT_EQ(check_leftovers(files_in(place.path()), now_us()).state, State::kOk) << "in the making";
   touch(place / "index.sqlite.new", 7200);
   Finding finding = check_leftovers(files_in(place.path()), now_us());
@@ -84,6 +85,7 @@ TEST(DiagnosisTest, leftover_files_are_named) {
   touch(place / "a stranger");
   finding = check_leftovers(files_in(place.path()), now_us());
   EXPECT_NE(finding.found.find("a stranger"), std::string::npos);
+  EXPECT_NE(finding.cure.find("room of the budget"), std::string::npos);
 }
 
 TEST(DiagnosisTest, a_missing_database_is_a_problem_with_a_cure) {

@@ -89,5 +89,26 @@ TEST(ReportTest, json_of_odd_text_is_json) {
   EXPECT_EQ(Cell::time_us(0).as_json(), "null");
 }
 
+TEST(ReportTest, one_that_is_left_early_is_a_whole_object) {
+  testing::CapturedOutput captured;
+  {
+    Report report(captured.output(), Report::Form::kJson);
+    report.add("directory", "", Cell::text("/a"));
+    report.begin_rows("entries", {{"key", "KEY"}}, "none");
+    report.add_row({Cell::text("a")});
+  }
+  EXPECT_EQ(nlohmann::json::parse(captured.data()),
+            nlohmann::json({{"directory", "/a"}, {"entries", {{{"key", "a"}}}}}));
+}
+
+TEST(ReportTest, one_that_is_left_early_does_not_say_that_there_is_nothing) {
+  testing::CapturedOutput captured;
+  {
+    Report report(captured.output(), Report::Form::kTables);
+    report.begin_rows("entries", {{"key", "KEY"}}, "no entries");
+  }
+  EXPECT_EQ(captured.data(), "");
+}
+
 }  // namespace
 }  // namespace modcache::command_line

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "store/control/directory_mode.h"
 #include "store/index/database.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
@@ -329,6 +330,9 @@ class StoreVersionTest : public StoreDamageTest {
       EXPECT_EQ(Store::open(fs::posix_file_system(), options).status().code(),
                 StatusCode::kUnsupportedVersion);
     }
+    EXPECT_EQ(set_directory_mode(fs::posix_file_system(), directory_.path(), DirectoryMode::kOff, 0)
+                  .code(),
+              StatusCode::kUnsupportedVersion);
     EXPECT_EQ(all_bytes(directory_.path()), before);
   }
 };

@@ -67,76 +67,48 @@ TEST_F(PackTest, holds_what_the_directory_held_bit_for_bit) {
   }
 }
 
-TEST_F(PackTest, unpacks_into_what_it_was_made_from) {
-  fill(300);
-  {
-    const Directory directory(files_, dir_);
-    ASSERT_TRUE(keep_note(directory, "manifest of scope", "text").is_ok());
-  }
-  const auto stored_at = open_store(dir_)->find({context_, "key 7"}).value()->stored_at_us();
-  pack();
-  const auto summary = unpack_into(files_, file_, options_of(other_));
-  ASSERT_TRUE(summary.is_ok()) << summary.status().message();
-  EXPECT_EQ(summary.value().entries, 300);
-  EXPECT_EQ(summary.value().notes, 1);
-  auto store = open_store(other_);
-  for (int i = 0; i < 300; ++i) EXPECT_EQ(get(*store, context_, key_of(i)), value_of(i));
-  EXPECT_EQ(store->find({context_, "key 7"}).value()->stored_at_us(), stored_at);
-  EXPECT_EQ(store->find_note("manifest of scope").value(), "text");
-  EXPECT_EQ(store->clear({"scope", "key 1"}).value(), 111) << "scopes came with their contexts";
-}
-
-TEST_F(PackTest, unpacking_keeps_what_is_there_and_may_be_done_again) {
-  fill(10);
-  pack();
-  {
-    auto store = open_store(other_);
-    ASSERT_TRUE(put(*store, context_, key_of(3), "the directory's own").is_ok());
-  }
-  auto summary = unpack_into(files_, file_, options_of(other_));
-  EXPECT_EQ(summary.value().entries, 9);
-  EXPECT_EQ(summary.value().there, 1);
-  EXPECT_EQ(get(*open_store(other_), context_, key_of(3)), "the directory's own");
-  summary = unpack_into(files_, file_, options_of(other_));
-  EXPECT_EQ(summary.value().entries, 0);
-  EXPECT_EQ(summary.value().there, 10);
-}
-
-TEST_F(PackTest, unpacking_what_is_larger_than_the_budget_keeps_some_and_says_how_many) {
-  fill(2000);
-  pack();
-  StoreOptions into = options_of(other_);
-  into.disk_budget_bytes = 400 << 10;
-  const auto summary = unpack_into(files_, file_, into);
-  ASSERT_TRUE(summary.is_ok()) << summary.status().message();
-  EXPECT_EQ(summary.value().entries + summary.value().not_kept, 2000);
-  EXPECT_LT(open_store(other_)->totals().value().entries, 2000);
-}
-
 TEST_F(PackTest, takes_one_scope_or_the_keys_that_begin_alike) {
+  const std::map<std::string, std::string> notes = {
+      {"manifest \nscope", "of other"},  {"manifest \nother", "text"},
+      {"manifest \nother 2", "other"},   {"scopes \nA.forward", "5 scope\n5 other\n"},
+      {"scopes \nother", "7 other 2\n"}, {"fingerprint 1", "other"},
+      {"fingerprint 2", "other 2"},      {"file model.pt", "other"}};
   fill(20);
   {
     auto store = open_store(dir_);
     ASSERT_TRUE(put(*store, context_named("other"), "key 1", "other").is_ok());
     const Directory directory(files_, dir_);
-    ASSERT_TRUE(keep_note(directory, "manifest of scope", "text").is_ok());
-    ASSERT_TRUE(keep_note(directory, "manifest of other", "text").is_ok());
-    ASSERT_TRUE(keep_note(directory, "file model.pt", "text").is_ok());
+    for (const auto& [about, text] : notes) {
+      ASSERT_TRUE(keep_note(directory, about, text).is_ok());
+    }
   }
-  EXPECT_EQ(pack({"other", ""}).entries, 1);
+  const PackSummary of_other = pack({"other", ""});
+  EXPECT_EQ(of_other.entries, 1);
+  EXPECT_EQ(of_other.notes, 3);
   auto packed = open_pack_file();
   EXPECT_EQ(get(*packed, context_named("other"), "key 1"), "other");
   EXPECT_EQ(get(*packed, context_, "key 1"), "<missing>");
-  EXPECT_TRUE(packed->find_note("manifest of other").is_ok());
-  EXPECT_TRUE(packed->find_note("manifest of scope").is_not_found());
+  for (const char* about : {"manifest \nother", "scopes \nA.forward", "fingerprint 1"}) {
+    EXPECT_TRUE(packed->find_note(about).is_ok()) << about;
+  }
   EXPECT_EQ(pack({"", "key 1"}).entries, 12);
   EXPECT_EQ(pack({"scope", "key 19"}).entries, 1);
-  EXPECT_EQ(pack({"nobody", ""}).entries, 0);
-  pack();
+  EXPECT_EQ(pack().notes, 7);
   packed = open_pack_file();
-  EXPECT_TRUE(packed->find_note("manifest of scope").is_ok());
+  EXPECT_TRUE(packed->find_note("manifest \nscope").is_ok());
   EXPECT_TRUE(packed->find_note("file model.pt").is_not_found())
       << "paths of this machine stay on it";
+}
+
+TEST_F(PackTest, is_not_written_of_what_is_not_there) {
+  fill(5);
+  pack();
+  const auto before = all_bytes(folder_.path());
+  for (const ClearFilter& filter : {ClearFilter{"nobody", ""}, ClearFilter{"scope", "none"},
+                                    ClearFilter{"", "none"}, ClearFilter{"", "", 1}}) {
+    EXPECT_EQ(pack(filter).entries, 0);
+    EXPECT_EQ(all_bytes(folder_.path()), before);
+  }
 }
 
 TEST_F(PackTest, of_an_empty_directory_is_empty) {
@@ -258,7 +230,7 @@ TEST_F(PackTest, is_left_when_another_takes_its_place) {
   const auto removals = packed->removals();
   EXPECT_EQ(get(*packed, context_, "key 1"), value_of(1));
   const auto held = std::move(packed->find({context_, "key 1"})).value();
-  pack({"nobody", ""});
+  pack({"", "key 2"});
   EXPECT_EQ(get(*packed, context_, "key 2"), value_of(2)) << "what is open stays whole";
   std::this_thread::sleep_for(std::chrono::milliseconds(110));
   (void)packed->totals();

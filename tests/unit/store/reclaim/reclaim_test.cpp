@@ -187,6 +187,22 @@ TEST_F(ReclaimTest, evicts_down_to_what_it_is_told) {
   EXPECT_THAT(testing::segment_files(directory_.path()), IsEmpty());
 }
 
+TEST_F(ReclaimTest, evicting_leaves_what_is_used_however_far_below_its_budget_the_directory_is) {
+  options_.make_policy = [](void* state) { return policy::make_policy(policy::Kind::kLru, state); };
+  for (const std::uint64_t budget_bytes : {kBudget, kBudget << 10}) {
+    options_.disk_budget_bytes = budget_bytes;
+    auto store = open_store(options_);
+    fill(*store, 0, 150);
+    EXPECT_EQ(count(*store, 20, 150), 130);
+    EXPECT_EQ(count(*store, 0, 20), 20);
+    ASSERT_TRUE(store->evict(used_bytes() / 2).is_ok());
+    EXPECT_EQ(count(*store, 0, 20), 20);
+    EXPECT_GT(count(*store, 20, 150), 0);
+    EXPECT_LT(count(*store, 20, 150), 60);
+    ASSERT_TRUE(store->evict(0).is_ok());
+  }
+}
+
 TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   auto store = open_store(options_);
   fill(*store, 0, 100);
