@@ -43,6 +43,7 @@ class ClearCommand final : public Command {
     const std::int64_t before = size_bytes_of(path.value());
     auto removed = store.value()->clear(filter);
     if (!removed.is_ok()) return removed.status();
+    if (filter.covers_everything()) MODCACHE_RETURN_IF_ERROR(store.value()->clear_notes());
     store.value() = nullptr;  // which empties the log
     const std::int64_t freed = before - size_bytes_of(path.value());
     Report report = this->report(output);

@@ -57,6 +57,7 @@ SessionPtr Cache::session_locked() {
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   use_mode_page(settings);
   auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
+  memory->set_max_age(settings.max_age_s);
   auto disk = std::make_shared<DiskTier>(settings, format_, stats_, file_system_);
   session_ =
       std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
@@ -108,6 +109,7 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
                     ? current->memory_
                     : std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
   memory->set_policy(settings.policy);
+  memory->set_max_age(settings.max_age_s);
   memory->set_budget(settings.memory_bytes);
   set_log_level(settings.log);
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
@@ -135,9 +137,11 @@ store::ModePage& Cache::mode_page_of_settings() {
 }
 
 void Cache::use_mode_page(const Settings& settings) {
-  auto& page = mode_pages_[{settings.dir, settings.io}];
+  // A directory that this process does not use has no say in it.
+  const std::string dir = settings.disk_bytes == 0 ? "" : settings.dir;
+  auto& page = mode_pages_[{dir, settings.io}];
   if (page == nullptr) {
-    page = std::make_unique<store::ModePage>(file_system_, settings.dir, settings.io);
+    page = std::make_unique<store::ModePage>(file_system_, dir, settings.io);
   }
   store::ModePage* const before = mode_page_.exchange(page.get(), std::memory_order_acq_rel);
   if (before != nullptr && before != page.get()) before->let_go();

@@ -141,6 +141,8 @@ class Session {
   bool accepts(const Request& request, const Entry& entry);
   bool matches(std::string_view given, std::string_view stored) const;
   static void warn_of_conflict(const Request& request, std::string_view stored);
+  // By no tier.
+  void count_not_kept(std::int64_t entries, std::uint64_t largest_bytes);
   static DiskTier::Access access(bool may_write) {
     return may_write ? DiskTier::Access::kWrite : DiskTier::Access::kRead;
   }
@@ -148,7 +150,6 @@ class Session {
   // session_batch.cpp
   std::size_t store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
                          const std::vector<EntryPtr>& entries, bool replaces);
-  bool is_expired(const Entry& entry) const;
   void find_all_in_memory(const BatchRequest& request, BatchFound& found,
                           std::vector<bool>& is_settled);
   void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,

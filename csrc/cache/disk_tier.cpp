@@ -190,13 +190,14 @@ store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry, bool
   return sequence.value();
 }
 
+// The directory's own files take room as well, and no more than half of it leaves for one entry.
 void DiskTier::count_not_kept(std::int64_t entries, std::uint64_t largest_bytes) {
   stats_.add(Counter::kNotKept, entries);
-  if (largest_bytes < settings_.disk_bytes) return;
+  if (largest_bytes <= settings_.disk_bytes / 2) return;
   log_once(LogLevel::kWarning, "too-large:" + settings_.dir,
-           "a result of " + std::to_string(largest_bytes) + " bytes is larger than all of '" +
-               settings_.dir + "' may be (option disk: " + std::to_string(settings_.disk_bytes) +
-               "): such results are not kept there");
+           "a result of " + std::to_string(largest_bytes) + " bytes is too large for '" +
+               settings_.dir + "' (option disk: " + std::to_string(settings_.disk_bytes) +
+               "): one of more than half of that is kept only while so much is free");
 }
 
 void DiskTier::report_store(const Status& status, Clock::time_point started) {

@@ -99,14 +99,14 @@ void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::C
   }
 }
 
-void MemoryTier::put(const Digest128& address, const ContextPtr& context, std::string_view key,
+bool MemoryTier::put(const Digest128& address, const ContextPtr& context, std::string_view key,
                      Held held) {
   std::vector<Put> puts;
   puts.push_back({address, key, std::move(held)});
-  put_all(context, std::move(puts));
+  return put_all(context, std::move(puts)).front();
 }
 
-void MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
+std::vector<bool> MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
   Slots fresh;
   for (Put& put : puts) {
     const std::size_t size_bytes = size_bytes_of(*put.held.entry, put.key);
@@ -116,8 +116,11 @@ void MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
   Slots evicted;  // freed, like what is left of `fresh`, when the lock is no longer held
   MutexLock lock(mutex_);
   leave_to_parent();
-  while (!fresh.empty()) insert(fresh, evicted);
+  std::vector<bool> are_taken;
+  are_taken.reserve(puts.size());
+  while (!fresh.empty()) are_taken.push_back(insert(fresh, evicted));
   measure();
+  return are_taken;
 }
 
 std::size_t MemoryTier::size_bytes_of(const Entry& entry, std::string_view key) {
@@ -227,47 +230,59 @@ void MemoryTier::unlink(Slot& slot) {
   if (slot.load != 0 && slot.load == last_load_) last_load_bytes_ -= slot.size_bytes;
 }
 
-void MemoryTier::insert(Slots& fresh, Slots& evicted) {
+bool MemoryTier::insert(Slots& fresh, Slots& evicted) {
   const auto slot = fresh.begin();
   if (const auto old = by_address_.find(slot->address); old != by_address_.end()) {
-    replace(old->second, fresh, evicted);
-    return;
+    return replace(old->second, fresh, evicted);
   }
   ++now_;
+  if (slot->size_bytes <= budget_bytes_) shrink_by_expired(evicted, slot->size_bytes);
   const bool is_admitted =
       slot->size_bytes <= budget_bytes_ && (size_bytes_ + slot->size_bytes <= budget_bytes_ ||
                                             policy_->admits(slot->address.high, now_));
   if (!is_admitted) {
     evicted.splice(evicted.end(), fresh, slot);
-    return;
+    return false;
   }
   slots_.splice(slots_.end(), fresh, slot);
   link(slot, policy_->inserted(slot->address.high, now_));
   shrink(evicted);
+  return true;
 }
 
 // What a key has now is another value, but as much in use as the one before.
-void MemoryTier::replace(Slots::iterator old, Slots& fresh, Slots& evicted) {
+bool MemoryTier::replace(Slots::iterator old, Slots& fresh, Slots& evicted) {
   const auto slot = fresh.begin();
   const policy::Usage usage = usages_[old->place];
   unlink(*old);
   evicted.splice(evicted.end(), slots_, old);
   if (slot->size_bytes > budget_bytes_) {
     evicted.splice(evicted.end(), fresh, slot);
-    return;
+    return false;
   }
   slots_.splice(slots_.end(), fresh, slot);
   link(slot, policy_->used(usage, ++now_));
   shrink(evicted);
+  return true;
 }
 
 void MemoryTier::shrink(Slots& evicted, std::uint64_t load) {
-  while (size_bytes_ > budget_bytes_) {
-    const auto slot = next_to_leave(load);
-    policy_->evicted(slot->address.high, usages_[slot->place], now_);
-    unlink(*slot);
-    evicted.splice(evicted.end(), slots_, slot);
-    stats_.add(Counter::kEvicted);
+  while (size_bytes_ > budget_bytes_) evict(next_to_leave(load), evicted);
+}
+
+void MemoryTier::evict(Slots::iterator slot, Slots& evicted) {
+  policy_->evicted(slot->address.high, usages_[slot->place], now_);
+  unlink(*slot);
+  evicted.splice(evicted.end(), slots_, slot);
+  stats_.add(Counter::kEvicted);
+}
+
+// None is kept beyond its age for long: whatever came before it becomes too old no later than
+// `max_age_s_` after it came.
+void MemoryTier::shrink_by_expired(Slots& evicted, std::uint64_t wanted_bytes) {
+  while (size_bytes_ > budget_bytes_ - wanted_bytes && !slots_.empty() &&
+         is_expired(*slots_.front().held.entry, max_age_s_)) {
+    evict(slots_.begin(), evicted);
   }
 }
 
@@ -357,6 +372,11 @@ void MemoryTier::set_budget(std::uint64_t budget_bytes) {
   budget_bytes_ = budget_bytes;
   shrink(evicted);
   measure();
+}
+
+void MemoryTier::set_max_age(std::int64_t max_age_s) {
+  MutexLock lock(mutex_);
+  max_age_s_ = max_age_s;
 }
 
 void MemoryTier::set_policy(policy::Kind kind) {

@@ -49,6 +49,9 @@ class MemoryTier {
   // where nobody will store it.
   enum class OnMiss { kCount, kIgnore };
 
+  // What the entry takes of the budget.
+  static std::size_t size_bytes_of(const Entry& entry, std::string_view key);
+
   // A null entry is a miss.
   Held get(const Digest128& address, const store::EntryId& id, OnMiss on_miss = OnMiss::kCount);
 
@@ -59,8 +62,9 @@ class MemoryTier {
                OnMiss on_miss = OnMiss::kCount);
 
   // Replaces what was held for the key. An entry larger than the whole budget is not taken, and a
-  // new one for which others would have to leave only if the policy admits it.
-  void put(const Digest128& address, const ContextPtr& context, std::string_view key, Held held);
+  // new one for which others would have to leave only if the policy admits it; those that are too
+  // old leave first, whoever comes. False: it was not taken.
+  bool put(const Digest128& address, const ContextPtr& context, std::string_view key, Held held);
 
   struct Put {
     Digest128 address;
@@ -68,7 +72,7 @@ class MemoryTier {
     Held held;
   };
   // The same for each in turn, under one lock.
-  void put_all(const ContextPtr& context, std::vector<Put> puts);
+  std::vector<bool> put_all(const ContextPtr& context, std::vector<Put> puts);
 
   // The entry is still current at `removals`: spares the next get() the question.
   void confirm(const Digest128& address, const store::EntryId& id, store::Sequence sequence,
@@ -116,6 +120,8 @@ class MemoryTier {
   Cleared clear(const store::ClearFilter& filter);
 
   void set_budget(std::uint64_t budget_bytes);
+  // Entries that were stored longer ago are those that are too old; 0: none is.
+  void set_max_age(std::int64_t max_age_s);
   // Another policy knows the entries by what the one before it wrote down of their use.
   void set_policy(policy::Kind kind);
 
@@ -140,11 +146,14 @@ class MemoryTier {
       MODCACHE_REQUIRES(mutex_);
   void remove(Slots::iterator slot) MODCACHE_REQUIRES(mutex_);
   // Moves the first slot of `fresh` to the others; what leaves for it, or else itself, to
-  // `evicted`, to be freed when the lock is no longer held.
-  void insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
-  void replace(Slots::iterator old, Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
+  // `evicted`, to be freed when the lock is no longer held. False: it was itself.
+  bool insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
+  bool replace(Slots::iterator old, Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
   // Moves what exceeds the budget to `evicted`; entries of this load only when no others are left.
   void shrink(Slots& evicted, std::uint64_t load = kFreeRoomOnly) MODCACHE_REQUIRES(mutex_);
+  void evict(Slots::iterator slot, Slots& evicted) MODCACHE_REQUIRES(mutex_);
+  // Makes room with what came first, as long as that is too old.
+  void shrink_by_expired(Slots& evicted, std::uint64_t wanted_bytes) MODCACHE_REQUIRES(mutex_);
   Slots::iterator next_to_leave(std::uint64_t load) MODCACHE_REQUIRES(mutex_);
   // The slot out of all tables; it stays in its list.
   void unlink(Slot& slot) MODCACHE_REQUIRES(mutex_);
@@ -152,18 +161,18 @@ class MemoryTier {
   void use(const Slot& slot) MODCACHE_REQUIRES(mutex_);
   void measure() MODCACHE_REQUIRES(mutex_);
   std::uint64_t bytes_brought_by(std::uint64_t load) const MODCACHE_REQUIRES(mutex_);
-  static std::size_t size_bytes_of(const Entry& entry, std::string_view key);
   bool has_room_locked(std::uint64_t size_bytes, std::uint64_t load) MODCACHE_REQUIRES(mutex_);
   // In a forked child: lets go of what only the parent can read.
   void leave_to_parent() MODCACHE_REQUIRES(mutex_);
 
   Stats& stats_;
   mutable Mutex mutex_;
-  Slots slots_ MODCACHE_GUARDED_BY(mutex_);
+  Slots slots_ MODCACHE_GUARDED_BY(mutex_);  // in the order in which they came
   std::unordered_map<Digest128, Slots::iterator, Digest128Hash> by_address_
       MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t budget_bytes_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::int64_t max_age_s_ MODCACHE_GUARDED_BY(mutex_) = 0;
   policy::Kind kind_ MODCACHE_GUARDED_BY(mutex_);
   std::unique_ptr<policy::Policy> policy_ MODCACHE_GUARDED_BY(mutex_);
   // Of each slot at its place, side by side: what ranking reads of many entries.

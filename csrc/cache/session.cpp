@@ -38,7 +38,7 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
                                  MemoryTier::OnMiss on_miss) {
   MemoryTier::Held held = memory_->get(address, request.id(), on_miss);
   if (held.entry == nullptr) return nullptr;
-  if (is_expired(*held.entry)) {
+  if (is_expired(*held.entry, settings_.max_age_s)) {
     memory_->erase(address, request.id());
     return nullptr;
   }
@@ -50,11 +50,6 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
   }
   memory_->erase(address, request.id());
   return nullptr;
-}
-
-bool Session::is_expired(const Entry& entry) const {
-  return settings_.max_age_s > 0 &&
-         (now_us() - entry.stored_at_us) / 1'000'000 >= settings_.max_age_s;
 }
 
 Session::Found Session::find(const Digest128& address, const Request& request, bool may_write) {
@@ -143,10 +138,28 @@ bool Session::store(const Request& request, EntryPtr entry, bool replaces) {
   entry = moved_to_place(request.context->scope, std::move(entry));
   // Replacing an entry counts as a removal, so `removals` from before the put only makes the
   // next lookup compare once more.
-  memory_->put(address, request.context, request.key,
-               MemoryTier::Held{std::move(entry), sequence, removals});
-  stats_.add(Counter::kStored);
+  const std::uint64_t size_bytes = MemoryTier::size_bytes_of(*entry, request.key);
+  const bool is_in_memory = memory_->put(address, request.context, request.key,
+                                         MemoryTier::Held{std::move(entry), sequence, removals});
+  if (is_in_memory || sequence != 0) {
+    stats_.add(Counter::kStored);
+  } else {
+    count_not_kept(1, size_bytes);
+  }
   return true;
+}
+
+// The directory, where there is one, counts for itself.
+void Session::count_not_kept(std::int64_t entries, std::uint64_t largest_bytes) {
+  if (settings_.disk_bytes > 0) return;
+  stats_.add(Counter::kNotKept, entries);
+  if (settings_.memory_bytes == 0 || largest_bytes <= settings_.memory_bytes) return;
+  log_once(LogLevel::kWarning, "too-large-for-memory",
+           "a result takes " + std::to_string(largest_bytes) +
+               " bytes, more than all of memory may (option memory: " +
+               std::to_string(settings_.memory_bytes) +
+               "), and there is no directory (disk=0): such results are not kept; raise 'memory' "
+               "or 'disk'");
 }
 
 EntryPtr Session::moved_to_place(const std::string& scope, EntryPtr entry) const {

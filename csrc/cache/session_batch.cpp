@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Session, many rows at once.
+#include <algorithm>
 #include <utility>
 
 #include "cache/cache.h"
@@ -51,7 +52,7 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
   std::vector<MemoryTier::Held> held;
   memory_->get_all(addresses, *request.context, request.keys, held);
   for (std::size_t i = 0; i < held.size(); ++i) {
-    if (held[i].entry == nullptr || !is_expired(*held[i].entry)) continue;
+    if (held[i].entry == nullptr || !is_expired(*held[i].entry, settings_.max_age_s)) continue;
     memory_->erase(addresses[i], {*request.context, request.keys[i]});
     held[i] = {};
   }
@@ -247,8 +248,17 @@ std::size_t Session::store_all(const ContextPtr& context, const std::vector<std:
                     keys[i],
                     {moved_to_place(context->scope, entries[i]), sequences[i], removals}});
   }
-  memory_->put_all(context, std::move(puts));
-  stats_.add(Counter::kStored, static_cast<std::int64_t>(keys.size()));
+  const std::vector<bool> are_in_memory = memory_->put_all(context, std::move(puts));
+  std::int64_t not_kept = 0;
+  std::uint64_t largest_bytes = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (are_in_memory[i] || sequences[i] != 0) continue;
+    ++not_kept;
+    largest_bytes =
+        std::max<std::uint64_t>(largest_bytes, MemoryTier::size_bytes_of(*entries[i], keys[i]));
+  }
+  stats_.add(Counter::kStored, static_cast<std::int64_t>(keys.size()) - not_kept);
+  if (not_kept > 0) count_not_kept(not_kept, largest_bytes);
   return keys.size();
 }
 

@@ -16,7 +16,7 @@ enum class Counter : std::size_t {
   kHitsDisk,
   kHitsRemote,
   kMisses,          // keys that were looked up, not found, and run
-  kStored,          // results handed to the tiers
+  kStored,          // results that a tier took
   kBypassedOff,     // calls while the mode forbids reading and writing
   kBypassedGrad,    // results that require grad
   kBypassedImpure,  // results that are no function of state and input
@@ -24,7 +24,9 @@ enum class Counter : std::size_t {
   kKeyConflicts,    // a key that was stored for an input of another dtype or shape
   kVerifyDifferences,
   kEvicted,  // entries that a tier's budget pushed out of it
-  kNotKept,  // results that the directory did not take: full of what is rather kept, or too large
+  // Results that the directory (without one: memory) did not take: full of what is rather kept, or
+  // too large.
+  kNotKept,
   kCorrupt,  // stored entries that failed a check; each was a miss
   kErrors,   // failures of the cache; no call failed for them
   kRunUs,    // time spent running modules on misses

@@ -68,6 +68,9 @@ struct Entry {
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
+// Whether it was stored so long ago that it is not found any more; 0: none is too old.
+bool is_expired(const Entry& entry, std::int64_t max_age_s);
+
 // What can be told of an entry without reading its value.
 struct Sighting {
   bool is_in_memory = false;

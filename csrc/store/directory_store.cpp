@@ -204,7 +204,7 @@ Result<std::string> DirectoryStore::find_note(std::string_view about) {
 
 Status DirectoryStore::keep_note(std::string_view about, std::string_view text) {
   if (!directory_.file_system().is_writable(directory_.path())) return Status::ok();
-  return store::keep_note(directory_, about, text);
+  return store::keep_note(directory_, about, text, budget_.most_notes_bytes());
 }
 
 Status DirectoryStore::clear_notes() { return store::clear_notes(directory_); }

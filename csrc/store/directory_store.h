@@ -19,6 +19,7 @@
 #include "store/found_entry.h"
 #include "store/location_map.h"
 #include "store/open_directory.h"
+#include "store/reclaim/dead_space_looks.h"
 #include "store/reclaim/disk_budget.h"
 #include "store/reclaim/reclaim_plan.h"
 #include "store/reclaim/victim.h"
@@ -160,7 +161,7 @@ class DirectoryStore final : public Store {
       MODCACHE_REQUIRES(reclaim_mutex_);
   Status empty(Pass& pass, Sparing sparing, std::uint64_t segment)
       MODCACHE_REQUIRES(reclaim_mutex_);
-  Status judge(const Pass& pass, Sparing sparing, Victim& victim,
+  Status judge(Pass& pass, Sparing sparing, Victim& victim,
                const std::vector<Victim::Record>& records, Settling& settling);
   Status settle(Pass& pass, Sparing sparing, Victim& victim,
                 const std::vector<Victim::Record>& records);
@@ -235,7 +236,7 @@ class DirectoryStore final : public Store {
   bool is_asked_ MODCACHE_GUARDED_BY(asked_mutex_) = false;
   std::uint64_t passes_ MODCACHE_GUARDED_BY(asked_mutex_) = 0;
   std::atomic<bool> is_reclaim_stopping_{false};
-  std::atomic<std::uint64_t> dead_space_looked_at_{0};  // removals then, and one
+  DeadSpaceLooks dead_space_looks_{options_.max_age_us};
   std::atomic<std::int64_t> exhausted_until_ms_{0};
   // Of the thread that writes.
   std::unique_ptr<IndexMapBuilder> builder_;

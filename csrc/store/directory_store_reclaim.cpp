@@ -22,6 +22,8 @@ namespace {
 
 // Entries of one step; while they are committed nobody else of any process can commit.
 constexpr std::size_t kStepEntries = 1024;
+// Of what there is: what index and log grow by when entries are moved.
+constexpr std::uint64_t kGrowthShare = 64;
 // How often those who wait for room, and for readers to let go, look again.
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::milliseconds kGoneCheck{250};
@@ -46,10 +48,8 @@ void DirectoryStore::ask_for_room(std::uint64_t size_bytes, bool may_evict) {
   is_asked_ = true;
 }
 
-// Worth a look when something was removed since the last one.
 void DirectoryStore::look_for_dead_space() {
-  const std::uint64_t removals = this->removals() + 1;
-  if (dead_space_looked_at_.exchange(removals) != removals) ask_for_room(0, false);
+  if (dead_space_looks_.is_due(removals(), steady_now_ms())) ask_for_room(0, false);
 }
 
 void DirectoryStore::wait_for_room(std::uint64_t size_bytes, bool may_evict,
@@ -95,9 +95,10 @@ void DirectoryStore::reclaim_until_stopped() {
     const Asked asked = wait_until_asked(has_gone);
     if (is_reclaim_stopping_) return;
     if (asked.is_asked) {
-      // What waits to be written takes its room at once; there is to be some left after it.
-      const std::uint64_t wanted =
-          std::max(asked.room_bytes, budget_.segment_bytes()) + queue_.size_bytes();
+      // What waits to be written takes its room at once; there is to be some left after it. Dead
+      // space costs nobody anything: as much as opens the directory to all.
+      const std::uint64_t least = asked.may_evict ? budget_.segment_bytes() : budget_.roomy_bytes();
+      const std::uint64_t wanted = std::max(asked.room_bytes, least) + queue_.size_bytes();
       const std::uint64_t budget = budget_.budget_bytes();
       auto evicted = without_throwing([&] {
         return reclaim(budget - std::min(budget, wanted), asked.may_evict, Chase::kAsLargeAsItWas);
@@ -152,6 +153,7 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
   Pass pass;
   pass.to_bytes = to_bytes;
   if (chase == Chase::kAsLargeAsItWas) pass.wanted_bytes = excess_bytes(pass);
+  pass.spares_the_rest = chase == Chase::kAsLargeAsItIs;
   pass.expired_before_us = expired_before_us();
   Status status;
   // The last: so much is in use that nothing else helps. What others write meanwhile is no reason
@@ -197,6 +199,11 @@ Status DirectoryStore::run(Pass& pass, Sparing sparing) {
   for (const SegmentUse& candidate : candidates.value()) {
     if (is_reclaim_stopping_ || !is_attached()) return Status::ok();
     const std::uint64_t moved_before = pass.moved_bytes;
+    if (pass.spares_the_rest) {
+      const std::uint64_t growth = std::min(budget_.segment_bytes(), budget_.used_bytes());
+      pass.enough_bytes = excess_bytes(pass) + growth / kGrowthShare;
+    }
+    pass.gone_bytes = candidate.size_bytes - std::min(candidate.size_bytes, candidate.live_bytes);
     const Status status = empty(pass, sparing, candidate.id);
     if (status.is_ok()) {
       const std::uint64_t moved = pass.moved_bytes - moved_before;
@@ -236,12 +243,14 @@ Status DirectoryStore::empty(Pass& pass, Sparing sparing, std::uint64_t segment)
 bool DirectoryStore::stays(const Pass& pass, Sparing sparing, const Victim::Record& record,
                            policy::Usage& usage) {
   const bool is_expired = record.head.stored_at_us < pass.expired_before_us;
-  const std::uint64_t rank = is_expired || sparing == Sparing::kNone ? kAboveAllRanks
-                             : sparing == Sparing::kAllLive          ? 0
-                                                                     : pass.rank;
+  const bool is_enough = sparing == Sparing::kAllLive || pass.gone_bytes >= pass.enough_bytes;
+  const std::uint64_t rank = is_expired                  ? kAboveAllRanks
+                             : is_enough                 ? 0
+                             : sparing == Sparing::kNone ? kAboveAllRanks
+                                                         : pass.rank;
   const bool is_spared = this->is_spared(address_of(record.head.context, record.key),
                                          record.head.sequence, rank, usage);
-  return is_spared || (sparing == Sparing::kAllLive && !is_expired);
+  return is_spared || (is_enough && !is_expired);
 }
 
 }  // namespace modcache::store

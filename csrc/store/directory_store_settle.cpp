@@ -47,7 +47,7 @@ struct DirectoryStore::Settling {
 };
 
 // Payloads are read before any lock is taken.
-Status DirectoryStore::judge(const Pass& pass, Sparing sparing, Victim& victim,
+Status DirectoryStore::judge(Pass& pass, Sparing sparing, Victim& victim,
                              const std::vector<Victim::Record>& records, Settling& settling) {
   std::vector<PlacedRow> rows;
   rows.reserve(records.size());
@@ -73,6 +73,7 @@ Status DirectoryStore::judge(const Pass& pass, Sparing sparing, Victim& victim,
       }
     }
     settling.evicted.push_back(rows[i]);
+    pass.gone_bytes += record.head.record_size_bytes();
     // Some record always bears the last sequence: without it a rebuild takes records for lost.
     const bool is_last = opened_.control->bears_last_sequence(record.head.sequence);
     if (!states.value()[i].replaces && !is_last) continue;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,26 +96,44 @@ bool is_in_the_making(const std::string& name) {
   return name.size() > 4 && name.compare(name.size() - 4, 4, ".new") == 0;
 }
 
-// Whoever comes too late to remove a file has nothing to do.
-void sweep(const Directory& directory) {
+struct NoteFile {
+  std::int64_t modified_ns = 0;
+  std::string path;
+  std::uint64_t size_bytes = 0;
+};
+
+// All but the one at `spared`, the oldest first. Removes what was abandoned in the making.
+std::vector<NoteFile> note_files(const Directory& directory, const std::string& spared) {
   fs::FileSystem& file_system = directory.file_system();
+  std::vector<NoteFile> files;
   const auto names = file_system.list(directory.notes_path());
-  if (!names.is_ok()) return;
-  const bool are_too_many = names.value().size() > kMostNotes;
-  std::vector<std::pair<std::int64_t, std::string>> by_age;
+  if (!names.is_ok()) return files;
   for (const std::string& name : names.value()) {
-    if (!are_too_many && !is_in_the_making(name)) continue;
     const std::string path = directory.notes_path() + '/' + name;
     const auto info = file_system.info(path);
-    if (!info.is_ok()) continue;
+    if (!info.is_ok() || path == spared) continue;
     if (!is_in_the_making(name)) {
-      by_age.emplace_back(info.value().modified_ns, path);
+      files.push_back({info.value().modified_ns, path, info.value().size_bytes});
     } else if (now_ns() - info.value().modified_ns > kAbandonedAfterNs) {
       (void)file_system.remove(path);
     }
   }
-  std::sort(by_age.begin(), by_age.end());
-  for (std::size_t i = 0; i < by_age.size() / 2; ++i) (void)file_system.remove(by_age[i].second);
+  std::sort(files.begin(), files.end(), [](const NoteFile& one, const NoteFile& other) {
+    return std::tie(one.modified_ns, one.path) < std::tie(other.modified_ns, other.path);
+  });
+  return files;
+}
+
+// For the note at `path`, so that the others take `most_bytes` at most. Whoever comes too late to
+// remove a file has nothing to do.
+void make_room(const Directory& directory, const std::string& path, std::uint64_t most_bytes) {
+  const std::vector<NoteFile> files = note_files(directory, path);
+  std::uint64_t size_bytes = 0;
+  for (const NoteFile& file : files) size_bytes += file.size_bytes;
+  const std::size_t too_many = files.size() >= kMostNotes ? files.size() / 2 : 0;
+  for (std::size_t i = 0; i < files.size() && (i < too_many || size_bytes > most_bytes); ++i) {
+    if (directory.file_system().remove(files[i].path).is_ok()) size_bytes -= files[i].size_bytes;
+  }
 }
 
 }  // namespace
@@ -152,7 +171,8 @@ Status visit_notes(
   return Status::ok();
 }
 
-Status keep_note(const Directory& directory, std::string_view about, std::string_view text) {
+Status keep_note(const Directory& directory, std::string_view about, std::string_view text,
+                 std::uint64_t most_bytes) {
   if (about.size() + text.size() > kMaxNoteSizeBytes) {
     return Status::invalid_argument("a note has at most " + std::to_string(kMaxNoteSizeBytes) +
                                     " bytes");
@@ -162,6 +182,8 @@ Status keep_note(const Directory& directory, std::string_view about, std::string
   const std::string path = path_of(directory, about);
   const std::string making = path_in_the_making(path);
   const std::string bytes = written(about, text);
+  if (bytes.size() > most_bytes) return Status::ok();
+  make_room(directory, path, most_bytes - bytes.size());
   {
     auto file = file_system.open(making, fs::OpenMode::kCreateExclusive);
     if (!file.is_ok()) return file.status();
@@ -171,9 +193,7 @@ Status keep_note(const Directory& directory, std::string_view about, std::string
       return status;
     }
   }
-  MODCACHE_RETURN_IF_ERROR(file_system.rename(making, path));
-  sweep(directory);
-  return Status::ok();
+  return file_system.rename(making, path);
 }
 
 Status clear_notes(const Directory& directory) {

@@ -103,8 +103,8 @@ def stats() -> Stats:
     - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
     - ``verify_differences``: results that differ from the stored ones, in mode ``"verify"``.
     - ``evicted``: entries that others pushed out of a tier.
-    - ``not_kept``: results that the directory did not take: it is full of what is rather kept, or
-      they are larger than it may be.
+    - ``not_kept``: results that the directory (with ``disk=0``: memory) did not take: it is full
+      of what is rather kept, or they are too large for it.
     - ``corrupt``: damaged entries, each of them a miss; ``errors``: failures of the cache, none of
       which failed a call.
     - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs of what

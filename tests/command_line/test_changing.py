@@ -46,6 +46,16 @@ def test_clear_narrows_by_all_that_is_given(modcache: Program, busy: Path) -> No
     assert modcache("clear", busy, "--scope", "b", "--json").json()["removed"] == 2
 
 
+def test_a_clear_of_everything_removes_notes_too(
+    modcache: Program, busy: Path, writer: FillDirectory
+) -> None:
+    writer.keep_manifest("a")
+    assert modcache("clear", busy, "--scope", "a").status == SUCCESS
+    assert list((busy / "notes").iterdir()) != []
+    assert modcache("clear", busy).status == SUCCESS
+    assert list((busy / "notes").iterdir()) == []
+
+
 def test_a_scope_is_cleared_by_its_whole_name_only(
     modcache: Program, busy: Path, writer: FillDirectory
 ) -> None:

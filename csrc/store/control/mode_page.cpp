@@ -14,11 +14,16 @@ const std::atomic<ModeWord> kNoMode{kNoModeWord};
 
 thread_local std::uint32_t questions = 0;
 
+bool is_file(const Result<fs::FileInfo>& info) {
+  return info.is_ok() && !info.value().is_directory;
+}
+
 }  // namespace
 
 ModePage::ModePage(fs::FileSystem& file_system, std::string directory, ReadVia read_via)
     : directory_(file_system, std::move(directory)),
       read_via_(read_via),
+      word_(directory_.path().empty() ? &kNoMode : nullptr),
       fork_ticket_(hold_across_fork(mutex_)) {}
 
 ModePage::~ModePage() { stop_holding_across_fork(fork_ticket_); }
@@ -41,12 +46,16 @@ std::shared_ptr<const ControlPage> ModePage::read_page() {
 }
 
 DirectoryMode ModePage::look() {
+  if (directory_.path().empty()) return DirectoryMode::kOn;
   fs::FileSystem& file_system = directory_.file_system();
   const auto file = file_system.info(directory_.control_path());
+  const bool is_absent = file.is_not_found();
+  if (is_absent && is_absent_.load(std::memory_order_acquire)) return DirectoryMode::kOn;
   MutexLock lock(mutex_);
+  is_absent_.store(is_absent, std::memory_order_release);
   if (file.is_ok()) return open(file.value());
-  const auto place = file_system.info(directory_.path());
-  const bool is_pack = place.is_ok() && !place.value().is_directory;
+  // A name below a file is no name that is missing.
+  const bool is_pack = !is_absent && is_file(file_system.info(directory_.path()));
   word_.store(is_pack ? &kNoMode : nullptr, std::memory_order_release);
   page_ = nullptr;
   looked_at_ = {};

@@ -2,7 +2,7 @@
 //
 // ModePage: the mode of one directory (directory_mode.h) for a process that asks at each of its
 // calls. While the directory has a control page, asking is one atomic load of the mapped page
-// (ReadVia::kPread: one read), also in forked children; while it has none, one look for it. The
+// (ReadVia::kPread: one read), also in forked children; while it has none, one stat of it. The
 // first question opens the page, for reading, and nothing else is ever opened.
 //
 // A page that was made anew is noticed by the next question, since its maker marks the old one.
@@ -30,7 +30,8 @@ class ModePage {
  public:
   static constexpr std::uint32_t kQuestionsBetweenLooks = 1024;
 
-  // Opens nothing. `file_system` must outlive it.
+  // Opens nothing. `file_system` must outlive it. `directory` may be empty: none is used, nothing
+  // is asked, and the mode is kOn.
   ModePage(fs::FileSystem& file_system, std::string directory, ReadVia read_via);
   ~ModePage();
   ModePage(const ModePage&) = delete;
@@ -55,6 +56,8 @@ class ModePage {
   const ReadVia read_via_;
   // What a question loads; null: look.
   std::atomic<const Word*> word_{nullptr};
+  // There was no page when somebody last looked, nor one of before in use.
+  std::atomic<bool> is_absent_{false};
 
   Mutex mutex_;
   // Of the page that was opened last, or could not be; the mode that one had is `last_mode_`.

@@ -13,6 +13,10 @@ constexpr std::uint64_t kReservesPerBudget = 64;
 constexpr std::uint64_t kLeastLogBytes = 16 << 10;
 constexpr std::uint64_t kMostLogBytes = 4 << 20;
 constexpr std::uint64_t kLogsPerBudget = 64;
+constexpr std::uint64_t kNotesPerBudget = 16;
+// A small directory keeps a few manifests, too, but never more than this part of it.
+constexpr std::uint64_t kLeastNotesBytes = 1 << 20;
+constexpr std::uint64_t kMostShareOfNotes = 4;
 // Room for this many segments is more than reclaiming leaves: somebody cleared.
 constexpr std::uint64_t kRoomySegments = 3;
 
@@ -22,6 +26,11 @@ std::uint64_t DiskBudget::segment_limit(std::uint64_t budget_bytes) {
   return std::min(kMostSegmentBytes, budget_bytes / kSegmentsPerBudget);
 }
 
+std::uint64_t DiskBudget::notes_limit(std::uint64_t budget_bytes) {
+  return std::min(std::max(budget_bytes / kNotesPerBudget, kLeastNotesBytes),
+                  budget_bytes / kMostShareOfNotes);
+}
+
 DiskBudget::DiskBudget(const Directory& directory, std::uint64_t budget_bytes)
     : directory_(directory),
       budget_bytes_(budget_bytes),
@@ -29,6 +38,14 @@ DiskBudget::DiskBudget(const Directory& directory, std::uint64_t budget_bytes)
 
 std::uint64_t DiskBudget::most_log_bytes() const {
   return std::clamp(budget_bytes_ / kLogsPerBudget, kLeastLogBytes, kMostLogBytes);
+}
+
+std::uint64_t DiskBudget::reserve_bytes() const {
+  return std::min(kMostReserveBytes, budget_bytes_ / kReservesPerBudget);
+}
+
+std::uint64_t DiskBudget::roomy_bytes() const {
+  return (kRoomySegments + 1) * segment_bytes_ + reserve_bytes();
 }
 
 // There may be thousands of notes, and they change seldom; each change renames one.
@@ -56,13 +73,19 @@ void DiskBudget::measure() {
   used_bytes_.store(top.value() + segments.value() + notes.value(), std::memory_order_relaxed);
 }
 
+std::uint64_t DiskBudget::most_notes_bytes() {
+  measure();
+  const std::uint64_t free_bytes = budget_bytes_ - std::min(used_bytes(), budget_bytes_);
+  MutexLock lock(mutex_);
+  return std::min(notes_limit(budget_bytes_), notes_bytes_ + free_bytes);
+}
+
 void DiskBudget::measure_if_older_than(std::int64_t age_ms) {
   if (steady_now_ms() - measured_ms_.load(std::memory_order_relaxed) > age_ms) measure();
 }
 
 std::uint64_t DiskBudget::room_bytes(std::uint64_t queued_bytes) const {
-  const std::uint64_t reserve = std::min(kMostReserveBytes, budget_bytes_ / kReservesPerBudget);
-  const std::uint64_t taken = used_bytes() + queued_bytes + reserve;
+  const std::uint64_t taken = used_bytes() + queued_bytes + reserve_bytes();
   return budget_bytes_ - std::min(taken, budget_bytes_);
 }
 

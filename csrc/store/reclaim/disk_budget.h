@@ -18,6 +18,8 @@ class DiskBudget {
   // A segment takes at most this much, and a write at most half of that: so a directory is never
   // larger than its budget by more than a segment for each process that writes.
   static std::uint64_t segment_limit(std::uint64_t budget_bytes);
+  // What all notes may take: a share that leaves most to entries.
+  static std::uint64_t notes_limit(std::uint64_t budget_bytes);
   // A row of the index, and what a key adds to it.
   static constexpr std::uint64_t kRowBytes = 128;
 
@@ -25,6 +27,8 @@ class DiskBudget {
 
   std::uint64_t budget_bytes() const { return budget_bytes_; }
   std::uint64_t segment_bytes() const { return segment_bytes_; }
+  // With so much free a directory is not full any more (is_full()).
+  std::uint64_t roomy_bytes() const;
   // How long the log of the database may become before it is emptied.
   std::uint64_t most_log_bytes() const;
 
@@ -37,12 +41,15 @@ class DiskBudget {
   // is free, since index and log grow with them.
   std::uint64_t room_bytes(std::uint64_t queued_bytes) const;
   bool fits(std::uint64_t size_bytes) const { return used_bytes() + size_bytes <= budget_bytes_; }
+  // What all notes may take now: entries do not leave for them. Looks at all files.
+  std::uint64_t most_notes_bytes();
 
   // Whether entries have to be admitted: the directory was full, and what was freed since is what
   // was evicted for others. `reclaims` is the control page's.
   bool is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes, std::uint64_t reclaims);
 
  private:
+  std::uint64_t reserve_bytes() const;
   Result<std::uint64_t> notes_bytes() MODCACHE_REQUIRES(mutex_);
 
   const Directory& directory_;

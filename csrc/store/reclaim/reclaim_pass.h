@@ -23,6 +23,12 @@ struct DirectoryStore::Pass {
   std::uint64_t gained_bytes = 0;
   std::uint64_t moved_bytes = 0;
   bool is_reached = false;
+  // It keeps what is left of a segment once enough has gone of it. Otherwise all that is to leave
+  // leaves: where new entries come all the time it would be the next to.
+  bool spares_the_rest = false;
+  // Of the segment that is being emptied: what is to go before it spares the rest, and what has.
+  std::uint64_t enough_bytes = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t gone_bytes = 0;
   Evicted evicted;
   std::uint64_t rank = kAboveAllRanks;  // of those that stay, the least
 };

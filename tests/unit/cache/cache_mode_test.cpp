@@ -54,6 +54,15 @@ TEST_F(CacheModeTest, is_one_of_three_levels) {
   EXPECT_EQ(mode(), "off");
 }
 
+TEST_F(CacheModeTest, a_directory_that_is_not_used_has_no_say) {
+  set("off");
+  EXPECT_EQ(mode(), "off");
+  ASSERT_TRUE(here_.configure({{"disk", "0"}}).is_ok());
+  EXPECT_EQ(mode(), "on");
+  ASSERT_TRUE(here_.configure({{"disk", "1GB"}}).is_ok());
+  EXPECT_EQ(mode(), "off");
+}
+
 TEST_F(CacheModeTest, is_not_a_setting_of_the_process) {
   set("read");
   EXPECT_EQ(mode(), "read");

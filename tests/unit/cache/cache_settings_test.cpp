@@ -10,12 +10,14 @@
 
 #include "cache/cache.h"
 #include "support/cache_fixture.h"
+#include "support/captured_log.h"
 
 namespace modcache::cache {
 namespace {
 
 using testing::CacheTest;
 using testing::Process;
+using ::testing::SizeIs;
 using testing::text_entry;
 using testing::text_of;
 
@@ -204,6 +206,35 @@ TEST_F(CacheTest, memory_that_was_forgone_stays_so_until_it_is_configured) {
   EXPECT_EQ(here_.lookup("key"), "text");
   EXPECT_EQ(here_.lookup("key"), "text");
   EXPECT_EQ(here_.stat("hits_memory"), 1);
+}
+
+TEST_F(CacheTest, what_no_tier_can_hold_is_not_stored_and_warned_about_once) {
+  const testing::CapturedLog log;
+  ASSERT_TRUE(here_.configure({{"disk", "0"}, {"memory", "10kB"}}).is_ok());
+  here_.store("small", "text");
+  here_.store("large", std::string(9900, 'x'));  // less than all of memory, but for its slot
+  here_.store("large too", std::string(20000, 'x'));
+  const auto context = Process::request("").context;
+  here_.cache().session()->store_all(
+      context, {"row", "large row"},
+      {testing::text_entry("text"), testing::text_entry(std::string(20000, 'x'))});
+  EXPECT_EQ(here_.stat("stored"), 2);
+  EXPECT_EQ(here_.stat("not_kept"), 3);
+  EXPECT_EQ(here_.stat("entries_memory"), 2);
+  EXPECT_THAT(log.about("more than all of memory"), SizeIs(1));
+}
+
+TEST_F(CacheTest, what_memory_holds_is_stored_although_the_directory_is_too_small) {
+  const testing::CapturedLog log;
+  ASSERT_TRUE(here_.configure({{"disk", "1MB"}, {"memory", "10MB"}}).is_ok());
+  here_.store("key", std::string(990'000, 'x'));
+  EXPECT_EQ(here_.stat("stored"), 1);
+  EXPECT_EQ(here_.stat("not_kept"), 1);
+  EXPECT_THAT(log.about("too large for"), SizeIs(1)) << "with the files of the directory itself";
+  ASSERT_TRUE(here_.configure({{"memory", "0"}}).is_ok());
+  here_.store("key", std::string(990'000, 'x'));
+  EXPECT_EQ(here_.stat("stored"), 1);
+  EXPECT_EQ(here_.stat("not_kept"), 2);
 }
 
 TEST_F(CacheTest, memory_is_not_forgone_where_it_is_all_there_is) {

@@ -3,6 +3,7 @@
 // Which entries a full memory tier keeps, by policy.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +63,25 @@ TEST(MemoryTierPolicyTest, keep_keeps_what_came_first) {
   for (std::uint32_t sample = 0; sample < 2 * kRoom; ++sample) {
     EXPECT_EQ(samples.has(sample), sample < kRoom);
   }
+}
+
+TEST(MemoryTierPolicyTest, what_is_too_old_leaves_whoever_comes_and_nothing_else_under_keep) {
+  TierOfSamples samples(Kind::kKeep, kRoom);
+  samples.tier().set_max_age(3600);
+  const EntryPtr young = testing::text_entry("value");
+  Entry old = *young;
+  old.stored_at_us -= 2 * std::int64_t{3'600'000'000};
+  for (std::uint32_t sample = 0; sample < kRoom; ++sample) {
+    const EntryPtr entry = sample < 10 ? std::make_shared<const Entry>(old) : young;
+    const std::string key = testing::key_of(sample);
+    EXPECT_TRUE(
+        samples.tier().put(samples.address_of(sample), samples.context(), key, {entry, 1, 0}));
+  }
+  for (std::uint32_t sample = kRoom; sample < kRoom + 20; ++sample) samples.find_or_put(sample);
+  for (std::uint32_t sample = 0; sample < kRoom + 20; ++sample) {
+    EXPECT_EQ(samples.has(sample), sample >= 10 && sample < kRoom + 10) << sample;
+  }
+  EXPECT_EQ(samples.evicted(), 10);
 }
 
 TEST(MemoryTierPolicyTest, whatever_fits_stays) {

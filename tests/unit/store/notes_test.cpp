@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "base/hash.h"
 #include "fs/posix_file_system.h"
 #include "support/temporary_directory.h"
 
@@ -111,6 +112,30 @@ TEST_F(NotesTest, of_too_many_the_older_ones_go) {
   EXPECT_LE(names.size(), kMostNotes / 2 + 1);
   EXPECT_TRUE(find_note(directory_, "note 0").is_not_found());
   EXPECT_TRUE(find_note(directory_, "note " + std::to_string(kMostNotes)).is_ok());
+}
+
+TEST_F(NotesTest, the_oldest_go_where_a_new_one_does_not_fit) {
+  const std::string text(1000, 'x');
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(keep_note(directory_, std::to_string(i), text).is_ok());
+    const timespec times[2] = {{i, 0}, {i, 0}};
+    const std::string path = directory_.notes_path() + '/' + blake2b_128(std::to_string(i)).hex();
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+  const auto kept = [&] {
+    std::string all;
+    for (const char* about : {"1", "2", "3", "4"}) {
+      if (find_note(directory_, about).is_ok()) all += about;
+    }
+    return all;
+  };
+  constexpr std::uint64_t kThreeNotes = 3600;
+  ASSERT_TRUE(keep_note(directory_, "3", text, kThreeNotes).is_ok());
+  EXPECT_EQ(kept(), "123") << "what it takes the place of counts no more";
+  ASSERT_TRUE(keep_note(directory_, "4", text, kThreeNotes).is_ok());
+  EXPECT_EQ(kept(), "234");
+  ASSERT_TRUE(keep_note(directory_, "1", std::string(4000, 'x'), kThreeNotes).is_ok());
+  EXPECT_EQ(kept(), "234") << "what can never fit pushes nothing out";
 }
 
 TEST_F(NotesTest, what_a_writer_that_died_left_goes_after_an_hour) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "store/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/store_fixture.h"
@@ -88,6 +89,31 @@ TEST_F(StoreLimitsTest, takes_an_entry_larger_than_a_segment_and_none_larger_tha
   ASSERT_TRUE(store->flush().is_ok());
   EXPECT_EQ(get(*store, context_, "large"), std::string(2 << 20, 'l'));
   EXPECT_EQ(get(*store, context_, "small"), "s");
+}
+
+TEST_F(StoreLimitsTest, notes_take_a_part_of_the_budget_and_leave_the_entries) {
+  options_.disk_budget_bytes = 4 << 20;
+  options_.make_policy = testing::keeping_policy;
+  auto store = open_store(options_);
+  ASSERT_NE(put(*store, context_, "first", "x").value(), 0u);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(store->keep_note(std::to_string(i), std::string(50000, 'n')).is_ok());
+  }
+  const Directory directory(fs::posix_file_system(), directory_.path());
+  EXPECT_LE(directory.folder_bytes(directory.notes_path()).value(), 1u << 20);
+  EXPECT_TRUE(store->find_note("99").is_ok());
+  int stored = 1;
+  while (put(*store, context_, std::to_string(stored), std::string(20000, 'x')).value() != 0) {
+    ++stored;
+  }
+  EXPECT_GT(stored, 100);
+  ASSERT_TRUE(store->flush().is_ok());
+  for (int i = 100; i < 110; ++i) {
+    ASSERT_TRUE(store->keep_note(std::to_string(i), std::string(50000, 'n')).is_ok());
+  }
+  EXPECT_TRUE(store->find_note("109").is_ok());
+  EXPECT_LE(directory.size_bytes().value(), 4u << 20);
+  EXPECT_EQ(store->totals().value().entries, stored);
 }
 
 TEST_F(StoreLimitsTest, takes_nothing_with_a_budget_of_nothing) {

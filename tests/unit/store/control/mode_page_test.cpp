@@ -11,6 +11,7 @@
 #include "support/captured_log.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
+#include "support/fault_file_system.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::store {
@@ -52,6 +53,27 @@ TEST_P(ModePageTest, sees_a_page_that_comes_after_the_first_question) {
   EXPECT_FALSE(std::filesystem::exists(directory_));
   set(DirectoryMode::kOff);
   EXPECT_EQ(page_.mode(), DirectoryMode::kOff);
+}
+
+TEST_P(ModePageTest, costs_one_stat_while_there_is_no_page) {
+  testing::FaultFileSystem files(files_);
+  ModePage page(files, directory_, GetParam());
+  EXPECT_EQ(page.mode(), DirectoryMode::kOn);
+  files.faults().fail_at(0, testing::Fault::kIoError, false, testing::kEveryCall);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(page.mode(), DirectoryMode::kOn);
+  EXPECT_EQ(files.faults().calls(), 10);
+  set(DirectoryMode::kOff);
+  EXPECT_EQ(page.mode(), DirectoryMode::kOff);
+}
+
+TEST_P(ModePageTest, of_no_directory_it_asks_nothing) {
+  testing::FaultFileSystem files(files_);
+  files.faults().fail_at(0, testing::Fault::kIoError, false, testing::kEveryCall);
+  ModePage page(files, "", GetParam());
+  for (std::uint32_t i = 0; i < 2 * ModePage::kQuestionsBetweenLooks; ++i) {
+    ASSERT_EQ(page.mode(), DirectoryMode::kOn);
+  }
+  EXPECT_EQ(files.faults().calls(), 0);
 }
 
 TEST_P(ModePageTest, goes_over_to_a_page_that_takes_the_place_of_the_one_it_knows) {

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "store/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
@@ -154,6 +157,30 @@ TEST_F(ReclaimTest, space_of_replaced_entries_comes_back_without_evicting_any) {
   EXPECT_EQ(store->totals().value().entries, 60);
 }
 
+// The keys of what was there at first are never asked for again.
+TEST_F(ReclaimTest, what_is_too_old_makes_room_although_nobody_is_let_in) {
+  options_.make_policy = testing::keeping_policy;
+  options_.max_age_us = 3'600'000'000;
+  auto store = open_store(options_);
+  const std::int64_t stored_at_us = now_us() - 2 * options_.max_age_us;
+  std::vector<Sequence> sequences{1};
+  for (int i = 0; sequences.front() != 0; ++i) {
+    const std::string key = std::to_string(i);
+    const RowPut row{key, "header", share_bytes(value_of(i)), 0, false, stored_at_us};
+    ASSERT_TRUE(store->put_all(context_, {row}, sequences).is_ok());
+    if (i % 10 == 0) {
+      ASSERT_TRUE(store->flush().is_ok());  // what still waits to be written frees nothing
+    }
+  }
+  Sequence taken = 0;
+  for (int attempt = 0; taken == 0 && attempt < 1000; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    taken = put(*store, context_, "new", value_of(0)).value();
+  }
+  EXPECT_NE(taken, 0U);
+  EXPECT_TRUE(get(*store, context_, "new") == value_of(0));
+}
+
 TEST_F(ReclaimTest, space_of_cleared_entries_comes_back) {
   options_.make_policy = testing::keeping_policy;
   auto store = open_store(options_);
@@ -201,6 +228,20 @@ TEST_F(ReclaimTest, evicting_leaves_what_is_used_however_far_below_its_budget_th
     EXPECT_LT(count(*store, 20, 150), 60);
     ASSERT_TRUE(store->evict(0).is_ok());
   }
+}
+
+TEST_F(ReclaimTest, evicting_a_little_far_below_the_budget_lets_little_go) {
+  options_.disk_budget_bytes = 1 << 30;
+  auto store = open_store(options_);
+  fill(*store, 0, 100);
+  ASSERT_EQ(testing::segment_files(directory_.path()).size(), 1U);
+  const std::uint64_t to_bytes = used_bytes() - 10 * kPayload;
+  auto evicted = store->evict(to_bytes);
+  ASSERT_TRUE(evicted.is_ok()) << evicted.status().message();
+  EXPECT_LE(used_bytes(), to_bytes);
+  EXPECT_GE(evicted.value().entries, 9);
+  EXPECT_LE(evicted.value().entries, 25);
+  EXPECT_EQ(count(*store, 0, 100), 100 - evicted.value().entries);
 }
 
 TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
