@@ -47,7 +47,7 @@ void DirectoryStore::ask_for_room(std::uint64_t size_bytes, bool may_evict) {
 
 // Worth a look when something was removed since the last one.
 void DirectoryStore::look_for_dead_space() {
-  const std::uint64_t removals = this->removals() + 1;
+  const std::uint64_t removals = counted_removals() + 1;
   if (dead_space_looked_at_.exchange(removals) != removals) ask_for_room(0, false);
 }
 
