@@ -36,6 +36,9 @@ class BatchFound {
   // In ascending order.
   std::vector<std::size_t> missing() const;
 
+  // Missing rows of which there is an entry of another signature: their results replace it.
+  const std::vector<std::size_t>& conflicts() const { return conflicts_; }
+
   // Null: not from memory.
   EntryPtr in_memory(std::size_t i) const {
     return places_[i] == kInMemory ? entries_[i] : nullptr;
@@ -52,6 +55,7 @@ class BatchFound {
 
   std::vector<std::int64_t> places_;
   std::vector<EntryPtr> entries_;  // empty, or one for each key
+  std::vector<std::size_t> conflicts_;
   FoundRows disk_;
   std::uint64_t landings_ = 0;  // of single flight, before the first look
 };

@@ -71,7 +71,9 @@ class Session {
   // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
   // `lead` is then what keeps other threads waiting for that result; it is empty where nobody
   // should wait. Waits while another thread runs this key.
-  EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead);
+  // `is_conflict` is set where the miss is an entry of another signature: the result replaces it.
+  EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
+                  bool* is_conflict = nullptr);
 
   // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
   // but a hit is counted.
@@ -79,7 +81,8 @@ class Session {
 
   // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
   // shorter than `min_run_us` and it replaces nothing.
-  // `replaces`: the caller knows that it takes the place of another value, which was not looked up.
+  // `replaces`: the caller knows that it takes the place of another value, which must go even where
+  // the directory has no room for this one.
   bool store(const Request& request, EntryPtr entry, bool replaces = false);
 
   // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
@@ -135,7 +138,8 @@ class Session {
     Counter counter = Counter::kHitsMemory;
   };
   Found find(const Digest128& address, const Request& request, bool may_write);
-  EntryPtr find_and_count(const Digest128& address, const Request& request, bool may_write);
+  EntryPtr find_and_count(const Digest128& address, const Request& request, bool may_write,
+                          bool* is_conflict);
   EntryPtr find_in_memory(const Digest128& address, const Request& request,
                           MemoryTier::OnMiss on_miss);
   bool accepts(const Request& request, const Entry& entry);
@@ -150,14 +154,15 @@ class Session {
   // session_batch.cpp
   std::size_t store_each(const ContextPtr& context, const std::vector<std::string_view>& keys,
                          const std::vector<EntryPtr>& entries, bool replaces);
+  void drop_expired(const BatchRequest& request, const std::vector<Digest128>& addresses,
+                    std::vector<MemoryTier::Held>& held);
   void find_all_in_memory(const BatchRequest& request, BatchFound& found,
                           std::vector<bool>& is_settled);
   void refuse_outdated(const BatchRequest& request, const std::vector<Digest128>& addresses,
                        std::vector<MemoryTier::Held>& held);
   void take_from_disk(const BatchRequest& request, const std::vector<std::size_t>& rows,
                       BatchFound& found);
-  void count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
-                  std::int64_t conflicts);
+  void count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us, std::size_t conflicts);
   static void warn_of_conflict(const BatchRequest& request, std::string_view key,
                                std::string_view stored);
   void bring(ReadAhead::Request request);

@@ -72,7 +72,10 @@ DiskTier::StorePtr DiskTier::open_store(Access access) {
   }
   // A call asked for the mode of the directory that was configured a moment before.
   const auto mode = store::directory_mode(file_system_, settings_.dir);
-  if (mode.is_ok() && mode.value() == store::DirectoryMode::kOff) return nullptr;
+  if (mode.is_ok() && mode.value() == store::DirectoryMode::kOff) {
+    why_alone_ = "its mode is off";
+    return nullptr;
+  }
   store::StoreOptions options;
   options.directory = settings_.dir;
   options.disk_budget_bytes = settings_.disk_bytes;
@@ -100,6 +103,7 @@ DiskTier::StorePtr DiskTier::open_store(Access access) {
   auto opened = store::Store::open(file_system_, std::move(options));
   if (opened.is_ok()) return StorePtr(std::move(opened).value());
   alone_until_ = Clock::now() + kBackoff;
+  why_alone_ = opened.status().message();
   stats_.add(Counter::kErrors);
   log(LogLevel::kWarning, "open:" + settings_.dir,
       "the cache directory '" + settings_.dir + "' cannot be used: " + opened.status().message() +
@@ -107,9 +111,10 @@ DiskTier::StorePtr DiskTier::open_store(Access access) {
   return nullptr;
 }
 
-void DiskTier::leave_alone() {
+void DiskTier::leave_alone(const Status& failure) {
   MutexLock lock(mutex_);
   alone_until_ = Clock::now() + kBackoff;
+  why_alone_ = failure.message();
 }
 
 void DiskTier::report(const Status& status, const char* during) {
@@ -137,9 +142,9 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
     if (unpack_header(stored.header(), signature, value_header)) {
       auto value = format_.read(value_header, stored);
       if (value.is_ok()) {
-        result.entry =
-            std::make_shared<const Entry>(Entry{std::move(value).value(), std::string(signature),
-                                                stored.run_us(), stored.stored_at_us()});
+        result.entry = std::make_shared<const Entry>(
+            Entry{std::move(value).value(), std::string(signature), stored.run_us(),
+                  store->has_ageing_entries() ? stored.stored_at_us() : kAgeless});
         return result;
       }
       broken = value.status();
@@ -149,7 +154,7 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
   }
   refuse(id, result.sequence, broken, access);
   const bool is_entrys_fault = broken.code() == StatusCode::kCorruption;
-  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone();
+  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone(broken);
   return {};
 }
 
@@ -205,20 +210,23 @@ void DiskTier::report_store(const Status& status, Clock::time_point started) {
   report(status, "storing");
   // An entry that is too large is no fault of the directory, however long it took to write it down.
   const bool is_entrys_fault = status.code() == StatusCode::kInvalidArgument;
-  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone();
+  if (!is_entrys_fault && Clock::now() - started > kStall) leave_alone(status);
 }
 
-std::uint64_t DiskTier::removals() {
+std::uint64_t DiskTier::removals(Access access) {
   MutexLock lock(mutex_);
   abandon_after_fork();
-  if (store_ == nullptr) store_ = open_store(Access::kRead);
+  if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
+  if (store_ == nullptr) store_ = open_store(access);
   if (store_ != nullptr) last_removals_ = store_->removals();
   return last_removals_;
 }
 
-bool DiskTier::is_current(const store::EntryId& id, store::Sequence sequence) {
+bool DiskTier::is_current(const store::EntryId& id, const Known& known) {
   const StorePtr store = this->store(Access::kRead);
-  return store != nullptr && store->is_current(id, sequence);
+  return store != nullptr && known.sequence != 0 &&
+         store::are_of_one_source(known.removals, store->removals()) &&
+         store->is_current(id, known.sequence);
 }
 
 std::optional<std::string> DiskTier::find_note(std::string_view about, Access access) {
@@ -234,13 +242,41 @@ void DiskTier::keep_note(std::string_view about, std::string_view text) {
   if (store != nullptr) report(store->keep_note(about, text), "keeping a note");
 }
 
+// Whoever clears wants it more than others want to be spared the delay; but not again and again.
+DiskTier::StorePtr DiskTier::store_to_clear(std::string& why_not) {
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  const auto now = Clock::now();
+  if (now >= alone_until_ || now >= no_clear_until_) {
+    alone_until_ = {};
+    if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
+    if (store_ == nullptr) store_ = open_store(Access::kWrite);
+    no_clear_until_ = alone_until_;
+    if (store_ != nullptr) return store_;
+  }
+  why_not = why_alone_;
+  return nullptr;
+}
+
 std::int64_t DiskTier::clear(const store::ClearFilter& filter) {
   // No directory is made in order to be cleared.
-  if (this->store(Access::kRead) == nullptr) return 0;
-  const StorePtr store = this->store(Access::kWrite);
-  if (store == nullptr) return 0;
+  if (settings_.disk_bytes == 0 || file_system_.info(settings_.dir).is_not_found()) return 0;
+  std::string why_not;
+  const StorePtr store = store_to_clear(why_not);
+  if (store == nullptr) {
+    report(
+        Status::io_error("it was not cleared, and what is in it will be found again: " + why_not),
+        "clearing");
+    return 0;
+  }
+  const auto started = Clock::now();
   auto removed = store->clear(filter);
   report(removed.status(), "clearing");
+  if (!removed.is_ok() && Clock::now() - started > kStall) {
+    leave_alone(removed.status());
+    MutexLock lock(mutex_);
+    no_clear_until_ = alone_until_;
+  }
   if (removed.is_ok() && filter.covers_everything()) {
     report(store->clear_notes(), "clearing notes");
   }

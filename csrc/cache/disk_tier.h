@@ -69,18 +69,27 @@ class DiskTier {
                                        const std::vector<EntryPtr>& entries, bool replaces = false);
 
   // How many removals the directory has seen; while it cannot be asked, what it said last. Opens
-  // a directory that is not open: in a forked child, say. Otherwise one atomic load.
-  std::uint64_t removals();
-  bool is_current(const store::EntryId& id, store::Sequence sequence);
+  // a directory that is not open (in a forked child, say), or that is another by now. Otherwise a
+  // few atomic loads.
+  std::uint64_t removals(Access access = Access::kRead);
+  // What was learned of an entry: its sequence, and the removals of then.
+  struct Known {
+    store::Sequence sequence = 0;
+    std::uint64_t removals = 0;
+  };
+  // False also where it was learned of another directory that was here before.
+  bool is_current(const store::EntryId& id, const Known& known);
   std::vector<bool> are_current(const store::Context& context,
                                 const std::vector<std::string_view>& keys,
-                                const std::vector<store::Sequence>& sequences);
+                                const std::vector<Known>& known);
 
   // What is noted (store/notes.h); nothing where nothing is, or the directory cannot be asked.
   std::optional<std::string> find_note(std::string_view about, Access access);
   // Notes it where the directory can be written; a note is worth no message.
   void keep_note(std::string_view about, std::string_view text);
 
+  // Also tried, once, while the directory is left alone. An error where the directory could not be
+  // cleared: what is in it will be found again.
   std::int64_t clear(const store::ClearFilter& filter);
   // True when all that was put before is safe.
   bool flush();
@@ -101,6 +110,7 @@ class DiskTier {
   StorePtr store(Access access);
   // Null also while the directory is left alone.
   StorePtr open_store(Access access) MODCACHE_REQUIRES(mutex_);
+  StorePtr store_to_clear(std::string& why_not);
   // The open store, or null; never opens.
   StorePtr open_or_null();
   void abandon_after_fork() MODCACHE_REQUIRES(mutex_);
@@ -108,7 +118,7 @@ class DiskTier {
   void refuse_broken(const store::Context& context, const std::vector<std::string_view>& keys,
                      const FoundRows& rows, Access access);
   static Status first_failure(const store::FoundEntries& entries);
-  void leave_alone();
+  void leave_alone(const Status& failure);
   // What storing failed with, if it did: counts it, and leaves a directory alone that stalled.
   void report_store(const Status& status, std::chrono::steady_clock::time_point started);
   void count_not_kept(std::int64_t entries, std::uint64_t largest_bytes);
@@ -123,6 +133,8 @@ class DiskTier {
   std::uint64_t fork_generation_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t last_removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::chrono::steady_clock::time_point alone_until_ MODCACHE_GUARDED_BY(mutex_){};
+  std::chrono::steady_clock::time_point no_clear_until_ MODCACHE_GUARDED_BY(mutex_){};
+  std::string why_alone_ MODCACHE_GUARDED_BY(mutex_);
   // Reading calls do not look again before then: there was no directory, which is no failure.
   std::chrono::steady_clock::time_point missing_until_ MODCACHE_GUARDED_BY(mutex_){};
   std::uint64_t fork_ticket_;

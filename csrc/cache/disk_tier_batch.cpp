@@ -21,12 +21,12 @@ FoundRows DiskTier::get_all(const store::Context& context,
   if (store == nullptr) return {};
   const std::uint64_t removals = store->removals();
   const auto started = Clock::now();
-  FoundRows rows(store->find_all(context, keys), removals);
+  FoundRows rows(store->find_all(context, keys), removals, store->has_ageing_entries());
   refuse_broken(context, keys, rows, access);
   const Status failure = first_failure(rows.entries());
   if (failure.is_ok()) return rows;
   report(failure, "reading");
-  if (Clock::now() - started > kStall) leave_alone();
+  if (Clock::now() - started > kStall) leave_alone(failure);
   return rows;
 }
 
@@ -107,9 +107,15 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
 
 std::vector<bool> DiskTier::are_current(const store::Context& context,
                                         const std::vector<std::string_view>& keys,
-                                        const std::vector<store::Sequence>& sequences) {
+                                        const std::vector<Known>& known) {
   const StorePtr store = this->store(Access::kRead);
   if (store == nullptr) return std::vector<bool>(keys.size(), false);
+  const std::uint64_t removals = store->removals();
+  std::vector<store::Sequence> sequences;  // 0: none has it
+  sequences.reserve(known.size());
+  for (const Known& one : known) {
+    sequences.push_back(store::are_of_one_source(one.removals, removals) ? one.sequence : 0);
+  }
   return store->are_current(context, keys, sequences);
 }
 

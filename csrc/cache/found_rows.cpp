@@ -7,8 +7,8 @@
 
 namespace modcache::cache {
 
-FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals)
-    : entries_(std::move(entries)), removals_(removals) {
+FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals, bool have_ages)
+    : entries_(std::move(entries)), removals_(removals), have_ages_(have_ages) {
   headers_.reserve(entries_.headers().size());
   for (const store::SharedHeader& packed : entries_.headers()) {
     Header header;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "store/found_entries.h"
 
 namespace modcache::cache {
+
+// When an entry was stored that never becomes too old.
+inline constexpr std::int64_t kAgeless = std::numeric_limits<std::int64_t>::max();
 
 class FoundRows {
  public:
@@ -26,7 +30,7 @@ class FoundRows {
 
   // Nothing was found.
   FoundRows() = default;
-  FoundRows(store::FoundEntries entries, std::uint64_t removals);
+  FoundRows(store::FoundEntries entries, std::uint64_t removals, bool have_ages = true);
 
   bool has(std::size_t i) const {
     return i < entries_.size() && entries_.has(i) && header(i).is_sound;
@@ -39,7 +43,10 @@ class FoundRows {
   std::size_t payload_size_bytes(std::size_t i) const { return entries_.payload_size_bytes(i); }
   store::Sequence sequence(std::size_t i) const { return entries_.sequence(i); }
   std::int64_t run_us(std::size_t i) const { return entries_.run_us(i); }
-  std::int64_t stored_at_us(std::size_t i) const { return entries_.stored_at_us(i); }
+  // As in an Entry.
+  std::int64_t stored_at_us(std::size_t i) const {
+    return have_ages_ ? entries_.stored_at_us(i) : kAgeless;
+  }
   // Failures are for Session::refuse() or DiskTier::refuse(), which count them.
   Status read(std::size_t i, void* target) const { return entries_.read(i, target); }
   const std::byte* verified_bytes(std::size_t i) const { return entries_.verified_bytes(i); }
@@ -53,6 +60,7 @@ class FoundRows {
   store::FoundEntries entries_;
   std::vector<Header> headers_;
   std::uint64_t removals_ = 0;
+  bool have_ages_ = true;
 };
 
 }  // namespace modcache::cache

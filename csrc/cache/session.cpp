@@ -33,7 +33,8 @@ Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
       read_ahead_(shared.read_ahead) {}
 
 // What is held in memory is what the directory would answer, unless some process has removed or
-// replaced entries since it was last compared; then it is compared again, entry by entry.
+// replaced entries since it was last compared; then it is compared again, entry by entry. Where
+// another directory or pack took its place nothing is comparable, and each entry goes.
 EntryPtr Session::find_in_memory(const Digest128& address, const Request& request,
                                  MemoryTier::OnMiss on_miss) {
   MemoryTier::Held held = memory_->get(address, request.id(), on_miss);
@@ -44,7 +45,7 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
   }
   const std::uint64_t removals = disk_->removals();
   if (held.removals == removals) return std::move(held.entry);
-  if (held.sequence != 0 && disk_->is_current(request.id(), held.sequence)) {
+  if (disk_->is_current(request.id(), {held.sequence, held.removals})) {
     memory_->confirm(address, request.id(), held.sequence, removals);
     return std::move(held.entry);
   }
@@ -90,26 +91,30 @@ void Session::warn_of_conflict(const Request& request, std::string_view stored) 
                "into the key, or set match=dtype or match=none)");
 }
 
-EntryPtr Session::find_and_count(const Digest128& address, const Request& request, bool may_write) {
+EntryPtr Session::find_and_count(const Digest128& address, const Request& request, bool may_write,
+                                 bool* is_conflict) {
   Found found = find(address, request, may_write);
-  if (found.entry == nullptr || !accepts(request, *found.entry)) return nullptr;
+  const bool is_accepted = found.entry != nullptr && accepts(request, *found.entry);
+  if (is_conflict != nullptr) *is_conflict = found.entry != nullptr && !is_accepted;
+  if (!is_accepted) return nullptr;
   stats_.add(found.counter);
   stats_.add(Counter::kSavedUs, found.entry->run_us.value_or(0));
   return std::move(found.entry);
 }
 
-EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::Lead& lead) {
+EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
+                         bool* is_conflict) {
   const Digest128 address = address_of(request.id());
   while (true) {
     const std::uint64_t landings = flights_.landings();
-    if (EntryPtr entry = find_and_count(address, request, may_write)) return entry;
+    if (EntryPtr entry = find_and_count(address, request, may_write, is_conflict)) return entry;
     if (!may_write) return nullptr;
     SingleFlight::Entered entered = flights_.enter(address);
     lead = std::move(entered.lead);
     if (entered.look_again) continue;
     // A run that landed between the look and the lead may have been this key's.
     if (!lead.is_held() || flights_.landings() == landings) return nullptr;
-    EntryPtr entry = find_and_count(address, request, may_write);
+    EntryPtr entry = find_and_count(address, request, may_write, is_conflict);
     if (entry != nullptr) {
       lead.stored();
       lead.give_up();
@@ -133,7 +138,7 @@ bool Session::store(const Request& request, EntryPtr entry, bool replaces) {
   const bool is_quick = entry->run_us.has_value() && *entry->run_us < settings_.min_run_us;
   if (is_quick && !contains(request)) return false;
   const Digest128 address = address_of(request.id());
-  const std::uint64_t removals = disk_->removals();
+  const std::uint64_t removals = disk_->removals(DiskTier::Access::kWrite);
   const store::Sequence sequence = disk_->put(request.id(), *entry, replaces);
   entry = moved_to_place(request.context->scope, std::move(entry));
   // Replacing an entry counts as a removal, so `removals` from before the put only makes the

@@ -51,23 +51,20 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
   const std::vector<Digest128> addresses = addresses_of(*request.context, request.keys);
   std::vector<MemoryTier::Held> held;
   memory_->get_all(addresses, *request.context, request.keys, held);
-  for (std::size_t i = 0; i < held.size(); ++i) {
-    if (held[i].entry == nullptr || !is_expired(*held[i].entry, settings_.max_age_s)) continue;
-    memory_->erase(addresses[i], {*request.context, request.keys[i]});
-    held[i] = {};
-  }
+  drop_expired(request, addresses, held);
   refuse_outdated(request, addresses, held);
   is_settled.assign(held.size(), false);
   found.entries_.resize(held.size());
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
-  std::int64_t conflicts = 0;
+  const std::size_t conflicts_before = found.conflicts_.size();
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i].entry == nullptr) continue;
     is_settled[i] = true;
     const Entry& entry = *held[i].entry;
     if (!matches(request.signature, entry.signature)) {
-      if (conflicts++ == 0) warn_of_conflict(request, request.keys[i], entry.signature);
+      if (found.conflicts_.empty()) warn_of_conflict(request, request.keys[i], entry.signature);
+      found.conflicts_.push_back(i);
       continue;
     }
     ++hits;
@@ -75,7 +72,16 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
     found.places_[i] = BatchFound::kInMemory;
     found.entries_[i] = std::move(held[i].entry);
   }
-  count_hits(Counter::kHitsMemory, hits, saved_us, conflicts);
+  count_hits(Counter::kHitsMemory, hits, saved_us, found.conflicts_.size() - conflicts_before);
+}
+
+void Session::drop_expired(const BatchRequest& request, const std::vector<Digest128>& addresses,
+                           std::vector<MemoryTier::Held>& held) {
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].entry == nullptr || !is_expired(*held[i].entry, settings_.max_age_s)) continue;
+    memory_->erase(addresses[i], {*request.context, request.keys[i]});
+    held[i] = {};
+  }
 }
 
 // As find_in_memory() does: what is held is compared with the directory if anything was removed
@@ -85,19 +91,19 @@ void Session::refuse_outdated(const BatchRequest& request, const std::vector<Dig
   const std::uint64_t removals = disk_->removals();
   std::vector<std::size_t> doubtful;
   std::vector<std::string_view> keys;
-  std::vector<store::Sequence> sequences;
+  std::vector<DiskTier::Known> known;
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i].entry == nullptr || held[i].removals == removals) continue;
     doubtful.push_back(i);
     keys.push_back(request.keys[i]);
-    sequences.push_back(held[i].sequence);
+    known.push_back({held[i].sequence, held[i].removals});
   }
   if (doubtful.empty()) return;
-  const std::vector<bool> is_current = disk_->are_current(*request.context, keys, sequences);
+  const std::vector<bool> is_current = disk_->are_current(*request.context, keys, known);
   std::vector<MemoryTier::Verdict> verdicts;
   for (std::size_t place = 0; place < doubtful.size(); ++place) {
     const std::size_t i = doubtful[place];
-    verdicts.push_back({addresses[i], keys[place], sequences[place], is_current[place]});
+    verdicts.push_back({addresses[i], keys[place], known[place].sequence, is_current[place]});
     if (!is_current[place]) held[i] = {};
   }
   memory_->settle_all(*request.context, verdicts, removals);
@@ -113,7 +119,7 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
   }
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
-  std::int64_t conflicts = 0;
+  const std::size_t conflicts_before = found.conflicts_.size();
   const bool is_brought = places_.of(request.context->scope).kind == Place::Kind::kDevice;
   std::vector<std::string> brought;
   for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -121,7 +127,8 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
     const std::size_t i = rows[row];
     if (!is_match[disk.header_index(row)]) {
       const std::string_view signature = disk.header(row).signature;
-      if (conflicts++ == 0) warn_of_conflict(request, request.keys[i], signature);
+      if (found.conflicts_.empty()) warn_of_conflict(request, request.keys[i], signature);
+      found.conflicts_.push_back(i);
       continue;
     }
     ++hits;
@@ -129,7 +136,7 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
     found.places_[i] = static_cast<std::int64_t>(row);
     if (is_brought) brought.emplace_back(request.keys[i]);
   }
-  count_hits(Counter::kHitsDisk, hits, saved_us, conflicts);
+  count_hits(Counter::kHitsDisk, hits, saved_us, found.conflicts_.size() - conflicts_before);
   // Over a set larger than memory the last ones used are no better than any others: they stay.
   bring({memory_, disk_, request.context, Form::kRow, std::move(brought), /*pushes_out=*/false});
 }
@@ -145,7 +152,9 @@ void Session::prefetch(const ContextPtr& context, Form form,
   const std::vector<Digest128> addresses = addresses_of(*context, keys);
   std::vector<MemoryTier::Held> held;
   memory_->get_all(addresses, *context, keys, held, MemoryTier::OnMiss::kIgnore);
-  refuse_outdated({context, keys, {}}, addresses, held);
+  const BatchRequest request{context, keys, {}};
+  drop_expired(request, addresses, held);
+  refuse_outdated(request, addresses, held);
   std::vector<std::size_t> places;
   std::vector<std::string_view> elsewhere;
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -168,10 +177,10 @@ void Session::prefetch(const ContextPtr& context, Form form,
 }
 
 void Session::count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
-                         std::int64_t conflicts) {
+                         std::size_t conflicts) {
   if (hits > 0) stats_.add(counter, hits);
   if (saved_us > 0) stats_.add(Counter::kSavedUs, saved_us);
-  if (conflicts > 0) stats_.add(Counter::kKeyConflicts, conflicts);
+  if (conflicts > 0) stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(conflicts));
 }
 
 void Session::warn_of_conflict(const BatchRequest& request, std::string_view key,
@@ -237,7 +246,7 @@ std::size_t Session::store_all(const ContextPtr& context, const std::vector<std:
                                const std::vector<EntryPtr>& entries, bool replaces) {
   if (keys.empty()) return 0;
   if (settings_.min_run_us > 0) return store_each(context, keys, entries, replaces);
-  const std::uint64_t removals = disk_->removals();
+  const std::uint64_t removals = disk_->removals(DiskTier::Access::kWrite);
   const std::vector<store::Sequence> sequences = disk_->put_all(*context, keys, entries, replaces);
   // As in store(): `removals` from before the puts only makes the next lookup compare once more.
   const std::vector<Digest128> addresses = addresses_of(*context, keys);

@@ -64,7 +64,7 @@ struct Entry {
   // How long the run that computed it took. None: no run of ours did, as with cache::store; on disk
   // that reads as 0.
   std::optional<std::int64_t> run_us;
-  std::int64_t stored_at_us = now_us();  // since 1970
+  std::int64_t stored_at_us = now_us();  // since 1970, or kAgeless
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 

@@ -20,18 +20,20 @@ Call::Call(CallParts parts, std::string key)
       context_(cache::make_context({session_->settings().name_space, parts_.scope, parts_.method,
                                     cache::Form::kWhole, parts_.input.arguments,
                                     parts_.arithmetic_state()})),
-      grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)) {}
+      grad_is_unknown_(parts_.grad_pattern != 0 && !is_known_graph_free(parts_)),
+      replaces_(always_runs(mode_)) {}
 
 std::shared_ptr<const tensor::WholeValue> Call::lookup() {
   if (grad_is_unknown_ || parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) {
     return nullptr;
   }
-  const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_);
+  const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &replaces_);
   if (entry == nullptr) return nullptr;
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
 }
 
 void Call::reject_hit() {
+  replaces_ = true;
   cache::Cache::instance().counters().add(Counter::kKeyConflicts);
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
            "a stored result of " + parts_.who() +
@@ -66,7 +68,7 @@ bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
         std::make_shared<const cache::Entry>(
             cache::Entry{tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
                          parts_.input.signature, run_us}),
-        /*replaces=*/always_runs(mode_));
+        replaces_);
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

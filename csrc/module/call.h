@@ -56,6 +56,7 @@ class Call {
   cache::ContextPtr context_;
   cache::SingleFlight::Lead lead_;
   bool grad_is_unknown_ = false;
+  bool replaces_;  // what is stored under the key, which must not be found again
   std::optional<ModuleRun> run_;
   Outcome outcome_;
 };

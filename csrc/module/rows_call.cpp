@@ -100,6 +100,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
 
 void RowsCall::reject_hits() {
   needs_whole_input_ = true;
+  replaces_.assign(keys_.distinct().size(), true);
   cache::Cache::instance().counters().add(Counter::kKeyConflicts,
                                           static_cast<std::int64_t>(keys_.rows()));
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
@@ -124,6 +125,7 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
   const Part part(*this, std::move(places));
   const cache::BatchRequest request = part.request(*this);
   cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
+  note_conflicts(part, found);
   add_found(part, request, found);
   std::vector<std::size_t> missing = found.missing();
   if (missing.empty()) return;
@@ -139,9 +141,16 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
     const Part again(*this, std::move(mine_));
     const cache::BatchRequest question = again.request(*this);
     cache::BatchFound found_now = session_->lookup_all(question, may_write(mode_));
+    note_conflicts(again, found_now);
     add_found(again, question, found_now);
     mine_ = again.places_of(found_now.missing());
   }
+}
+
+void RowsCall::note_conflicts(const Part& part, const cache::BatchFound& found) {
+  if (found.conflicts().empty()) return;
+  replaces_.resize(keys_.distinct().size(), false);
+  for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
 }
 
 // Gives up its own leads first: two batches that wait for each other's rows would wait for ever.
@@ -302,17 +311,25 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
   try {
     const auto& settings = session_->settings();
     const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
-    std::vector<std::string_view> keys;
-    std::vector<cache::EntryPtr> entries;
+    struct Kept {
+      std::vector<std::string_view> keys;
+      std::vector<cache::EntryPtr> entries;
+    };
+    Kept fresh;
+    Kept replacing;
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
       const std::string_view key = keys_.distinct()[running_keys_[k]];
       // A run that only taught whether there is a graph does not replace what is there.
       if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request(key))) continue;
-      keys.push_back(key);
-      entries.push_back(std::make_shared<const cache::Entry>(
+      Kept& kept = always_runs(mode_) || replaces(running_keys_[k]) ? replacing : fresh;
+      kept.keys.push_back(key);
+      kept.entries.push_back(std::make_shared<const cache::Entry>(
           cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
     }
-    if (session_->store_all(context_, keys, entries, always_runs(mode_)) == 0) return;
+    const std::size_t stored =
+        session_->store_all(context_, fresh.keys, fresh.entries) +
+        session_->store_all(context_, replacing.keys, replacing.entries, /*replaces=*/true);
+    if (stored == 0) return;
     outcome_.has_stored = true;
     lead_.stored();
   } catch (const std::exception& error) {

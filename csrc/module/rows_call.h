@@ -88,6 +88,8 @@ class RowsCall {
     return is_whole_run_ ? static_cast<std::size_t>(keys_.first_row(k)) : k;
   }
   void judge_run(tensor::Flat result, const RunFacts& facts);
+  void note_conflicts(const Part& part, const cache::BatchFound& found);
+  bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
   void keep(const tensor::Flat& result, std::int64_t run_us);
   // How many rows there was something to compare with.
   std::int64_t compare(const tensor::Flat& result);
@@ -104,6 +106,8 @@ class RowsCall {
   bool needs_whole_input_ = false;
   bool is_refused_ = false;    // the last run's result may not be kept
   bool is_whole_run_ = false;  // the input is run as it is, repeated keys and all
+  // By places in keys_.distinct(): what is stored there must not be found again. Empty: nothing is.
+  std::vector<bool> replaces_;
   // Places in keys_.distinct(): to be run by this thread, and being run by others.
   std::vector<std::size_t> mine_;
   std::vector<std::size_t> awaited_;

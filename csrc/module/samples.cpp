@@ -164,7 +164,7 @@ void keep_samples(const SampleNames& names, const std::vector<std::string_view>&
           tensor::WholeValue::copy_of(values[i], std::nullopt, session->settings().dtype),
           /*signature=*/"", run_us[i]}));
     }
-    session->store_all(context, keys, entries);
+    session->store_all(context, keys, entries, always_runs(mode));
   } catch (const std::exception& error) {
     report_failure(parts, "kept", error);
   }

@@ -68,8 +68,12 @@ DirectoryStore::~DirectoryStore() {
   if (directory_lock.is_ok()) checkpoint_if_larger(0);
 }
 
-std::uint64_t DirectoryStore::removals() const {
+std::uint64_t DirectoryStore::counted_removals() const {
   return opened_.control == nullptr ? 0 : opened_.control->removals();
+}
+
+std::uint64_t DirectoryStore::removals() const {
+  return opened_.control == nullptr ? uncounted_removals_ : opened_.control->removals();
 }
 
 // What was put here before another process cleared it is gone, although it still waits here.
@@ -106,7 +110,7 @@ Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_of_any_age(const EntryId& id) {
   if (QueuedPutPtr put = find_queued(id)) return queued_entry(std::move(put));
-  const std::uint64_t removals = this->removals();
+  const std::uint64_t removals = counted_removals();
   const Digest128 address = address_of(id.context.digest, id.key);
   if (const auto known = locations_->find(address, removals, is_still_there_)) {
     auto record = read_record_at(location_of(*known), id);
@@ -185,7 +189,7 @@ Status DirectoryStore::as_index_failure(const Status& status) {
 
 bool DirectoryStore::is_current(const EntryId& id, Sequence sequence) {
   if (const QueuedPutPtr put = find_queued(id)) return put->sequence == sequence;
-  const std::uint64_t removals = this->removals();
+  const std::uint64_t removals = counted_removals();
   const Digest128 address = address_of(id.context.digest, id.key);
   const auto known = locations_->find(address, removals, is_still_there_);
   if (known && known->sequence == sequence) return true;
@@ -218,13 +222,13 @@ Result<Totals> DirectoryStore::totals() {
   return Totals{entries.value(), static_cast<std::int64_t>(size_bytes.value())};
 }
 
-bool DirectoryStore::is_attached() const {
-  if (!is_attached_.load(std::memory_order_relaxed)) return false;
-  return opened_.control == nullptr || opened_.control->epoch() == opened_.epoch;
+bool DirectoryStore::is_known_detached() const {
+  if (!is_attached_.load(std::memory_order_relaxed)) return true;
+  return opened_.control != nullptr && opened_.control->epoch() != opened_.epoch;
 }
 
-bool DirectoryStore::check_attached() {
-  if (!is_attached()) return false;
+bool DirectoryStore::check_attached() const {
+  if (is_known_detached()) return false;
   const std::int64_t now = steady_now_ms();
   if (now - attached_checked_ms_.load(std::memory_order_relaxed) < kAttachedCheckMs) return true;
   attached_checked_ms_.store(now, std::memory_order_relaxed);

@@ -60,10 +60,16 @@ class DirectoryStore final : public Store {
   Status clear_notes() override;
   Result<Totals> totals() override;
   bool is_read_only() const override { return opened_.writer == nullptr; }
-  bool is_attached() const override;
+  bool has_ageing_entries() const override { return true; }
+  bool is_attached() const override {
+    return is_read_only() ? check_attached() : !is_known_detached();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // 0: they are not counted.
+  std::uint64_t counted_removals() const;
 
   // Reading
   bool was_cleared(const QueuedPut& put);
@@ -99,9 +105,21 @@ class DirectoryStore final : public Store {
   Room room_for(const Context& context, const RowPut& put, std::uint64_t size_bytes,
                 std::uint64_t taken_bytes);
   bool has_one(const EntryId& id);
-  void remove_replaced(const EntryId& id);
-  // Removes the entry if it is older than `sequence`, so that no rebuild brings it back.
-  Status remove_older(const EntryId& id, Sequence sequence);
+  // An entry of this id that is older than `sequence` must not be found again.
+  struct Outdated {
+    std::shared_ptr<const Context> context;
+    std::string key;
+    Sequence sequence = 0;
+  };
+  static std::vector<Outdated> outdated_by(const std::vector<QueuedPutPtr>& puts);
+  // What cannot be removed now is kept, and tried again by the thread that writes.
+  void remove_outdated(std::vector<Outdated> outdated);
+  void remove_refused(std::vector<Outdated> refused);
+  void remove_kept();
+  void keep_outdated(std::vector<Outdated> outdated);
+  // Takes out what is gone; returns why the first of the others is not.
+  Status try_to_remove(std::vector<Outdated>& outdated);
+  Status remove_older(const Outdated& outdated) MODCACHE_REQUIRES(write_mutex_);
   Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();
@@ -196,7 +214,9 @@ class DirectoryStore final : public Store {
   std::int64_t count_unknown(const std::vector<QueuedPutPtr>& puts);
 
   // Belonging
-  bool check_attached();
+  bool is_known_detached() const;
+  // Looks at the files where nobody did for a while.
+  bool check_attached() const;
   void detach_broken_database() MODCACHE_EXCLUDES(write_mutex_);
 
   const StoreOptions options_;
@@ -210,8 +230,9 @@ class DirectoryStore final : public Store {
              Sequence sequence) { return is_still_there(address, segment, offset, sequence); };
   DiskBudget budget_;
   WriteQueue queue_;
-  std::atomic<bool> is_attached_{true};
-  std::atomic<std::int64_t> attached_checked_ms_{0};
+  const std::uint64_t uncounted_removals_ = first_removals();
+  mutable std::atomic<bool> is_attached_{true};
+  mutable std::atomic<std::int64_t> attached_checked_ms_{0};
   std::unique_ptr<policy::Policy> policy_;
   std::atomic<std::uint64_t> seen_reclaims_{0};
 
@@ -242,6 +263,9 @@ class DirectoryStore final : public Store {
   std::unique_ptr<IndexMapBuilder> builder_;
   Clock::time_point next_build_;
   Clock::duration build_pause_{};
+
+  Mutex outdated_mutex_;
+  std::vector<Outdated> outdated_ MODCACHE_GUARDED_BY(outdated_mutex_);
 
   std::thread writer_;
   std::thread reclaimer_;

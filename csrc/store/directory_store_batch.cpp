@@ -23,7 +23,7 @@ FoundEntries DirectoryStore::find_all(const Context& context,
       batch.take_queued(i, std::move(queued[i]));
     }
   }
-  const std::uint64_t removals = this->removals();
+  const std::uint64_t removals = counted_removals();
   batch.take_known(removals, is_still_there_);
   const std::vector<std::size_t> unknown = take_shared(batch.missing(), batch);
   if (!unknown.empty()) take_from_index(context, keys, unknown, batch);
@@ -124,7 +124,7 @@ std::vector<bool> DirectoryStore::are_current(const Context& context,
   for (std::size_t i = 0; i < queued.size(); ++i) {
     if (queued[i] != nullptr && !was_cleared(*queued[i])) current[i] = queued[i]->sequence;
   }
-  locations_->find_all(addresses, removals(),
+  locations_->find_all(addresses, counted_removals(),
                        [&](std::size_t i, const LocationMap::Visited& record) {
                          // Its address may be another's: only a match says something.
                          if (current[i] == 0 && record.sequence == sequences[i]) {

@@ -88,6 +88,7 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
   MODCACHE_RETURN_IF_ERROR(number(context, kept));
   std::size_t pushed = 0;
   auto position = queue_.push_all({kept.begin(), kept.end()}, deadline, pushed);
+  keep_outdated(outdated_by({kept.begin() + static_cast<std::ptrdiff_t>(pushed), kept.end()}));
   if (options_.durability == Durability::kStrict) {
     MODCACHE_RETURN_IF_ERROR(position.status());
     MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
@@ -106,12 +107,13 @@ std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
   kept_rows.reserve(rows.size());
   std::uint64_t taken_bytes = queue_.size_bytes();
   SharedHeader header;
+  std::vector<Outdated> outdated;
   for (const std::size_t i : rows) {
     const RowPut& put = puts[i];
     const std::uint64_t size_bytes = size_on_disk(put);
     const Room room = room_for(context, put, size_bytes, taken_bytes);
     if (room == Room::kNone) {
-      if (put.replaces) remove_replaced({context, put.key});
+      if (put.replaces) outdated.push_back({shared_context(context), std::string(put.key), 0});
       continue;
     }
     taken_bytes += size_bytes;
@@ -129,6 +131,7 @@ std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
     kept_rows.push_back(i);
   }
   rows = std::move(kept_rows);
+  remove_refused(std::move(outdated));
   return kept;
 }
 
@@ -159,30 +162,6 @@ bool DirectoryStore::has_one(const EntryId& id) {
   const auto answer = index_->find(address_of(id.context.digest, id.key), slot);
   if (answer != SharedIndex::Answer::kUnknown) return answer == SharedIndex::Answer::kFound;
   return !opened_.reader->find(id.context.digest, id.key).is_not_found();
-}
-
-// A new value that is not kept must not leave the old one to be found.
-void DirectoryStore::remove_replaced(const EntryId& id) {
-  auto sequence = opened_.control->next_sequence();
-  if (sequence.is_ok()) (void)remove_older(id, sequence.value());
-}
-
-Status DirectoryStore::remove_older(const EntryId& id, Sequence sequence) {
-  MutexLock lock(write_mutex_);
-  auto directory_lock = lock_directory();
-  if (!directory_lock.is_ok()) return directory_lock.status();
-  opened_.control->add_removal();
-  const Clear clear{{id.context.scope, std::string(id.key)}, sequence, id.context.digest};
-  (void)queue_.remove(clear);
-  auto location = opened_.writer->find(id.context.digest, id.key);
-  if (location.is_not_found()) return Status::ok();
-  if (!location.is_ok()) return location.status();
-  const Sequence older = location.value().sequence;
-  if (older >= sequence) return Status::ok();
-  auto places = segments_.append({tombstone_of(clear)});
-  segments_.release_left();
-  if (!places.is_ok()) return places.status();
-  return drop_in_index(id, older, places.value().front().segment).status();
 }
 
 Status DirectoryStore::number(const Context& context,

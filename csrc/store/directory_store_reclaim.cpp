@@ -49,7 +49,7 @@ void DirectoryStore::ask_for_room(std::uint64_t size_bytes, bool may_evict) {
 }
 
 void DirectoryStore::look_for_dead_space() {
-  if (dead_space_looks_.is_due(removals(), steady_now_ms())) ask_for_room(0, false);
+  if (dead_space_looks_.is_due(counted_removals(), steady_now_ms())) ask_for_room(0, false);
 }
 
 void DirectoryStore::wait_for_room(std::uint64_t size_bytes, bool may_evict,

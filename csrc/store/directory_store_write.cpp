@@ -70,6 +70,7 @@ void DirectoryStore::write_until_stopped() {
     const auto idle = is_building_index() ? Clock::duration::zero() : Clock::duration(kIdleCheck);
     auto batch = queue_.take(kGather, Clock::now() + idle);
     let_go_of_gone();
+    remove_kept();
     const bool has_batch = !batch.empty();
     if (has_batch) write(std::move(batch), attempts);
     if (!queue_.is_stopping()) build_part_of_index();
@@ -90,6 +91,7 @@ void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
     return;
   }
   attempts = 0;
+  if (!status.is_ok()) remove_outdated(outdated_by(batch));
   if (status.code() == StatusCode::kCorruption) detach_broken_database();
   budget_.measure();
   // Before finish(), so that the failure is known when a flush returns.
@@ -117,9 +119,7 @@ void DirectoryStore::refuse_beyond_budget(std::vector<QueuedPutPtr>& batch) {
     batch.pop_back();
   }
   if (refused.empty()) return;
-  for (const QueuedPutPtr& put : refused) {
-    if (put->replaces) (void)remove_older({*put->context, put->key}, put->sequence);
-  }
+  remove_outdated(outdated_by(refused));
   if (options_.on_not_kept) options_.on_not_kept(static_cast<std::int64_t>(refused.size()));
   queue_.finish(refused, Status::ok());
 }

@@ -29,6 +29,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/random.h"
 #include "base/result.h"
 #include "fs/file_system.h"
 #include "policy/policy.h"
@@ -85,6 +86,15 @@ class FoundEntry {
   // kIoError: what lies at `target` must not be used.
   virtual Status read_payload(void* target) const = 0;
 };
+
+// The upper half of a count of removals is a random number, another one for each control page and
+// pack: of what was known at one of these counts nothing can be told where the other is counted,
+// since sequences begin anew there.
+inline constexpr int kSourceShift = 32;
+inline std::uint64_t first_removals() { return random_number() << kSourceShift | 1; }
+inline bool are_of_one_source(std::uint64_t removals, std::uint64_t other) {
+  return removals >> kSourceShift == other >> kSourceShift;
+}
 
 struct Totals {
   std::int64_t entries = 0;
@@ -157,7 +167,8 @@ class Store {
                                         const std::vector<Sequence>& sequences) = 0;
 
   // Grows whenever any process clears or replaces an entry: what a caller holds in memory must
-  // then be asked after with is_current(). One atomic load (io=pread: one read).
+  // then be asked after with is_current(), or forgotten where are_of_one_source() is false. One
+  // atomic load (io=pread: one read).
   virtual std::uint64_t removals() const = 0;
 
   // Replaces what (context, key) led to before. Returns the entry's sequence; 0: it is not kept,
@@ -192,8 +203,13 @@ class Store {
 
   virtual bool is_read_only() const = 0;
 
-  // False once the directory was removed or its database replaced underneath: the owner opens a
-  // new Store. Checked by the background thread and by calls that touch the database.
+  // False: no entry is ever too old (a pack), also to who holds it in memory.
+  virtual bool has_ageing_entries() const = 0;
+
+  // False once the directory was removed or its database replaced underneath, or another file took
+  // the pack's place, which is seen within some 250 ms: the owner opens a new Store. Costs two
+  // atomic loads (io=pread: one read) in a directory that can be written, where a background thread
+  // looks; elsewhere a glance at the clock, and every 100 ms a look at the files.
   virtual bool is_attached() const = 0;
 };
 

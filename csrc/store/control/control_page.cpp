@@ -98,8 +98,9 @@ Status ControlPage::create(fs::FileSystem& file_system, const std::string& path,
   put_number(page, kBootOffset, boot);
   // What the page before knew is lost.
   put_number(page, kSupersededOffset, next_sequence - 1);
-  // Not 0, so that a page without counters (pread failed) is told from a fresh one.
-  put_number(page, kRemovalsOffset, 1);
+  // Nobody must take this page's count for that of another. Nor is it 0, which is what a page
+  // without counters (pread failed) has.
+  put_number(page, kRemovalsOffset, first_removals());
   put_number(page, kEpochOffset, random_number());
   auto replaced = file_system.open(path, fs::OpenMode::kReadWrite);
   if (replaced.is_ok()) put_number(page, kModeOffset, mode_word_in(*replaced.value()));

@@ -12,7 +12,7 @@
 namespace modcache::store {
 namespace {
 
-// How often lookups look whether the file is still the one that was opened.
+// How often it is looked at whether the file is still the one that was opened.
 constexpr std::int64_t kAttachedCheckMs = 100;
 
 }  // namespace
@@ -45,7 +45,6 @@ Result<std::unique_ptr<FoundEntry>> PackStore::find(const EntryId& id) {
     if (record.is_ok()) return stored_entry(std::move(record).value());
     locations_->remove(address);
   }
-  check_attached();
   auto location = pack_->locate(id);
   if (!location.is_ok()) return location.status();
   auto record = read_record(pack_->records(), location.value(), id);
@@ -64,7 +63,6 @@ FoundEntries PackStore::find_all(const Context& context,
   BatchLookup batch(context, keys, readers_, locations_);
   batch.take_known(removals());
   const std::vector<std::size_t> missing = batch.missing();
-  if (!missing.empty()) check_attached();
   for (const std::size_t i : missing) {
     auto location = pack_->locate({context, keys[i]});
     if (location.is_not_found()) continue;
@@ -127,20 +125,20 @@ Result<std::string> PackStore::find_note(std::string_view about) {
 Status PackStore::keep_note(std::string_view, std::string_view) { return Status::ok(); }
 
 Result<Totals> PackStore::totals() {
-  check_attached();
   const PackFooter& footer = pack_->footer();
   return Totals{static_cast<std::int64_t>(footer.entries),
                 static_cast<std::int64_t>(footer.size_bytes)};
 }
 
-void PackStore::check_attached() {
+bool PackStore::is_attached() const {
+  if (!is_attached_.load(std::memory_order_relaxed)) return false;
   const std::int64_t now = steady_now_ms();
-  if (now - attached_checked_ms_.load(std::memory_order_relaxed) < kAttachedCheckMs) return;
+  if (now - attached_checked_ms_.load(std::memory_order_relaxed) < kAttachedCheckMs) return true;
   attached_checked_ms_.store(now, std::memory_order_relaxed);
   const auto info = file_system_.info(path_);
-  if (!info.is_ok() || !info.value().is_same_file(file_)) {
-    is_attached_.store(false, std::memory_order_relaxed);
-  }
+  const bool is_same = info.is_ok() && info.value().is_same_file(file_);
+  if (!is_same) is_attached_.store(false, std::memory_order_relaxed);
+  return is_same;
 }
 
 }  // namespace modcache::store

@@ -51,10 +51,10 @@ class PackStore final : public Store {
   Status clear_notes() override { return Status::ok(); }
   Result<Totals> totals() override;
   bool is_read_only() const override { return true; }
-  bool is_attached() const override { return is_attached_.load(std::memory_order_relaxed); }
+  bool has_ageing_entries() const override { return false; }
+  bool is_attached() const override;
 
  private:
-  void check_attached();
   Status never_changed() const;
 
   fs::FileSystem& file_system_;
@@ -64,8 +64,8 @@ class PackStore final : public Store {
   const Directory no_directory_;
   SegmentReaders readers_;  // of the one segment that there is
   const std::shared_ptr<LocationMap> locations_ = std::make_shared<LocationMap>();
-  std::atomic<bool> is_attached_{true};
-  std::atomic<std::int64_t> attached_checked_ms_{0};
+  mutable std::atomic<bool> is_attached_{true};
+  mutable std::atomic<std::int64_t> attached_checked_ms_{0};
 };
 
 }  // namespace modcache::store

@@ -28,6 +28,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::text_entry;
 using testing::text_of;
+using ::testing::UnorderedElementsAre;
 
 using Keys = std::vector<std::string_view>;
 
@@ -158,6 +159,32 @@ TEST_F(BatchTest, a_row_of_another_signature_is_a_miss_and_a_conflict) {
   for (Process* process : {&here_, &there}) EXPECT_EQ(process->stat("key_conflicts"), 2);
   EXPECT_EQ(there.stat("hits_disk"), 2);
   EXPECT_THAT(log.about("key 'a' was stored for an input float32[2]"), SizeIs(1)) << "once";
+}
+
+TEST_F(BatchTest, says_which_misses_are_conflicts) {
+  const testing::CapturedLog log;
+  here_.store({{"a", "1"}}, "float32[2]");
+  here_.cache().flush();
+  Process there(dir_);
+  there.store({{"b", "2"}, {"d", "4"}}, "float32[2]");  // these in memory, "a" on disk
+  there.store({{"c", "3"}}, "float32[3]");
+  const Keys keys = {"a", "b", "c", "d", "e"};
+  const BatchFound found = there.session().lookup_all({row_context(), keys, "float32[3]"}, true);
+  EXPECT_THAT(found.conflicts(), UnorderedElementsAre(0u, 1u, 3u));
+  EXPECT_EQ(there.stat("key_conflicts"), 3);
+}
+
+// Sequences begin anew there: each directory calls its first entry the same.
+TEST_F(BatchTest, what_memory_holds_is_forgotten_where_another_directory_took_the_place) {
+  const testing::CapturedLog quiet;
+  here_.store({{"a", "1"}, {"b", "2"}});
+  here_.cache().flush();
+  std::filesystem::remove_all(dir_);
+  Process there(dir_);
+  there.store({{"a", "new"}});
+  there.cache().flush();
+  here_.cache().flush();  // looks at the files; the thread that writes would do so in a moment
+  EXPECT_THAT(here_.lookup({"a", "b"}), ElementsAre("disk: new", "<missing>"));
 }
 
 TEST_F(BatchTest, memory_answers_as_the_directory_would_when_entries_were_removed_there) {

@@ -3,9 +3,14 @@
 // A pack in the place of a directory.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
 #include "store/pack/pack.h"
 #include "support/cache_fixture.h"
@@ -69,6 +74,48 @@ TEST_F(CachePackTest, what_is_not_in_it_is_a_miss_for_the_next_process) {
     there.store("other", "computed here");
   }
   EXPECT_EQ(Process(pack_).lookup("other"), "<missing>");
+}
+
+TEST_F(CachePackTest, no_entry_of_it_is_too_old) {
+  {
+    store::StoreOptions options;
+    options.directory = dir_;
+    auto store = store::Store::open(fs::posix_file_system(), std::move(options));
+    ASSERT_TRUE(store.is_ok());
+    const ContextPtr context = Process::request("key").context;
+    const std::string header = pack_header("", testing::TextValue::kHeader);
+    std::vector<store::Sequence> sequences;
+    ASSERT_TRUE(store.value()
+                    ->put_all(*context, {{"key", header, share_bytes("text"), 0, false, 1'000'000}},
+                              sequences)
+                    .is_ok());
+  }
+  pack();
+  Process there(pack_);
+  ASSERT_TRUE(there.configure({{"max_age", "60"}}).is_ok());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(there.lookup("key"), "text");
+  EXPECT_EQ(there.stat("hits_disk"), 1);
+  EXPECT_EQ(there.stat("hits_memory"), 2) << "read from the pack each time";
+}
+
+TEST_F(CachePackTest, another_pack_in_its_place_is_seen_although_memory_has_the_entry) {
+  here_.store("key", "one");
+  pack();
+  Process there(pack_);
+  EXPECT_EQ(there.lookup("key"), "one");
+  const std::string other = directory_ / "other";
+  {
+    Process maker(other);
+    maker.store("key", "two");
+    maker.cache().flush();
+  }
+  ASSERT_TRUE(store::write_pack(fs::posix_file_system(), other, pack_).is_ok());
+  // It looks every tenth of a second.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (there.lookup("key") != "two" && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(there.lookup("key"), "two");
 }
 
 TEST_F(CachePackTest, clearing_it_clears_memory_and_says_why_no_more) {

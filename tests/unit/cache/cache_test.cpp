@@ -133,6 +133,20 @@ TEST_F(CacheTest, a_conflicting_key_is_replaced_and_warned_about_with_both_shape
   }
 }
 
+TEST_F(CacheTest, a_lookup_says_whether_its_miss_is_a_conflict) {
+  const testing::CapturedLog log;
+  here_.store("key", "one", "float32[2,3]");
+  const auto is_conflict = [this](const std::string& key, const std::string& signature) {
+    SingleFlight::Lead lead;
+    bool answer = false;
+    (void)here_.cache().session()->lookup(Process::request(key, signature), true, lead, &answer);
+    return answer;
+  };
+  EXPECT_TRUE(is_conflict("key", "float32[2,4]"));
+  EXPECT_FALSE(is_conflict("key", "float32[2,3]"));
+  EXPECT_FALSE(is_conflict("another", "float32[2,3]"));
+}
+
 // ----- other processes
 
 TEST_F(CacheTest, a_clear_by_another_process_is_seen_by_the_next_lookup) {
@@ -163,6 +177,23 @@ TEST_F(CacheTest, an_entry_that_another_process_replaced_is_seen) {
   there.store("key", "two");
   there.cache().flush();
   EXPECT_EQ(here_.lookup("key"), "two");
+}
+
+// Sequences begin anew there: each directory calls its first entry the same.
+TEST_F(CacheTest, what_memory_holds_is_forgotten_where_another_directory_took_the_place) {
+  const testing::CapturedLog quiet;
+  here_.store("key", "one");
+  here_.store("another", "text");
+  here_.cache().flush();
+  std::filesystem::remove_all(dir_);
+  Process there(dir_);
+  there.store("key", "two");
+  there.cache().flush();
+  here_.cache().flush();  // looks at the files; the thread that writes would do so in a moment
+  EXPECT_EQ(here_.lookup("key"), "two");
+  EXPECT_EQ(here_.lookup("another"), "<missing>");
+  EXPECT_EQ(there.cache().clear({}, Cache::Tier::kAll), 1);
+  EXPECT_EQ(here_.lookup("key"), "<missing>");
 }
 
 TEST_F(CacheTest, flush_makes_what_was_stored_visible_to_every_process) {

@@ -102,10 +102,14 @@ TEST_F(DiskTierTest, keeps_empty_values_and_signatures_that_look_like_headers) {
 TEST_F(DiskTierTest, replaces_and_knows_what_is_current) {
   const auto tier = open();
   const auto first = tier->put(id("key"), *text_entry("one"));
-  EXPECT_TRUE(tier->is_current(id("key"), first));
+  const auto known = [&tier](store::Sequence sequence) {
+    return DiskTier::Known{sequence, tier->removals()};
+  };
+  EXPECT_TRUE(tier->is_current(id("key"), known(first)));
   const auto second = tier->put(id("key"), *text_entry("two"));
-  EXPECT_FALSE(tier->is_current(id("key"), first));
-  EXPECT_TRUE(tier->is_current(id("key"), second));
+  EXPECT_FALSE(tier->is_current(id("key"), known(first)));
+  EXPECT_TRUE(tier->is_current(id("key"), known(second)));
+  EXPECT_FALSE(tier->is_current(id("key"), {second, ~tier->removals()})) << "of another directory";
   EXPECT_EQ(get(*tier, "key"), "two");
 }
 
@@ -197,7 +201,6 @@ TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left
     EXPECT_EQ(get(*tier, "key"), "<missing>");
     EXPECT_EQ(tier->put(id("key"), *text_entry("text")), 0u);
     EXPECT_FALSE(tier->contains(id("key")));
-    EXPECT_EQ(tier->clear({}), 0);
     EXPECT_TRUE(tier->flush()) << "nothing was put, so nothing is unsafe";
   }
   EXPECT_LT(Clock::now() - started, std::chrono::seconds(1));
@@ -305,8 +308,11 @@ TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
     }
     EXPECT_EQ(rows.sequence(2), sequences[0]);
     EXPECT_EQ(rows.run_us(2), 5);
-    EXPECT_EQ(tier->are_current(*context_, {"a", "b"}, {sequences[0], sequences[0]}),
-              (std::vector<bool>{true, false}));
+    const std::uint64_t removals = tier->removals();
+    EXPECT_EQ(tier->are_current(
+                  *context_, {"a", "b", "a"},
+                  {{sequences[0], removals}, {sequences[0], removals}, {sequences[0], ~removals}}),
+              (std::vector<bool>{true, false, false}));
     ASSERT_TRUE(tier->flush());
   }
 }

@@ -104,6 +104,18 @@ TEST_F(ReadAheadTest, tells_which_keys_are_there_and_brings_them_into_memory) {
   EXPECT_EQ(here.stat("saved_us"), 10);
 }
 
+TEST_F(ReadAheadTest, what_is_too_old_in_memory_is_not_there) {
+  Process here(dir_);
+  ASSERT_TRUE(here.cache().configure({{"disk", "0"}, {"max_age", "60"}}).is_ok());
+  for (const bool is_old : {true, false}) {
+    Entry entry = *text_entry("text", "input", 5);
+    if (is_old) entry.stored_at_us -= std::int64_t{3600} * 1'000'000;
+    here.cache().session()->store({context_of(Form::kRow), is_old ? "old" : "new", {}},
+                                  std::make_shared<const Entry>(entry));
+  }
+  EXPECT_THAT(here.prefetch({"old", "new"}), ElementsAre(false, true));
+}
+
 TEST_F(ReadAheadTest, counts_neither_hits_nor_misses) {
   Process here(dir_);
   here.prefetch({"a", "x"});

@@ -88,6 +88,9 @@ TEST_P(ControlPageTest, gets_another_identity_and_epoch_when_made_anew) {
   auto after = std::move(open()).value();
   EXPECT_FALSE(before->identity().is_same_file(after->identity()));
   EXPECT_NE(before->epoch(), after->epoch());
+  EXPECT_FALSE(are_of_one_source(before->removals(), after->removals()));
+  after->add_removal();
+  EXPECT_TRUE(are_of_one_source(after->removals(), after->removals() - 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(ReadVia, ControlPageTest,

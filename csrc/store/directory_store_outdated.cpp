@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DirectoryStore: a new value that is not kept must not leave the one that it replaces to be found.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/log.h"
+#include "store/directory_store.h"
+#include "store/index/tombstone.h"
+
+namespace modcache::store {
+namespace {
+
+// A few megabytes.
+constexpr std::size_t kMostOutdated = 65'536;
+
+}  // namespace
+
+std::vector<DirectoryStore::Outdated> DirectoryStore::outdated_by(
+    const std::vector<QueuedPutPtr>& puts) {
+  std::vector<Outdated> outdated;
+  for (const QueuedPutPtr& put : puts) {
+    if (put->replaces) outdated.push_back({put->context, put->key, put->sequence});
+  }
+  return outdated;
+}
+
+// Of what was refused before it had a number.
+void DirectoryStore::remove_refused(std::vector<Outdated> refused) {
+  if (refused.empty()) return;
+  auto sequence = opened_.control->next_sequence();
+  if (!sequence.is_ok()) return;
+  for (Outdated& entry : refused) entry.sequence = sequence.value();
+  remove_outdated(std::move(refused));
+}
+
+void DirectoryStore::remove_outdated(std::vector<Outdated> outdated) {
+  if (outdated.empty() || !is_attached()) return;
+  const Status status = try_to_remove(outdated);
+  if (outdated.empty()) return;
+  log(LogLevel::kWarning, "outdated:" + directory_.path(),
+      std::to_string(outdated.size()) + " replaced results could not be removed from '" +
+          directory_.path() + "' (" + status.message() +
+          "): they may be found until that succeeds; it is tried again");
+  keep_outdated(std::move(outdated));
+}
+
+void DirectoryStore::keep_outdated(std::vector<Outdated> outdated) {
+  MutexLock lock(outdated_mutex_);
+  const std::size_t room = kMostOutdated - outdated_.size();
+  if (outdated.size() > room) outdated.resize(room);
+  std::move(outdated.begin(), outdated.end(), std::back_inserter(outdated_));
+}
+
+void DirectoryStore::remove_kept() {
+  std::vector<Outdated> outdated;
+  {
+    MutexLock lock(outdated_mutex_);
+    outdated.swap(outdated_);
+  }
+  remove_outdated(std::move(outdated));
+}
+
+Status DirectoryStore::try_to_remove(std::vector<Outdated>& outdated) {
+  MutexLock lock(write_mutex_);
+  auto directory_lock = lock_directory();
+  if (!directory_lock.is_ok()) return directory_lock.status();
+  Status status;
+  auto next = outdated.begin();
+  for (; next != outdated.end(); ++next) {
+    status = remove_older(*next);
+    if (!status.is_ok()) break;
+  }
+  segments_.release_left();
+  outdated.erase(outdated.begin(), next);
+  // Also for those that the directory has evicted: others may hold them in memory. Afterwards, so
+  // that nobody who asks now finds one still there and believes it from then on.
+  opened_.control->add_removal();
+  return status;
+}
+
+Status DirectoryStore::remove_older(const Outdated& outdated) {
+  const Context& context = *outdated.context;
+  const Clear clear{{context.scope, outdated.key}, outdated.sequence, context.digest};
+  (void)queue_.remove(clear);
+  auto older = opened_.writer->find(context.digest, outdated.key);
+  if (older.is_not_found()) return Status::ok();
+  if (older.is_ok() && older.value().sequence >= outdated.sequence) return Status::ok();
+  // Where the database is broken, this is what a rebuild goes by.
+  auto places = segments_.append({tombstone_of(clear)});
+  if (!older.is_ok()) return older.status();
+  opened_.control->raise_superseded(older.value().sequence);
+  // On a full disk the row goes all the same: only a rebuild could bring the entry back then.
+  std::optional<std::uint64_t> with_tombstone;
+  if (places.is_ok()) with_tombstone = places.value().front().segment;
+  return drop_in_index({context, outdated.key}, older.value().sequence, with_tombstone).status();
+}
+
+}  // namespace modcache::store
