@@ -130,10 +130,13 @@ class DirectoryStore final : public Store {
       MODCACHE_REQUIRES(write_mutex_);
   Status wait_until_safe(WriteQueue::Position position);
   Result<DirectoryLock> lock_directory() MODCACHE_REQUIRES(write_mutex_);
+  Result<DirectoryLock> lock_directory(std::int64_t patience_ms) MODCACHE_REQUIRES(write_mutex_);
   // REQUIRES: the directory's lock is held.
-  Result<bool> drop_in_index(const EntryId& id, Sequence sequence,
-                             std::optional<std::uint64_t> with_tombstone)
-      MODCACHE_REQUIRES(write_mutex_);
+  void tell_of_removals() MODCACHE_REQUIRES(write_mutex_);
+  void look_for_untold_removals() MODCACHE_EXCLUDES(write_mutex_);
+  // Where the row is removed, all are told. REQUIRES: the directory's lock is held.
+  Status drop_in_index(const EntryId& id, Sequence sequence,
+                       std::optional<std::uint64_t> with_tombstone) MODCACHE_REQUIRES(write_mutex_);
   Status drop_row(const EntryId& id, Sequence sequence);
   Status sync_log() MODCACHE_REQUIRES(write_mutex_);
   void checkpoint_if_larger(std::uint64_t wal_bytes) MODCACHE_REQUIRES(write_mutex_);
@@ -240,6 +243,8 @@ class DirectoryStore final : public Store {
   SegmentWriter segments_ MODCACHE_GUARDED_BY(write_mutex_);
   // By this store.
   Sequence last_committed_ MODCACHE_GUARDED_BY(write_mutex_) = 0;
+  // How long the log was when somebody read from it, so that it could not be emptied; 0: it could.
+  std::uint64_t log_bytes_in_vain_ MODCACHE_GUARDED_BY(write_mutex_) = 0;
 
   std::atomic<std::uint64_t> failed_syncs_{0};
   Status failed_sync_ MODCACHE_GUARDED_BY(write_mutex_);  // the last

@@ -94,7 +94,7 @@ Status DirectoryStore::remove_older(const Outdated& outdated) {
   // On a full disk the row goes all the same: only a rebuild could bring the entry back then.
   std::optional<std::uint64_t> with_tombstone;
   if (places.is_ok()) with_tombstone = places.value().front().segment;
-  return drop_in_index({context, outdated.key}, older.value().sequence, with_tombstone).status();
+  return drop_in_index({context, outdated.key}, older.value().sequence, with_tombstone);
 }
 
 }  // namespace modcache::store

@@ -76,7 +76,7 @@ void DirectoryStore::write_until_stopped() {
     if (!queue_.is_stopping()) build_part_of_index();
     if (has_batch) continue;
     if (queue_.is_stopping()) return;
-    check_attached();
+    if (check_attached()) look_for_untold_removals();
   }
 }
 
@@ -149,6 +149,7 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
   std::vector<std::optional<Sequence>> taken;
+  opened_.control->set_removal_pending(true);
   index_->begin();
   auto replaced = opened_.writer->commit(rows, &taken);
   if (!replaced.is_ok()) {
@@ -157,7 +158,11 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
   }
   commit_to_index(rows, taken);
   Sequence last = 0;
-  for (const QueuedPutPtr& put : batch) last = std::max(last, put->sequence);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    last = std::max(last, batch[i]->sequence);
+    // Overtaken by a later one, or cleared.
+    if (!taken[i]) opened_.control->raise_superseded(batch[i]->sequence);
+  }
   opened_.control->raise_committed(last);
   last_committed_ = std::max(last_committed_, last);
   if (replaced.value() > 0) opened_.control->raise_superseded(last - 1);
@@ -166,17 +171,44 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
                            std::any_of(batch.begin(), batch.end(),
                                        [](const QueuedPutPtr& put) { return put->replaces; });
   if (replaced.value() > 0 || may_replace) opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
   checkpoint_if_larger(budget_.most_log_bytes());
   return Status::ok();
 }
 
-// Nobody may commit to a database that is no longer the directory's.
 Result<DirectoryLock> DirectoryStore::lock_directory() {
-  auto lock = DirectoryLock::take(*opened_.lock_file, options_.patience_ms);
+  return lock_directory(options_.patience_ms);
+}
+
+// Nobody may commit to a database that is no longer the directory's.
+Result<DirectoryLock> DirectoryStore::lock_directory(std::int64_t patience_ms) {
+  auto lock = DirectoryLock::take(*opened_.lock_file, patience_ms);
   if (!lock.is_ok()) return lock.status();
   attached_checked_ms_.store(0, std::memory_order_relaxed);
   if (!check_attached()) return Status::io_error("'" + directory_.path() + "' was replaced");
+  if (opened_.control->is_removal_pending()) tell_of_removals();
   return lock;
+}
+
+// Somebody died between a commit and telling of it, or does not know what became of it. What was
+// removed is not known here, so it may have been anything.
+void DirectoryStore::tell_of_removals() {
+  auto last = opened_.writer->last_sequence();
+  if (last.is_ok()) {
+    opened_.control->raise_committed(last.value());
+    opened_.control->raise_superseded(last.value());
+  }
+  index_->discard();  // first: it is what is asked once removals are known
+  opened_.control->add_clear();
+  opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
+}
+
+void DirectoryStore::look_for_untold_removals() {
+  if (!opened_.control->is_removal_pending()) return;
+  MutexLock lock(write_mutex_);
+  // Whoever has the lock is about to tell.
+  (void)lock_directory(0);
 }
 
 Status DirectoryStore::flush() {
@@ -216,10 +248,16 @@ Status DirectoryStore::sync_log() {
   return file_system.sync_directory(directory_.path());
 }
 
-// Its failure loses nothing: the log is only longer than it need be.
+// Its failure loses nothing: the log is only longer than it need be. Each attempt syncs, so while
+// somebody reads from the log the next one is made when it is twice as long.
 void DirectoryStore::checkpoint_if_larger(std::uint64_t wal_bytes) {
   auto info = directory_.file_system().info(directory_.wal_path());
-  if (info.is_ok() && info.value().size_bytes > wal_bytes) (void)opened_.writer->checkpoint();
+  if (!info.is_ok()) return;
+  const std::uint64_t size_bytes = info.value().size_bytes;
+  const bool was_in_vain = size_bytes >= log_bytes_in_vain_ && size_bytes < 2 * log_bytes_in_vain_;
+  if (size_bytes <= wal_bytes || (was_in_vain && wal_bytes > 0)) return;
+  auto is_empty = opened_.writer->checkpoint();
+  log_bytes_in_vain_ = is_empty.is_ok() && !is_empty.value() ? size_bytes : 0;
 }
 
 Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {
@@ -249,19 +287,17 @@ Status DirectoryStore::drop_row(const EntryId& id, Sequence sequence) {
     if (!places.is_ok()) return places.status();
     with_tombstone = places.value().front().segment;
   }
-  auto is_dropped = drop_in_index(id, sequence, with_tombstone);
-  if (!is_dropped.is_ok()) return is_dropped.status();
-  if (is_dropped.value()) opened_.control->add_removal();
-  return Status::ok();
+  return drop_in_index(id, sequence, with_tombstone);
 }
 
-Result<bool> DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
-                                           std::optional<std::uint64_t> with_tombstone) {
+Status DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
+                                     std::optional<std::uint64_t> with_tombstone) {
+  opened_.control->set_removal_pending(true);
   index_->begin();
   auto is_dropped = opened_.writer->drop(id.context.digest, id.key, sequence, with_tombstone);
   if (!is_dropped.is_ok()) {
     undo_in_index(is_dropped.status());
-    return is_dropped;
+    return is_dropped.status();
   }
   if (is_dropped.value()) {
     SharedIndex::Change change;
@@ -270,7 +306,9 @@ Result<bool> DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
     index_->apply({change});
   }
   index_->commit(0);
-  return is_dropped;
+  if (is_dropped.value()) opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
+  return Status::ok();
 }
 
 }  // namespace modcache::store

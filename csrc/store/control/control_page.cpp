@@ -23,8 +23,11 @@ constexpr std::size_t kCommittedOffset = 384;
 constexpr std::size_t kSupersededOffset = 392;
 constexpr std::size_t kConfirmedOffset = 400;
 constexpr std::size_t kBootOffset = 408;
+constexpr std::size_t kRemovalPendingOffset = 416;
 // Processes that died have taken fewer numbers than that without using them.
 constexpr std::uint64_t kMostUnusedSequences = std::uint64_t{1} << 40;
+// A machine gives out fewer between two moments in which its page reaches the disk.
+constexpr std::uint64_t kMostLostSequences = std::uint64_t{1} << 28;
 constexpr std::size_t kModeOffset = 320;
 constexpr std::size_t kReclaimsOffset = 448;
 constexpr std::size_t kIndexGenerationOffset = 512;
@@ -156,6 +159,12 @@ Status ControlPage::raise_sequence(Sequence sequence) {
   return Status::ok();
 }
 
+Status ControlPage::raise_sequence_beyond_lost(Sequence sequence) {
+  const Sequence known = std::max(load(kNextSequenceOffset), sequence);
+  MODCACHE_RETURN_IF_ERROR(raise_sequence(known + kMostLostSequences));
+  return file_->sync_data();
+}
+
 ModeWord ControlPage::mode_word() const { return load(kModeOffset); }
 
 const std::atomic<ModeWord>& ControlPage::mapped_mode_word() const { return counter(kModeOffset); }
@@ -225,6 +234,12 @@ void ControlPage::add_removal() {
 }
 void ControlPage::add_clear() {
   if (is_whole()) counter(kClearsOffset).fetch_add(1, std::memory_order_acq_rel);
+}
+bool ControlPage::is_removal_pending() const { return load(kRemovalPendingOffset) != 0; }
+void ControlPage::set_removal_pending(bool is_pending) {
+  if (is_whole()) {
+    counter(kRemovalPendingOffset).store(is_pending ? 1 : 0, std::memory_order_release);
+  }
 }
 std::uint64_t ControlPage::reclaims() const { return load(kReclaimsOffset); }
 void ControlPage::add_reclaim() {

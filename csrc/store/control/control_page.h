@@ -41,11 +41,19 @@ class ControlPage {
   Result<Sequence> next_sequence() { return next_sequences(1); }
   // Makes sure that the next number is at least `sequence`.
   Status raise_sequence(Sequence sequence);
+  // The same where numbers above it may have been given out that nobody knows of any more; survives
+  // power loss when it returns. No number was given out twice unless 2^28 were lost.
+  Status raise_sequence_beyond_lost(Sequence sequence);
 
   std::uint64_t removals() const;
   void add_removal();
   std::uint64_t clears() const;
   void add_clear();
+  // Set before a commit that may remove or replace, and reset once add_removal() told of it: found
+  // set by whoever has the directory's lock next, somebody died in between.
+  // REQUIRES of setting it: the directory's lock is held.
+  bool is_removal_pending() const;
+  void set_removal_pending(bool is_pending);
   // The greatest sequence that was ever committed to the database, or 0 where that is not known. A
   // database that knows less has lost transactions, and with them what was cleared or replaced.
   // REQUIRES, of the two that change it: the directory's lock is held.

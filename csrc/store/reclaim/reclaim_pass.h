@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kAboveAllRanks = std::uint64_t{1} << 33;
 
 struct DirectoryStore::Pass {
   std::uint64_t to_bytes = 0;
-  // Writing what stays may not make the directory larger than this.
+  // Writing what stays may not make the directory larger than this; 0: not known yet.
   std::uint64_t most_bytes = 0;
   std::int64_t expired_before_us = 0;
   // It ends when it gained so much, even if others wrote as much meanwhile.
@@ -29,6 +29,9 @@ struct DirectoryStore::Pass {
   // Of the segment that is being emptied: what is to go before it spares the rest, and what has.
   std::uint64_t enough_bytes = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t gone_bytes = 0;
+  // What nobody lets go of is a reason to refuse puts rather than to take more.
+  bool may_refuse = false;
+  bool is_held = false;  // and was one, when it was looked at last
   Evicted evicted;
   std::uint64_t rank = kAboveAllRanks;  // of those that stay, the least
 };

@@ -57,9 +57,14 @@ class DirectoryCheck {
   void check_segment_file(std::uint64_t id, const Status& status);
   Status check_scanned(const Records& records);
   Status find_undeclared();
-  Status find_lost_clears(const std::vector<std::uint64_t>& segments);
+  Status find_lost_clears();
+  // Asks again, in moments in which nobody removes segments: with them go declarations and clears
+  // that stand elsewhere again. False: it was not found each time.
+  Result<bool> is_found_again(const std::function<Result<bool>()>& finds);
   Status check_notes();
   Status check_files();
+  // Else what is gone would take room until all was verified.
+  void let_go_of_gone();
   void tell(Finding::Kind kind, std::string file, std::string what);
   void tell_database(std::string what);
   static std::string file_of(std::uint64_t segment);
@@ -80,6 +85,7 @@ class DirectoryCheck {
   fs::FileInfo database_file_;
   fs::FileInfo log_file_;
   bool is_shared_ = false;  // others that write are seen
+  std::uint64_t seen_reclaims_ = 0;
   VerifyProgress progress_;
   std::vector<Clear> clears_;
   std::vector<Context> contexts_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "store/control/control_page.h"
 #include "store/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
@@ -269,6 +270,31 @@ TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   EXPECT_THAT(gone(), IsEmpty());
 }
 
+// For longer than readers take to let go.
+TEST_F(ReclaimTest, what_nobody_lets_go_of_is_no_reason_to_empty_the_rest) {
+  auto store = open_store(options_);
+  fill(*store, 0, 150);
+  std::vector<std::unique_ptr<FoundEntry>> held;
+  for (int i = 0; i < 150; ++i) {
+    held.push_back(store->find({context_, std::to_string(i)}).value());
+  }
+  ASSERT_TRUE(store->evict(kBudget / 4).is_ok());
+  std::vector<int> left;
+  for (int i = 0; i < 150; ++i) {
+    if (get(*store, context_, std::to_string(i)) != "<missing>") left.push_back(i);
+  }
+  ASSERT_GT(left.size(), 10u);
+  ASSERT_LT(left.size(), 100u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+  fill(*store, 1000, 1800);
+  for (const int i : left) EXPECT_EQ(get(*store, context_, std::to_string(i)), value_of(i)) << i;
+  EXPECT_LE(used_bytes(), kBudget + kSegment);
+  held.clear();
+  ASSERT_TRUE(store->evict(kBudget / 2).is_ok());
+  EXPECT_LE(used_bytes(), kBudget / 2);
+  EXPECT_NE(put(*store, context_, "afterwards", value_of(1)).value(), 0u);
+}
+
 TEST_F(ReclaimTest, a_rebuild_after_evictions_returns_nothing_that_was_replaced) {
   for (int round = 0; round < 3; ++round) {
     auto store = open_store(options_);
@@ -322,6 +348,9 @@ TEST_F(ReclaimTest, a_new_value_that_is_not_kept_leaves_no_old_one_behind) {
   EXPECT_EQ(store->put(larger).value(), 0u);
   EXPECT_EQ(get(*store, context_, "3"), "<missing>");
   EXPECT_GT(store->removals(), removals);
+  auto control =
+      ControlPage::open(fs::posix_file_system(), directory_ / "control", ReadVia::kPread, false);
+  EXPECT_GE(control.value()->superseded(), 4u);  // the sequence of the old one
   store = nullptr;
   std::filesystem::remove(directory_ / "index.sqlite");
   EXPECT_EQ(get(*open_store(options_), context_, "3"), "<missing>");
