@@ -15,7 +15,7 @@
 #include "store/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
-#include "support/store_fixture.h"
+#include "support/reclaim_fixture.h"
 #include "support/traces.h"
 
 namespace modcache::store {
@@ -23,63 +23,12 @@ namespace {
 
 using testing::get;
 using ::testing::IsEmpty;
+using testing::kBudget;
+using testing::kPayload;
+using testing::kSegment;
 using testing::open_store;
 using testing::put;
-
-constexpr std::uint64_t kBudget = 4 << 20;
-constexpr std::uint64_t kSegment = kBudget / 16;
-constexpr std::size_t kPayload = 20000;
-
-class ReclaimTest : public testing::StoreTest {
- protected:
-  ReclaimTest() {
-    options_.directory = directory_.path();
-    options_.disk_budget_bytes = kBudget;
-    options_.make_policy = testing::admitting_policy;
-    options_.on_evicted = [this](std::int64_t entries) { evicted_ += entries; };
-    options_.on_not_kept = [this](std::int64_t entries) { not_kept_ += entries; };
-    options_.on_write_error = [this](const Status& status, std::int64_t) {
-      ADD_FAILURE() << status.message();
-      ++errors_;
-    };
-  }
-
-  static std::string value_of(int i) {
-    return std::to_string(i) + std::string(kPayload, static_cast<char>('a' + i % 26));
-  }
-  // Puts [begin, end), and looks at the size of the directory now and then.
-  void fill(Store& store, int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      ASSERT_TRUE(put(store, context_, std::to_string(i), value_of(i)).is_ok());
-      if (i % 10 != 0) continue;
-      ASSERT_TRUE(store.flush().is_ok());
-      ASSERT_LE(used_bytes(), kBudget + kSegment) << i;
-    }
-    ASSERT_TRUE(store.flush().is_ok());
-  }
-  std::uint64_t used_bytes() {
-    return Directory(fs::posix_file_system(), directory_.path()).size_bytes().value();
-  }
-  std::vector<std::uint64_t> gone() {
-    return Directory(fs::posix_file_system(), directory_.path()).gone_segments().value();
-  }
-  // How many of [begin, end) are there; none is wrong.
-  int count(Store& store, int begin, int end) {
-    int found = 0;
-    for (int i = begin; i < end; ++i) {
-      const std::string value = get(store, context_, std::to_string(i));
-      if (value == "<missing>") continue;
-      EXPECT_EQ(value, value_of(i));
-      ++found;
-    }
-    return found;
-  }
-
-  StoreOptions options_;
-  std::atomic<std::int64_t> evicted_{0};
-  std::atomic<std::int64_t> not_kept_{0};
-  std::atomic<std::int64_t> errors_{0};
-};
+using testing::ReclaimTest;
 
 TEST_F(ReclaimTest, a_full_directory_lets_the_oldest_go_for_the_newest) {
   auto store = open_store(options_);
