@@ -3,7 +3,9 @@
 
 #include <sqlite3.h>
 
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "base/fork.h"
@@ -26,6 +28,26 @@ Status to_status(int code, sqlite3* handle) {
     case SQLITE_LOCKED: return Status::busy(std::move(message));
     default: return Status::io_error(std::move(message));
   }
+}
+
+// A connection that only reads saw the log's index half written, and then that nobody writes: most
+// often since the writer had finished in between, and another look finds it whole. Where a writer
+// died over it, no look does.
+constexpr int kMostLooks = 20;
+constexpr std::chrono::milliseconds kBetweenLooks{1};
+
+bool is_half_written(int code) {
+  return code == SQLITE_READONLY_RECOVERY || code == SQLITE_READONLY_CANTINIT;
+}
+
+template <typename Look>
+int until_whole(const Look& look) {
+  int code = look();
+  for (int looks = 1; is_half_written(code) && looks < kMostLooks; ++looks) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    code = look();
+  }
+  return code;
 }
 
 // Connections of this process and of the processes that it was forked from.
@@ -136,7 +158,7 @@ Query& Query::bind_blob(std::string_view blob) {
 }
 
 Result<bool> Query::step() {
-  const int code = sqlite3_step(statement_);
+  const int code = until_whole([this] { return sqlite3_step(statement_); });
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
   sqlite3* handle = sqlite3_db_handle(statement_);
@@ -198,8 +220,10 @@ Status Database::execute(const std::string& sql) {
 
 Result<Statement> Database::prepare(std::string_view sql) {
   sqlite3_stmt* statement = nullptr;
-  const int code = sqlite3_prepare_v3(handle_, sql.data(), static_cast<int>(sql.size()),
-                                      SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  const int code = until_whole([&] {
+    return sqlite3_prepare_v3(handle_, sql.data(), static_cast<int>(sql.size()),
+                              SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
+  });
   if (code != SQLITE_OK) return to_status(sqlite3_extended_errcode(handle_), handle_);
   return Statement(statement);
 }
