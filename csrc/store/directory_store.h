@@ -110,9 +110,13 @@ class DirectoryStore final : public Store {
       MODCACHE_REQUIRES(write_mutex_);
   Status wait_until_safe(WriteQueue::Position position);
   Result<DirectoryLock> lock_directory() MODCACHE_REQUIRES(write_mutex_);
+  Result<DirectoryLock> lock_directory(std::int64_t patience_ms) MODCACHE_REQUIRES(write_mutex_);
   // REQUIRES: the directory's lock is held.
-  Result<bool> drop_in_index(const EntryId& id, Sequence sequence,
-                             std::optional<std::uint64_t> with_tombstone)
+  void tell_of_removals() MODCACHE_REQUIRES(write_mutex_);
+  void look_for_untold_removals() MODCACHE_EXCLUDES(write_mutex_);
+  // Where the row is removed, all are told. REQUIRES: the directory's lock is held.
+  Status drop_in_index(const EntryId& id, Sequence sequence,
+                       std::optional<std::uint64_t> with_tombstone)
       MODCACHE_REQUIRES(write_mutex_);
   Status drop_row(const EntryId& id, Sequence sequence);
   Status sync_log() MODCACHE_REQUIRES(write_mutex_);

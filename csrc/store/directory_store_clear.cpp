@@ -103,6 +103,7 @@ Result<std::int64_t> DirectoryStore::clear_index(const ClearFilter& filter) {
   const std::int64_t queued = count_unknown(queue_.remove(clear));
   Doomed doomed;
   RemovedRows rows;
+  opened_.control->set_removal_pending(true);
   index_->begin();
   auto removed = opened_.writer->clear(
       clear,
@@ -120,6 +121,7 @@ Result<std::int64_t> DirectoryStore::clear_index(const ClearFilter& filter) {
   opened_.control->raise_superseded(clear.sequence - 1);
   opened_.control->add_clear();
   opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
   doomed.make_gone(directory_);
   if (!doomed.ids.empty()) opened_.control->add_reclaim();
   let_go_of_gone();

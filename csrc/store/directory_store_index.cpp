@@ -115,10 +115,12 @@ void DirectoryStore::clear_in_index(const Clear& clear, const RemovedRows& remov
   index_->commit(clear.sequence);
 }
 
-// After these failures the database is as it was; after others nobody knows.
+// After these failures the database is as it was; after others nobody knows, and whoever has the
+// directory's lock next tells of removals.
 void DirectoryStore::undo_in_index(const Status& status) {
   if (status.code() == StatusCode::kBusy || status.code() == StatusCode::kNoSpace) {
     index_->cancel();
+    opened_.control->set_removal_pending(false);
   } else {
     index_->discard();
   }

@@ -74,7 +74,7 @@ void DirectoryStore::write_until_stopped() {
     if (!queue_.is_stopping()) build_part_of_index();
     if (has_batch) continue;
     if (queue_.is_stopping()) return;
-    check_attached();
+    if (check_attached()) look_for_untold_removals();
   }
 }
 
@@ -146,6 +146,7 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
   std::vector<std::optional<Sequence>> taken;
+  opened_.control->set_removal_pending(true);
   index_->begin();
   auto replaced = opened_.writer->commit(rows, &taken);
   if (!replaced.is_ok()) {
@@ -163,17 +164,44 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
                            std::any_of(batch.begin(), batch.end(),
                                        [](const QueuedPutPtr& put) { return put->replaces; });
   if (replaced.value() > 0 || may_replace) opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
   checkpoint_if_larger(budget_.most_log_bytes());
   return Status::ok();
 }
 
-// Nobody may commit to a database that is no longer the directory's.
 Result<DirectoryLock> DirectoryStore::lock_directory() {
-  auto lock = DirectoryLock::take(*opened_.lock_file, options_.patience_ms);
+  return lock_directory(options_.patience_ms);
+}
+
+// Nobody may commit to a database that is no longer the directory's.
+Result<DirectoryLock> DirectoryStore::lock_directory(std::int64_t patience_ms) {
+  auto lock = DirectoryLock::take(*opened_.lock_file, patience_ms);
   if (!lock.is_ok()) return lock.status();
   attached_checked_ms_.store(0, std::memory_order_relaxed);
   if (!check_attached()) return Status::io_error("'" + directory_.path() + "' was replaced");
+  if (opened_.control->is_removal_pending()) tell_of_removals();
   return lock;
+}
+
+// Somebody died between a commit and telling of it, or does not know what became of it. What was
+// removed is not known here, so it may have been anything.
+void DirectoryStore::tell_of_removals() {
+  auto last = opened_.writer->last_sequence();
+  if (last.is_ok()) {
+    opened_.control->raise_committed(last.value());
+    opened_.control->raise_superseded(last.value());
+  }
+  index_->discard();  // first: it is what is asked once removals are known
+  opened_.control->add_clear();
+  opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
+}
+
+void DirectoryStore::look_for_untold_removals() {
+  if (!opened_.control->is_removal_pending()) return;
+  MutexLock lock(write_mutex_);
+  // Whoever has the lock is about to tell.
+  (void)lock_directory(0);
 }
 
 Status DirectoryStore::flush() {
@@ -238,19 +266,17 @@ Status DirectoryStore::drop_row(const EntryId& id, Sequence sequence) {
     if (!places.is_ok()) return places.status();
     with_tombstone = places.value().front().segment;
   }
-  auto is_dropped = drop_in_index(id, sequence, with_tombstone);
-  if (!is_dropped.is_ok()) return is_dropped.status();
-  if (is_dropped.value()) opened_.control->add_removal();
-  return Status::ok();
+  return drop_in_index(id, sequence, with_tombstone);
 }
 
-Result<bool> DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
-                                           std::optional<std::uint64_t> with_tombstone) {
+Status DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
+                                     std::optional<std::uint64_t> with_tombstone) {
+  opened_.control->set_removal_pending(true);
   index_->begin();
   auto is_dropped = opened_.writer->drop(id.context.digest, id.key, sequence, with_tombstone);
   if (!is_dropped.is_ok()) {
     undo_in_index(is_dropped.status());
-    return is_dropped;
+    return is_dropped.status();
   }
   if (is_dropped.value()) {
     SharedIndex::Change change;
@@ -259,7 +285,9 @@ Result<bool> DirectoryStore::drop_in_index(const EntryId& id, Sequence sequence,
     index_->apply({change});
   }
   index_->commit(0);
-  return is_dropped;
+  if (is_dropped.value()) opened_.control->add_removal();
+  opened_.control->set_removal_pending(false);
+  return Status::ok();
 }
 
 }  // namespace modcache::store

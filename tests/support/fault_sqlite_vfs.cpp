@@ -157,6 +157,8 @@ int lock_shared_memory(sqlite3_file* base, int offset, int count, int flags) {
   ShimFile& file = ShimFile::of(base);
   if ((flags & SQLITE_SHM_LOCK) != 0) {
     if (const int code = ask(file, Call::kLock, "lock", SQLITE_IOERR_SHMLOCK)) return code;
+  } else if ((flags & SQLITE_SHM_EXCLUSIVE) != 0) {
+    (void)ask(file, Call::kUnlock, "unlock", SQLITE_OK);
   }
   return file.real()->pMethods->xShmLock(file.real(), offset, count, flags);
 }

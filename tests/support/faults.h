@@ -29,6 +29,8 @@ enum class Call : std::uint32_t {
   kSync = 1U << 9,
   kMap = 1U << 10,
   kLock = 1U << 11,
+  // SQLite's letting go of an exclusive one: it cannot fail, but a process can die before it.
+  kUnlock = 1U << 13,
 };
 using Calls = std::uint32_t;
 inline constexpr Calls kOfSqlite = 1U << 12;  // those that SQLite makes as well
@@ -38,7 +40,7 @@ constexpr Calls calls(std::initializer_list<Call> list) {
   for (const Call call : list) set |= static_cast<Calls>(call);
   return set;
 }
-inline constexpr Calls kEveryCall = (1U << 13) - 1;
+inline constexpr Calls kEveryCall = (1U << 13) - 1;  // that can fail
 // Those that change files or make changes last.
 inline constexpr Calls kChangingCalls = calls(
     {Call::kCreate, Call::kRename, Call::kRemove, Call::kWrite, Call::kTruncate, Call::kSync});
@@ -62,9 +64,9 @@ inline Calls calls_that_can(Fault fault) {
     case Fault::kKillHalfway: return kOfSqlite | calls({Call::kWrite});
     case Fault::kBusy: return kOfSqlite | calls({Call::kLock});
     case Fault::kCannotOpen: return kOfSqlite | calls({Call::kOpen, Call::kCreate});
-    case Fault::kNoMemory: return kEveryCall;
-    case Fault::kIoError:
-    case Fault::kKill: return kEveryCall;
+    case Fault::kNoMemory:
+    case Fault::kIoError: return kEveryCall;
+    case Fault::kKill: return kEveryCall | calls({Call::kUnlock});
   }
   return kEveryCall;
 }

@@ -23,6 +23,7 @@ constexpr std::size_t kCommittedOffset = 384;
 constexpr std::size_t kSupersededOffset = 392;
 constexpr std::size_t kConfirmedOffset = 400;
 constexpr std::size_t kBootOffset = 408;
+constexpr std::size_t kRemovalPendingOffset = 416;
 // Processes that died have taken fewer numbers than that without using them.
 constexpr std::uint64_t kMostUnusedSequences = std::uint64_t{1} << 40;
 constexpr std::size_t kModeOffset = 320;
@@ -224,6 +225,12 @@ void ControlPage::add_removal() {
 }
 void ControlPage::add_clear() {
   if (is_whole()) counter(kClearsOffset).fetch_add(1, std::memory_order_acq_rel);
+}
+bool ControlPage::is_removal_pending() const { return load(kRemovalPendingOffset) != 0; }
+void ControlPage::set_removal_pending(bool is_pending) {
+  if (is_whole()) {
+    counter(kRemovalPendingOffset).store(is_pending ? 1 : 0, std::memory_order_release);
+  }
 }
 std::uint64_t ControlPage::reclaims() const { return load(kReclaimsOffset); }
 void ControlPage::add_reclaim() {

@@ -46,6 +46,11 @@ class ControlPage {
   void add_removal();
   std::uint64_t clears() const;
   void add_clear();
+  // Set before a commit that may remove or replace, and reset once add_removal() told of it: found
+  // set by whoever has the directory's lock next, somebody died in between.
+  // REQUIRES of setting it: the directory's lock is held.
+  bool is_removal_pending() const;
+  void set_removal_pending(bool is_pending);
   // The greatest sequence that was ever committed to the database, or 0 where that is not known. A
   // database that knows less has lost transactions, and with them what was cleared or replaced.
   // REQUIRES, of the two that change it: the directory's lock is held.

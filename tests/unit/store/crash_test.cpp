@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -61,6 +62,67 @@ void listen(const Pipe& pipe, Ledger& ledger) {
 }
 
 using StoreAfterAWhileTest = testing::StoreTest;
+
+// Death between a commit and telling other processes of it: as SQLite lets go of its locks.
+class UntoldRemovalTest : public ::testing::Test {
+ protected:
+  // Another process replaces and clears, and is killed at its `last_unlock`-th unlocking; a store
+  // that knew the old values sees what is left of it once it was `told`. False: it was not killed.
+  bool try_kill(int last_unlock, const std::function<void(Store&)>& told) {
+    testing::TemporaryDirectory directory;
+    testing::WaitingChild child([&] {
+      testing::FaultFileSystem files(fs::posix_file_system());
+      StoreOptions options;
+      options.directory = directory.path();
+      auto store = testing::open_store(options, files);
+      const auto unlocks = testing::calls({testing::Call::kUnlock}) | testing::kOfSqlite;
+      files.faults().fail_at(last_unlock, Fault::kKill, false, unlocks);
+      (void)testing::put(*store, context_, "replaced", "new");
+      (void)store->flush();
+      (void)store->clear({"", "cleared"});
+      return 0;
+    });
+    auto store = testing::open_store(directory.path());
+    for (const char* key : {"replaced", "cleared"}) {
+      EXPECT_TRUE(testing::put(*store, context_, key, "old").is_ok());
+    }
+    EXPECT_TRUE(store->flush().is_ok());
+    for (const char* key : {"replaced", "cleared"}) {
+      EXPECT_EQ(testing::get(*store, context_, key), "old");
+    }
+    const std::uint64_t removals = store->removals();
+    if (child.run() == 0) return false;
+    const bool is_untold = store->removals() == removals;
+    told(*store);
+    auto fresh = testing::open_store(directory.path());
+    for (const char* key : {"replaced", "cleared"}) {
+      const std::string now = testing::get(*fresh, context_, key);
+      EXPECT_EQ(testing::get(*store, context_, key), now) << key;
+      if (is_untold && now != "old") ++untold_;
+    }
+    return true;
+  }
+
+  const Context context_ = testing::context_named("scope");
+  int untold_ = 0;  // changes that nobody would have been told of
+};
+
+TEST_F(UntoldRemovalTest, is_told_by_whoever_has_the_lock_next) {
+  for (int unlock = 1; try_kill(unlock, [](Store& store) { (void)store.flush(); }); ++unlock) {
+    ASSERT_LT(unlock, 100);
+  }
+  EXPECT_GT(untold_, 0);
+}
+
+TEST_F(UntoldRemovalTest, is_told_when_nobody_writes) {
+  const auto wait = [](Store& store) {
+    const std::uint64_t removals = store.removals();
+    for (int i = 0; i < 1000 && store.removals() == removals; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
+  ASSERT_TRUE(try_kill(1, wait));
+}
 
 class CrashTest : public testing::StoreTest, public ::testing::WithParamInterface<Fault> {
  protected:
