@@ -220,6 +220,8 @@ class DirectoryStore final : public Store {
   SegmentWriter segments_ MODCACHE_GUARDED_BY(write_mutex_);
   // By this store.
   Sequence last_committed_ MODCACHE_GUARDED_BY(write_mutex_) = 0;
+  // How long the log was when somebody read from it, so that it could not be emptied; 0: it could.
+  std::uint64_t log_bytes_in_vain_ MODCACHE_GUARDED_BY(write_mutex_) = 0;
 
   Mutex contexts_mutex_;
   std::unordered_map<Digest128, std::shared_ptr<const Context>, Digest128Hash> contexts_

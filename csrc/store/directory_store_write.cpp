@@ -233,10 +233,16 @@ Status DirectoryStore::sync_log() {
   return file_system.sync_directory(directory_.path());
 }
 
-// Its failure loses nothing: the log is only longer than it need be.
+// Its failure loses nothing: the log is only longer than it need be. Each attempt syncs, so while
+// somebody reads from the log the next one is made when it is twice as long.
 void DirectoryStore::checkpoint_if_larger(std::uint64_t wal_bytes) {
   auto info = directory_.file_system().info(directory_.wal_path());
-  if (info.is_ok() && info.value().size_bytes > wal_bytes) (void)opened_.writer->checkpoint();
+  if (!info.is_ok()) return;
+  const std::uint64_t size_bytes = info.value().size_bytes;
+  const bool was_in_vain = size_bytes >= log_bytes_in_vain_ && size_bytes < 2 * log_bytes_in_vain_;
+  if (size_bytes <= wal_bytes || (was_in_vain && wal_bytes > 0)) return;
+  auto is_empty = opened_.writer->checkpoint();
+  log_bytes_in_vain_ = is_empty.is_ok() && !is_empty.value() ? size_bytes : 0;
 }
 
 Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {

@@ -180,7 +180,7 @@ Result<std::unique_ptr<Database>> Database::open(const fs::FileSystem& file_syst
     sqlite3_exec(handle, "PRAGMA locking_mode=EXCLUSIVE", nullptr, nullptr, nullptr);
   }
   state.generations.emplace(handle, fork_generation());
-  return std::unique_ptr<Database>(new Database(handle));
+  return std::unique_ptr<Database>(new Database(handle, patience_ms));
 }
 
 Database::~Database() {
@@ -215,6 +215,17 @@ Result<std::int64_t> Database::query_number(std::string_view sql) {
 }
 
 std::int64_t Database::changes() const { return sqlite3_changes64(handle_); }
+
+Result<bool> Database::checkpoint() {
+  sqlite3_busy_timeout(handle_, 0);
+  const int code =
+      sqlite3_wal_checkpoint_v2(handle_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
+  sqlite3_busy_timeout(handle_, static_cast<int>(patience_ms_));
+  if (code == SQLITE_OK) return true;
+  const Status status = to_status(sqlite3_extended_errcode(handle_), handle_);
+  if (status.code() == StatusCode::kBusy) return false;
+  return status;
+}
 
 Result<Transaction> Transaction::begin(Database& database) {
   MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN IMMEDIATE"));

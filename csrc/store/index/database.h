@@ -96,10 +96,14 @@ class Database {
   Result<std::int64_t> query_number(std::string_view sql);
   // Rows that the last statement changed.
   std::int64_t changes() const;
+  // Empties the log; false: somebody reads from it. Waits for nobody.
+  Result<bool> checkpoint();
 
  private:
-  explicit Database(sqlite3* handle) : handle_(handle) {}
+  Database(sqlite3* handle, std::int64_t patience_ms)
+      : handle_(handle), patience_ms_(patience_ms) {}
   sqlite3* handle_;
+  const std::int64_t patience_ms_;
 };
 
 // Rolls back unless committed.

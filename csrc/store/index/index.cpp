@@ -375,10 +375,9 @@ Result<Sequence> Index::last_sequence() {
   return static_cast<Sequence>(number.value());
 }
 
-Status Index::checkpoint() {
+Result<bool> Index::checkpoint() {
   MutexLock lock(mutex_);
-  const Status status = database_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
-  return status.code() == StatusCode::kBusy ? Status::ok() : status;
+  return database_->checkpoint();
 }
 
 }  // namespace modcache::store

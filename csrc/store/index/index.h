@@ -192,8 +192,8 @@ class Index {
   Result<std::int64_t> count_entries();
   // No row ever had a greater one.
   Result<Sequence> last_sequence();
-  // Makes the WAL empty, if nobody reads it at the moment.
-  Status checkpoint();
+  // Makes the WAL empty; false: somebody reads it at the moment. Waits for nobody.
+  Result<bool> checkpoint();
 
  private:
   struct Statements;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IndexMapBuilder: makes a new table of the shared index from the database, a part at a time: the
-// directory's lock is held for the parts alone, so that writers of all processes go on.
+// IndexMapBuilder: makes a new table of the shared index from the database, a part at a time, each
+// read on its own: the directory's lock is held for the parts alone, and the log can be emptied
+// between them, so that writers of all processes go on.
 //
 // One thread at a time; the mutex inside is for fork alone. One that is destroyed before the end
 // leaves a table that whoever comes next makes anew.
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
@@ -22,7 +22,7 @@ namespace modcache::store {
 
 class IndexMapBuilder {
  public:
-  // Takes hold of the database's state of this moment. REQUIRES: the directory's lock is held.
+  // REQUIRES: the directory's lock is held.
   // kNotFound: there is nothing to build, or another process does.
   static Result<std::unique_ptr<IndexMapBuilder>> start(const Directory& directory,
                                                         SharedIndex& index,
@@ -31,7 +31,8 @@ class IndexMapBuilder {
   IndexMapBuilder(const IndexMapBuilder&) = delete;
   IndexMapBuilder& operator=(const IndexMapBuilder&) = delete;
 
-  // Reads the next rows, unless some still wait for add_rows(). No lock of the directory is needed.
+  // Reads the next rows, unless some still wait for add_rows(). No lock of the directory is needed:
+  // what changes from start() on is in the table already.
   Status read_rows();
   // Hands on what was read; once there was nothing left to read the table is complete. False: it
   // was put out of use. REQUIRES: the directory's lock is held.
@@ -39,7 +40,6 @@ class IndexMapBuilder {
 
  private:
   explicit IndexMapBuilder(SharedIndex& index);
-  Status read_names() MODCACHE_REQUIRES(mutex_);
   Status connect(const Directory& directory, std::int64_t patience_ms);
 
   SharedIndex& index_;
@@ -48,11 +48,10 @@ class IndexMapBuilder {
   Mutex mutex_;
   std::uint64_t fork_ticket_;
   std::unique_ptr<Database> database_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<ReadTransaction> transaction_ MODCACHE_GUARDED_BY(mutex_);
   Statement entries_ MODCACHE_GUARDED_BY(mutex_);
-  std::unique_ptr<Query> query_ MODCACHE_GUARDED_BY(mutex_);
-  std::unordered_map<std::int64_t, Digest128> contexts_ MODCACHE_GUARDED_BY(mutex_);
-  std::unordered_map<std::int64_t, std::uint64_t> segments_ MODCACHE_GUARDED_BY(mutex_);
+  // Of the last row that was read.
+  std::int64_t last_context_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::string last_key_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 }  // namespace modcache::store

@@ -103,7 +103,7 @@ class IndexTable {
   // `instead_of` is what the entry had before (0: nothing). When the slot says otherwise it is
   // another entry's with the same tag, and from now on says nothing of either.
   bool insert(const Found& entry, Sequence instead_of);
-  // What the database had when building began: whatever happened since is newer.
+  // What the database had when building began, or later: what the table knows is as new or newer.
   bool insert_older(const Found& entry);
   // Passed over when the slot has another sequence.
   bool remove(std::uint64_t tag, Sequence sequence);

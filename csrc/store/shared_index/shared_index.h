@@ -108,8 +108,8 @@ class SharedIndex {
   void reset(Sequence last_sequence);
 
   // Building, a part at a time (index_map_builder.h): from start_building() on all changes are
-  // applied to the new table too, and rows of the database as it was then are added. True: this
-  // process builds now.
+  // applied to the new table too, and rows of the database as it was then or later are added. True:
+  // this process builds now.
   bool start_building(std::uint64_t expected_entries, Sequence last_sequence);
   // False: the table was put out of use meanwhile.
   bool add_rows(const std::vector<Change>& rows);

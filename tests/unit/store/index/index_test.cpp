@@ -55,6 +55,25 @@ class IndexTest : public ::testing::Test {
   std::unique_ptr<Index> index_;
 };
 
+// With a patience that no test would outlast.
+TEST_F(IndexTest, waits_for_no_reader_when_it_empties_the_log) {
+  auto index = Index::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 3600'000);
+  ASSERT_TRUE(index.is_ok());
+  auto database = Database::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 0);
+  ASSERT_TRUE(database.is_ok());
+  ASSERT_TRUE(index.value()->commit({row(context_, "key", 1)}).is_ok());
+  {
+    auto transaction = ReadTransaction::begin(*database.value());
+    ASSERT_TRUE(transaction.is_ok());
+    EXPECT_EQ(database.value()->query_number("SELECT count(*) FROM entries").value(), 1);
+    ASSERT_TRUE(index.value()->commit({row(context_, "other", 2)}).is_ok());
+    EXPECT_FALSE(index.value()->checkpoint().value());
+    EXPECT_GT(std::filesystem::file_size(path_ + "-wal"), 0u);
+  }
+  EXPECT_TRUE(index.value()->checkpoint().value());
+  EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), 0u);
+}
+
 TEST_F(IndexTest, finds_all_of_a_row) {
   EXPECT_EQ(index_->commit({{&context_, "key", {0xc0ffee, 640, 30, 5000, 12, 77}, 1}}).value(), 0);
   auto location = index_->find(context_.digest, "key");
