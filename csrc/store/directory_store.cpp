@@ -102,6 +102,7 @@ Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
 }
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_of_any_age(const EntryId& id) {
+  if (is_read_only()) let_go_of_gone();  // no thread does
   if (QueuedPutPtr put = find_queued(id)) return queued_entry(std::move(put));
   const std::uint64_t removals = this->removals();
   const Digest128 address = address_of(id.context.digest, id.key);

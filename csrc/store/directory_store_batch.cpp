@@ -16,6 +16,7 @@ constexpr std::size_t kAhead = 4;
 
 FoundEntries DirectoryStore::find_all(const Context& context,
                                       const std::vector<std::string_view>& keys) {
+  if (is_read_only()) let_go_of_gone();  // no thread does
   BatchLookup batch(context, keys, readers_, locations_);
   auto queued = queue_.find_all(context.digest, keys, batch.addresses());
   for (std::size_t i = 0; i < queued.size(); ++i) {

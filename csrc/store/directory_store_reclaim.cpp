@@ -119,10 +119,11 @@ void DirectoryStore::stop_reclaiming() {
   if (reclaimer_.joinable()) reclaimer_.join();
 }
 
-// One atomic load as long as nothing went.
+// Two atomic loads as long as nothing went.
 void DirectoryStore::let_go_of_gone() {
   if (opened_.control == nullptr) return;
   const std::uint64_t reclaims = opened_.control->reclaims();
+  if (seen_reclaims_.load(std::memory_order_relaxed) == reclaims) return;
   if (seen_reclaims_.exchange(reclaims) != reclaims) readers_.forget_gone();
 }
 
@@ -148,6 +149,7 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
   }
   Pass pass;
   pass.to_bytes = to_bytes;
+  pass.may_refuse = chase == Chase::kAsLargeAsItWas;
   if (chase == Chase::kAsLargeAsItWas) pass.wanted_bytes = excess_bytes(pass);
   pass.expired_before_us = expired_before_us();
   Status status;
@@ -157,7 +159,7 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
     status = run(pass, sparing);
     if (!status.is_ok() || pass.is_reached || !may_evict) break;
   }
-  if (status.is_ok() && may_evict && !pass.is_reached) {
+  if (status.is_ok() && may_evict && (!pass.is_reached || pass.is_held)) {
     exhausted_until_ms_ = steady_now_ms() + kExhaustedMs;
   }
   if (pass.evicted.entries > 0 && options_.on_evicted) options_.on_evicted(pass.evicted.entries);
@@ -165,18 +167,18 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
   return pass.evicted;
 }
 
-// What is still to go. Segments that their readers are about to let go of are on their way.
 std::uint64_t DirectoryStore::excess_bytes(Pass& pass) {
   let_go_of_gone();
   auto gone = remove_gone(directory_);
-  std::uint64_t leaving_bytes = 0;
   if (gone.is_ok()) {
     pass.evicted.freed_bytes += static_cast<std::int64_t>(gone.value().freed_bytes);
-    leaving_bytes = gone.value().leaving_bytes;
   }
   budget_.measure();
-  const std::uint64_t used = budget_.used_bytes();
-  return used - std::min(used, pass.to_bytes + leaving_bytes);
+  const Excess excess =
+      excess_over(pass.to_bytes, budget_.used_bytes(), gone.is_ok() ? gone.value() : GoneSegments(),
+                  pass.may_refuse ? budget_.budget_bytes() : 0);
+  pass.is_held = excess.is_held;
+  return excess.bytes;
 }
 
 // Or enough was gained: others fill it meanwhile, and whoever still needs room asks again.
@@ -187,8 +189,10 @@ bool DirectoryStore::is_reached(Pass& pass) {
 
 Status DirectoryStore::run(Pass& pass, Sparing sparing) {
   if (is_reached(pass)) return Status::ok();
-  pass.most_bytes =
-      std::max(budget_.used_bytes(), budget_.budget_bytes()) + budget_.segment_bytes() / 4 * 3;
+  if (pass.most_bytes == 0) {
+    pass.most_bytes =
+        std::max(budget_.used_bytes(), budget_.budget_bytes()) + budget_.segment_bytes() / 4 * 3;
+  }
   auto candidates = survey(pass, sparing);
   if (!candidates.is_ok()) return candidates.status();
   for (const SegmentUse& candidate : candidates.value()) {

@@ -67,6 +67,7 @@ class Packing {
         if (filter_.older_than_us != 0 && entry.stored_at_us >= filter_.older_than_us) continue;
         MODCACHE_RETURN_IF_ERROR(add_entry(context, entry));
       }
+      readers_.forget_gone();
       if (on_progress_) on_progress_(summary_, of_entries_);
       if (page.value().size() < kEntriesOfPage) return Status::ok();
       from = Listing::key_after(page.value().back().key);

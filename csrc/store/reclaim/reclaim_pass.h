@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kAboveAllRanks = std::uint64_t{1} << 33;
 
 struct DirectoryStore::Pass {
   std::uint64_t to_bytes = 0;
-  // Writing what stays may not make the directory larger than this.
+  // Writing what stays may not make the directory larger than this; 0: not known yet.
   std::uint64_t most_bytes = 0;
   std::int64_t expired_before_us = 0;
   // It ends when it gained so much, even if others wrote as much meanwhile.
@@ -23,6 +23,9 @@ struct DirectoryStore::Pass {
   std::uint64_t gained_bytes = 0;
   std::uint64_t moved_bytes = 0;
   bool is_reached = false;
+  // What nobody lets go of is a reason to refuse puts rather than to take more.
+  bool may_refuse = false;
+  bool is_held = false;  // and was one, when it was looked at last
   Evicted evicted;
   std::uint64_t rank = kAboveAllRanks;  // of those that stay, the least
 };

@@ -9,6 +9,7 @@ namespace modcache::store {
 namespace {
 
 constexpr std::uint64_t kLeastDeadShare = 4;  // a quarter
+constexpr std::uint64_t kMostHeldShare = 4;
 
 std::uint64_t gain_bytes(const SegmentUse& segment) {
   return segment.size_bytes - std::min(segment.size_bytes, segment.kept_bytes);
@@ -29,6 +30,14 @@ std::uint64_t least_half(const std::vector<std::uint64_t>& bytes_by_half, std::u
 }
 
 }  // namespace
+
+Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const GoneSegments& gone,
+                   std::uint64_t budget_bytes) {
+  const std::uint64_t over = used_bytes - std::min(used_bytes, to_bytes + gone.leaving_bytes);
+  const std::uint64_t held = gone.held_bytes - gone.leaving_bytes;
+  if (budget_bytes == 0 || held <= budget_bytes / kMostHeldShare || over == 0) return {over, false};
+  return {over - std::min(over, held), true};
+}
 
 std::vector<SegmentUse> with_dead_space(std::vector<SegmentUse> segments) {
   for (SegmentUse& segment : segments) segment.kept_bytes = segment.live_bytes;

@@ -11,7 +11,20 @@
 #include <functional>
 #include <vector>
 
+#include "store/reclaim/gone_segments.h"
+
 namespace modcache::store {
+
+// What is still to go until a directory that takes `used_bytes` takes `to_bytes`. Segments that
+// their readers are about to let go of are on their way. Those that nobody lets go of take the place
+// of entries, but of a quarter of `budget_bytes` at most: beyond it, taking more would empty the
+// directory and not make it smaller (`is_held`). Budget 0: whatever is left is to go.
+struct Excess {
+  std::uint64_t bytes = 0;
+  bool is_held = false;
+};
+Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const GoneSegments& gone,
+                   std::uint64_t budget_bytes);
 
 // What would come back of one segment.
 struct SegmentUse {

@@ -157,12 +157,18 @@ Status DirectoryCheck::check_database() {
   return Status::ok();
 }
 
+void DirectoryCheck::let_go_of_gone() {
+  const std::uint64_t reclaims = control_ == nullptr ? 0 : control_->reclaims();
+  if (std::exchange(seen_reclaims_, reclaims) != reclaims) readers_.forget_gone();
+}
+
 Status DirectoryCheck::check_rows() {
   DatabaseCheck::Row last;
   while (database_ != nullptr) {
     auto rows = database_->rows_after(last, kRowsAtATime);
     if (!rows.is_ok()) return rows.status();
     if (rows.value().empty()) return Status::ok();
+    let_go_of_gone();
     last = rows.value().back();
     std::sort(rows.value().begin(), rows.value().end(), [](const auto& a, const auto& b) {
       return std::make_pair(a.location.segment, a.location.offset) <

@@ -60,6 +60,8 @@ class DirectoryCheck {
   Status find_lost_clears(const std::vector<std::uint64_t>& segments);
   Status check_notes();
   Status check_files();
+  // Else what is gone would take room until all was verified.
+  void let_go_of_gone();
   void tell(Finding::Kind kind, std::string file, std::string what);
   void tell_database(std::string what);
   static std::string file_of(std::uint64_t segment);
@@ -80,6 +82,7 @@ class DirectoryCheck {
   fs::FileInfo database_file_;
   fs::FileInfo log_file_;
   bool is_shared_ = false;  // others that write are seen
+  std::uint64_t seen_reclaims_ = 0;
   VerifyProgress progress_;
   std::vector<Clear> clears_;
   std::vector<Context> contexts_;

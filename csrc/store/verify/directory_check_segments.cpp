@@ -100,6 +100,7 @@ Status DirectoryCheck::check_segments() {
   Records records(*this);
   std::vector<std::uint64_t> readable;
   for (const std::uint64_t id : ids.value()) {
+    let_go_of_gone();
     auto reader = readers_.get(id);
     if (!reader.is_ok()) {
       check_segment_file(id, reader.status());

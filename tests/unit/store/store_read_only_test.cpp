@@ -133,6 +133,29 @@ TEST_F(StoreReadOnlyTest, sees_what_a_writer_commits_and_clears) {
   EXPECT_TRUE(reader->is_attached());
 }
 
+// It has no thread that would.
+TEST_F(StoreReadOnlyTest, lets_go_at_its_next_call_of_what_is_gone) {
+  for (const bool is_batch : {false, true}) {
+    fill();
+    auto writer = open_store(directory_.path());
+    StoreOptions options;
+    options.directory = directory_.path();
+    options.writable = false;
+    auto reader = open_store(options);
+    EXPECT_EQ(get(*reader, context_, "key"), "value");
+    ASSERT_TRUE(writer->evict(0).is_ok());
+    const Directory directory(fs::posix_file_system(), directory_.path());
+    EXPECT_EQ(directory.gone_segments().value().size(), 1u);
+    if (is_batch) {
+      EXPECT_FALSE(reader->find_all(context_, {"no such key"}).has(0));
+    } else {
+      EXPECT_EQ(get(*reader, context_, "no such key"), "<missing>");
+    }
+    ASSERT_TRUE(writer->evict(0).is_ok());
+    EXPECT_TRUE(directory.gone_segments().value().empty());
+  }
+}
+
 TEST_F(StoreReadOnlyTest, says_why_a_directory_cannot_be_used) {
   testing::write_file(directory_ / "file", "x");
   StoreOptions options;

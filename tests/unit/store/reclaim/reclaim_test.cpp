@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "store/directory.h"
+#include "store/reclaim/reclaim_plan.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/store_fixture.h"
@@ -192,6 +196,50 @@ TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   other = nullptr;
   ASSERT_TRUE(store->evict(0).is_ok());
   EXPECT_THAT(gone(), IsEmpty());
+}
+
+TEST(ReclaimPlanTest, what_is_held_is_on_its_way_or_takes_the_place_of_entries_or_refuses_puts) {
+  const auto excess = [](std::uint64_t used, std::uint64_t held, std::uint64_t leaving,
+                         std::uint64_t budget) {
+    GoneSegments gone;
+    gone.held_bytes = held;
+    gone.leaving_bytes = leaving;
+    const Excess found = excess_over(90, used, gone, budget);
+    return std::pair(found.bytes, found.is_held);
+  };
+  EXPECT_EQ(excess(80, 0, 0, 100), std::pair(0ul, false));
+  EXPECT_EQ(excess(98, 0, 0, 100), std::pair(8ul, false));
+  EXPECT_EQ(excess(98, 50, 50, 100), std::pair(0ul, false));
+  EXPECT_EQ(excess(98, 25, 0, 100), std::pair(8ul, false));
+  EXPECT_EQ(excess(98, 26, 0, 100), std::pair(0ul, true));
+  EXPECT_EQ(excess(130, 30, 0, 100), std::pair(10ul, true));
+  EXPECT_EQ(excess(80, 30, 0, 100), std::pair(0ul, false));
+  EXPECT_EQ(excess(98, 50, 0, 0), std::pair(8ul, false));  // it was asked for
+}
+
+// For longer than readers take to let go.
+TEST_F(ReclaimTest, what_nobody_lets_go_of_is_no_reason_to_empty_the_rest) {
+  auto store = open_store(options_);
+  fill(*store, 0, 150);
+  std::vector<std::unique_ptr<FoundEntry>> held;
+  for (int i = 0; i < 150; ++i) {
+    held.push_back(store->find({context_, std::to_string(i)}).value());
+  }
+  ASSERT_TRUE(store->evict(kBudget / 4).is_ok());
+  std::vector<int> left;
+  for (int i = 0; i < 150; ++i) {
+    if (get(*store, context_, std::to_string(i)) != "<missing>") left.push_back(i);
+  }
+  ASSERT_GT(left.size(), 10u);
+  ASSERT_LT(left.size(), 100u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+  fill(*store, 1000, 1800);
+  for (const int i : left) EXPECT_EQ(get(*store, context_, std::to_string(i)), value_of(i)) << i;
+  EXPECT_LE(used_bytes(), kBudget + kSegment);
+  held.clear();
+  ASSERT_TRUE(store->evict(kBudget / 2).is_ok());
+  EXPECT_LE(used_bytes(), kBudget / 2);
+  EXPECT_NE(put(*store, context_, "afterwards", value_of(1)).value(), 0u);
 }
 
 TEST_F(ReclaimTest, a_rebuild_after_evictions_returns_nothing_that_was_replaced) {
