@@ -57,7 +57,10 @@ class DirectoryCheck {
   void check_segment_file(std::uint64_t id, const Status& status);
   Status check_scanned(const Records& records);
   Status find_undeclared();
-  Status find_lost_clears(const std::vector<std::uint64_t>& segments);
+  Status find_lost_clears();
+  // Asks again, in moments in which nobody removes segments: with them go declarations and clears
+  // that stand elsewhere again. False: it was not found each time.
+  Result<bool> is_found_again(const std::function<Result<bool>()>& finds);
   Status check_notes();
   Status check_files();
   // Else what is gone would take room until all was verified.

@@ -98,7 +98,6 @@ Status DirectoryCheck::check_segments() {
   auto ids = directory_.segments();
   if (!ids.is_ok()) return ids.status();
   Records records(*this);
-  std::vector<std::uint64_t> readable;
   for (const std::uint64_t id : ids.value()) {
     let_go_of_gone();
     auto reader = readers_.get(id);
@@ -107,7 +106,6 @@ Status DirectoryCheck::check_segments() {
       continue;
     }
     ++result_->segments;
-    readable.push_back(id);
     records.begin(id);
     const Status status = scan_segment(*reader.value(), records);
     if (status.code() == StatusCode::kIoError) {
@@ -118,7 +116,7 @@ Status DirectoryCheck::check_segments() {
     if (options_.on_progress) options_.on_progress(progress_);
   }
   MODCACHE_RETURN_IF_ERROR(check_scanned(records));
-  return find_lost_clears(readable);
+  return find_lost_clears();
 }
 
 void DirectoryCheck::check_segment_file(std::uint64_t id, const Status& status) {
@@ -170,17 +168,25 @@ class Declarations final : public SegmentVisitor {
 
 }  // namespace
 
-// Asked again, in moments in which nobody removes segments: with them go declarations of contexts
-// that have entries again elsewhere. A folder that changes can be listed without one of its files,
-// so one such moment is not enough.
-Status DirectoryCheck::find_undeclared() {
+// A folder that changes can be listed without one of its files, so one such moment is not enough.
+Result<bool> DirectoryCheck::is_found_again(const std::function<Result<bool>()>& finds) {
   const auto removals = [this] {
     return control_ == nullptr ? 0 : control_->clears() + control_->reclaims();
   };
-  std::vector<Context> suspected;
   int quiet = 0;
   for (int i = 0; i < kMostLooks && quiet < kLooksToBelieve; ++i) {
     const std::uint64_t before = removals();
+    auto is_found = finds();
+    if (!is_found.is_ok()) return is_found;
+    quiet = removals() == before ? quiet + 1 : 0;
+    if (quiet > 0 && !is_found.value()) return false;
+  }
+  return quiet >= kLooksToBelieve;
+}
+
+Status DirectoryCheck::find_undeclared() {
+  std::vector<Context> suspected;
+  auto is_found = is_found_again([&]() -> Result<bool> {
     auto contexts = database_->contexts_in_use();
     if (!contexts.is_ok()) return contexts.status();
     auto ids = directory_.segments();
@@ -190,14 +196,14 @@ Status DirectoryCheck::find_undeclared() {
       auto reader = readers_.get(id);
       if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), declarations));
     }
-    quiet = removals() == before ? quiet + 1 : 0;
     suspected.clear();
     for (Context& context : contexts.value()) {
       if (!declarations.has(context)) suspected.push_back(std::move(context));
     }
-    if (quiet > 0 && suspected.empty()) return Status::ok();
-  }
-  if (quiet < kLooksToBelieve) return Status::ok();
+    return !suspected.empty();
+  });
+  if (!is_found.is_ok()) return is_found.status();
+  if (!is_found.value()) return Status::ok();
   for (Context& context : suspected) {
     tell(Finding::Kind::kContextUndeclared, "",
          "no segment declares the context of entries in scope '" + context.scope + "'");
@@ -208,7 +214,7 @@ Status DirectoryCheck::find_undeclared() {
 
 namespace {
 
-// Finds out which clears records would need that are in no segment.
+// Finds out which of these clears are in no segment, and would be needed there.
 class NeededClears final : public SegmentVisitor {
  public:
   explicit NeededClears(const std::vector<Clear>& lost) : lost_(lost), is_needed_(lost.size()) {}
@@ -225,37 +231,51 @@ class NeededClears final : public SegmentVisitor {
     }
     return Status::ok();
   }
-  Status on_clear(const RecordHead&, std::string_view, std::string_view) override {
+  Status on_clear(const RecordHead& head, std::string_view scope,
+                  std::string_view key_prefix) override {
+    if (!clear_of(head, scope, key_prefix).is_narrow()) recorded_.insert(head.sequence);
     return Status::ok();
   }
-  bool is_needed(std::size_t i) const { return is_needed_[i]; }
+  bool is_lost(std::size_t i) const {
+    return is_needed_[i] && recorded_.count(lost_[i].sequence) == 0;
+  }
 
  private:
   const std::vector<Clear>& lost_;
   std::vector<bool> is_needed_;
+  std::unordered_set<Sequence> recorded_;
   std::unordered_map<Digest128, Context, Digest128Hash> contexts_;
 };
 
 }  // namespace
 
-Status DirectoryCheck::find_lost_clears(const std::vector<std::uint64_t>& segments) {
+Status DirectoryCheck::find_lost_clears() {
   if (lost_clears_.empty() || database_ == nullptr) return Status::ok();
-  // A clear of everything, done meanwhile, removed them with their records.
-  auto now = database_->clears();
-  if (!now.is_ok()) return now.status();
   const std::vector<Clear> suspected = std::exchange(lost_clears_, {});
-  NeededClears needed(suspected);
-  for (const std::uint64_t id : segments) {
-    auto reader = readers_.get(id);
-    if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), needed));
-  }
-  for (std::size_t i = 0; i < suspected.size(); ++i) {
-    const Clear& clear = suspected[i];
-    const bool is_still_there =
-        std::any_of(now.value().begin(), now.value().end(),
-                    [&](const Clear& other) { return other.sequence == clear.sequence; });
-    if (!needed.is_needed(i) || !is_still_there) continue;
-    lost_clears_.push_back(clear);
+  std::vector<Clear> lost;
+  auto is_found = is_found_again([&]() -> Result<bool> {
+    // A clear of everything, done meanwhile, removed them with their records.
+    auto now = database_->clears();
+    if (!now.is_ok()) return now.status();
+    auto ids = directory_.segments();
+    if (!ids.is_ok()) return ids.status();
+    NeededClears needed(suspected);
+    for (const std::uint64_t id : ids.value()) {
+      auto reader = readers_.get(id);
+      if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), needed));
+    }
+    lost.clear();
+    for (std::size_t i = 0; i < suspected.size(); ++i) {
+      const bool is_still_there =
+          std::any_of(now.value().begin(), now.value().end(),
+                      [&](const Clear& other) { return other.sequence == suspected[i].sequence; });
+      if (needed.is_lost(i) && is_still_there) lost.push_back(suspected[i]);
+    }
+    return !lost.empty();
+  });
+  if (!is_found.is_ok()) return is_found.status();
+  if (is_found.value()) lost_clears_ = std::move(lost);
+  for (const Clear& clear : lost_clears_) {
     Finding finding;
     finding.kind = Finding::Kind::kClearLost;
     finding.what = "the record of a clear is gone, and not all that it cleared";

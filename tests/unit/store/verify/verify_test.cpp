@@ -281,5 +281,35 @@ TEST_F(VerifyTest, finds_no_damage_while_others_write) {
   writer.join();
 }
 
+// Between the listing of the segments and the reading of the last of them.
+TEST_F(VerifyTest, believes_in_no_lost_clear_that_was_moved_meanwhile) {
+  const Directory directory(fs::posix_file_system(), directory_.path());
+  auto one = open_store(directory_.path());
+  ASSERT_TRUE(put(*one, context_, "cleared 1", "x").is_ok() && one->flush().is_ok());
+  const std::uint64_t segment_of_one = directory.segments().value().at(0);
+  auto two = open_store(directory_.path());
+  ASSERT_TRUE(put(*two, context_, "cleared 2", "x").is_ok() && two->flush().is_ok());
+  ASSERT_TRUE(put(*one, context_, "stays 1", "x").is_ok() && one->flush().is_ok());
+  ASSERT_TRUE(put(*two, context_, "stays 2", "x").is_ok() && two->flush().is_ok());
+  ASSERT_EQ(directory.segments().value().size(), 2u);
+  const std::uint64_t last = directory.segments().value().back();
+  const ClearFilter filter{"scope", "cleared"};
+  ASSERT_EQ((last == segment_of_one ? one : two)->clear(filter).value(), 2);
+  VerifyOptions options = this->options();
+  int calls = 0;
+  options.on_progress = [&](const VerifyProgress&) {
+    if (++calls != 2) return;  // after the rows, and after each segment
+    auto control = ControlPage::open(directory.file_system(), directory.control_path(),
+                                     ReadVia::kPread, true);
+    SegmentWriter writer(directory, 1 << 20);
+    const Clear clear{filter, control.value()->committed()};
+    ASSERT_TRUE(writer.append({tombstone_of(clear)}).is_ok());
+    ASSERT_TRUE(make_gone(directory, last).is_ok());
+    control.value()->add_reclaim();
+  };
+  EXPECT_THAT(kinds_of(verify(options)), Not(Contains("clear-lost")));
+  EXPECT_GE(calls, 2);
+}
+
 }  // namespace
 }  // namespace modcache::store
