@@ -116,8 +116,7 @@ class DirectoryStore final : public Store {
   void look_for_untold_removals() MODCACHE_EXCLUDES(write_mutex_);
   // Where the row is removed, all are told. REQUIRES: the directory's lock is held.
   Status drop_in_index(const EntryId& id, Sequence sequence,
-                       std::optional<std::uint64_t> with_tombstone)
-      MODCACHE_REQUIRES(write_mutex_);
+                       std::optional<std::uint64_t> with_tombstone) MODCACHE_REQUIRES(write_mutex_);
   Status drop_row(const EntryId& id, Sequence sequence);
   Status sync_log() MODCACHE_REQUIRES(write_mutex_);
   void checkpoint_if_larger(std::uint64_t wal_bytes) MODCACHE_REQUIRES(write_mutex_);

@@ -174,6 +174,7 @@ Status DirectoryStore::remove_older(const EntryId& id, Sequence sequence) {
   auto places = segments_.append({tombstone_of(clear)});
   segments_.release_left();
   if (!places.is_ok()) return places.status();
+  opened_.control->raise_superseded(older);
   return drop_in_index(id, older, places.value().front().segment);
 }
 

@@ -155,7 +155,11 @@ Status DirectoryStore::commit_rows(const std::vector<QueuedPutPtr>& batch,
   }
   commit_to_index(rows, taken);
   Sequence last = 0;
-  for (const QueuedPutPtr& put : batch) last = std::max(last, put->sequence);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    last = std::max(last, batch[i]->sequence);
+    // Overtaken by a later one, or cleared.
+    if (!taken[i]) opened_.control->raise_superseded(batch[i]->sequence);
+  }
   opened_.control->raise_committed(last);
   last_committed_ = std::max(last_committed_, last);
   if (replaced.value() > 0) opened_.control->raise_superseded(last - 1);

@@ -52,6 +52,11 @@ bool has_lost_transactions(const ControlPage& control, std::uint64_t boot, Seque
   return control.is_plausible(last_sequence) && last_sequence < control.surely_committed(boot);
 }
 
+bool has_segments(const Directory& directory) {
+  auto ids = directory.segments();
+  return !ids.is_ok() || !ids.value().empty();
+}
+
 // Returns the last sequence.
 Result<Sequence> open_databases_as_committed(const Directory& directory,
                                              const StoreOptions& options, std::uint64_t boot,
@@ -93,7 +98,9 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
   auto last_sequence = open_databases_as_committed(
       directory, options, boot, control.is_ok() ? control.value().get() : nullptr, opened);
   if (!last_sequence.is_ok()) return last_sequence.status();
+  bool may_have_lost_numbers = false;
   if (!control.is_ok() || !control.value()->is_plausible(last_sequence.value())) {
+    may_have_lost_numbers = last_sequence.value() > 0 || has_segments(directory);
     MODCACHE_RETURN_IF_ERROR(ControlPage::create(file_system, directory.control_path(),
                                                  last_sequence.value() + 1, boot));
     control = open_control();
@@ -101,6 +108,7 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
   }
   opened.control = std::move(control).value();
   if (opened.control->is_of_earlier_boot(boot)) {
+    may_have_lost_numbers = true;
     MODCACHE_RETURN_IF_ERROR(
         fill_gaps(directory, *opened.writer, opened.control->surely_committed(boot)));
     // What else was committed may be lost, and the page knows nothing of it.
@@ -112,8 +120,11 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
     opened.control->set_committed(last_sequence.value());
     opened.control->raise_superseded(last_sequence.value());
   }
-  // After power loss the page may be older than the database.
-  MODCACHE_RETURN_IF_ERROR(opened.control->raise_sequence(last_sequence.value() + 1));
+  // After power loss the page may be older than the database, and than records that no row leads
+  // to: with their numbers given out again, a rebuild could take them for the later ones.
+  MODCACHE_RETURN_IF_ERROR(
+      may_have_lost_numbers ? opened.control->raise_sequence_beyond_lost(last_sequence.value() + 1)
+                            : opened.control->raise_sequence(last_sequence.value() + 1));
   opened.epoch = opened.control->epoch();
   auto info = file_system.info(directory.database_path());
   if (!info.is_ok()) return info.status();

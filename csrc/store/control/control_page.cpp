@@ -26,6 +26,8 @@ constexpr std::size_t kBootOffset = 408;
 constexpr std::size_t kRemovalPendingOffset = 416;
 // Processes that died have taken fewer numbers than that without using them.
 constexpr std::uint64_t kMostUnusedSequences = std::uint64_t{1} << 40;
+// A machine gives out fewer between two moments in which its page reaches the disk.
+constexpr std::uint64_t kMostLostSequences = std::uint64_t{1} << 28;
 constexpr std::size_t kModeOffset = 320;
 constexpr std::size_t kReclaimsOffset = 448;
 constexpr std::size_t kIndexGenerationOffset = 512;
@@ -154,6 +156,12 @@ Status ControlPage::raise_sequence(Sequence sequence) {
   while (current < sequence && !next.compare_exchange_weak(current, sequence)) {
   }
   return Status::ok();
+}
+
+Status ControlPage::raise_sequence_beyond_lost(Sequence sequence) {
+  const Sequence known = std::max(load(kNextSequenceOffset), sequence);
+  MODCACHE_RETURN_IF_ERROR(raise_sequence(known + kMostLostSequences));
+  return file_->sync_data();
 }
 
 ModeWord ControlPage::mode_word() const { return load(kModeOffset); }

@@ -41,6 +41,9 @@ class ControlPage {
   Result<Sequence> next_sequence() { return next_sequences(1); }
   // Makes sure that the next number is at least `sequence`.
   Status raise_sequence(Sequence sequence);
+  // The same where numbers above it may have been given out that nobody knows of any more; survives
+  // power loss when it returns. No number was given out twice unless 2^28 were lost.
+  Status raise_sequence_beyond_lost(Sequence sequence);
 
   std::uint64_t removals() const;
   void add_removal();

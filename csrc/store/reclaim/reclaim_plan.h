@@ -16,9 +16,9 @@
 namespace modcache::store {
 
 // What is still to go until a directory that takes `used_bytes` takes `to_bytes`. Segments that
-// their readers are about to let go of are on their way. Those that nobody lets go of take the place
-// of entries, but of a quarter of `budget_bytes` at most: beyond it, taking more would empty the
-// directory and not make it smaller (`is_held`). Budget 0: whatever is left is to go.
+// their readers are about to let go of are on their way. Those that nobody lets go of take the
+// place of entries, but of a quarter of `budget_bytes` at most: beyond it, taking more would empty
+// the directory and not make it smaller (`is_held`). Budget 0: whatever is left is to go.
 struct Excess {
   std::uint64_t bytes = 0;
   bool is_held = false;

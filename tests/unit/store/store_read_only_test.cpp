@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "store/directory.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"

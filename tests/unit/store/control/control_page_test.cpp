@@ -67,6 +67,15 @@ TEST_P(ControlPageTest, raises_the_sequence_and_never_lowers_it) {
   EXPECT_EQ(page->next_sequence().value(), 100u);
 }
 
+TEST_P(ControlPageTest, gives_no_number_again_that_may_have_been_lost) {
+  auto page = std::move(open()).value();
+  ASSERT_TRUE(page->raise_sequence_beyond_lost(50).is_ok());
+  EXPECT_EQ(page->next_sequence().value(), 50u + (1u << 28));
+  ASSERT_TRUE(page->raise_sequence_beyond_lost(50).is_ok());
+  EXPECT_EQ(page->next_sequence().value(), 51u + (2u << 28));
+  EXPECT_TRUE(page->is_plausible(9));
+}
+
 TEST_P(ControlPageTest, tells_what_is_missing_broken_and_newer) {
   overwrite(0, "X");
   EXPECT_EQ(open().status().code(), StatusCode::kCorruption);

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
+#include "store/control/control_page.h"
+#include "store/index/index.h"
 #include "support/verify_fixture.h"
 
 namespace modcache::store {
@@ -24,6 +27,10 @@ using VerifyTest = testing::VerifyTest;
 
 class LostTransactionsTest : public VerifyTest {
  protected:
+  std::unique_ptr<ControlPage> control() const {
+    return ControlPage::open(fs::posix_file_system(), directory_ / "control", ReadVia::kPread, true)
+        .value();
+  }
   // Leaves a directory whose last transactions, a replacement and a clear, are only in the log.
   void fill_log() {
     const std::string made = directory_ / "../made-" + std::to_string(::getpid());
@@ -128,6 +135,35 @@ TEST_F(LostTransactionsTest, reads_no_row_with_impossible_numbers) {
     }
     EXPECT_EQ(count_right(), kEntries) << change;
   }
+}
+
+// Records that no row leads to may bear any number that was given out since the page was on disk.
+TEST_F(LostTransactionsTest, numbers_are_not_given_out_twice_in_another_boot_or_without_the_page) {
+  Sequence known = put(*open_store(directory_.path()), context_, "key", "value").value();
+  EXPECT_EQ(put(*open_store(directory_.path()), context_, "key", "value").value(), ++known);
+  std::filesystem::remove(directory_ / "control");
+  Sequence next = put(*open_store(directory_.path()), context_, "key", "value").value();
+  EXPECT_GT(next, known + (1u << 28));
+  control()->set_boot(7);
+  EXPECT_GT(put(*open_store(directory_.path()), context_, "key", "value").value(),
+            next + (1u << 28));
+  EXPECT_TRUE(verify().is_clean());
+}
+
+TEST_F(LostTransactionsTest, what_a_later_value_has_overtaken_is_superseded) {
+  auto store = open_store(directory_.path());
+  const Sequence first = put(*store, context_, "key", "value").value();
+  ASSERT_TRUE(store->flush().is_ok());
+  {
+    auto index = Index::open(fs::posix_file_system(), directory_ / "index.sqlite",
+                             Database::Mode::kWrite, 1000);
+    const NewRow later{&context_, "key", {1, 64, 3, 5, first + 1000, 7}, 1000};
+    ASSERT_TRUE(index.value()->commit({later}).is_ok());
+  }
+  const Sequence second = put(*store, context_, "key", "overtaken").value();
+  ASSERT_LT(second, first + 1000);
+  ASSERT_TRUE(store->flush().is_ok());
+  EXPECT_GE(control()->superseded(), second);
 }
 
 }  // namespace

@@ -10,8 +10,12 @@
 #include <vector>
 
 #include "store/control/control_page.h"
+#include "store/directory.h"
 #include "store/index/database.h"
+#include "store/index/tombstone.h"
 #include "store/notes.h"
+#include "store/reclaim/gone_segments.h"
+#include "store/segment/segment_writer.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 #include "support/verify_fixture.h"
@@ -19,10 +23,12 @@
 namespace modcache::store {
 namespace {
 
+using ::testing::Contains;
 using testing::context_named;
 using ::testing::ElementsAre;
 using testing::get;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::open_store;
 using testing::put;
 using testing::segment_files;
@@ -299,8 +305,8 @@ TEST_F(VerifyTest, believes_in_no_lost_clear_that_was_moved_meanwhile) {
   int calls = 0;
   options.on_progress = [&](const VerifyProgress&) {
     if (++calls != 2) return;  // after the rows, and after each segment
-    auto control = ControlPage::open(directory.file_system(), directory.control_path(),
-                                     ReadVia::kPread, true);
+    auto control =
+        ControlPage::open(directory.file_system(), directory.control_path(), ReadVia::kPread, true);
     SegmentWriter writer(directory, 1 << 20);
     const Clear clear{filter, control.value()->committed()};
     ASSERT_TRUE(writer.append({tombstone_of(clear)}).is_ok());
