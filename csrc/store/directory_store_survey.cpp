@@ -102,9 +102,12 @@ Status DirectoryStore::measure_rows(const Pass& pass, std::map<std::uint64_t, Se
 
 Result<std::vector<std::uint64_t>> DirectoryStore::move_clears(const Victim& victim) {
   std::vector<std::uint64_t> moved_to;
-  std::vector<Clear> clears;
+  auto unread = opened_.writer->clears_to_record(victim.id(), victim.is_damaged());
+  if (!unread.is_ok()) return unread.status();
+  std::vector<Clear> clears = std::move(unread).value();
   std::vector<NewRecord> records;
-  clears.reserve(victim.clears().size());
+  clears.reserve(clears.size() + victim.clears().size());  // records borrow from them
+  for (const Clear& clear : clears) records.push_back(tombstone_of(clear));
   for (const Victim::ClearRecord& record : victim.clears()) {
     if (!is_needed(record, victim.id())) continue;
     clears.push_back(clear_of(record.head, record.scope, record.key_prefix));

@@ -174,6 +174,10 @@ class Index {
   // Whether an entry whose sequence is at most `up_to` lies at such an offset. Looks at every row.
   Result<bool> leads_into(std::uint64_t segment, std::uint64_t begin, std::uint64_t end,
                           Sequence up_to);
+  // What must be recorded elsewhere before the segment is forgotten, since it can no longer be read
+  // there: that older records of entries that still lie in it are not to come back, and where it
+  // `is_damaged` all clears that are known.
+  Result<std::vector<Clear>> clears_to_record(std::uint64_t segment, bool is_damaged);
   // The segment is no longer the index's; returns the rows that still led there. `clears_moved_to`:
   // for each of its clear records, where it was written anew.
   Result<std::int64_t> forget_segment(std::uint64_t segment,

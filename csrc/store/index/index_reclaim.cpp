@@ -6,6 +6,7 @@
 
 #include "store/directory.h"
 #include "store/index/index.h"
+#include "store/index/tombstone.h"
 
 namespace modcache::store {
 namespace {
@@ -135,6 +136,37 @@ Result<bool> Index::leads_into(std::uint64_t segment, std::uint64_t begin, std::
   query.bind_text(name).bind(static_cast<std::int64_t>(begin));
   query.bind(static_cast<std::int64_t>(end)).bind(static_cast<std::int64_t>(up_to));
   return query.step();
+}
+
+Result<std::vector<Clear>> Index::clears_to_record(std::uint64_t segment, bool is_damaged) {
+  MutexLock lock(mutex_);
+  std::vector<Clear> clears;
+  if (is_damaged) {
+    auto known = clears_after(0);
+    if (!known.is_ok()) return known;
+    clears = std::move(known).value();
+  }
+  const std::string where = " WHERE name='" + segment_name(segment) + "'";
+  auto live = database_->query_number("SELECT live_entries FROM segments" + where);
+  if (live.is_not_found() || (live.is_ok() && live.value() <= 0)) return clears;
+  if (!live.is_ok()) return live.status();
+  // Looks at all rows, since only damage leaves any.
+  auto statement = database_->prepare(
+      "SELECT c.digest, c.scope, e.key, e.sequence FROM entries e"
+      " JOIN contexts c ON c.id=e.context_id"
+      " WHERE e.replaces=1 AND e.segment_id=(SELECT id FROM segments" +
+      where + ")");
+  if (!statement.is_ok()) return statement.status();
+  Query query(statement.value());
+  while (true) {
+    auto has_row = query.step();
+    if (!has_row.is_ok()) return has_row.status();
+    if (!has_row.value()) return clears;
+    if (query.bytes(0).size() != 16) return Status::corruption("a context has no digest");
+    const Context context{Digest128::from_bytes(query.bytes(0)), std::string(query.bytes(1)), ""};
+    clears.push_back(
+        clear_of_replaced(context, query.bytes(2), static_cast<Sequence>(query.number(3))));
+  }
 }
 
 Result<std::int64_t> Index::forget_segment(std::uint64_t segment,

@@ -33,6 +33,7 @@ class Victim::Scan final : public SegmentVisitor {
     victim_.clears_.push_back({head, std::string(scope), std::string(key_prefix)});
     return Status::ok();
   }
+  void on_gap(std::uint64_t) override { victim_.is_damaged_ = true; }
 
  private:
   Victim& victim_;
@@ -55,7 +56,10 @@ Result<std::unique_ptr<Victim>> Victim::take(const Directory& directory, std::ui
   victim->size_bytes_ = info.value().size_bytes;
   // With pread: what is read here is read once, and files may be damaged.
   auto reader = SegmentReader::open(directory, id, ReadVia::kPread);
-  if (reader.status().code() == StatusCode::kCorruption) return victim;
+  if (reader.status().code() == StatusCode::kCorruption) {
+    victim->is_damaged_ = true;
+    return victim;
+  }
   if (!reader.is_ok()) return reader.status();
   victim->reader_ = std::move(reader).value();
   Scan scan(*victim);

@@ -48,6 +48,8 @@ class Victim {
     std::string key_prefix;
   };
   const std::vector<ClearRecord>& clears() const { return clears_; }
+  // There may have been records that could not be read.
+  bool is_damaged() const { return is_damaged_; }
 
  private:
   class Scan;
@@ -64,6 +66,7 @@ class Victim {
   std::size_t next_ = 0;
   std::unordered_map<Digest128, Context, Digest128Hash> contexts_;
   std::vector<ClearRecord> clears_;
+  bool is_damaged_ = false;
 };
 
 }  // namespace modcache::store

@@ -8,11 +8,10 @@
 #include <filesystem>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
+#include "store/control/control_page.h"
 #include "store/directory.h"
-#include "store/reclaim/reclaim_plan.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/store_fixture.h"
@@ -198,25 +197,6 @@ TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   EXPECT_THAT(gone(), IsEmpty());
 }
 
-TEST(ReclaimPlanTest, what_is_held_is_on_its_way_or_takes_the_place_of_entries_or_refuses_puts) {
-  const auto excess = [](std::uint64_t used, std::uint64_t held, std::uint64_t leaving,
-                         std::uint64_t budget) {
-    GoneSegments gone;
-    gone.held_bytes = held;
-    gone.leaving_bytes = leaving;
-    const Excess found = excess_over(90, used, gone, budget);
-    return std::pair(found.bytes, found.is_held);
-  };
-  EXPECT_EQ(excess(80, 0, 0, 100), std::pair(0ul, false));
-  EXPECT_EQ(excess(98, 0, 0, 100), std::pair(8ul, false));
-  EXPECT_EQ(excess(98, 50, 50, 100), std::pair(0ul, false));
-  EXPECT_EQ(excess(98, 25, 0, 100), std::pair(8ul, false));
-  EXPECT_EQ(excess(98, 26, 0, 100), std::pair(0ul, true));
-  EXPECT_EQ(excess(130, 30, 0, 100), std::pair(10ul, true));
-  EXPECT_EQ(excess(80, 30, 0, 100), std::pair(0ul, false));
-  EXPECT_EQ(excess(98, 50, 0, 0), std::pair(8ul, false));  // it was asked for
-}
-
 // For longer than readers take to let go.
 TEST_F(ReclaimTest, what_nobody_lets_go_of_is_no_reason_to_empty_the_rest) {
   auto store = open_store(options_);
@@ -295,6 +275,9 @@ TEST_F(ReclaimTest, a_new_value_that_is_not_kept_leaves_no_old_one_behind) {
   EXPECT_EQ(store->put(larger).value(), 0u);
   EXPECT_EQ(get(*store, context_, "3"), "<missing>");
   EXPECT_GT(store->removals(), removals);
+  auto control =
+      ControlPage::open(fs::posix_file_system(), directory_ / "control", ReadVia::kPread, false);
+  EXPECT_GE(control.value()->superseded(), 4u);  // the sequence of the old one
   store = nullptr;
   std::filesystem::remove(directory_ / "index.sqlite");
   EXPECT_EQ(get(*open_store(options_), context_, "3"), "<missing>");
