@@ -13,9 +13,8 @@
 namespace modcache::ops {
 namespace {
 
-// Length of the UTF-8 sequence that starts with `lead`; 0 when none does.
+// Length of the UTF-8 sequence of several bytes that starts with `lead`; 0 when none does.
 std::size_t sequence_length(unsigned char lead) {
-  if (lead < 0x80) return 1;
   if (lead >= 0xc2 && lead <= 0xdf) return 2;
   if (lead >= 0xe0 && lead <= 0xef) return 3;
   if (lead >= 0xf0 && lead <= 0xf4) return 4;
@@ -26,12 +25,16 @@ bool is_utf8(const std::string& text) {
   std::size_t i = 0;
   while (i < text.size()) {
     const auto lead = static_cast<unsigned char>(text[i]);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
     const std::size_t length = sequence_length(lead);
     if (length == 0 || i + length > text.size()) return false;
     for (std::size_t k = 1; k < length; ++k) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
     }
-    const auto second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const auto second = static_cast<unsigned char>(text[i + 1]);
     // Overlong forms, surrogates, and what lies beyond Unicode.
     if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
         (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {

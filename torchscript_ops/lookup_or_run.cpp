@@ -12,6 +12,7 @@
 #include "module/as_loaded.h"
 #include "module/file_call.h"
 #include "module/model_file.h"
+#include "module/module_run.h"
 #include "module/scripted.h"
 #include "operators.h"
 
@@ -36,7 +37,12 @@ module::ScriptedCall call_on(const Stack& stack, Want want) {
 void one_key(Stack* stack, Want want) {
   const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
   check_key(name_of(want), key);
-  at::IValue result = module::lookup_or_run(call_on(*stack, want), key);
+  const module::ScriptedCall call = call_on(*stack, want);
+  at::IValue result =
+      module::is_bypassed_by_mode(1)
+          ? module::run_method(std::move(torch::jit::peek(*stack, 0, 5)),
+                               std::move(torch::jit::peek(*stack, 1, 5)), call.method, want)
+          : module::lookup_or_run(call, key);
   torch::jit::drop(*stack, 5);
   torch::jit::push(*stack, std::move(result));
 }

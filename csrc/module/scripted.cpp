@@ -51,18 +51,18 @@ struct Method {
               "before you freeze it: torch.ops.cache.lower(scripted)");
 }
 
-Method method_of(const char* op, const at::IValue& module, const std::string& name) {
+Method method_of(const char* op, at::IValue module, const std::string& name) {
   Method method;
   if (module.isObject()) {
-    method.module = module.toObject();
-    method.type = method.module->type();
+    method.type = module.toObjectRef().type();
     if (method.type->is_module()) method.function = method.type->findMethod(name);
   }
   if (method.function == nullptr) refuse_method(op, module, name);
+  method.module = std::move(module).toObject();
   return method;
 }
 
-at::IValue run(const Method& method, const at::IValue& input) {
+at::IValue run(const Method& method, at::IValue input) {
   std::vector<at::IValue> arguments;
   // As a call of the module does: TorchScript's own hooks run around forward.
   const bool has_hooks =
@@ -76,7 +76,7 @@ at::IValue run(const Method& method, const at::IValue& input) {
   } else {
     arguments.reserve(2);
     if (!runs_hooks) arguments.emplace_back(method.module);
-    arguments.push_back(input);
+    arguments.push_back(std::move(input));
   }
   if (runs_hooks) return torch::jit::Module(method.module)(std::move(arguments));
   return (*method.function)(std::move(arguments));
@@ -203,23 +203,22 @@ class Target {
   std::uint64_t grad_pattern_ = 0;
 };
 
-// While the mode is off a call is to cost what calling the method costs, and little more: no name
-// is put together unless a message needs it.
-at::IValue run_bypassed(const ScriptedCall& call) {
-  if (call.unloaded != nullptr) return Target(call).run_uncached();
-  const Method method = method_of(call.asked.name, call.module, call.method);
-  at::IValue result = run(method, call.input);
-  if (call.want == Want::kTensor && !result.isTensor()) {
-    Declared{method.called(), nullptr, call.want, call.asked}.check_wanted(false, result.tagKind());
+}  // namespace
+
+// Little more than the method itself: no name is put together unless a message needs it.
+at::IValue run_method(at::IValue module, at::IValue input, const std::string& name, Want want,
+                      const Operator& asked) {
+  const Method method = method_of(asked.name, std::move(module), name);
+  at::IValue result = run(method, std::move(input));
+  if (want == Want::kTensor && !result.isTensor()) {
+    Declared{method.called(), nullptr, want, asked}.check_wanted(false, result.tagKind());
   }
   return result;
 }
 
-}  // namespace
-
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
-  if (is_bypassed_by_mode(1)) return run_bypassed(scripted);
   Target target(scripted);
+  if (is_bypassed_by_mode(1)) return target.run_uncached();
   auto parts = target.prepare(tensor::Per::kCall, 1);
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);

@@ -33,6 +33,11 @@ struct ScriptedCall {
 
 at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
 
+// The cache has no part in it: for a call while the mode is off, when it is to cost what calling
+// the method costs.
+at::IValue run_method(at::IValue module, at::IValue input, const std::string& name, Want want,
+                      const Operator& asked = {});
+
 // With Want::kTensor rows that do not fit together are a caller's mistake.
 Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
 
