@@ -109,8 +109,10 @@ Result<std::vector<std::uint64_t>> DirectoryStore::move_clears(const Victim& vic
   auto unread = opened_.writer->clears_to_record(victim.id(), victim.is_damaged());
   if (!unread.is_ok()) return unread.status();
   std::vector<Clear> clears = std::move(unread).value();
+  const std::size_t most = clears.size() + victim.clears().size();
+  clears.reserve(most);  // records borrow from them
   std::vector<NewRecord> records;
-  clears.reserve(clears.size() + victim.clears().size());  // records borrow from them
+  records.reserve(most);
   for (const Clear& clear : clears) records.push_back(tombstone_of(clear));
   for (const Victim::ClearRecord& record : victim.clears()) {
     if (!is_needed(record, victim.id())) continue;
