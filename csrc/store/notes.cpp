@@ -103,12 +103,11 @@ struct NoteFile {
 };
 
 // All but the one at `spared`, the oldest first. Removes what was abandoned in the making.
-std::vector<NoteFile> note_files(const Directory& directory, const std::string& spared) {
+std::vector<NoteFile> note_files(const Directory& directory, const std::vector<std::string>& names,
+                                 const std::string& spared) {
   fs::FileSystem& file_system = directory.file_system();
   std::vector<NoteFile> files;
-  const auto names = file_system.list(directory.notes_path());
-  if (!names.is_ok()) return files;
-  for (const std::string& name : names.value()) {
+  for (const std::string& name : names) {
     const std::string path = directory.notes_path() + '/' + name;
     const auto info = file_system.info(path);
     if (!info.is_ok() || path == spared) continue;
@@ -127,7 +126,16 @@ std::vector<NoteFile> note_files(const Directory& directory, const std::string& 
 // For the note at `path`, so that the others take `most_bytes` at most. Whoever comes too late to
 // remove a file has nothing to do.
 void make_room(const Directory& directory, const std::string& path, std::uint64_t most_bytes) {
-  const std::vector<NoteFile> files = note_files(directory, path);
+  const auto names = directory.file_system().list(directory.notes_path());
+  if (!names.is_ok()) return;
+  // However large they are: nobody need look at each of them.
+  const std::size_t count = names.value().size();
+  const bool may_be_too_many = count >= kMostNotes || count > most_bytes / kMaxFileSize;
+  if (!may_be_too_many &&
+      std::none_of(names.value().begin(), names.value().end(), is_in_the_making)) {
+    return;
+  }
+  const std::vector<NoteFile> files = note_files(directory, names.value(), path);
   std::uint64_t size_bytes = 0;
   for (const NoteFile& file : files) size_bytes += file.size_bytes;
   const std::size_t too_many = files.size() >= kMostNotes ? files.size() / 2 : 0;
