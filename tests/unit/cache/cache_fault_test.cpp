@@ -5,18 +5,15 @@
 // EVERY_FAULT is set in the environment.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "cache/cache.h"
 #include "support/cache_fixture.h"
 #include "support/captured_log.h"
+#include "support/every_fault.h"
 #include "support/fault_file_system.h"
 
 namespace modcache::cache {
@@ -105,7 +102,7 @@ class Host {
 };
 
 class CacheFaultTest : public ::testing::Test,
-                       public ::testing::WithParamInterface<std::tuple<Fault, bool>> {
+                       public ::testing::WithParamInterface<testing::FaultAndForever> {
  protected:
   static void expect_right_calls(Host& host) {
     for (const char* key : {"a", "b", "c"}) {
@@ -170,25 +167,13 @@ class CacheFaultTest : public ::testing::Test,
 TEST_P(CacheFaultTest, every_call_gets_what_its_model_gives) {
   const std::int64_t calls = live(0);
   ASSERT_GT(calls, 3);
-  std::int64_t step = 1;
-  if (std::getenv("EVERY_FAULT") == nullptr) step = std::max<std::int64_t>(1, calls / kSample);
-  std::mt19937 random(static_cast<unsigned>(calls));
-  for (std::int64_t call = 1; call <= calls; call += step) {
-    const auto within = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(step));
-    live(call + within);
+  for (const std::int64_t call : testing::calls_that_fail(calls, kSample)) {
+    live(call);
     if (HasFatalFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, CacheFaultTest,
-                         ::testing::Combine(::testing::Values(Fault::kNoSpace, Fault::kIoError,
-                                                              Fault::kShortWrite, Fault::kBusy,
-                                                              Fault::kCannotOpen, Fault::kNoMemory),
-                                            ::testing::Bool()),
-                         [](const auto& tested) {
-                           return std::string(testing::name_of(std::get<0>(tested.param))) +
-                                  (std::get<1>(tested.param) ? "_from_then_on" : "_once");
-                         });
+INSTANTIATE_TEST_SUITE_P(Faults, CacheFaultTest, testing::every_fault(), testing::name_of_fault);
 
 }  // namespace
 }  // namespace modcache::cache

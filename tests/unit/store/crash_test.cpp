@@ -5,17 +5,15 @@
 // promised. A sample of the calls, unless EVERY_FAULT is set in the environment.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <random>
 #include <string>
 #include <thread>
 
 #include "support/captured_log.h"
 #include "support/child_process.h"
+#include "support/every_fault.h"
 #include "support/fault_file_system.h"
 #include "support/store_life.h"
 #include "support/verified.h"
@@ -189,12 +187,7 @@ class CrashTest : public testing::StoreTest, public ::testing::WithParamInterfac
 TEST_P(CrashTest, leaves_a_directory_that_opens_with_all_that_was_promised) {
   const std::int64_t calls = count_calls();
   ASSERT_GT(calls, 10);
-  std::int64_t step = 1;
-  if (std::getenv("EVERY_FAULT") == nullptr) step = std::max<std::int64_t>(1, calls / kSample);
-  std::mt19937 random(static_cast<unsigned>(calls));
-  for (std::int64_t call = 1; call <= calls; call += step) {
-    const std::int64_t last =
-        call + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(step));
+  for (const std::int64_t last : testing::calls_that_fail(calls, kSample)) {
     SCOPED_TRACE("killed at call " + std::to_string(last));
     Ledger ledger;
     Pipe promises;

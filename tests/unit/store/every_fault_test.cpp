@@ -3,14 +3,12 @@
 // Every fault at every call: the life of a store is run again and again, and each time another call
 // to the file system or of SQLite fails. A sample of the calls, unless EVERY_FAULT is set in the
 // environment.
+#include "support/every_fault.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <string>
-#include <tuple>
 
 #include "support/captured_log.h"
 #include "support/fault_file_system.h"
@@ -63,7 +61,7 @@ void expect_whole(const std::string& directory, Ledger& ledger) {
 using EveryFaultAtRebuildTest = testing::StoreTest;
 
 class EveryFaultTest : public testing::StoreTest,
-                       public ::testing::WithParamInterface<std::tuple<Fault, bool>> {
+                       public ::testing::WithParamInterface<testing::FaultAndForever> {
  protected:
   // Runs the life of a store in which the given call fails; returns how many calls there were.
   std::int64_t live(std::int64_t failing_call) {
@@ -98,12 +96,8 @@ TEST_P(EveryFaultTest, gives_no_wrong_value_and_keeps_what_was_promised) {
   const std::int64_t calls = live(0);
   ASSERT_GT(calls, 3);
   RecordProperty("calls", static_cast<int>(calls));
-  std::int64_t step = 1;
-  if (std::getenv("EVERY_FAULT") == nullptr) step = std::max<std::int64_t>(1, calls / kSample);
-  std::mt19937 random(static_cast<unsigned>(calls));
-  for (std::int64_t call = 1; call <= calls; call += step) {
-    const auto within = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(step));
-    live(call + within);
+  for (const std::int64_t call : testing::calls_that_fail(calls, kSample)) {
+    live(call);
     if (HasFatalFailure()) return;
   }
 }
@@ -131,15 +125,7 @@ TEST_F(EveryFaultAtRebuildTest, leaves_the_database_unmade_while_a_segment_canno
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, EveryFaultTest,
-                         ::testing::Combine(::testing::Values(Fault::kNoSpace, Fault::kIoError,
-                                                              Fault::kShortWrite, Fault::kBusy,
-                                                              Fault::kCannotOpen, Fault::kNoMemory),
-                                            ::testing::Bool()),
-                         [](const auto& tested) {
-                           return std::string(testing::name_of(std::get<0>(tested.param))) +
-                                  (std::get<1>(tested.param) ? "_from_then_on" : "_once");
-                         });
+INSTANTIATE_TEST_SUITE_P(Faults, EveryFaultTest, testing::every_fault(), testing::name_of_fault);
 
 }  // namespace
 }  // namespace modcache::store
