@@ -36,7 +36,7 @@ give_up() {
 # --- Stages ----------------------------------------------------------------------------------
 
 STAGE_LINES=()
-FAILED_STAGES=0
+FAILED_LOGS=()
 
 # stage <name> <command...>: runs the command with its output shown and kept in build/logs, and
 # remembers how it ended. Goes on after a failure; conclude() tells. REQUIRES: not called inside
@@ -58,7 +58,7 @@ stage() {
   if ((status == 0)); then
     STAGE_LINES+=("$(printf '%s  ok  %s %5d s  %s' "$GREEN" "$PLAIN" "$spent" "$name")")
   else
-    FAILED_STAGES=$((FAILED_STAGES + 1))
+    FAILED_LOGS+=("$log")
     STAGE_LINES+=("$(printf '%s FAIL %s %5d s  %s  (%s)' "$RED" "$PLAIN" "$spent" "$name" "${log#"$ROOT"/}")")
     say "${RED}failed: $name${PLAIN}"
   fi
@@ -77,11 +77,15 @@ conclude() {
   headline "Summary"
   printf '%s\n' "${STAGE_LINES[@]}"
   printf '        %5d s  in all\n' "$SECONDS"
-  if ((FAILED_STAGES > 0)); then
-    say "${RED}$FAILED_STAGES stage(s) failed${PLAIN}"
-    exit 1
-  fi
-  exit 0
+  ((${#FAILED_LOGS[@]} > 0)) || exit 0
+  say "${RED}${#FAILED_LOGS[@]} stage(s) failed${PLAIN}"
+  # Once more, where nobody has to look for it: what failed stands at the end of most logs.
+  local log
+  for log in "${FAILED_LOGS[@]}"; do
+    say "the end of ${log#"$ROOT"/}:"
+    tail -n 8 "$log"
+  done
+  exit 1
 }
 
 # --- System packages -------------------------------------------------------------------------
