@@ -38,11 +38,11 @@ void one_key(Stack* stack, Want want) {
   const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
   check_key(name_of(want), key);
   const module::ScriptedCall call = call_on(*stack, want);
-  at::IValue result =
-      module::is_bypassed_by_mode(1)
-          ? module::run_method(std::move(torch::jit::peek(*stack, 0, 5)),
-                               std::move(torch::jit::peek(*stack, 1, 5)), call.method, want)
-          : module::lookup_or_run(call, key);
+  if (module::is_bypassed_by_mode(1)) {
+    module::run_method(*stack, 5, call.method, want);
+    return;
+  }
+  at::IValue result = module::lookup_or_run(call, key);
   torch::jit::drop(*stack, 5);
   torch::jit::push(*stack, std::move(result));
 }

@@ -62,23 +62,34 @@ Method method_of(const char* op, at::IValue module, const std::string& name) {
   return method;
 }
 
-at::IValue run(const Method& method, at::IValue input) {
-  std::vector<at::IValue> arguments;
-  // As a call of the module does: TorchScript's own hooks run around forward.
+// As a call of the module does: TorchScript's own hooks run around forward.
+bool runs_hooks(const Method& method) {
   const bool has_hooks =
       !method.type->getForwardPreHooks().empty() || !method.type->getForwardHooks().empty();
-  const bool runs_hooks = has_hooks && method.function->name() == "forward";
+  return has_hooks && method.function->name() == "forward";
+}
+
+// Whether there is nothing to check, to fill in or to take apart before the method runs.
+bool takes_as_it_is(const Method& method, const at::IValue& input) {
+  const auto& arguments = method.function->getSchema().arguments();
+  return input.isTensor() && arguments.size() == 2 &&
+         arguments[1].type().get() == at::TensorType::get().get() && !runs_hooks(method);
+}
+
+at::IValue run(const Method& method, at::IValue input) {
+  std::vector<at::IValue> arguments;
+  const bool has_hooks = runs_hooks(method);
   if (input.isTuple()) {
     const auto& elements = input.toTupleRef().elements();
     arguments.reserve(elements.size() + 1);
-    if (!runs_hooks) arguments.emplace_back(method.module);
+    if (!has_hooks) arguments.emplace_back(method.module);
     arguments.insert(arguments.end(), elements.begin(), elements.end());
   } else {
     arguments.reserve(2);
-    if (!runs_hooks) arguments.emplace_back(method.module);
+    if (!has_hooks) arguments.emplace_back(method.module);
     arguments.push_back(std::move(input));
   }
-  if (runs_hooks) return torch::jit::Module(method.module)(std::move(arguments));
+  if (has_hooks) return torch::jit::Module(method.module)(std::move(arguments));
   return (*method.function)(std::move(arguments));
 }
 
@@ -206,14 +217,22 @@ class Target {
 }  // namespace
 
 // Little more than the method itself: no name is put together unless a message needs it.
-at::IValue run_method(at::IValue module, at::IValue input, const std::string& name, Want want,
-                      const Operator& asked) {
-  const Method method = method_of(asked.name, std::move(module), name);
-  at::IValue result = run(method, std::move(input));
+void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::string& name, Want want,
+                const Operator& asked) {
+  using torch::jit::peek;
+  const Method method = method_of(asked.name, peek(stack, 0, arguments), name);
+  if (takes_as_it_is(method, peek(stack, 1, arguments))) {
+    torch::jit::drop(stack, arguments - 2);
+    method.function->run(stack);
+  } else {
+    at::IValue result = run(method, std::move(peek(stack, 1, arguments)));
+    torch::jit::drop(stack, arguments);
+    torch::jit::push(stack, std::move(result));
+  }
+  const at::IValue& result = stack.back();
   if (want == Want::kTensor && !result.isTensor()) {
     Declared{method.called(), nullptr, want, asked}.check_wanted(false, result.tagKind());
   }
-  return result;
 }
 
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {

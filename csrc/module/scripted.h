@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 
 #include <functional>
 #include <string>
@@ -34,9 +35,10 @@ struct ScriptedCall {
 at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
 
 // The cache has no part in it: for a call while the mode is off, when it is to cost what calling
-// the method costs.
-at::IValue run_method(at::IValue module, at::IValue input, const std::string& name, Want want,
-                      const Operator& asked = {});
+// the method costs. The last `arguments` of the stack begin with the module and the input; the
+// result takes the place of all of them.
+void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::string& name, Want want,
+                const Operator& asked = {});
 
 // With Want::kTensor rows that do not fit together are a caller's mistake.
 Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
