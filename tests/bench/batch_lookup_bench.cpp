@@ -2,7 +2,7 @@
 //
 // What a hit of one row costs, beside a plain gather of the same rows from a mapped file.
 //
-//     batch_lookup_bench [rows] [row bytes] [batch] [rounds]       20000 2048 256 400
+//     batch_lookup_bench [--rows N] [--row-bytes N] [--batch N] [--rounds N]
 //
 // All rows lie on disk, were read once, and are asked for in random order, the memory tier off but
 // where its name is called. Every line is the median over batches of one kind, taken in turns with
@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -213,7 +214,14 @@ void run(const Sizes& sizes) {
 
 int main(int argc, char** argv) {
   Sizes sizes;
-  std::size_t* const fields[] = {&sizes.rows, &sizes.row_bytes, &sizes.batch, &sizes.rounds};
-  for (int i = 1; i < argc && i <= 4; ++i) *fields[i - 1] = std::strtoull(argv[i], nullptr, 10);
+  CLI::App arguments("What a hit of one row costs, beside a plain gather of the same rows.");
+  const auto add = [&](const char* name, std::size_t& size, const char* what) {
+    arguments.add_option(name, size, what)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  add("--rows", sizes.rows, "Rows that there are");
+  add("--row-bytes", sizes.row_bytes, "Bytes of one");
+  add("--batch", sizes.batch, "Rows of one call");
+  add("--rounds", sizes.rounds, "Calls of each kind");
+  CLI11_PARSE(arguments, argc, argv);
   run(sizes);
 }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -35,11 +36,13 @@ using testing::Trace;
 constexpr Kind kKinds[] = {Kind::kLru, Kind::kS3Fifo, Kind::kKeep, Kind::kAuto};
 
 struct Options {
-  bool is_disk = false;
+  std::string tier = "memory";
   bool is_json = false;
   std::size_t room = 1000;
   std::size_t processes = 1;
   std::string trace;  // empty: all
+
+  bool is_disk() const { return tier == "disk"; }
 };
 
 std::vector<Trace> shares_of(const Trace& trace, std::size_t processes) {
@@ -117,31 +120,6 @@ double found_on_disk(Kind kind, const Trace& trace, const Options& options) {
   return static_cast<double>(found) / static_cast<double>(trace.size());
 }
 
-Options parse(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (name == "--json") {
-      options.is_json = true;
-    } else if (name == "--tier" && has_value) {
-      options.is_disk = std::string_view(argv[++i]) == "disk";
-    } else if (name == "--trace" && has_value) {
-      options.trace = argv[++i];
-    } else if (name == "--room" && has_value) {
-      options.room = std::strtoull(argv[++i], nullptr, 10);
-    } else if (name == "--processes" && has_value) {
-      options.processes = std::strtoull(argv[++i], nullptr, 10);
-    } else {
-      std::fprintf(stderr, "eviction_bench: '%s'? The top of eviction_bench.cpp says how\n",
-                   argv[i]);
-      std::exit(2);
-    }
-  }
-  if (options.room == 0 || options.processes == 0) std::exit(2);
-  return options;
-}
-
 void print_row(const Options& options, const NamedTrace& named, bool is_last) {
   std::printf(options.is_json ? "  {\"trace\": \"%s\"" : "| %-27s", named.name.c_str());
   std::fflush(stdout);
@@ -154,11 +132,11 @@ void print_row(const Options& options, const NamedTrace& named, bool is_last) {
     std::fflush(stdout);
   };
   for (const Kind kind : kKinds) {
-    print(policy::kind_name(kind), options.is_disk ? found_on_disk(kind, named.trace, options)
-                                                   : found_in_memory(kind, named.trace, options));
+    print(policy::kind_name(kind), options.is_disk() ? found_on_disk(kind, named.trace, options)
+                                                     : found_in_memory(kind, named.trace, options));
   }
   double most = 0;
-  if (options.is_disk || options.processes == 1) {
+  if (options.is_disk() || options.processes == 1) {
     most = testing::ceiling_of(named.trace, options.room);
   } else {
     for (const Trace& share : shares_of(named.trace, options.processes)) {
@@ -172,9 +150,22 @@ void print_row(const Options& options, const NamedTrace& named, bool is_last) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  Options options;
+  CLI::App arguments("What share of lookups each policy finds, over the real tiers.");
+  arguments.add_option("--tier", options.tier)
+      ->check(CLI::IsMember({"memory", "disk"}))
+      ->capture_default_str();
+  arguments.add_option("--room", options.room, "Samples that there is room for")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--processes", options.processes, "Among which lookups are dealt out")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--trace", options.trace, "One alone, by its name in the table");
+  arguments.add_flag("--json", options.is_json);
+  CLI11_PARSE(arguments, argc, argv);
   const std::vector<NamedTrace> traces =
-      testing::traces_for(options.room * (options.is_disk ? 1 : options.processes));
+      testing::traces_for(options.room * (options.is_disk() ? 1 : options.processes));
   if (options.is_json) {
     std::printf("[\n");
   } else {

@@ -4,11 +4,11 @@
 //
 //     index_scale [--entries N]... [--readers N] [--directory FOLDER] [--json]
 //
-// Sizes are 10^3 to 10^6 entries unless --entries names others (10^7 takes some 10 GB of disk).
 // Each size is filled by one process, closed, and measured by others that know nothing of it: what
 // a figure is of says kFigures.
 #include <malloc.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -52,7 +52,7 @@ constexpr std::uint64_t kBudgetBytesPerEntry = 1024;
 constexpr std::uint64_t kLeastBudgetBytes = 64 << 20;
 
 struct Plan {
-  std::vector<std::size_t> sizes;
+  std::vector<std::size_t> sizes{1000, 10000, 100000, 1000000};
   std::size_t readers = 32;
   std::string folder;
   bool is_json = false;
@@ -64,8 +64,8 @@ const store::Context& context() {
 }
 
 std::string key_of(std::size_t i) {
-  char key[kKeyBytes + 1];
-  std::snprintf(key, sizeof key, "sample-%017zu", i);
+  std::string key = std::to_string(i);
+  key.insert(0, kKeyBytes - key.size(), '0');
   return key;
 }
 
@@ -364,28 +364,22 @@ Figures measure_size(const Plan& plan, std::size_t entries) {
   return figures;
 }
 
-Plan plan_of(int argc, char** argv) {
-  Plan plan;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view option = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : "";
-    if (option == "--json") {
-      plan.is_json = true;
-      continue;
-    }
-    if (option == "--entries") plan.sizes.push_back(std::strtoull(value, nullptr, 10));
-    if (option == "--readers") plan.readers = std::strtoull(value, nullptr, 10);
-    if (option == "--directory") plan.folder = value;
-    ++i;
-  }
-  if (plan.sizes.empty()) plan.sizes = {1000, 10000, 100000, 1000000};
-  return plan;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Plan plan = plan_of(argc, argv);
+  Plan plan;
+  CLI::App arguments(
+      "What a directory of many entries costs: to open, to find one in, in memory "
+      "and on disk.");
+  arguments.add_option("--entries", plan.sizes, "How many; 10^7 take some 10 GB of disk")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--readers", plan.readers, "Processes that share one index")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--directory", plan.folder, "Where to fill; a new one by default");
+  arguments.add_flag("--json", plan.is_json);
+  CLI11_PARSE(arguments, argc, argv);
   std::vector<Figures> figures;
   for (const std::size_t entries : plan.sizes) figures.push_back(measure_size(plan, entries));
   plan.is_json ? print_json(plan.sizes, figures) : print_table(plan.sizes, figures);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -48,32 +49,6 @@ struct Options {
   std::uint64_t budget_bytes = 64 << 20;
   std::string directory;  // empty: a new one, removed afterwards
 };
-
-bool parse(int argc, char** argv, Options& options) {
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    const std::string value = argv[i + 1];
-    if (name == "--dir") {
-      options.directory = value;
-      continue;
-    }
-    char* end = nullptr;
-    const std::uint64_t number = std::strtoull(value.c_str(), &end, 10);
-    if (value.empty() || *end != '\0') return false;
-    if (name == "--seconds") {
-      options.seconds = static_cast<std::int64_t>(number);
-    } else if (name == "--processes") {
-      options.processes = number;
-    } else if (name == "--seed") {
-      options.seed = number;
-    } else if (name == "--budget") {
-      options.budget_bytes = number;
-    } else {
-      return false;
-    }
-  }
-  return argc % 2 == 1 && options.processes > 0;
-}
 
 std::uint64_t size_of(const std::string& directory) {
   std::uint64_t total = 0;
@@ -209,12 +184,18 @@ class Soak {
 int main(int argc, char** argv) {
   namespace soak = modcache::soak;
   soak::Options options;
-  if (!soak::parse(argc, argv, options)) {
-    std::fprintf(
-        stderr,
-        "modcache_soak [--seconds N] [--processes N] [--seed N] [--budget BYTES] [--dir DIR]\n");
-    return 2;
-  }
+  CLI::App arguments(
+      "Processes that fill, read, evict, verify and die at random on one directory.");
+  arguments.add_option("--seconds", options.seconds)->capture_default_str();
+  arguments.add_option("--processes", options.processes, "At once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--seed", options.seed, "The same deaths again")->capture_default_str();
+  arguments.add_option("--budget", options.budget_bytes, "Of the directory, in bytes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  arguments.add_option("--dir", options.directory, "A new one by default, removed afterwards");
+  CLI11_PARSE(arguments, argc, argv);
   const bool is_own = options.directory.empty();
   if (is_own) {
     std::string name = (std::filesystem::temp_directory_path() / "modcache-soak-XXXXXX").string();
