@@ -65,6 +65,9 @@ bool DirectoryCheck::was_replaced() const {
   const bool is_same =
       info.is_ok() ? info.value().is_same_file(database_file_) : database_file_.inode == 0;
   if (!is_same || (control_ != nullptr && control_->epoch() != epoch_)) return true;
+  // On another page the counters go on that tell what leaves meanwhile.
+  auto control = file_system.info(directory_.control_path());
+  if (control.is_ok() && !control.value().is_same_file(control_file_)) return true;
   if (is_shared_) return false;
   auto log = file_system.info(directory_.wal_path());
   const fs::FileInfo log_file = log.is_ok() ? log.value() : fs::FileInfo();
@@ -89,6 +92,8 @@ Status DirectoryCheck::check_is_ours() {
 }
 
 void DirectoryCheck::check_control() {
+  auto info = directory_.file_system().info(directory_.control_path());
+  if (info.is_ok()) control_file_ = info.value();
   auto control = ControlPage::open(directory_.file_system(), directory_.control_path(),
                                    ReadVia::kPread, false);
   if (control.is_ok()) {

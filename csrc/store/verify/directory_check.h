@@ -33,7 +33,8 @@ class DirectoryCheck {
 
   // REQUIRES: called once. `verification` gets the counts.
   Status run(Verification& verification);
-  // The database was replaced, or others began to write where nobody did: what was found is void.
+  // The database or the control page was replaced, or others began to write where nobody did: what
+  // was found is void.
   bool was_replaced() const;
 
   // Contexts and clears to be written again, and what files are misnamed, for whoever mends.
@@ -82,6 +83,7 @@ class DirectoryCheck {
   std::unique_ptr<DatabaseCheck> database_;  // null: none that can be asked
   std::uint64_t epoch_ = 0;
   Sequence committed_ = 0;  // read before the database is asked
+  fs::FileInfo control_file_;
   fs::FileInfo database_file_;
   fs::FileInfo log_file_;
   bool is_shared_ = false;  // others that write are seen

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "store/control/control_page.h"
@@ -285,6 +286,25 @@ TEST_F(VerifyTest, finds_no_damage_while_others_write) {
   }
   is_over = true;
   writer.join();
+}
+
+TEST_F(VerifyTest, begins_again_when_the_control_page_is_replaced_meanwhile) {
+  fill();
+  int looks = 0;
+  VerifyOptions options = this->options();
+  options.on_progress = [&](const VerifyProgress&) { ++looks; };
+  EXPECT_TRUE(verify(options).is_clean());
+  const int looks_of_one = std::exchange(looks, 0);
+  options.on_progress = [&](const VerifyProgress&) {
+    if (++looks > 1) return;
+    const std::string control = directory_ / "control";
+    std::filesystem::copy_file(control, control + ".copy");
+    std::filesystem::rename(control + ".copy", control);
+  };
+  const Verification verification = verify(options);
+  EXPECT_TRUE(verification.is_clean());
+  EXPECT_EQ(verification.entries, kEntries);
+  EXPECT_EQ(looks, 2 * looks_of_one);
 }
 
 // Between the listing of the segments and the reading of the last of them.
