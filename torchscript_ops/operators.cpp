@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache.h"
 #include "module/scripted.h"
@@ -205,7 +206,7 @@ std::int64_t clear_older_than(const std::string& scope, const std::string& prefi
                     ", but must be a number of seconds, not negative (0: of any age)");
   // Whatever is older than the clock itself is older than nothing.
   if (older_than_s > 0) {
-    const double before_us = static_cast<double>(cache::now_us()) - older_than_s * 1e6;
+    const double before_us = static_cast<double>(now_us()) - older_than_s * 1e6;
     filter.older_than_us = before_us > 1 ? static_cast<std::int64_t>(before_us) : 1;
   }
   return Cache::instance().clear(filter, parse_tier(tier));

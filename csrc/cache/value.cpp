@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/value.h"
 
-#include "base/clock.h"
-
 namespace modcache::cache {
-
-std::int64_t now_us() { return modcache::now_us(); }
 
 bool is_expired(const Entry& entry, std::int64_t max_age_s) {
   return max_age_s > 0 && (now_us() - entry.stored_at_us) / 1'000'000 >= max_age_s;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/result.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
@@ -54,9 +55,6 @@ class ValueFormat {
   virtual std::shared_ptr<const Value> moved(std::shared_ptr<const Value> value,
                                              const Place& place) const = 0;
 };
-
-// Since 1970.
-std::int64_t now_us();
 
 struct Entry {
   std::shared_ptr<const Value> value;

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <exception>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "cache/cache.h"
 #include "module/class_names.h"
@@ -222,8 +222,6 @@ std::vector<std::string> scopes_of_class(const std::string& class_name, const st
 
 std::string describe_scripted(const ObjectPtr& module, const std::string& scope,
                               const std::string& method, bool with_weights) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
   const std::string class_name = class_name_of(*module);
   std::string text = "{\"format\":1,";
   append_member(text, "face", "torchscript");
@@ -231,7 +229,7 @@ std::string describe_scripted(const ObjectPtr& module, const std::string& scope,
   append_member(text, "class", class_name);
   append_member(text, "method", method);
   append_member(text, "torch", TORCH_VERSION);
-  text += "\"created_us\":" + std::to_string(now_us) + ",\"pid\":" + std::to_string(::getpid());
+  text += "\"created_us\":" + std::to_string(now_us()) + ",\"pid\":" + std::to_string(::getpid());
   if (with_weights) {
     if (const auto pieces = identity_of(module, method)->pieces(module)) {
       append_pieces(text, *pieces);

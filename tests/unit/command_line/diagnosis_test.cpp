@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "base/clock.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::command_line {
@@ -25,12 +27,6 @@ void touch(const std::string& path, std::int64_t age_s = 0) {
 }
 
 DiskFiles files_in(const std::string& directory) { return DiskFiles::list(directory).value(); }
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 TEST(DiagnosisTest, a_network_file_system_is_a_problem) {
   EXPECT_EQ(judge_file_system(0x6969).state, State::kProblem);
