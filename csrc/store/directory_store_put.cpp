@@ -139,7 +139,7 @@ DirectoryStore::Room DirectoryStore::room_for(const Context& context, const RowP
                                               std::uint64_t size_bytes, std::uint64_t taken_bytes) {
   // Another process may have made room, or taken it.
   if (budget_.room_bytes(taken_bytes) < size_bytes) budget_.measure_if_older_than(kDiskBytesAgeMs);
-  if (!budget_.is_full(size_bytes, taken_bytes, opened_.control->reclaims())) return Room::kFree;
+  if (!budget_.is_full(size_bytes, taken_bytes, opened_.control->evictions())) return Room::kFree;
   const bool is_too_large = size_bytes > budget_.budget_bytes() / kMostShareOfFull;
   const Digest128 address = address_of(context.digest, put.key);
   if (is_too_large || !(admits(address) || (put.replaces && has_one({context, put.key})))) {

@@ -144,6 +144,7 @@ Status DirectoryStore::commit_settled(Pass& pass, const Victim& victim,
   index_->apply(changes);
   index_->commit(0);
   pass.evicted.entries += settled.value().evicted;
+  if (settled.value().evicted > 0) opened_.control->add_eviction();
   checkpoint_if_larger(budget_.most_log_bytes());
   return Status::ok();
 }

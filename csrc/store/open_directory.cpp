@@ -140,7 +140,7 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
   const auto wal = file_system.info(directory.wal_path());
   opened.log_size_bytes = wal.is_ok() ? wal.value().size_bytes : 0;
   const bool is_log_empty =
-      opened.log_size_bytes == 0 || !has_wal_header(file_system, directory.wal_path());
+      opened.log_size_bytes == 0 || !is_wal_read(file_system, directory.wal_path());
   const bool is_live = wal.is_ok() && (opened.log_size_bytes == 0 || !is_log_empty) &&
                        file_system.info(directory.shared_memory_path()).is_ok();
   opened.is_snapshot = !is_live;

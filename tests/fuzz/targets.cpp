@@ -125,7 +125,7 @@ void run_note(std::string_view bytes) {
 
 void run_log(std::string_view bytes) {
   MemoryFileSystem files("/d/log", bytes);
-  (void)store::has_wal_header(files, "/d/log");
+  (void)store::is_wal_read(files, "/d/log");
   (void)store::peek_user_version_in_wal(files, "/d/log");
 }
 

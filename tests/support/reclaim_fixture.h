@@ -49,6 +49,9 @@ class ReclaimTest : public StoreTest {
   std::uint64_t used_bytes() {
     return store::Directory(fs::posix_file_system(), directory_.path()).size_bytes().value();
   }
+  std::size_t segments() {
+    return store::Directory(fs::posix_file_system(), directory_.path()).segments().value().size();
+  }
   std::vector<std::uint64_t> gone() {
     return store::Directory(fs::posix_file_system(), directory_.path()).gone_segments().value();
   }

@@ -30,6 +30,7 @@ constexpr std::uint64_t kMostUnusedSequences = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMostLostSequences = std::uint64_t{1} << 28;
 constexpr std::size_t kModeOffset = 320;
 constexpr std::size_t kReclaimsOffset = 448;
+constexpr std::size_t kEvictionsOffset = 456;
 constexpr std::size_t kIndexGenerationOffset = 512;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -244,6 +245,10 @@ void ControlPage::set_removal_pending(bool is_pending) {
 std::uint64_t ControlPage::reclaims() const { return load(kReclaimsOffset); }
 void ControlPage::add_reclaim() {
   if (is_whole()) counter(kReclaimsOffset).fetch_add(1, std::memory_order_acq_rel);
+}
+std::uint64_t ControlPage::evictions() const { return load(kEvictionsOffset); }
+void ControlPage::add_eviction() {
+  if (is_whole()) counter(kEvictionsOffset).fetch_add(1, std::memory_order_acq_rel);
 }
 std::uint64_t ControlPage::index_generation() const { return load(kIndexGenerationOffset); }
 void ControlPage::set_index_generation(std::uint64_t generation) {

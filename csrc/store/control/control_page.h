@@ -82,6 +82,9 @@ class ControlPage {
   // that were evicted are no removals.
   std::uint64_t reclaims() const;
   void add_reclaim();
+  // Grows whenever entries are evicted, be it that others need their room.
+  std::uint64_t evictions() const;
+  void add_eviction();
   // Another value once the database was replaced.
   std::uint64_t epoch() const;
   void renew_epoch();

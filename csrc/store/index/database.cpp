@@ -86,7 +86,8 @@ void close_inherited(Connections& state) MODCACHE_REQUIRES(state.mutex) {
 }
 
 std::string uri_of(const std::string& path, Database::Mode mode) {
-  std::string uri = "file:";
+  // With an empty authority: a path may begin with two slashes, as those below "/" do.
+  std::string uri = path.rfind('/', 0) == 0 ? "file://" : "file:";
   for (const char c : path) {
     const bool is_special = c == '%' || c == '?' || c == '#';
     static constexpr char kDigits[] = "0123456789abcdef";

@@ -42,12 +42,12 @@ bool is_header_whole(const unsigned char* header) {
 
 }  // namespace
 
-bool has_wal_header(fs::FileSystem& file_system, const std::string& path) {
+bool is_wal_read(fs::FileSystem& file_system, const std::string& path) {
   auto file = file_system.open(path, fs::OpenMode::kRead);
   if (!file.is_ok()) return false;
-  unsigned char header[kWalHeaderSizeBytes];
-  auto count = file.value()->read_at(0, header, sizeof header);
-  return count.is_ok() && count.value() == sizeof header && is_header_whole(header);
+  unsigned char beginning[kWalHeaderSizeBytes + 1];
+  auto count = file.value()->read_at(0, beginning, sizeof beginning);
+  return count.is_ok() && count.value() == sizeof beginning && is_header_whole(beginning);
 }
 
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,

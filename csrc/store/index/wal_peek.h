@@ -16,8 +16,8 @@ std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system
                                                      const std::string& path);
 
 // Whether SQLite would read anything of the log. False also where there is none. (Of one that
-// begins with garbage a connection that only reads says SQLITE_PROTOCOL, after ten seconds of
-// trying.)
-bool has_wal_header(fs::FileSystem& file_system, const std::string& path);
+// begins with garbage, or ends with its header, as one does whose writer was killed then, a
+// connection that only reads says SQLITE_PROTOCOL, after ten seconds of trying.)
+bool is_wal_read(fs::FileSystem& file_system, const std::string& path);
 
 }  // namespace modcache::store

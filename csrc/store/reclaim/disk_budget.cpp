@@ -90,7 +90,7 @@ std::uint64_t DiskBudget::room_bytes(std::uint64_t queued_bytes) const {
 }
 
 bool DiskBudget::is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes,
-                         std::uint64_t reclaims) {
+                         std::uint64_t evictions) {
   const std::uint64_t room = room_bytes(queued_bytes);
   if (room < wanted_bytes) {
     was_full_.store(true, std::memory_order_relaxed);
@@ -98,11 +98,11 @@ bool DiskBudget::is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes,
   }
   if (room > kRoomySegments * segment_bytes_) {
     was_full_.store(false, std::memory_order_relaxed);
-    reclaims_when_roomy_.store(reclaims, std::memory_order_relaxed);
+    evictions_when_roomy_.store(evictions, std::memory_order_relaxed);
     return false;
   }
   return was_full_.load(std::memory_order_relaxed) ||
-         reclaims != reclaims_when_roomy_.load(std::memory_order_relaxed);
+         evictions != evictions_when_roomy_.load(std::memory_order_relaxed);
 }
 
 }  // namespace modcache::store

@@ -45,8 +45,8 @@ class DiskBudget {
   std::uint64_t most_notes_bytes();
 
   // Whether entries have to be admitted: the directory was full, and what was freed since is what
-  // was evicted for others. `reclaims` is the control page's.
-  bool is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes, std::uint64_t reclaims);
+  // was evicted for others. `evictions` is the control page's.
+  bool is_full(std::uint64_t wanted_bytes, std::uint64_t queued_bytes, std::uint64_t evictions);
 
  private:
   std::uint64_t reserve_bytes() const;
@@ -58,7 +58,7 @@ class DiskBudget {
   std::atomic<std::uint64_t> used_bytes_{0};
   std::atomic<std::int64_t> measured_ms_{0};
   std::atomic<bool> was_full_{false};
-  std::atomic<std::uint64_t> reclaims_when_roomy_{0};
+  std::atomic<std::uint64_t> evictions_when_roomy_{0};
   Mutex mutex_;
   std::int64_t notes_changed_ns_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::uint64_t notes_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;

@@ -47,7 +47,7 @@ Database::Mode mode_of(const Directory& directory) {
   const auto log = file_system.info(directory.wal_path());
   // Somebody who writes empties the log now and then.
   const bool is_empty = !log.is_ok() || log.value().size_bytes == 0;
-  if (!is_empty && !has_wal_header(file_system, directory.wal_path())) {
+  if (!is_empty && !is_wal_read(file_system, directory.wal_path())) {
     return Database::Mode::kImmutable;
   }
   if (log.is_ok() && file_system.info(directory.shared_memory_path()).is_ok()) {

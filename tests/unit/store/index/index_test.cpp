@@ -74,6 +74,11 @@ TEST_F(IndexTest, waits_for_no_reader_when_it_empties_the_log) {
   EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), 0u);
 }
 
+// As one directly below "/".
+TEST_F(IndexTest, opens_by_a_path_that_begins_with_two_slashes) {
+  EXPECT_TRUE(Index::open(fs::posix_file_system(), "/" + path_, Database::Mode::kWrite, 0).is_ok());
+}
+
 TEST_F(IndexTest, finds_all_of_a_row) {
   EXPECT_EQ(index_->commit({{&context_, "key", {0xc0ffee, 640, 30, 5000, 12, 77}, 1}}).value(), 0);
   auto location = index_->find(context_.digest, "key");

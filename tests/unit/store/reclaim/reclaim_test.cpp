@@ -100,6 +100,22 @@ TEST_F(ReclaimTest, a_policy_that_lets_nobody_in_is_asked_of_new_keys_that_would
   }
 }
 
+TEST_F(ReclaimTest, room_that_a_clear_gave_back_is_for_all_who_were_never_short_of_it) {
+  options_.make_policy = testing::keeping_policy;
+  auto store = open_store(options_);
+  fill(*store, 0, 165);
+  for (int i = 0; i < 24; ++i)
+    ASSERT_NE(put(*store, context_, "y" + std::to_string(i), value_of(i)).value(), 0u);
+  ASSERT_TRUE(store->flush().is_ok());
+  const std::size_t segments_before = segments();
+  ASSERT_EQ(store->clear({"", "y"}).value(), 24);
+  ASSERT_LT(segments(), segments_before);
+  ASSERT_LT(kBudget - used_bytes(), 3 * kSegment);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_NE(put(*store, context_, "z" + std::to_string(i), value_of(i)).value(), 0u) << i;
+  }
+}
+
 TEST_F(ReclaimTest, space_of_replaced_entries_comes_back_without_evicting_any) {
   options_.make_policy = testing::keeping_policy;
   auto store = open_store(options_);

@@ -68,6 +68,24 @@ TEST_F(VerifyTest, reads_what_is_only_in_the_log_whose_shared_memory_is_gone) {
   std::filesystem::remove_all(copy);
 }
 
+// As a writer leaves it that is killed before the first page of a new log.
+TEST_F(VerifyTest, reads_a_directory_whose_log_ends_with_its_header) {
+  const std::string log_path = directory_ / "index.sqlite-wal";
+  std::string log;
+  {
+    auto store = open_store(directory_.path());
+    ASSERT_TRUE(put(*store, context_, "key", "value").is_ok());
+    ASSERT_TRUE(store->flush().is_ok());
+    log = testing::file_bytes(log_path);
+  }
+  ASSERT_GT(log.size(), 32u);
+  testing::write_file(log_path, log.substr(0, 32));
+  ASSERT_TRUE(std::filesystem::exists(directory_ / "index.sqlite-shm"));
+  const Verification verification = verify();
+  EXPECT_TRUE(verification.is_clean());
+  EXPECT_EQ(verification.whole_entries, 1);
+}
+
 TEST_F(VerifyTest, refuses_what_is_no_directory_of_modcache) {
   EXPECT_EQ(verify_directory(fs::posix_file_system(), options()).status().code(),
             StatusCode::kInvalidArgument);
