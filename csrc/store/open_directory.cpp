@@ -47,9 +47,10 @@ Status open_databases(const Directory& directory, const StoreOptions& options, C
 }
 
 // The log was damaged or removed, or the database replaced by an older one: what was cleared or
-// replaced since would be found again.
-bool has_lost_transactions(const ControlPage& control, std::uint64_t boot, Sequence last_sequence) {
-  return control.is_plausible(last_sequence) && last_sequence < control.surely_committed(boot);
+// replaced since would be found again. `committed`: what the page said before the database was
+// asked, to which others may have committed since.
+bool has_lost_transactions(const ControlPage& control, Sequence committed, Sequence last_sequence) {
+  return control.is_plausible(last_sequence) && last_sequence < committed;
 }
 
 bool has_segments(const Directory& directory) {
@@ -61,11 +62,12 @@ bool has_segments(const Directory& directory) {
 Result<Sequence> open_databases_as_committed(const Directory& directory,
                                              const StoreOptions& options, std::uint64_t boot,
                                              ControlPage* control, OpenedDirectory& opened) {
+  const Sequence committed = control == nullptr ? 0 : control->surely_committed(boot);
   MODCACHE_RETURN_IF_ERROR(open_databases(directory, options, control, opened));
   auto last_sequence = opened.writer->last_sequence();
   const bool is_lost =
       last_sequence.is_ok()
-          ? control != nullptr && has_lost_transactions(*control, boot, last_sequence.value())
+          ? control != nullptr && has_lost_transactions(*control, committed, last_sequence.value())
           : last_sequence.status().code() == StatusCode::kCorruption;
   if (!is_lost) return last_sequence;
   opened.writer = nullptr;
@@ -137,18 +139,18 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
 Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int64_t patience_ms,
                                            OpenedDirectory& opened) {
   fs::FileSystem& file_system = directory.file_system();
-  const auto wal = file_system.info(directory.wal_path());
-  opened.log_size_bytes = wal.is_ok() ? wal.value().size_bytes : 0;
-  const bool is_log_empty =
-      opened.log_size_bytes == 0 || !is_wal_read(file_system, directory.wal_path());
-  const bool is_live = wal.is_ok() && (opened.log_size_bytes == 0 || !is_log_empty) &&
+  const LogLook log = look_at_log(directory, patience_ms);
+  opened.log_size_bytes = log.size_bytes;
+  const bool is_live = log.is_there && (log.size_bytes == 0 || log.is_read) &&
                        file_system.info(directory.shared_memory_path()).is_ok();
   opened.is_snapshot = !is_live;
+  const Sequence committed =
+      opened.control == nullptr ? 0 : opened.control->surely_committed(boot_number(file_system));
   Result<std::unique_ptr<Index>> reader = Status::not_found("no database");
   if (is_live) {
     reader =
         Index::open(file_system, directory.database_path(), Database::Mode::kRead, patience_ms);
-  } else if (is_log_empty) {
+  } else if (!log.is_read) {
     reader = Index::open(file_system, directory.database_path(), Database::Mode::kImmutable,
                          patience_ms);
   }
@@ -156,8 +158,7 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
     auto last_sequence = reader.value()->last_sequence();
     if (!last_sequence.is_ok()) {
       reader = last_sequence.status();
-    } else if (has_lost_transactions(*opened.control, boot_number(file_system),
-                                     last_sequence.value())) {
+    } else if (has_lost_transactions(*opened.control, committed, last_sequence.value())) {
       reader = Status::corruption("the database has lost transactions");
     }
   }

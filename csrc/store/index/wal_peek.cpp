@@ -40,6 +40,14 @@ bool is_header_whole(const unsigned char* header) {
          number_at(header + kChecksumOffset + 4) == second;
 }
 
+LogLook look_once(const Directory& directory) {
+  auto info = directory.file_system().info(directory.wal_path());
+  if (!info.is_ok()) return {};
+  const std::uint64_t size_bytes = info.value().size_bytes;
+  return {true, size_bytes,
+          size_bytes > 0 && is_wal_read(directory.file_system(), directory.wal_path())};
+}
+
 }  // namespace
 
 bool is_wal_read(fs::FileSystem& file_system, const std::string& path) {
@@ -48,6 +56,17 @@ bool is_wal_read(fs::FileSystem& file_system, const std::string& path) {
   unsigned char beginning[kWalHeaderSizeBytes + 1];
   auto count = file.value()->read_at(0, beginning, sizeof beginning);
   return count.is_ok() && count.value() == sizeof beginning && is_header_whole(beginning);
+}
+
+LogLook look_at_log(const Directory& directory, std::int64_t patience_ms) {
+  const LogLook first = look_once(directory);
+  if (first.size_bytes == 0 || first.is_read) return first;
+  auto lock_file = directory.file_system().open(directory.lock_path(), fs::OpenMode::kRead);
+  if (!lock_file.is_ok()) return first;  // nor did anybody write
+  const bool is_locked = fs::lock_within(*lock_file.value(), patience_ms).is_ok();
+  const LogLook second = look_once(directory);
+  if (is_locked) lock_file.value()->unlock();
+  return second;
 }
 
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fs/file_system.h"
+#include "store/directory.h"
 
 namespace modcache::store {
 
@@ -19,5 +20,16 @@ std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system
 // begins with garbage, or ends with its header, as one does whose writer was killed then, a
 // connection that only reads says SQLITE_PROTOCOL, after ten seconds of trying.)
 bool is_wal_read(fs::FileSystem& file_system, const std::string& path);
+
+// The log of a directory's database, for who only reads.
+struct LogLook {
+  bool is_there = false;
+  std::uint64_t size_bytes = 0;
+  bool is_read = false;  // is_wal_read()
+};
+
+// A log of which SQLite would read nothing although there is something may be one that a writer is
+// about to begin: the directory's lock is then waited for, for `patience_ms` at most.
+LogLook look_at_log(const Directory& directory, std::int64_t patience_ms);
 
 }  // namespace modcache::store

@@ -42,15 +42,12 @@ constexpr Contradiction kContradictions[] = {
 // How a file is opened that may be in use: with its log and the shared memory that goes with it;
 // without a log by itself; and with a log whose shared memory is gone (then nobody has it open) by
 // a connection that keeps that memory for itself.
-Database::Mode mode_of(const Directory& directory) {
-  fs::FileSystem& file_system = directory.file_system();
-  const auto log = file_system.info(directory.wal_path());
+Database::Mode mode_of(const Directory& directory, std::int64_t patience_ms) {
+  const LogLook log = look_at_log(directory, patience_ms);
   // Somebody who writes empties the log now and then.
-  const bool is_empty = !log.is_ok() || log.value().size_bytes == 0;
-  if (!is_empty && !is_wal_read(file_system, directory.wal_path())) {
-    return Database::Mode::kImmutable;
-  }
-  if (log.is_ok() && file_system.info(directory.shared_memory_path()).is_ok()) {
+  const bool is_empty = log.size_bytes == 0;
+  if (!is_empty && !log.is_read) return Database::Mode::kImmutable;
+  if (log.is_there && directory.file_system().info(directory.shared_memory_path()).is_ok()) {
     return Database::Mode::kRead;
   }
   return is_empty ? Database::Mode::kImmutable : Database::Mode::kReadAlone;
@@ -70,7 +67,7 @@ Result<std::unique_ptr<DatabaseCheck>> DatabaseCheck::open(const Directory& dire
   if (directory.file_system().info(directory.database_path()).is_not_found()) {
     return Status::not_found("'" + directory.database_path() + "' is not there");
   }
-  const Database::Mode mode = mode_of(directory);
+  const Database::Mode mode = mode_of(directory, patience_ms);
   auto database =
       Database::open(directory.file_system(), directory.database_path(), mode, patience_ms);
   if (!database.is_ok()) return database.status();

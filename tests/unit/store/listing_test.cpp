@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "store/directory.h"
 #include "support/directory_bytes.h"
@@ -53,6 +55,27 @@ TEST_F(ListingTest, contexts_come_with_their_sums) {
   EXPECT_GT(contexts[0].first_stored_at_us, 0);
   EXPECT_GE(contexts[0].last_stored_at_us, contexts[0].first_stored_at_us);
   EXPECT_EQ(contexts[1].entries, 1);
+}
+
+// Were their commits taken for what the database has lost, nothing would be found.
+TEST_F(ListingTest, opens_while_others_commit) {
+  const auto store = testing::open_store(directory_.path());
+  ASSERT_TRUE(put(*store, context_, "first", "x").is_ok() && store->flush().is_ok());
+  std::atomic<bool> is_over{false};
+  std::thread writer([&] {
+    for (int i = 0; !is_over; ++i) {
+      (void)put(*store, context_, std::to_string(i % 100), "x");
+      (void)store->flush();
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto listing = open();
+    const auto contexts = listing->contexts().value();
+    ASSERT_EQ(contexts.size(), 1U);
+    EXPECT_THAT(keys(listing->page(contexts[0], "first", 1).value()), ElementsAre("first")) << i;
+  }
+  is_over = true;
+  writer.join();
 }
 
 TEST_F(ListingTest, pages_come_in_the_order_of_keys_and_meet) {
