@@ -20,6 +20,7 @@
 #include "fs/posix_file_system.h"
 #include "store/directory.h"
 #include "store/index/index.h"
+#include "store/index/wal_peek.h"
 
 namespace modcache::command_line {
 namespace {
@@ -168,12 +169,11 @@ Finding check_database(const std::string& path) {
     return {State::kProblem, kCheck, "missing",
             "modcache verify '" + path + "' --fix makes it anew; so does a program that writes"};
   }
-  const auto log = file_system.info(directory.wal_path());
-  const bool is_live = log.is_ok() && file_system.info(directory.shared_memory_path()).is_ok();
-  if (!is_live && log.is_ok() && log.value().size_bytes > 0) {
+  const store::LogLook log = store::look_at_log(directory, 1000);
+  if (!log.is_live && log.size_bytes > 0) {
     return {State::kNote, kCheck, versions + "; its log waits for a program that writes", ""};
   }
-  const auto mode = is_live ? store::Database::Mode::kRead : store::Database::Mode::kImmutable;
+  const auto mode = log.is_live ? store::Database::Mode::kRead : store::Database::Mode::kImmutable;
   const Status status =
       store::Index::open(file_system, directory.database_path(), mode, 1000).status();
   if (status.is_ok()) return {State::kOk, kCheck, versions, ""};

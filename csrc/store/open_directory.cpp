@@ -141,13 +141,11 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
   fs::FileSystem& file_system = directory.file_system();
   const LogLook log = look_at_log(directory, patience_ms);
   opened.log_size_bytes = log.size_bytes;
-  const bool is_live = log.is_there && (log.size_bytes == 0 || log.is_read) &&
-                       file_system.info(directory.shared_memory_path()).is_ok();
-  opened.is_snapshot = !is_live;
+  opened.is_snapshot = !log.is_live;
   const Sequence committed =
       opened.control == nullptr ? 0 : opened.control->surely_committed(boot_number(file_system));
   Result<std::unique_ptr<Index>> reader = Status::not_found("no database");
-  if (is_live) {
+  if (log.is_live) {
     reader =
         Index::open(file_system, directory.database_path(), Database::Mode::kRead, patience_ms);
   } else if (!log.is_read) {

@@ -41,11 +41,15 @@ bool is_header_whole(const unsigned char* header) {
 }
 
 LogLook look_once(const Directory& directory) {
-  auto info = directory.file_system().info(directory.wal_path());
+  fs::FileSystem& file_system = directory.file_system();
+  auto info = file_system.info(directory.wal_path());
   if (!info.is_ok()) return {};
-  const std::uint64_t size_bytes = info.value().size_bytes;
-  return {true, size_bytes,
-          size_bytes > 0 && is_wal_read(directory.file_system(), directory.wal_path())};
+  LogLook look;
+  look.size_bytes = info.value().size_bytes;
+  look.is_read = look.size_bytes > 0 && is_wal_read(file_system, directory.wal_path());
+  look.is_live = (look.size_bytes == 0 || look.is_read) &&
+                 file_system.info(directory.shared_memory_path()).is_ok();
+  return look;
 }
 
 }  // namespace
@@ -62,11 +66,9 @@ LogLook look_at_log(const Directory& directory, std::int64_t patience_ms) {
   const LogLook first = look_once(directory);
   if (first.size_bytes == 0 || first.is_read) return first;
   auto lock_file = directory.file_system().open(directory.lock_path(), fs::OpenMode::kRead);
-  if (!lock_file.is_ok()) return first;  // nor did anybody write
-  const bool is_locked = fs::lock_within(*lock_file.value(), patience_ms).is_ok();
-  const LogLook second = look_once(directory);
-  if (is_locked) lock_file.value()->unlock();
-  return second;
+  if (!lock_file.is_ok()) return first;                    // nor did anybody write
+  (void)fs::lock_within(*lock_file.value(), patience_ms);  // until the file is closed
+  return look_once(directory);
 }
 
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,

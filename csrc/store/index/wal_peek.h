@@ -23,9 +23,11 @@ bool is_wal_read(fs::FileSystem& file_system, const std::string& path);
 
 // The log of a directory's database, for who only reads.
 struct LogLook {
-  bool is_there = false;
   std::uint64_t size_bytes = 0;
   bool is_read = false;  // is_wal_read()
+  // One can read along with writers: the log, empty or read, and the memory that goes with it are
+  // there.
+  bool is_live = false;
 };
 
 // A log of which SQLite would read nothing although there is something may be one that a writer is

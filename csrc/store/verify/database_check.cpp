@@ -44,13 +44,8 @@ constexpr Contradiction kContradictions[] = {
 // a connection that keeps that memory for itself.
 Database::Mode mode_of(const Directory& directory, std::int64_t patience_ms) {
   const LogLook log = look_at_log(directory, patience_ms);
-  // Somebody who writes empties the log now and then.
-  const bool is_empty = log.size_bytes == 0;
-  if (!is_empty && !log.is_read) return Database::Mode::kImmutable;
-  if (log.is_there && directory.file_system().info(directory.shared_memory_path()).is_ok()) {
-    return Database::Mode::kRead;
-  }
-  return is_empty ? Database::Mode::kImmutable : Database::Mode::kReadAlone;
+  if (log.is_live) return Database::Mode::kRead;
+  return log.is_read ? Database::Mode::kReadAlone : Database::Mode::kImmutable;
 }
 
 }  // namespace
