@@ -15,6 +15,13 @@ inline std::int64_t now_us() {
       .count();
 }
 
+// The same in nanoseconds, as files' times are counted.
+inline std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 // Milliseconds that only grow, from a beginning that means nothing.
 inline std::int64_t steady_now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -10,38 +10,20 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
+#include "fs/change_time.h"
 #include "fs/posix_file_system.h"
 
 namespace modcache::cache {
 namespace {
 
 constexpr std::int64_t kMillisecondNs = 1'000'000;
-// Of a kernel's clock for files, several times over.
-constexpr std::int64_t kShortTickNs = 50 * kMillisecondNs;
-// Of file systems that keep whole seconds, or two.
-constexpr std::int64_t kLongTickNs = 3'000 * kMillisecondNs;
 constexpr std::size_t kReadSizeBytes = 1 << 20;
-
-std::int64_t now_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 std::int64_t steady_now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
-bool has_short_ticks(const fs::FileInfo& info) { return info.changed_ns % kMillisecondNs != 0; }
-
-std::int64_t tick_ns(const fs::FileInfo& info) {
-  return has_short_ticks(info) ? kShortTickNs : kLongTickNs;
-}
-
-bool is_settled(const fs::FileInfo& info) {
-  return now_ns() - info.changed_ns >
-         tick_ns(info);  // a time that is yet to come is not settled either
 }
 
 bool is_same_version(const fs::FileInfo& a, const fs::FileInfo& b) {
@@ -101,7 +83,7 @@ bool FileVersion::is_same(const FileVersion& other) const {
 void FileVersion::take_over(const FileVersion& earlier) {
   const std::int64_t looked_ns = seen_ns;
   seen_ns = earlier.seen_ns;
-  if (looked_ns - seen_ns > tick_ns(info)) is_settled = true;
+  if (looked_ns - seen_ns > fs::tick_ns(info)) is_settled = true;
 }
 
 std::string absolute_path(const std::string& path) {
@@ -121,7 +103,7 @@ Result<FileVersion> look_at(const std::string& path) {
   if (version.info.is_directory) {
     return Status::invalid_argument("'" + version.path + "' is a directory");
   }
-  version.is_settled = is_settled(version.info);
+  version.is_settled = fs::is_settled(version.info);
   return version;
 }
 
@@ -130,8 +112,9 @@ Result<FileVersion> look_at_settled(const std::string& path) {
   if (!version.is_ok() || version.value().is_settled) return version;
   const fs::FileInfo& info = version.value().info;
   const std::int64_t age_ns = now_ns() - info.changed_ns;
-  if (!has_short_ticks(info) || age_ns < 0 || age_ns > kShortTickNs) return look_at(path);
-  std::this_thread::sleep_for(std::chrono::nanoseconds(kShortTickNs - age_ns + kMillisecondNs));
+  const bool is_soon = fs::has_short_ticks(info) && age_ns >= 0 && age_ns <= fs::kShortTickNs;
+  if (!is_soon) return look_at(path);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(fs::kShortTickNs - age_ns + kMillisecondNs));
   return look_at(path);
 }
 

@@ -70,6 +70,8 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
       // A full disk is what people clear for, so room comes first. Should this process die now,
       // rows lead to segments that are gone, which is a miss.
       doomed.make_gone(directory_);
+      doomed.files.clear();  // what is held takes its room all the same
+      readers_.forget_gone();
       (void)remove_gone(directory_);
       places = segments_.append({tombstone_of(clear)});
     }

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 namespace modcache::store {
@@ -86,11 +86,6 @@ std::string path_in_the_making(const std::string& path) {
 
 // Long after any writer is done.
 constexpr std::int64_t kAbandonedAfterNs = 3'600'000'000'000;
-
-std::int64_t now_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 bool is_in_the_making(const std::string& name) {
   return name.size() > 4 && name.compare(name.size() - 4, 4, ".new") == 0;

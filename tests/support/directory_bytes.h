@@ -46,4 +46,22 @@ inline std::vector<std::string> segment_files(const std::string& directory) {
   return paths;
 }
 
+// How many files below `directory` this process has open or mapped that no name leads to.
+inline std::size_t unlinked_files_held(const std::string& directory) {
+  const auto is_one = [&](const std::string& line) {
+    const std::size_t path = line.find(directory + '/');
+    return path != std::string::npos && line.find(" (deleted)", path) != std::string::npos;
+  };
+  std::size_t held = 0;
+  std::error_code error;  // a file of another thread may be closed meanwhile
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    if (is_one(std::filesystem::read_symlink(entry.path(), error).string())) ++held;
+  }
+  std::ifstream mappings("/proc/self/maps");
+  for (std::string line; std::getline(mappings, line);) {
+    if (is_one(line)) ++held;
+  }
+  return held;
+}
+
 }  // namespace modcache::testing

@@ -37,6 +37,9 @@ class FaultFileSystem final : public fs::FileSystem {
   void heal() { faults_.heal(); }
   // Before anything is opened: who opens `path` gets the file at `target`.
   void redirect(const std::string& path, const std::string& target) { redirected_[path] = target; }
+  // Before anything is opened: the times of changes that info() tells are multiples of a tick, as
+  // those of kernels before 6.13 are.
+  void set_tick_ns(std::int64_t tick_ns) { tick_ns_ = tick_ns; }
   std::int64_t failures() const { return faults_.failures(); }
   // Names without the folder; forgotten when asked.
   std::vector<std::string> take_syncs() {
@@ -57,7 +60,11 @@ class FaultFileSystem final : public fs::FileSystem {
   }
   Result<fs::FileInfo> info(const std::string& path) override {
     MODCACHE_RETURN_IF_ERROR(ask(Call::kInspect, "inspect", path));
-    return real_.info(path);
+    auto info = real_.info(path);
+    if (!info.is_ok() || tick_ns_ == 0) return info;
+    fs::FileInfo in_ticks = info.value();
+    in_ticks.changed_ns -= in_ticks.changed_ns % tick_ns_;
+    return in_ticks;
   }
   Result<std::vector<std::string>> list(const std::string& path) override {
     MODCACHE_RETURN_IF_ERROR(ask(Call::kList, "list", path));
@@ -192,6 +199,7 @@ class FaultFileSystem final : public fs::FileSystem {
   std::mutex mutex_;
   std::vector<std::string> syncs_;
   std::map<std::string, std::string> redirected_;
+  std::int64_t tick_ns_ = 0;
   Faults faults_;
   FaultSqliteVfs sqlite_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "fs/change_time.h"
 
 namespace modcache::store {
 namespace {
@@ -73,6 +74,7 @@ DirectoryMode ModePage::open(const fs::FileInfo& file) {
   word_.store(nullptr, std::memory_order_release);
   page_ = nullptr;
   looked_at_ = file;
+  if (!fs::is_settled(file)) looked_at_.changed_ns = 0;  // mended at the same time, it is not known
   const std::string path = directory_.control_path();
   auto opened = ControlPage::open(directory_.file_system(), path, read_via_, false);
   if (!opened.is_ok()) {

@@ -2,6 +2,7 @@
 #include "store/reclaim/disk_budget.h"
 
 #include "base/clock.h"
+#include "fs/change_time.h"
 
 namespace modcache::store {
 namespace {
@@ -54,10 +55,12 @@ Result<std::uint64_t> DiskBudget::notes_bytes() {
   if (info.is_not_found()) return std::uint64_t{0};
   if (!info.is_ok()) return info.status();
   if (info.value().changed_ns != notes_changed_ns_) {
+    // Asked before they are counted: a note that comes later is then known by its time.
+    const bool is_settled = fs::is_settled(info.value());
     auto size_bytes = directory_.folder_bytes(directory_.notes_path());
     if (!size_bytes.is_ok()) return size_bytes;
     notes_bytes_ = size_bytes.value();
-    notes_changed_ns_ = info.value().changed_ns;
+    notes_changed_ns_ = is_settled ? info.value().changed_ns : 0;
   }
   return notes_bytes_;
 }

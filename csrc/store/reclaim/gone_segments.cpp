@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/reclaim/gone_segments.h"
 
-#include <chrono>
+#include "base/clock.h"
 
 namespace modcache::store {
 namespace {
 
 // Readers look for what is gone once a second when they are idle.
 constexpr std::int64_t kLeavingNs = 3'000'000'000;
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // False: somebody holds it.
 Result<bool> remove_if_free(const Directory& directory, std::uint64_t id, fs::FileInfo& info) {

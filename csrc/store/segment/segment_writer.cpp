@@ -100,6 +100,7 @@ SegmentWriter::SegmentWriter(const Directory& directory, std::uint64_t segment_l
 SegmentWriter::~SegmentWriter() = default;
 
 Result<std::vector<RecordPlace>> SegmentWriter::append(const std::vector<NewRecord>& records) {
+  leave_lost_segment();
   auto places = append_all(records);
   // A declaration may be among what was not written.
   if (!places.is_ok()) active_.declared.clear();
@@ -141,6 +142,17 @@ Status SegmentWriter::make_room(std::uint64_t size_bytes) {
   leave_segment();
   if (is_first && size_bytes < segment_limit_bytes_ / 4 && adopt_segment()) return Status::ok();
   return create_segment();
+}
+
+// Somebody removed its file, or put another in its place: nobody would find what is appended.
+void SegmentWriter::leave_lost_segment() {
+  if (active_.file == nullptr) return;
+  auto info = active_.file->info();
+  if (!info.is_ok()) return;
+  auto named = directory_.file_system().info(directory_.segment_path(active_.id));
+  const bool is_lost =
+      named.is_ok() ? !named.value().is_same_file(info.value()) : named.is_not_found();
+  if (is_lost) leave_segment();
 }
 
 void SegmentWriter::leave_segment() {

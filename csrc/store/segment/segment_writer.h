@@ -77,6 +77,7 @@ class SegmentWriter {
   class Batch;
 
   Status sync_files();
+  void leave_lost_segment();
   Result<std::vector<RecordPlace>> append_all(const std::vector<NewRecord>& records);
   bool has_room(std::uint64_t pending_bytes, std::uint64_t needed_bytes) const;
   Status make_room(std::uint64_t size_bytes);

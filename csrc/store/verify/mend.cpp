@@ -3,10 +3,10 @@
 // mend_directory() of verify.h. Each round looks, mends, and looks again: a database that was made
 // anew shows which of its rows are broken only then.
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "store/index/recovery.h"
 #include "store/index/tombstone.h"
 #include "store/open_directory.h"
@@ -26,11 +26,6 @@ constexpr std::size_t kMostDropped = 1 << 20;
 // Long after any writer is done with a file in the making.
 constexpr std::int64_t kAbandonedAfterNs = 60'000'000'000;
 constexpr std::uint64_t kSegmentLimitBytes = 16 << 20;
-
-std::int64_t now_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 // What one look found that can be mended.
 struct Damage {

@@ -199,6 +199,19 @@ TEST_F(SegmentTest, writes_no_more_into_a_segment_whose_sync_failed) {
   EXPECT_NE(writer.segment(), first);
 }
 
+TEST_F(SegmentTest, appends_nothing_to_a_file_that_was_removed_or_replaced) {
+  SegmentWriter writer(directory_, 1 << 20);
+  const std::uint64_t removed = writer.append({record("a", "1")}).value().front().segment;
+  std::filesystem::remove(directory_.segment_path(removed));
+  const std::uint64_t replaced = writer.append({record("b", "2")}).value().front().segment;
+  EXPECT_NE(replaced, removed);
+  EXPECT_THAT(scan(replaced), ElementsAre("context scope", "b"));
+  std::filesystem::rename(directory_.segment_path(replaced), directory_.segment_path(removed));
+  std::ofstream(directory_.segment_path(replaced)) << "of somebody else";
+  const std::uint64_t last = writer.append({record("c", "3")}).value().front().segment;
+  EXPECT_THAT(scan(last), ElementsAre("context scope", "c"));
+}
+
 TEST_F(SegmentTest, passes_over_damaged_records) {
   SegmentWriter writer(directory_, 1 << 20);
   auto places = writer.append({record("a", std::string(500, 'a')), record("b", "2"),
