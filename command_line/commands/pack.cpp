@@ -39,9 +39,9 @@ class PackCommand final : public Command {
     arguments.describe(
         {"pack", "[DIR] FILE", "Make one sealed file of a directory, to ship beside a model",
          "A program uses it by its setting `dir`: it is read only, mapped, on any machine, also\n"
-         "over NFS. Others may use the directory meanwhile. A file that is there is replaced once\n"
-         "the new one is whole. Exit status 1: damaged entries were left out, or the options name\n"
-         "no entry and no file was written.\n\n"
+         "over NFS. Others may use the directory meanwhile. A pack that is there is replaced once\n"
+         "the new one is whole; any other file stays. Exit status 1: damaged entries were left\n"
+         "out, or the options name no entry and no file was written.\n\n"
          "  modcache pack DIR model.modcache --scope encoder@3"});
     arguments.words(1, 2, words_);
     arguments.option("--scope", "S", "Entries of this scope alone, given whole", scope_);

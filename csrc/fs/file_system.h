@@ -33,6 +33,7 @@ struct FileInfo {
   std::int64_t modified_ns = 0;  // since 1970; anybody may set it
   std::int64_t changed_ns = 0;   // of contents or attributes; the kernel's own
   bool is_directory = false;
+  bool is_regular = false;  // no directory, device, pipe or socket
 
   bool is_same_file(const FileInfo& other) const {
     return device == other.device && inode == other.inode;

@@ -43,6 +43,7 @@ FileInfo to_info(const struct stat& facts) {
   info.modified_ns = nanoseconds(facts.st_mtim);
   info.changed_ns = nanoseconds(facts.st_ctim);
   info.is_directory = S_ISDIR(facts.st_mode);
+  info.is_regular = S_ISREG(facts.st_mode);
   return info;
 }
 

@@ -254,6 +254,13 @@ void BatchLookup::pass_over_older(std::int64_t stored_since_us) {
   }
 }
 
+void BatchLookup::pass_over_outdated(const OutdatedEntries& outdated) {
+  for (std::size_t i = 0; i < found_.rows_.size(); ++i) {
+    Row& row = found_.rows_[i];
+    if (row.sequence != 0 && outdated.covers(addresses()[i], row.sequence)) row = Row();
+  }
+}
+
 void BatchLookup::fail(std::size_t i, Sequence sequence, Status status) {
   found_.rows_[i] = Row();
   found_.failures_.push_back({i, sequence, std::move(status)});

@@ -17,6 +17,7 @@
 #include "store/found_entries.h"
 #include "store/index/index.h"
 #include "store/location_map.h"
+#include "store/outdated_entries.h"
 #include "store/segment/segment_reader.h"
 #include "store/store.h"
 #include "store/write_queue.h"
@@ -49,6 +50,8 @@ class BatchLookup {
 
   // Entries that were stored before then are not found.
   void pass_over_older(std::int64_t stored_since_us);
+
+  void pass_over_outdated(const OutdatedEntries& outdated);
 
   void fail(std::size_t i, Sequence sequence, Status status);
   void fail_index(Status status) { found_.index_status_ = std::move(status); }

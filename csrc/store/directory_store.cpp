@@ -97,13 +97,16 @@ Result<StoredRecord> DirectoryStore::read_record_at(const Location& location, co
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find(const EntryId& id) {
   auto found = find_of_any_age(id);
+  const Digest128 address = address_of(id.context.digest, id.key);
+  if (found.is_ok() && outdated_.covers(address, found.value()->sequence())) {
+    found = Status::not_found("replaced");
+  }
   if (options_.max_age_us > 0 && found.is_ok() &&
       found.value()->stored_at_us() < expired_before_us()) {
     found = Status::not_found("too old");
   }
   if (policy_ != nullptr) {
-    note_lookup(address_of(id.context.digest, id.key),
-                found.is_ok() ? found.value()->sequence() : 0);
+    note_lookup(address, found.is_ok() ? found.value()->sequence() : 0);
   }
   return found;
 }
@@ -192,6 +195,7 @@ bool DirectoryStore::is_current(const EntryId& id, Sequence sequence) {
   if (const QueuedPutPtr put = find_queued(id)) return put->sequence == sequence;
   const std::uint64_t removals = counted_removals();
   const Digest128 address = address_of(id.context.digest, id.key);
+  if (outdated_.covers(address, sequence)) return false;
   const auto known = locations_->find(address, removals, is_still_there_);
   if (known && known->sequence == sequence) return true;
   SharedIndex::Slot slot;

@@ -19,6 +19,7 @@
 #include "store/found_entry.h"
 #include "store/location_map.h"
 #include "store/open_directory.h"
+#include "store/outdated_entries.h"
 #include "store/reclaim/dead_space_looks.h"
 #include "store/reclaim/disk_budget.h"
 #include "store/reclaim/reclaim_plan.h"
@@ -105,21 +106,13 @@ class DirectoryStore final : public Store {
   Room room_for(const Context& context, const RowPut& put, std::uint64_t size_bytes,
                 std::uint64_t taken_bytes);
   bool has_one(const EntryId& id);
-  // An entry of this id that is older than `sequence` must not be found again.
-  struct Outdated {
-    std::shared_ptr<const Context> context;
-    std::string key;
-    Sequence sequence = 0;
-  };
-  static std::vector<Outdated> outdated_by(const std::vector<QueuedPutPtr>& puts);
-  // What cannot be removed now is kept, and tried again by the thread that writes.
-  void remove_outdated(std::vector<Outdated> outdated);
-  void remove_refused(std::vector<Outdated> refused);
-  void remove_kept();
-  void keep_outdated(std::vector<Outdated> outdated);
-  // Takes out what is gone; returns why the first of the others is not.
-  Status try_to_remove(std::vector<Outdated>& outdated);
-  Status remove_older(const Outdated& outdated) MODCACHE_REQUIRES(write_mutex_);
+  static std::vector<OutdatedEntry> outdated_by(const std::vector<QueuedPutPtr>& puts);
+  // What cannot be removed now is not found any more, and tried again by the thread that writes.
+  void remove_outdated(std::vector<OutdatedEntry> outdated);
+  void remove_outdated();
+  void remove_refused(std::vector<OutdatedEntry> refused);
+  Status try_to_remove_outdated();
+  Status remove_older(const OutdatedEntry& outdated) MODCACHE_REQUIRES(write_mutex_);
   Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();
@@ -269,8 +262,7 @@ class DirectoryStore final : public Store {
   Clock::time_point next_build_;
   Clock::duration build_pause_{};
 
-  Mutex outdated_mutex_;
-  std::vector<Outdated> outdated_ MODCACHE_GUARDED_BY(outdated_mutex_);
+  OutdatedEntries outdated_{65'536};  // a few megabytes
 
   std::thread writer_;
   std::thread reclaimer_;

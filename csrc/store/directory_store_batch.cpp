@@ -28,6 +28,7 @@ FoundEntries DirectoryStore::find_all(const Context& context,
   batch.take_known(removals, is_still_there_);
   const std::vector<std::size_t> unknown = take_shared(batch.missing(), batch);
   if (!unknown.empty()) take_from_index(context, keys, unknown, batch);
+  if (!outdated_.is_empty()) batch.pass_over_outdated(outdated_);
   if (options_.max_age_us > 0) batch.pass_over_older(expired_before_us());
   const std::vector<Digest128> addresses =
       policy_ == nullptr ? std::vector<Digest128>() : batch.addresses();
@@ -146,7 +147,8 @@ std::vector<bool> DirectoryStore::are_current(const Context& context,
   }
   std::vector<bool> answers(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    answers[i] = sequences[i] != 0 && current[i] == sequences[i];
+    answers[i] = sequences[i] != 0 && current[i] == sequences[i] &&
+                 !outdated_.covers(addresses[i], sequences[i]);
   }
   return answers;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DirectoryStore: a new value that is not kept must not leave the one that it replaces to be found.
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -10,16 +8,8 @@
 #include "store/index/tombstone.h"
 
 namespace modcache::store {
-namespace {
-
-// A few megabytes.
-constexpr std::size_t kMostOutdated = 65'536;
-
-}  // namespace
-
-std::vector<DirectoryStore::Outdated> DirectoryStore::outdated_by(
-    const std::vector<QueuedPutPtr>& puts) {
-  std::vector<Outdated> outdated;
+std::vector<OutdatedEntry> DirectoryStore::outdated_by(const std::vector<QueuedPutPtr>& puts) {
+  std::vector<OutdatedEntry> outdated;
   for (const QueuedPutPtr& put : puts) {
     if (put->replaces) outdated.push_back({put->context, put->key, put->sequence});
   }
@@ -27,60 +17,47 @@ std::vector<DirectoryStore::Outdated> DirectoryStore::outdated_by(
 }
 
 // Of what was refused before it had a number.
-void DirectoryStore::remove_refused(std::vector<Outdated> refused) {
+void DirectoryStore::remove_refused(std::vector<OutdatedEntry> refused) {
   if (refused.empty()) return;
   auto sequence = opened_.control->next_sequence();
   if (!sequence.is_ok()) return;
-  for (Outdated& entry : refused) entry.sequence = sequence.value();
+  for (OutdatedEntry& entry : refused) entry.sequence = sequence.value();
   remove_outdated(std::move(refused));
 }
 
-void DirectoryStore::remove_outdated(std::vector<Outdated> outdated) {
-  if (outdated.empty() || !is_attached()) return;
-  const Status status = try_to_remove(outdated);
-  if (outdated.empty()) return;
+void DirectoryStore::remove_outdated(std::vector<OutdatedEntry> outdated) {
+  outdated_.add(std::move(outdated));
+  remove_outdated();
+}
+
+void DirectoryStore::remove_outdated() {
+  if (outdated_.is_empty() || !is_attached()) return;
+  const Status status = try_to_remove_outdated();
+  if (status.is_ok()) return;
   log(LogLevel::kWarning, "outdated:" + directory_.path(),
-      std::to_string(outdated.size()) + " replaced results could not be removed from '" +
+      std::to_string(outdated_.size()) + " replaced results could not be removed from '" +
           directory_.path() + "' (" + status.message() +
-          "): they may be found until that succeeds; it is tried again");
-  keep_outdated(std::move(outdated));
+          "): other processes may find them until that succeeds; it is tried again");
 }
 
-void DirectoryStore::keep_outdated(std::vector<Outdated> outdated) {
-  MutexLock lock(outdated_mutex_);
-  const std::size_t room = kMostOutdated - outdated_.size();
-  if (outdated.size() > room) outdated.resize(room);
-  std::move(outdated.begin(), outdated.end(), std::back_inserter(outdated_));
-}
-
-void DirectoryStore::remove_kept() {
-  std::vector<Outdated> outdated;
-  {
-    MutexLock lock(outdated_mutex_);
-    outdated.swap(outdated_);
-  }
-  remove_outdated(std::move(outdated));
-}
-
-Status DirectoryStore::try_to_remove(std::vector<Outdated>& outdated) {
+Status DirectoryStore::try_to_remove_outdated() {
   MutexLock lock(write_mutex_);
   auto directory_lock = lock_directory();
   if (!directory_lock.is_ok()) return directory_lock.status();
   Status status;
-  auto next = outdated.begin();
-  for (; next != outdated.end(); ++next) {
+  while (const auto next = outdated_.any()) {
     status = remove_older(*next);
     if (!status.is_ok()) break;
+    outdated_.remove(*next);
   }
   segments_.release_left();
-  outdated.erase(outdated.begin(), next);
   // Also for those that the directory has evicted: others may hold them in memory. Afterwards, so
   // that nobody who asks now finds one still there and believes it from then on.
   opened_.control->add_removal();
   return status;
 }
 
-Status DirectoryStore::remove_older(const Outdated& outdated) {
+Status DirectoryStore::remove_older(const OutdatedEntry& outdated) {
   const Context& context = *outdated.context;
   const Clear clear{{context.scope, outdated.key}, outdated.sequence, context.digest};
   (void)queue_.remove(clear);

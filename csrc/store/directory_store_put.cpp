@@ -88,7 +88,7 @@ Status DirectoryStore::put_all(const Context& context, const std::vector<RowPut>
   MODCACHE_RETURN_IF_ERROR(number(context, kept));
   std::size_t pushed = 0;
   auto position = queue_.push_all({kept.begin(), kept.end()}, deadline, pushed);
-  keep_outdated(outdated_by({kept.begin() + static_cast<std::ptrdiff_t>(pushed), kept.end()}));
+  outdated_.add(outdated_by({kept.begin() + static_cast<std::ptrdiff_t>(pushed), kept.end()}));
   if (options_.durability == Durability::kStrict) {
     MODCACHE_RETURN_IF_ERROR(position.status());
     MODCACHE_RETURN_IF_ERROR(wait_until_safe(position.value()));
@@ -107,7 +107,7 @@ std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
   kept_rows.reserve(rows.size());
   std::uint64_t taken_bytes = queue_.size_bytes();
   SharedHeader header;
-  std::vector<Outdated> outdated;
+  std::vector<OutdatedEntry> outdated;
   for (const std::size_t i : rows) {
     const RowPut& put = puts[i];
     const std::uint64_t size_bytes = size_on_disk(put);

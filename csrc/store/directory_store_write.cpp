@@ -70,7 +70,7 @@ void DirectoryStore::write_until_stopped() {
     const auto idle = is_building_index() ? Clock::duration::zero() : Clock::duration(kIdleCheck);
     auto batch = queue_.take(kGather, Clock::now() + idle);
     let_go_of_gone();
-    remove_kept();
+    remove_outdated();
     const bool has_batch = !batch.empty();
     if (has_batch) write(std::move(batch), attempts);
     if (!queue_.is_stopping()) build_part_of_index();

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import FINDINGS, MISUSE, SUCCESS, FillDirectory, Outcome, bytes_below
+from program import FINDINGS, MISUSE, SUCCESS, FillDirectory, Outcome, binary, bytes_below
 from test_why import MANIFEST, OTHER
 
 Program = Callable[..., Outcome]
@@ -57,6 +59,40 @@ def test_it_comes_out_as_it_went_in(
     assert entries_of(modcache, tmp_path / "new") == entries_of(modcache, filled)
     assert modcache("unpack", pack, tmp_path / "new", "--json").json()["there"] == 7
     assert modcache("verify", tmp_path / "new").status == SUCCESS
+
+
+def test_only_a_pack_or_an_empty_file_is_replaced(
+    modcache: Program, filled: Path, pack: Path, tmp_path: Path
+) -> None:
+    model, pipe, folder, empty = (
+        tmp_path / name for name in ("model.pt", "pipe", "folder", "empty")
+    )
+    model.write_bytes(b"weights" * 100)
+    os.mkfifo(pipe)
+    folder.mkdir()
+    empty.touch()
+    for path in (model, pipe, folder):
+        outcome = modcache("pack", filled, path)
+        assert outcome.status == MISUSE
+        assert f"'{path}' is there and is no pack" in outcome.messages
+    assert model.read_bytes() == b"weights" * 100
+    assert pipe.is_fifo()
+    assert folder.is_dir()
+    whole = pack.read_bytes()
+    pack.write_bytes(whole[: len(whole) // 2])
+    for path in (empty, pack, pack):
+        assert modcache("pack", filled, path).status == SUCCESS
+        assert modcache("verify", path).status == SUCCESS
+
+
+def test_beyond_the_limit_of_a_files_size_it_says_so(filled: Path, tmp_path: Path) -> None:
+    command = f'ulimit -f 4; exec "$0" pack "{filled}" "{tmp_path}/new"'
+    outcome = subprocess.run(
+        ["bash", "-c", command, binary("modcache")], capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == MISUSE
+    assert "File too large" in outcome.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_part_of_a_directory(modcache: Program, filled: Path, tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ struct PackSummary {
 // Told now and then how far it is, by the calling thread. `of_entries` is about right.
 using OnPackProgress = std::function<void(const PackSummary& so_far, std::int64_t of_entries)>;
 
-// Writes what `filter` names of the entries that the directory has into `file`, in place of what
-// was there; others may use the directory meanwhile. What they store while this runs is in the pack
-// or not. The file appears whole and safe against power loss, or not at all. Of a filter that names
-// nothing that can be packed (`entries` is 0) nothing is written; a directory without entries makes
-// a pack without any. Notes travel with it: all, or of a scope its manifest and those that name it;
-// those about files of this machine stay.
-// kNotFound: no such directory. kBusy: somebody else is writing this file.
+// Writes what `filter` names of the entries that the directory has into `file`, in place of a pack
+// or an empty file that was there; others may use the directory meanwhile. What they store while
+// this runs is in the pack or not. The file appears whole and safe against power loss, or not at
+// all. Of a filter that names nothing that can be packed (`entries` is 0) nothing is written; a
+// directory without entries makes a pack without any. Notes travel with it: all, or of a scope its
+// manifest and those that name it; those about files of this machine stay. kNotFound: no such
+// directory. kInvalidArgument: something else is there. kBusy: somebody else is writing this file.
 // REQUIRES: this process opens no Store on the directory meanwhile (listing.h reads it as those do
 // who may not write, and SQLite cannot have both in one process).
 Result<PackSummary> write_pack(fs::FileSystem& file_system, const std::string& directory,

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "store/pack/pack_reader.h"
 #include "store/write_queue.h"
 
 namespace modcache::store {
@@ -37,10 +38,26 @@ Status remove_abandoned(fs::FileSystem& file_system, const std::string& path) {
   return is_locked.value() ? file_system.remove(path) : is_being_written(path);
 }
 
+// A pack takes the place of a pack, or of an empty file, and of nothing that is somebody's.
+Status check_may_be_replaced(fs::FileSystem& file_system, const std::string& path) {
+  const auto info = file_system.info(path);
+  if (info.is_not_found()) return Status::ok();
+  if (!info.is_ok()) return info.status();
+  if (info.value().is_regular) {
+    if (info.value().size_bytes == 0) return Status::ok();
+    const auto pack = PackReader::open(file_system, path, ReadVia::kPread);
+    if (pack.status().code() != StatusCode::kInvalidArgument) return Status::ok();
+  }
+  return Status::invalid_argument("'" + path +
+                                  "' is there and is no pack, so it is not replaced; name another "
+                                  "file, or remove it first");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PackWriter>> PackWriter::create(fs::FileSystem& file_system,
                                                        const std::string& path) {
+  MODCACHE_RETURN_IF_ERROR(check_may_be_replaced(file_system, path));
   const std::string making = path_in_the_making(path);
   MODCACHE_RETURN_IF_ERROR(remove_abandoned(file_system, making));
   auto file = file_system.open(making, fs::OpenMode::kCreateExclusive);

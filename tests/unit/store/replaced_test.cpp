@@ -80,6 +80,24 @@ TEST_F(ReplacedTest, is_gone_once_the_database_can_be_written_again) {
   EXPECT_EQ(found_by_another_process(), "<missing>");
 }
 
+TEST_F(ReplacedTest, is_not_found_meanwhile_where_its_row_cannot_be_removed) {
+  const Sequence older = store_->find({context_, "key"}).value()->sequence();
+  files_.faults().fail_at(1, Fault::kNoSpace, true, testing::calls_that_can(Fault::kNoSpace));
+  EXPECT_FALSE(replace("newer").is_ok());
+  EXPECT_EQ(found_by_another_process(), "older") << "nothing could be told";
+  EXPECT_TRUE(store_->find({context_, "key"}).status().is_not_found());
+  EXPECT_EQ(store_->find_all(context_, {"key"}).sequence(0), 0u);
+  EXPECT_FALSE(store_->is_current({context_, "key"}, older));
+  EXPECT_FALSE(store_->are_current(context_, {"key"}, {older}).front());
+}
+
+TEST_F(ReplacedTest, is_not_found_meanwhile_where_the_lock_is_not_to_be_had) {
+  auto lock = fs::posix_file_system().open(options_.directory + "/lock", fs::OpenMode::kReadWrite);
+  ASSERT_TRUE(lock.value()->try_lock().value());
+  EXPECT_EQ(replace("newer").code(), StatusCode::kBusy);
+  EXPECT_EQ(get(*store_, context_, "key"), "<missing>");
+}
+
 TEST_F(ReplacedTest, is_gone_once_the_lock_is_to_be_had_again) {
   auto lock = fs::posix_file_system().open(options_.directory + "/lock", fs::OpenMode::kReadWrite);
   ASSERT_TRUE(lock.value()->try_lock().value());
