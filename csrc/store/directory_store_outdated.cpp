@@ -8,6 +8,7 @@
 #include "store/index/tombstone.h"
 
 namespace modcache::store {
+
 std::vector<OutdatedEntry> DirectoryStore::outdated_by(const std::vector<QueuedPutPtr>& puts) {
   std::vector<OutdatedEntry> outdated;
   for (const QueuedPutPtr& put : puts) {
@@ -31,7 +32,7 @@ void DirectoryStore::remove_outdated(std::vector<OutdatedEntry> outdated) {
 }
 
 void DirectoryStore::remove_outdated() {
-  if (outdated_.is_empty() || !is_attached()) return;
+  if (outdated_.is_empty() || !outdated_.any() || !is_attached()) return;
   const Status status = try_to_remove_outdated();
   if (status.is_ok()) return;
   log(LogLevel::kWarning, "outdated:" + directory_.path(),
