@@ -40,8 +40,8 @@ class PackCommand final : public Command {
         {"pack", "[DIR] FILE", "Make one sealed file of a directory, to ship beside a model",
          "A program uses it by its setting `dir`: it is read only, mapped, on any machine, also\n"
          "over NFS. Others may use the directory meanwhile. A pack that is there is replaced once\n"
-         "the new one is whole; any other file stays. Exit status 1: damaged entries were left\n"
-         "out, or the options name no entry and no file was written.\n\n"
+         "the new one is whole; any other file that is not empty stays. Exit status 1: damaged\n"
+         "entries were left out, or the options name no entry and no file was written.\n\n"
          "  modcache pack DIR model.modcache --scope encoder@3"});
     arguments.words(1, 2, words_);
     arguments.option("--scope", "S", "Entries of this scope alone, given whole", scope_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/index/tombstone.h"
 
-#include <chrono>
+#include "base/clock.h"
 
 namespace modcache::store {
 
@@ -11,9 +11,7 @@ NewRecord tombstone_of(const Clear& clear) {
   record.head.sequence = clear.sequence;
   record.head.context = clear.context;
   record.head.run_us = clear.filter.older_than_us;
-  record.head.stored_at_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                 std::chrono::system_clock::now().time_since_epoch())
-                                 .count();
+  record.head.stored_at_us = now_us();
   record.context = nullptr;
   record.key = clear.filter.key_prefix;
   record.header = clear.filter.scope;

@@ -32,8 +32,11 @@ using OnPackProgress = std::function<void(const PackSummary& so_far, std::int64_
 // this runs is in the pack or not. The file appears whole and safe against power loss, or not at
 // all. Of a filter that names nothing that can be packed (`entries` is 0) nothing is written; a
 // directory without entries makes a pack without any. Notes travel with it: all, or of a scope its
-// manifest and those that name it; those about files of this machine stay. kNotFound: no such
-// directory. kInvalidArgument: something else is there. kBusy: somebody else is writing this file.
+// manifest and those that name it; those about files of this machine stay.
+//
+// kNotFound: no such directory. kInvalidArgument: something else is there. kBusy: somebody else is
+// writing this file.
+//
 // REQUIRES: this process opens no Store on the directory meanwhile (listing.h reads it as those do
 // who may not write, and SQLite cannot have both in one process).
 Result<PackSummary> write_pack(fs::FileSystem& file_system, const std::string& directory,
