@@ -36,8 +36,8 @@ c10::List<std::int64_t> list_of(const std::vector<std::int64_t>& numbers) {
   return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(numbers));
 }
 
-module::RowsCall& rows_call(const at::IValue& run) {
-  return run.toCustomClass<module::RowsRun>()->call;
+c10::intrusive_ptr<module::RowsRun> rows_run(const at::IValue& run) {
+  return run.toCustomClass<module::RowsRun>();
 }
 
 }  // namespace
@@ -133,32 +133,32 @@ void eager_begin_rows(const c10::OperatorHandle&, Stack* stack) {
 
 void eager_finish_rows(const c10::OperatorHandle&, Stack* stack) {
   const auto arguments = torch::jit::last(*stack, 4);
-  rows_call(arguments[0])
-      .finish_run(tensor::flatten_tagged(arguments[1]),
-                  {arguments[2].toStringRef(), arguments[3].toInt()});
+  rows_run(arguments[0])
+      ->call.finish_run(tensor::flatten_tagged(arguments[1]),
+                        {arguments[2].toStringRef(), arguments[3].toInt()});
   torch::jit::drop(*stack, 4);
 }
 
 void eager_next_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::RowsCall& call = rows_call(torch::jit::last(*stack, 1)[0]);
-  const auto rows = call.next_rows();
-  if (rows.has_value()) call.begin_run();
+  const auto run = rows_run(torch::jit::last(*stack, 1)[0]);
+  const auto rows = run->call.next_rows();
+  if (rows.has_value()) run->call.begin_run();
   torch::jit::drop(*stack, 1);
   torch::jit::push(*stack, rows.has_value() ? at::IValue(list_of(*rows)) : at::IValue());
 }
 
 void eager_restart_rows(const c10::OperatorHandle&, Stack* stack) {
-  rows_call(torch::jit::last(*stack, 1)[0]).begin_run();
+  rows_run(torch::jit::last(*stack, 1)[0])->call.begin_run();
   torch::jit::drop(*stack, 1);
 }
 
 void eager_abandon_rows(const c10::OperatorHandle&, Stack* stack) {
-  rows_call(torch::jit::last(*stack, 1)[0]).abandon();
+  rows_run(torch::jit::last(*stack, 1)[0])->call.abandon();
   torch::jit::drop(*stack, 1);
 }
 
 void eager_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::TaggedRows rows = module::eager_rows(rows_call(torch::jit::last(*stack, 1)[0]));
+  module::TaggedRows rows = module::eager_rows(rows_run(torch::jit::last(*stack, 1)[0])->call);
   torch::jit::drop(*stack, 1);
   torch::jit::push(*stack, rows.apart.has_value());
   torch::jit::push(*stack, rows.apart.has_value()

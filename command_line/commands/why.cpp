@@ -134,7 +134,7 @@ class WhyCommand final : public Command {
     for (const KnownScope& scope : scopes) {
       if (scope.scope == name.value() && (named == nullptr || scope.manifest)) named = &scope;
     }
-    if (named->manifest) return named;
+    if (named != nullptr && named->manifest) return named;
     output.say("scope '" + printable(name.value()) +
                "' has nothing on record: it was filled by `store`, or by a modcache before 0.3, or "
                "its note was lost");

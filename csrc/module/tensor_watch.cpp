@@ -153,11 +153,10 @@ bool TensorWatch::same_identity(std::size_t index, const at::Tensor& tensor) con
   if (!record.has_counter_of_the_living()) return false;
   if (!record.gradient.is_that_of(now)) return false;
   if (record.is_opaque) return version_of(now) == record.version;
-  if (now.has_storage() != (record.storage_address != nullptr)) return false;
-  if (now.has_storage()) {
-    const c10::StorageImpl* storage = now.unsafe_storage().unsafeGetStorageImpl();
-    if (storage != record.storage_address || storage->data() != record.data) return false;
-  }
+  const c10::StorageImpl* const storage =
+      now.has_storage() ? now.unsafe_storage().unsafeGetStorageImpl() : nullptr;
+  if (storage != record.storage_address) return false;
+  if (storage != nullptr && storage->data() != record.data) return false;
   if (tensor.is_conj() != record.is_conjugate || tensor.is_neg() != record.is_negative)
     return false;
   return version_of(now) == record.version && now.storage_offset() == record.storage_offset &&
