@@ -63,8 +63,9 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
     if (is_gone && segment.live_entries == 0) plan.forgotten.push_back(segment.id);
   }
   // Written before anything is removed: if this process dies in between, a rebuild must not
-  // bring back what the index no longer names.
-  if (!ids.value().empty()) {
+  // bring back what the index no longer names. Where there is no segment yet, another process may
+  // be about to write what it put before: only the first sequence has nothing before it.
+  if (!ids.value().empty() || clear.sequence > 1) {
     auto places = segments_.append({tombstone_of(clear)});
     if (places.status().code() == StatusCode::kNoSpace && clear.filter.covers_everything()) {
       // A full disk is what people clear for, so room comes first. Should this process die now,

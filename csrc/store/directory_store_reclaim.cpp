@@ -183,6 +183,7 @@ std::uint64_t DirectoryStore::excess_bytes(Pass& pass) {
       excess_over(pass.to_bytes, budget_.used_bytes(), gone.is_ok() ? gone.value() : GoneSegments(),
                   pass.may_refuse ? budget_.budget_bytes() : 0);
   pass.is_held = excess.is_held;
+  pass.held_bytes = gone.is_ok() ? gone.value().held_bytes : 0;
   return excess.bytes;
 }
 
@@ -195,8 +196,10 @@ bool DirectoryStore::is_reached(Pass& pass) {
 Status DirectoryStore::run(Pass& pass, Sparing sparing) {
   if (is_reached(pass)) return Status::ok();
   if (pass.most_bytes == 0) {
-    pass.most_bytes =
-        std::max(budget_.used_bytes(), budget_.budget_bytes()) + budget_.segment_bytes() / 4 * 3;
+    // Without what readers hold: else the directory would grow with each pass until they let go.
+    const std::uint64_t used =
+        budget_.used_bytes() - std::min(budget_.used_bytes(), pass.held_bytes);
+    pass.most_bytes = std::max(used, budget_.budget_bytes()) + budget_.segment_bytes() / 4 * 3;
   }
   auto candidates = survey(pass, sparing);
   if (!candidates.is_ok()) return candidates.status();

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
 #include "store/index/tombstone.h"
 #include "store/reclaim/reclaim_pass.h"
 
@@ -130,13 +131,18 @@ Result<std::vector<std::uint64_t>> DirectoryStore::move_clears(const Victim& vic
 // Only live records are moved: what a clear is about lies, if anywhere, in a segment that was begun
 // before it.
 bool DirectoryStore::is_needed(const Victim::ClearRecord& clear, std::uint64_t victim) {
+  // What was put before it may still be written, to a segment that is not there yet.
+  const std::int64_t outlived_us = clear.head.stored_at_us + kClearsOutliveUs;
   auto ids = directory_.segments();
-  if (!ids.is_ok() || opened_.control->bears_last_sequence(clear.head.sequence)) return true;
+  if (!ids.is_ok() || opened_.control->bears_last_sequence(clear.head.sequence) ||
+      now_us() <= outlived_us) {
+    return true;
+  }
   return std::any_of(ids.value().begin(), ids.value().end(), [&](std::uint64_t id) {
     if (id == victim) return false;
     const Beginning beginning = beginning_of(directory_, id);
     return beginning.first_sequence <= clear.head.sequence ||
-           beginning.created_at_us <= clear.head.stored_at_us + kClearsOutliveUs;
+           beginning.created_at_us <= outlived_us;
   });
 }
 

@@ -25,6 +25,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "fs/posix_file_system.h"
 #include "soak/soak_worker.h"
@@ -50,16 +51,24 @@ struct Options {
   std::string directory;  // empty: a new one, removed afterwards
 };
 
-std::uint64_t size_of(const std::string& directory) {
-  std::uint64_t total = 0;
+// What the files of a directory take at one moment.
+struct Footprint {
+  std::uint64_t total_bytes = 0;
+  std::map<std::string, std::uint64_t> bytes_by_file;  // by path in the directory
+};
+
+Footprint footprint_of(const std::string& directory) {
+  Footprint footprint;
   std::error_code error;
   for (auto entry = std::filesystem::recursive_directory_iterator(directory, error);
        !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code gone;
     const auto size = entry->is_regular_file(gone) ? entry->file_size(gone) : 0;
-    if (!gone) total += size;
+    if (gone) continue;
+    footprint.total_bytes += size;
+    footprint.bytes_by_file[entry->path().lexically_relative(directory).string()] = size;
   }
-  return total;
+  return footprint;
 }
 
 class Soak {
@@ -74,7 +83,7 @@ class Soak {
     while (Clock::now() < end) {
       while (workers_.size() < options_.processes) spawn();
       std::this_thread::sleep_for(kSample);
-      largest_ = std::max(largest_, size_of(options_.directory));
+      look();
       reap(WNOHANG);
       if (below(10) == 0) kill_one();
       if (below(100) == 0) change_mode();
@@ -90,6 +99,11 @@ class Soak {
 
  private:
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
+
+  void look() {
+    Footprint footprint = footprint_of(options_.directory);
+    if (footprint.total_bytes > largest_.total_bytes) largest_ = std::move(footprint);
+  }
 
   void spawn() {
     WorkerOptions worker;
@@ -142,7 +156,8 @@ class Soak {
         static_cast<long long>(counts_.errors), static_cast<long long>(counts_.corrupt),
         static_cast<long long>(counts_.clears), static_cast<long long>(counts_.verifications),
         static_cast<long long>(counts_.damage), static_cast<long long>(deaths_),
-        static_cast<double>(largest_) / 1e6, static_cast<double>(options_.budget_bytes) / 1e6);
+        static_cast<double>(largest_.total_bytes) / 1e6,
+        static_cast<double>(options_.budget_bytes) / 1e6);
     std::fflush(stdout);
   }
 
@@ -162,18 +177,25 @@ class Soak {
     report(options_.seconds);
     const std::uint64_t segment = options_.budget_bytes / kSegmentsPerBudget;
     const std::uint64_t most = options_.budget_bytes + options_.processes * segment + kSlackBytes;
-    if (largest_ > most) std::printf("the directory was larger than its budget allows\n");
+    if (largest_.total_bytes > most) {
+      std::printf(
+          "the directory was larger than its budget and a segment for each process, %.1f MB\n",
+          static_cast<double>(most) / 1e6);
+      for (const auto& [file, size_bytes] : largest_.bytes_by_file) {
+        std::printf("  %10.3f MB  %s\n", static_cast<double>(size_bytes) / 1e6, file.c_str());
+      }
+    }
     if (crashes_ > 0) std::printf("%lld processes crashed\n", static_cast<long long>(crashes_));
     const bool has_worked = counts_.hits > 0 && counts_.misses > 0;
     return has_worked && counts_.wrong == 0 && counts_.damage == 0 && crashes_ == 0 &&
-           largest_ <= most;
+           largest_.total_bytes <= most;
   }
 
   const Options& options_;
   Counts& counts_;
   std::mt19937_64 random_;
   std::map<pid_t, bool> workers_;
-  std::uint64_t largest_ = 0;
+  Footprint largest_;
   std::int64_t deaths_ = 0;
   std::int64_t crashes_ = 0;
 };

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <deque>
 #include <random>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.h"
@@ -18,6 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kRows = 32;
+constexpr std::size_t kMostHeld = 64;
 
 const testing::TextFormat& text_format() {
   static const testing::TextFormat format;
@@ -140,6 +144,7 @@ class Worker {
     for (std::size_t i = 0; i < keys.size(); ++i) check_row(*session, request, found, i);
     const std::vector<std::size_t> missing = found.missing();
     counts_.misses += static_cast<std::int64_t>(missing.size());
+    hold(std::move(found));
     if (!cache::may_write(mode)) return;
     std::vector<std::string_view> ran;
     std::vector<cache::EntryPtr> entries;
@@ -162,6 +167,13 @@ class Worker {
     session.refuse(request, found, i, status, true);
   }
 
+  // As a caller does who keeps what it found: its segments cannot go meanwhile.
+  void hold(cache::BatchFound found) {
+    if (below(4) != 0) return;
+    held_.push_back(std::move(found));
+    if (held_.size() > kMostHeld) held_.pop_front();
+  }
+
   void verify() {
     store::VerifyOptions options;
     options.directory = options_.directory;
@@ -169,6 +181,11 @@ class Worker {
     if (!verification.is_ok()) return;
     ++counts_.verifications;
     counts_.damage += verification.value().damage;
+    for (const store::Finding& finding : verification.value().findings) {
+      if (finding.is_damage)
+        std::printf("damage: %s: %s\n", finding.file.c_str(), finding.what.c_str());
+    }
+    std::fflush(stdout);
   }
 
   const WorkerOptions& options_;
@@ -177,6 +194,7 @@ class Worker {
   const cache::ContextPtr whole_ = context_of(cache::Form::kWhole);
   const cache::ContextPtr rows_ = context_of(cache::Form::kRow);
   cache::Cache cache_;
+  std::deque<cache::BatchFound> held_;
 };
 
 }  // namespace

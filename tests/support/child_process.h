@@ -7,8 +7,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <functional>
+
+// Whether a process that has threads may fork a child that goes on as it did. ThreadSanitizer
+// cannot follow such a child, and AddressSanitizer of GCC 12 forks with its allocator's locks as
+// they are: where another thread holds one, the child waits for it for ever.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define MODCACHE_CAN_FORK_WITH_THREADS 0
+#else
+#define MODCACHE_CAN_FORK_WITH_THREADS 1
+#endif
 
 namespace modcache::testing {
 
@@ -28,6 +38,14 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   void kill() const { ::kill(id_, SIGKILL); }
+
+  // For a child that stops itself with SIGSTOP.
+  void wait_until_stopped() const {
+    int status = 0;
+    while (::waitpid(id_, &status, WUNTRACED) < 0 && errno == EINTR) {
+    }
+  }
+  void go_on() const { ::kill(id_, SIGCONT); }
 
   // The exit status; -1 when a signal ended it.
   int wait() {

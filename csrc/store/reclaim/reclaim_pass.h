@@ -31,7 +31,8 @@ struct DirectoryStore::Pass {
   std::uint64_t gone_bytes = 0;
   // What nobody lets go of is a reason to refuse puts rather than to take more.
   bool may_refuse = false;
-  bool is_held = false;  // and was one, when it was looked at last
+  bool is_held = false;          // and was one, when it was looked at last
+  std::uint64_t held_bytes = 0;  // of gone segments, when they were looked at last
   Evicted evicted;
   std::uint64_t rank = kAboveAllRanks;  // of those that stay, the least
 };

@@ -250,6 +250,7 @@ TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
   EXPECT_EQ(here.stat("hits_disk"), 7);
 }
 
+#if MODCACHE_CAN_FORK_WITH_THREADS
 TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
   Process here(dir_);
   here.prefetch({"a"});
@@ -259,6 +260,7 @@ TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
   });
   EXPECT_EQ(child.wait(), 2);
 }
+#endif
 
 TEST_F(ReadAheadTest, threads_ask_and_look_up_while_another_clears_and_the_settings_change) {
   Process here(dir_, room_for(3));

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "store/verify/verify.h"
 #include "support/child_process.h"
 #include "support/store_fixture.h"
 
@@ -33,7 +34,7 @@ using testing::open_store;
 using testing::Pipe;
 using testing::put;
 
-std::string value_of(int i) {
+std::string process_value(int i) {
   return std::string(std::size_t{7919} * static_cast<unsigned>(i) % 20000,
                      static_cast<char>('a' + i % 26)) +
          std::to_string(i);
@@ -53,14 +54,8 @@ class StoreProcessTest : public testing::StoreTest {
   }
 };
 
-// ThreadSanitizer cannot follow a child with threads of a parent that has some at that moment, and
-// AddressSanitizer of GCC 12 forks with its allocator's locks as they are: another thread may hold
-// one, for which the child would wait for ever.
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if MODCACHE_CAN_FORK_WITH_THREADS
 
-// AddressSanitizer's allocator has locks of its own, which GCC 12's does not hold across fork: a
-// child of a parent with a thread that allocates all the time sooner or later waits for ever.
-#if !defined(__SANITIZE_ADDRESS__)
 TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   auto store = open_store(directory_.path());
   ASSERT_TRUE(put(*store, context_, "parent", "from the parent").is_ok());
@@ -94,7 +89,6 @@ TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   EXPECT_TRUE(store->flush().is_ok());
   EXPECT_EQ(store->totals().value().entries, 1 + kChildren + written);
 }
-#endif  // !__SANITIZE_ADDRESS__
 
 // SQLite counts locks per process: inherited, such counts would say what is not so.
 TEST_F(StoreProcessTest, keeps_a_childs_store_whole_when_the_parents_closes) {
@@ -126,7 +120,7 @@ TEST_F(StoreProcessTest, keeps_a_childs_store_whole_when_the_parents_closes) {
   EXPECT_EQ(get(*open_store(directory_.path()), context_, "after"), "value");
 }
 
-#endif
+#endif  // MODCACHE_CAN_FORK_WITH_THREADS
 
 TEST_F(StoreProcessTest, clears_what_another_process_has_put_but_not_committed) {
   Pipe to_child;
@@ -160,6 +154,38 @@ TEST_F(StoreProcessTest, clears_what_another_process_has_put_but_not_committed) 
   EXPECT_EQ(child.wait(), 0);
 }
 
+// What was put before a clear may be written after it, when nothing else is left, or was ever
+// there.
+TEST_F(StoreProcessTest, brings_nothing_back_that_was_put_before_a_clear_and_written_after_it) {
+  for (const bool has_segment : {false, true}) {
+    ChildProcess child([&] {
+      auto own = open_or_exit();
+      if (has_segment && !own->clear({"another scope", "", 0}).is_ok()) return 1;
+      if (!put(*own, context_, "late", "value").is_ok()) return 2;
+      ::raise(SIGSTOP);  // before it is written
+      return own->flush().is_ok() ? 0 : 3;
+    });
+    child.wait_until_stopped();
+    {
+      auto store = open_store(directory_.path());
+      ASSERT_TRUE(store->clear({"", "la", 0}).is_ok());
+      ASSERT_TRUE(store->clear({"", "other", 0}).is_ok());
+      ASSERT_TRUE(store->evict(0).is_ok());
+      child.go_on();
+      EXPECT_EQ(child.wait(), 0);
+      EXPECT_EQ(get(*store, context_, "late"), "<missing>");
+    }
+    VerifyOptions options;
+    options.directory = directory_.path();
+    const auto verification = verify_directory(fs::posix_file_system(), options);
+    for (const Finding& finding : verification.value().findings) {
+      EXPECT_FALSE(finding.is_damage) << finding.what;
+    }
+    std::filesystem::remove(directory_ / "index.sqlite");
+    EXPECT_EQ(get(*open_store(directory_.path()), context_, "late"), "<missing>");
+  }
+}
+
 TEST_F(StoreProcessTest, gives_two_writers_and_two_readers_only_right_values_and_loses_nothing) {
   constexpr int kKeys = 300;
   open_or_exit();  // so that readers find a directory
@@ -169,8 +195,8 @@ TEST_F(StoreProcessTest, gives_two_writers_and_two_readers_only_right_values_and
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(seed));
     for (const int i : order) {
-      if (!put(*own, context_, std::to_string(i), value_of(i)).is_ok()) return 1;
-      if (get(*own, context_, std::to_string(i)) != value_of(i)) return 2;
+      if (!put(*own, context_, std::to_string(i), process_value(i)).is_ok()) return 1;
+      if (get(*own, context_, std::to_string(i)) != process_value(i)) return 2;
     }
     return own->flush().is_ok() ? 0 : 3;
   };
@@ -179,7 +205,7 @@ TEST_F(StoreProcessTest, gives_two_writers_and_two_readers_only_right_values_and
     for (int round = 0; round < 10; ++round) {
       for (int i = 0; i < kKeys; ++i) {
         const std::string value = get(*own, context_, std::to_string(i));
-        if (value != value_of(i) && (is_done || value != "<missing>")) return 1;
+        if (value != process_value(i) && (is_done || value != "<missing>")) return 1;
       }
     }
     return 0;
@@ -201,7 +227,7 @@ class StoreKillTest : public StoreProcessTest {
   int write_until_killed(int first, const Pipe& confirmed) {
     auto own = open_or_exit();
     for (int i = first;; ++i) {
-      if (!put(*own, context_, std::to_string(i), value_of(i)).is_ok()) return 1;
+      if (!put(*own, context_, std::to_string(i), process_value(i)).is_ok()) return 1;
       if (i % 16 != 0) continue;
       if (!own->flush().is_ok()) return 2;
       confirmed.write(i + 1);
@@ -213,9 +239,9 @@ class StoreKillTest : public StoreProcessTest {
     for (int i = begin; i < end; ++i) {
       const std::string value = get(*store, context_, std::to_string(i));
       if (must_be_there) {
-        EXPECT_EQ(value, value_of(i)) << i;
+        EXPECT_EQ(value, process_value(i)) << i;
       } else {
-        EXPECT_THAT(value, AnyOf(value_of(i), "<missing>")) << i;
+        EXPECT_THAT(value, AnyOf(process_value(i), "<missing>")) << i;
       }
     }
   }
@@ -254,7 +280,7 @@ TEST_F(StoreKillTest, keeps_what_flush_confirmed_through_kills_at_any_instant) {
     for (int round = 0; round < kRounds; ++round) {
       const int first = round * kKeysPerRound;
       for (int i = first; i < ends[static_cast<std::size_t>(round)]; ++i) {
-        EXPECT_EQ(get(*store, context_, std::to_string(i)), value_of(i)) << i;
+        EXPECT_EQ(get(*store, context_, std::to_string(i)), process_value(i)) << i;
       }
     }
     std::filesystem::remove(directory_ / "index.sqlite");

@@ -3,9 +3,11 @@
 // Budgets that hold: what leaves when a directory is full, and what stays.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@
 namespace modcache::store {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using testing::get;
 using ::testing::IsEmpty;
 using testing::kBudget;
@@ -260,6 +263,29 @@ TEST_F(ReclaimTest, what_nobody_lets_go_of_is_no_reason_to_empty_the_rest) {
   ASSERT_TRUE(store->evict(kBudget / 2).is_ok());
   EXPECT_LE(used_bytes(), kBudget / 2);
   EXPECT_NE(put(*store, context_, "afterwards", value_of(1)).value(), 0u);
+}
+
+// A third of each segment is dead, and all of them are read for longer than readers take to let go:
+// what stays of them is written anew, and they are still there.
+TEST_F(ReclaimTest, readers_that_let_go_late_make_no_directory_larger_than_its_budget) {
+  auto store = open_store(options_);
+  std::vector<std::unique_ptr<FoundEntry>> held;
+  for (int i = 0; i < 180; ++i) {
+    const std::string key = (i % 3 == 0 ? "cleared" : "kept") + std::to_string(i);
+    ASSERT_NE(put(*store, context_, key, value_of(i)).value(), 0u);
+    ASSERT_TRUE(store->flush().is_ok());
+    held.push_back(store->find({context_, key}).value());
+  }
+  ASSERT_TRUE(store->clear({"", "cleared", 0}).is_ok());
+  std::uint64_t most = 0;
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  for (int i = 0; Clock::now() < end; ++i) {
+    ASSERT_TRUE(put(*store, context_, std::to_string(i), value_of(i)).is_ok());
+    ASSERT_TRUE(store->flush().is_ok());
+    most = std::max(most, used_bytes());
+  }
+  EXPECT_LE(most, kBudget + kSegment);
+  EXPECT_FALSE(gone().empty());
 }
 
 TEST_F(ReclaimTest, a_rebuild_after_evictions_returns_nothing_that_was_replaced) {
