@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/placement.h"
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Device.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -26,8 +27,14 @@ using Kind = cache::Place::Kind;
 // Kinds of devices that tensors can be sent to while the host goes on.
 constexpr std::array<at::DeviceType, 3> kAccelerators{at::kCUDA, at::kXPU, at::kPrivateUse1};
 
+// True for the guard that torch.compile and fake tensors register in a torch that was built with
+// CUDA, on a machine without a device: it only pretends to have some.
+bool is_pretended(at::DeviceType type) {
+  return type == at::kCUDA && !at::globalContext().hasCUDA();
+}
+
 int device_count(at::DeviceType type) {
-  if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  if (!c10::impl::hasDeviceGuardImpl(type) || is_pretended(type)) return 0;
   return static_cast<int>(c10::impl::VirtualGuardImpl(type).deviceCount());
 }
 

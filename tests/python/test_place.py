@@ -66,6 +66,14 @@ def test_without_an_accelerator_one_message_says_so(processes: ProcessRunner) ->
 
 
 @without_accelerator
+def test_a_device_that_torch_only_pretends_to_have_is_none() -> None:
+    """As after torch.compile, where torch was built with CUDA."""
+    torch._C._ensureCUDADeviceGuardSet()
+    with pytest.raises(ValueError, match="has no accelerator"):
+        modcache.place("s", "cuda:0")
+
+
+@without_accelerator
 @pytest.mark.parametrize("place", ["cuda", "cuda:0", torch.device("cuda", 1), "gpu", "", "meta"])
 def test_a_device_that_is_not_there_is_an_error_that_names_what_is_valid(
     place: str | torch.device,
