@@ -54,6 +54,8 @@ def recorded(
     if plan is None:
         return _called(module, input, method)
     picture = plan[-1]
+    if torch.compiler.is_dynamo_compiling():
+        comptime(_specialize_floats)
     outputs = _branched(plan, tensors, ids, module, input, method)
     if torch.compiler.is_dynamo_compiling():
         comptime(_pin_what_is_read)
@@ -136,6 +138,7 @@ def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:
 
 _BREAK_GRAPH = "break the graph"
 _plans: list[Plan | str | None] = []
+_float_patches: list[Any] = []
 
 
 def _study_in_dynamo(context: Any) -> None:
@@ -162,6 +165,30 @@ def _study_in_dynamo(context: Any) -> None:
     _plans.append(study(call))
 
 
+def _specialize_floats(context: Any) -> None:
+    """Runs before the branches are recorded: floats that the module reads are constants in them.
+
+    Dynamo passes a float that has changed once as an input, which torch.cond refuses from 2.14 on.
+    A constant has a guard, so another value is recorded anew. ``_pin_what_is_read`` ends it; where
+    recording fails before that, dynamo does, which calls its clean-up hooks in any case.
+    """
+    output = context._i_will_not_complain_if_bc_breaks_InstructionTranslator().output
+    patch = torch._dynamo.config.patch(specialize_float=True)
+    patch.__enter__()
+    _float_patches.append(patch)
+    output.add_cleanup_hook(_release_all_floats)
+
+
+def _release_floats() -> None:
+    """Ends the innermost ``_specialize_floats``: a recorded call may lie inside another."""
+    _float_patches.pop().__exit__(None, None, None)
+
+
+def _release_all_floats() -> None:
+    while _float_patches:
+        _release_floats()
+
+
 def _pin_what_is_read(context: Any) -> None:
     """Runs when the two branches were recorded: whatever else the module reads counts, too.
 
@@ -169,6 +196,7 @@ def _pin_what_is_read(context: Any) -> None:
     inputs that no guard looks at, while the plan knows their values of now. Numbers get a guard;
     the contents of tensors become part of the scope.
     """
+    _release_floats()
     from torch._dynamo.guards import GuardBuilder, install_guard
     from torch._dynamo.source import NumpyTensorSource, TensorPropertySource
 

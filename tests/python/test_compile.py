@@ -181,6 +181,24 @@ def test_a_number_that_comes_and_goes(name: str) -> None:
     set_scale(2.0)
 
 
+class ReadsItToo(Classifier):
+    """Uses a number of the encoder beside it."""
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = super().forward(x, ids) * self.encoder.factor
+        return result
+
+
+def test_a_number_that_changes_and_that_the_model_reads_after_the_call() -> None:
+    model = ReadsItToo(part=frozen(Scaled()))
+    run = compiled(model)
+    for value in (2.0, 3.0, 2.0, 4.0):
+        model.encoder.factor = value
+        expected = model.head(model.encoder(X)) * value
+        assert torch.allclose(run(X, IDS), expected, atol=1e-4)
+    assert not torch._dynamo.config.specialize_float
+
+
 class TwoInputs(nn.Module):
     """Tensors and a number in, a structure out."""
 
