@@ -18,7 +18,7 @@ namespace modcache::command_line {
 namespace {
 
 constexpr std::size_t kRowsOfPage = 4096;
-constexpr std::size_t kMostNamed = 5;
+constexpr std::size_t kMostScopesNamed = 5;
 
 Status no_cache(const std::string& path, const std::string& why) {
   return Status::invalid_argument("'" + path + "' " + why +
@@ -198,7 +198,7 @@ Result<std::string> scope_named(const std::vector<std::string>& scopes, const st
   std::string some;
   std::size_t named = 0;
   for (const std::string& scope : beginning) {
-    if (named++ == kMostNamed) break;
+    if (named++ == kMostScopesNamed) break;
     some += (some.empty() ? "" : ", ") + printable(scope);
   }
   return Status::not_found(std::to_string(beginning.size()) + " scopes begin with '" +

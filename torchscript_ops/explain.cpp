@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "define.h"
 #include "module/eager.h"
 #include "module/manifest.h"
 #include "module/outlook.h"
@@ -109,11 +110,6 @@ void scripted_outlook(const c10::OperatorHandle&, Stack* stack) {
   torch::jit::push(*stack, found.refused_for);
   torch::jit::push(*stack, found.refusal);
   torch::jit::push(*stack, found.refused_scope);
-}
-
-template <typename Kernel>
-void define(torch::Library& m, const char* schema, Kernel&& kernel) {
-  m.def(torch::schema(schema, c10::AliasAnalysisKind::CONSERVATIVE), std::forward<Kernel>(kernel));
 }
 
 }  // namespace

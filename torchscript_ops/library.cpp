@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "cache/cache.h"
+#include "define.h"
 #include "explain.h"
 #include "log_reader.h"
 #include "lower.h"
@@ -30,13 +31,6 @@ namespace {
 
 using torch::CppFunction;
 using BoxedKernel = void(const c10::OperatorHandle&, torch::jit::Stack*);
-
-// Conservative: each operator may read and write what others do, so TorchScript neither drops,
-// merges, reorders nor folds them.
-template <typename Kernel>
-void define(torch::Library& m, const char* schema, Kernel&& kernel) {
-  m.def(torch::schema(schema, c10::AliasAnalysisKind::CONSERVATIVE), std::forward<Kernel>(kernel));
-}
 
 // One key for the call, or one per row as texts or ids.
 template <BoxedKernel* one_key, BoxedKernel* key_per_row>
@@ -182,9 +176,20 @@ std::string path_of_this_copy() {
   return dladdr(&kStoredFormat, &copy) != 0 ? copy.dli_fname : "this one";
 }
 
+// A process can load a library that was built for another torch: most symbols are the same.
+bool is_for_this_torch() {
+  const auto why_not = tensor::why_not_for_torch(tensor::kTorchVersion, tensor::running_torch());
+  if (!why_not.has_value()) return true;
+  log(LogLevel::kError, "other torch",
+      "'" + path_of_this_copy() + "' stays unused: " + *why_not +
+          "; load the libmodcache.so for that torch (`modcache path` prints it), or build one");
+  return false;
+}
+
 // TORCH_LIBRARY by hand: torch ends a process that registers one namespace twice, and a process
 // may well come to load a second copy of this library.
 bool register_once() {
+  if (!is_for_this_torch()) return false;
   if (c10::Dispatcher::singleton().findSchema({"cache::lookup_or_run", ""}).has_value()) {
     log(LogLevel::kError, "second copy",
         "another copy of libmodcache.so is loaded in this process, so '" + path_of_this_copy() +

@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "define.h"
 
 namespace modcache::ops {
 namespace {
@@ -129,8 +130,7 @@ LogReader& log_reader() {
 }  // namespace
 
 void define_log_reader(torch::Library& m) {
-  m.def(torch::schema("_take_log() -> (int[], str[])", c10::AliasAnalysisKind::CONSERVATIVE),
-        [] { return log_reader().take(); });
+  define(m, "_take_log() -> (int[], str[])", [] { return log_reader().take(); });
 }
 
 }  // namespace modcache::ops

@@ -19,7 +19,6 @@ namespace modcache::ops {
 namespace {
 
 using cache::Cache;
-using cache::Options;
 
 constexpr const char* kFileName = "modcache.json";
 constexpr std::size_t kMostBytes = 1U << 20;  // of a file with a dozen of options
@@ -27,7 +26,7 @@ constexpr std::size_t kMostBytes = 1U << 20;  // of a file with a dozen of optio
 struct LoadedModel {
   std::int64_t number;
   std::string dir;
-  Options options;  // those that its file set, as settings() shows them
+  cache::Options options;  // those that its file set, as settings() shows them
 };
 
 struct LoadedModels {
@@ -65,7 +64,7 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-Result<Options> parse(const std::string& text) {
+Result<cache::Options> parse(const std::string& text) {
   constexpr const char* kValid =
       "valid is an object of options, such as {\"dir\": \"cache\", \"memory\": \"2GB\"}";
   nlohmann::json parsed;
@@ -78,7 +77,7 @@ Result<Options> parse(const std::string& text) {
     return Status::invalid_argument(std::string("the file holds a JSON ") + parsed.type_name() +
                                     "; " + kValid);
   }
-  Options options;
+  cache::Options options;
   for (const auto& [name, value] : parsed.items()) {
     if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
       return Status::invalid_argument("option '" + name + "' is a JSON " + value.type_name() +
@@ -90,10 +89,10 @@ Result<Options> parse(const std::string& text) {
 }
 
 // The file's options as settings() shows them; empty where there is no file.
-Result<Options> options_of(const std::string& model_dir) {
+Result<cache::Options> options_of(const std::string& model_dir) {
   const std::filesystem::path dir(model_dir);
   const auto text = read_file(dir / kFileName);
-  if (text.is_not_found()) return Options();
+  if (text.is_not_found()) return cache::Options();
   if (!text.is_ok()) return text.status();
   auto options = parse(text.value());
   if (!options.is_ok()) return options.status();
@@ -103,7 +102,7 @@ Result<Options> options_of(const std::string& model_dir) {
   }
   cache::Settings settings;
   MODCACHE_RETURN_IF_ERROR(apply_options(options.value(), settings));
-  const Options shown = to_options(settings);
+  const cache::Options shown = to_options(settings);
   for (auto& [name, value] : options.value()) value = shown.at(name);
   return options;
 }
@@ -138,8 +137,8 @@ std::int64_t load_model(const std::string& model_dir) {
 
   LoadedModels& loaded = loaded_models();
   MutexLock lock(loaded.mutex);
-  Options options;
-  for (const auto& [name, value] : read.is_ok() ? read.value() : Options()) {
+  cache::Options options;
+  for (const auto& [name, value] : read.is_ok() ? read.value() : cache::Options()) {
     if (cache.is_given(name)) {
       log(LogLevel::kInfo, "model settings:" + file + ":" + name,
           "option '" + name + "' of '" + file +

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "define.h"
 #include "model_settings.h"
 
 namespace {
@@ -72,11 +73,8 @@ void triton_pytorch_model_release(void* handle) { unload(static_cast<Handle*>(ha
 namespace modcache::ops {
 
 void define_triton(torch::Library& m) {
-  const auto schema = [](const char* text) {
-    return torch::schema(text, c10::AliasAnalysisKind::CONSERVATIVE);
-  };
-  m.def(schema("_load_model(str model_dir) -> int"), &load_model);
-  m.def(schema("_unload_model(int model) -> ()"), &unload_model);
+  define(m, "_load_model(str model_dir) -> int", &load_model);
+  define(m, "_unload_model(int model) -> ()", &unload_model);
 }
 
 }  // namespace modcache::ops

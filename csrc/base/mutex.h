@@ -4,6 +4,8 @@
 // (-Wthread-safety); on other compilers the annotations vanish.
 #pragma once
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <mutex>
 
@@ -50,10 +52,10 @@ class CondVar {
   void notify_all() { condition_.notify_all(); }
   void notify_one() { condition_.notify_one(); }
 
+  // std::condition_variable::wait of GCC 12 needs a newer libstdc++ than some systems have that
+  // torch runs on, so this calls pthread itself.
   void wait(Mutex& mutex) MODCACHE_REQUIRES(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    condition_.wait(lock);
-    lock.release();
+    ::pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
   }
   // False when `deadline` (of a steady clock) passed first.
   template <typename TimePoint>

@@ -9,7 +9,7 @@
 namespace modcache::module {
 namespace {
 
-constexpr const char* kOp = "modcache: an exported program";
+constexpr const char* kProgram = "modcache: an exported program";
 constexpr const char* kTitle = "modcache site 1";
 
 // Reads fields such as "5:hello", one after the other.
@@ -24,7 +24,7 @@ class Fields {
     const auto digits = static_cast<std::size_t>(number.ptr - rest_.data());
     const bool is_sound = number.ec == std::errc() && number.ptr != end && *number.ptr == ':' &&
                           size <= rest_.size() - digits - 1;
-    TORCH_CHECK_VALUE(is_sound, kOp, " has a call of the cache that this version cannot read");
+    TORCH_CHECK_VALUE(is_sound, kProgram, " has a call of the cache that this version cannot read");
     const std::string field(rest_.substr(digits + 1, size));
     rest_.remove_prefix(digits + 1 + size);
     return field;
@@ -48,7 +48,7 @@ std::string from_hex(const std::string& digits) {
 tensor::Node read_root(const std::string& field) {
   if (field.empty()) return {};
   auto header = tensor::decode_value_header(from_hex(field));
-  TORCH_CHECK_VALUE(header.is_ok(), kOp,
+  TORCH_CHECK_VALUE(header.is_ok(), kProgram,
                     " has a structured result that cannot be read: ", header.status().message());
   return std::move(header).value().root;
 }
@@ -58,9 +58,10 @@ tensor::Node read_root(const std::string& field) {
 ExportedSite ExportedSite::parse(const std::string& text) {
   Fields fields(text);
   ExportedSite site;
-  TORCH_CHECK_VALUE(fields.next() == kTitle, kOp, " was recorded by another version of modcache");
+  TORCH_CHECK_VALUE(fields.next() == kTitle, kProgram,
+                    " was recorded by another version of modcache");
   const std::string kind = fields.next();
-  TORCH_CHECK_VALUE(kind == "n" || kind == "b" || kind == "e", kOp,
+  TORCH_CHECK_VALUE(kind == "n" || kind == "b" || kind == "e", kProgram,
                     " has a scope of a kind that this version does not know: '", kind, "'");
   site.scope_kind = static_cast<ScopeKind>(kind[0]);
   site.scope = fields.next();
@@ -74,7 +75,7 @@ ExportedSite ExportedSite::parse(const std::string& text) {
   site.arithmetic = fields.next();
   site.dtypes = fields.next();
   site.root = read_root(fields.next());
-  TORCH_CHECK_VALUE(fields.is_at_end(), kOp, " was recorded by a newer version of modcache");
+  TORCH_CHECK_VALUE(fields.is_at_end(), kProgram, " was recorded by a newer version of modcache");
   return site;
 }
 

@@ -14,6 +14,7 @@
 
 #include "module/class_names.h"
 #include "module/declared.h"
+#include "module/graph_node.h"
 #include "module/lowered_identity.h"
 #include "module/plain_forward.h"
 #include "tensor/error_text.h"
@@ -57,7 +58,7 @@ at::IValue attribute_at(const ObjectPtr& module, const std::string& path) {
 std::optional<ObjectPtr> resolve(const Value* value, const ObjectPtr& self) {
   std::vector<std::string> names;
   while (value->node()->kind() == c10::prim::GetAttr) {
-    names.push_back(value->node()->s(c10::attr::name));
+    names.push_back(name_of(*value->node()));
     value = value->node()->input();
   }
   const jit::Graph& graph = *value->owningGraph();

@@ -13,6 +13,7 @@
 
 #include "module/attributes_hasher.h"
 #include "module/class_names.h"
+#include "module/graph_node.h"
 #include "module/lowered_call_graph.h"
 #include "tensor/storable.h"
 
@@ -40,8 +41,7 @@ bool leads_to_call(const jit::Node& node) {
   if (is_lookup_or_run(node)) return true;
   if (node.kind() == c10::prim::CallMethod) {
     const auto type = node.input(0)->type()->cast<c10::ClassType>();
-    jit::Function* const method =
-        type == nullptr ? nullptr : type->findMethod(node.s(c10::attr::name));
+    jit::Function* const method = type == nullptr ? nullptr : type->findMethod(name_of(node));
     auto* const with_graph = method == nullptr ? nullptr : jit::tryToGraphFunction(*method);
     return with_graph != nullptr && has_call(*with_graph->graph()->block());
   }

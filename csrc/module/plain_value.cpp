@@ -136,7 +136,7 @@ Digest128 constant_digest(const at::IValue& value, std::string& why_not_hashable
   }
   Xxh3Hasher hasher;
   hasher.add(plain.bytes);
-  for (const at::Tensor& tensor : plain.tensors) hasher.add(hash_tensor(tensor).bytes());
+  for (const at::Tensor& tensor : plain.tensors) hasher.add(module::hash_tensor(tensor).bytes());
   return hasher.digest();
 }
 

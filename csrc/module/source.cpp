@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "module/code_text.h"
+#include "module/graph_node.h"
 #include "module/plain_value.h"
 
 namespace modcache::module {
@@ -118,9 +119,7 @@ class Reach {
     switch (node.kind()) {
       case c10::prim::GetAttr: note(node, &ReachedAttributes::read); break;
       case c10::prim::SetAttr: note(node, &ReachedAttributes::written); break;
-      case c10::prim::CallMethod:
-        visit_method(node.inputs().at(0)->type(), node.s(c10::attr::name));
-        break;
+      case c10::prim::CallMethod: visit_method(node.inputs().at(0)->type(), name_of(node)); break;
       case c10::prim::CallFunction:
         if (auto type = node.inputs().at(0)->type()->cast<c10::FunctionType>()) {
           visit(*type->function(), nullptr);
@@ -145,7 +144,7 @@ class Reach {
 
   void note(const jit::Node& node, std::set<std::string> ReachedAttributes::*which) {
     if (auto type = node.inputs().at(0)->type()->cast<c10::ClassType>()) {
-      (attributes_[type].*which).insert(node.s(c10::attr::name));
+      (attributes_[type].*which).insert(name_of(node));
     }
   }
 

@@ -17,6 +17,7 @@
 #include "tensor/output_buffer.h"
 #include "tensor/payload.h"
 #include "tensor/placement.h"
+#include "tensor/row_bytes.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -25,14 +26,6 @@ namespace {
 
 // Less than this is not worth another thread.
 constexpr std::size_t kBytesPerThread = 4 << 20;
-
-std::byte* row_of(const at::Tensor& block, std::size_t row, std::size_t size_bytes) {
-  return mutable_bytes(block) + row * size_bytes;
-}
-
-void copy_bytes(void* target, const void* source, std::size_t size_bytes) {
-  if (size_bytes != 0) std::memcpy(target, source, size_bytes);
-}
 
 // How many rows ahead of the one that is being copied they are fetched.
 constexpr std::size_t kAhead = 2;

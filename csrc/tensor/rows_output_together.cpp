@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor/row_bytes.h"
 #include "tensor/rows.h"
 #include "tensor/rows_output.h"
 #include "tensor/storable.h"
@@ -15,14 +16,6 @@
 
 namespace modcache::tensor {
 namespace {
-
-std::byte* row_of(const at::Tensor& block, std::size_t row, std::size_t size_bytes) {
-  return mutable_bytes(block) + row * size_bytes;
-}
-
-void copy_bytes(void* target, const void* source, std::size_t size_bytes) {
-  if (size_bytes != 0) std::memcpy(target, source, size_bytes);
-}
 
 bool is_on_cpu(const Flat& value) {
   return std::all_of(value.tensors.begin(), value.tensors.end(), [](const at::Tensor& tensor) {

@@ -5,11 +5,31 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
+
 #if MODCACHE_TORCH_HAS_LAZY_CLONE
 #include <ATen/ops/_lazy_clone.h>
 #endif
 
+// torch's C interface, from 2.9 on. A weak symbol is null where torch lacks it.
+// NOLINTNEXTLINE(readability-identifier-naming): torch's name
+extern "C" __attribute__((weak)) std::uint64_t aoti_torch_abi_version();
+
 namespace modcache::tensor {
+
+std::optional<std::string> running_torch() {
+  if (aoti_torch_abi_version == nullptr) return std::nullopt;
+  // The two highest bytes are the major and the minor version.
+  const std::uint64_t version = aoti_torch_abi_version();
+  return std::to_string(version >> 56) + '.' + std::to_string(version >> 48 & 0xff);
+}
+
+std::optional<std::string> why_not_for_torch(std::string_view built,
+                                             const std::optional<std::string>& running) {
+  const std::string built_minor(built.substr(0, built.find('.', built.find('.') + 1)));
+  if (!running.has_value() || *running == built_minor) return std::nullopt;
+  return "it was built for torch " + built_minor + " and this process has torch " + *running;
+}
 
 at::Tensor lazy_clone(const at::Tensor& tensor) {
 #if MODCACHE_TORCH_HAS_LAZY_CLONE
@@ -36,6 +56,9 @@ std::optional<std::string_view> new_dtype_name(at::ScalarType type) {
     case at::kFloat8_e4m3fnuz: return "float8_e4m3fnuz";
     case at::kFloat8_e8m0fnu: return "float8_e8m0fnu";
     case at::kFloat4_e2m1fn_x2: return "float4_e2m1fn_x2";
+#if MODCACHE_TORCH_HAS_BCOMPLEX
+    case at::ScalarType::BComplex32: return "bcomplex32";
+#endif
     case at::ScalarType::UInt1: return "uint1";
     case at::ScalarType::UInt2: return "uint2";
     case at::ScalarType::UInt3: return "uint3";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between the versions of torch that this is built against: 2.13, and the 1.13 that
-// Debian 12 packages. No other file asks which torch it has; all ask for what it can do.
+// What differs between the versions of torch that this is built against: 2.13 to 2.15, and the 1.13
+// that Debian 12 packages. No other file asks which torch it has; all ask for what it can do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #define MODCACHE_TORCH_AT_LEAST(major, minor) \
@@ -23,6 +24,9 @@
 // an unknown dtype: a miss.
 #define MODCACHE_TORCH_HAS_NEW_DTYPES MODCACHE_TORCH_AT_LEAST(2, 13)
 
+// bcomplex32, complex numbers of two bfloat16.
+#define MODCACHE_TORCH_HAS_BCOMPLEX MODCACHE_TORCH_AT_LEAST(2, 14)
+
 // Copy-on-write aliases. Without them a hit in memory is a copy, whatever its size.
 #define MODCACHE_TORCH_HAS_LAZY_CLONE MODCACHE_TORCH_AT_LEAST(2, 2)
 
@@ -32,6 +36,16 @@ inline constexpr bool kHasLazyClone = MODCACHE_TORCH_HAS_LAZY_CLONE;
 
 // The version that this is built against: "2.13.0".
 inline constexpr std::string_view kTorchVersion = TORCH_VERSION;
+
+// The minor version of the torch that this process runs, "2.15"; nothing where torch does not tell,
+// as 1.13 does not. It may be another than `kTorchVersion`: a linker is content with any library
+// that has the same symbols, though numbers and layouts that were compiled in may have changed.
+std::optional<std::string> running_torch();
+
+// Why code that was built against the torch `built` ("2.13.0") may not run in a process that has
+// the torch `running` ("2.15"); nothing if it may.
+std::optional<std::string> why_not_for_torch(std::string_view built,
+                                             const std::optional<std::string>& running);
 
 // A copy of `tensor`: one that takes no time until somebody writes, where torch has it.
 at::Tensor lazy_clone(const at::Tensor& tensor);

@@ -18,6 +18,8 @@ DTYPES = [
     torch.uint8, torch.uint16, torch.uint32, torch.uint64,
     torch.bool, torch.complex32, torch.complex64, torch.complex128,
 ]  # fmt: skip
+if hasattr(torch, "bcomplex32"):  # from 2.14 on
+    DTYPES.append(torch.bcomplex32)
 
 
 class Gives(nn.Module):

@@ -23,6 +23,10 @@
 
 namespace modcache::testing {
 
+inline at::IValue tuple_of(std::vector<at::IValue> items) {
+  return c10::ivalue::Tuple::create(std::move(items));
+}
+
 // A lone tensor, or a tuple of several.
 inline tensor::Flat flat_of(std::vector<at::Tensor> tensors) {
   tensor::Flat flat;

@@ -27,7 +27,7 @@ using testing::Ledger;
 using testing::Pipe;
 using testing::StoreLife;
 
-constexpr std::int64_t kSample = 40;
+constexpr std::int64_t kCrashesSampled = 40;
 
 struct Told {
   Ledger::Event event;
@@ -187,7 +187,7 @@ class CrashTest : public testing::StoreTest, public ::testing::WithParamInterfac
 TEST_P(CrashTest, leaves_a_directory_that_opens_with_all_that_was_promised) {
   const std::int64_t calls = count_calls();
   ASSERT_GT(calls, 10);
-  for (const std::int64_t last : testing::calls_that_fail(calls, kSample)) {
+  for (const std::int64_t last : testing::calls_that_fail(calls, kCrashesSampled)) {
     SCOPED_TRACE("killed at call " + std::to_string(last));
     Ledger ledger;
     Pipe promises;

@@ -22,7 +22,7 @@ using testing::Fault;
 using testing::Ledger;
 using testing::StoreLife;
 
-constexpr std::int64_t kSample = 24;
+constexpr std::int64_t kFaultsSampled = 24;
 
 StoreOptions options_in(const std::string& directory) {
   StoreOptions options;
@@ -96,7 +96,7 @@ TEST_P(EveryFaultTest, gives_no_wrong_value_and_keeps_what_was_promised) {
   const std::int64_t calls = live(0);
   ASSERT_GT(calls, 3);
   RecordProperty("calls", static_cast<int>(calls));
-  for (const std::int64_t call : testing::calls_that_fail(calls, kSample)) {
+  for (const std::int64_t call : testing::calls_that_fail(calls, kFaultsSampled)) {
     live(call);
     if (HasFatalFailure()) return;
   }

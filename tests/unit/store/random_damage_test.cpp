@@ -47,8 +47,20 @@ class RandomDamageTest : public ::testing::Test {
   void TearDown() override { set_log_level(LogLevel::kWarning); }
 
   static Base& base(std::uint64_t number) {
-    static Base* const bases[] = {new Base(0, true), new Base(0, false), new Base(3000, false)};
-    return *bases[number % 7 == 6 ? 2 : number % 2];
+    if (number % 7 == 6) return long_keys();
+    return number % 2 == 0 ? closed() : open();
+  }
+  static Base& closed() {
+    static Base* const base = new Base(0, true);
+    return *base;
+  }
+  static Base& open() {
+    static Base* const base = new Base(0, false);
+    return *base;
+  }
+  static Base& long_keys() {
+    static Base* const base = new Base(3000, false);
+    return *base;
   }
 
   std::string copy_of(const std::string& directory, const std::string& name) {

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "support/value_tensors.h"
+
 namespace modcache::tensor {
 namespace {
 
-at::IValue tuple_of(std::vector<at::IValue> values) {
-  return c10::ivalue::Tuple::create(std::move(values));
-}
+using modcache::testing::tuple_of;
 
 std::string key_of(const at::IValue& input) {
   const auto key = content_key(input);

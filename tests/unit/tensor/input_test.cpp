@@ -8,14 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "support/value_tensors.h"
+
 namespace modcache::tensor {
 namespace {
 
+using modcache::testing::tuple_of;
+
 const at::Device kCpu{at::kCPU};
 
-at::IValue tuple_of(std::vector<at::IValue> values) {
-  return c10::ivalue::Tuple::create(std::move(values));
-}
 at::IValue list_of(const std::vector<std::int64_t>& values) {
   return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(values));
 }

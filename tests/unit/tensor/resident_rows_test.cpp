@@ -27,7 +27,7 @@ using modcache::testing::matrix_of;
 
 using Resident = std::vector<std::shared_ptr<const RowValue>>;
 
-const at::Device kCpu{at::kCPU};
+const at::Device kHost{at::kCPU};
 
 Resident on_device(const std::vector<std::shared_ptr<const RowValue>>& rows) {
   Resident resident;
@@ -43,7 +43,7 @@ Resident on_device(const std::vector<std::shared_ptr<const RowValue>>& rows) {
 TEST(ResidentRowsTest, rows_of_every_dtype_come_together_bit_for_bit) {
   for (const at::ScalarType dtype : all_dtypes()) {
     const at::Tensor batch = matrix_of(dtype);
-    const auto together = together_on_device(on_device(cut(batch)), kCpu);
+    const auto together = together_on_device(on_device(cut(batch)), kHost);
     ASSERT_TRUE(together.has_value());
     expect_same(together->tensors[0], batch);
   }
@@ -51,7 +51,7 @@ TEST(ResidentRowsTest, rows_of_every_dtype_come_together_bit_for_bit) {
 
 TEST(ResidentRowsTest, rows_without_dimensions_or_elements) {
   for (const at::Tensor& batch : {at::arange(3), at::ones({3, 0}), at::ones({3, 1, 2})}) {
-    const auto together = together_on_device(on_device(cut(batch)), kCpu);
+    const auto together = together_on_device(on_device(cut(batch)), kHost);
     expect_same(together->tensors[0], batch);
   }
 }
@@ -59,7 +59,7 @@ TEST(ResidentRowsTest, rows_without_dimensions_or_elements) {
 TEST(ResidentRowsTest, several_tensors_per_row) {
   const Flat batch = flat_of(
       {at::arange(6, at::kByte).view({2, 3}), at::randn({2, 40}), at::arange(2), at::ones({2, 0})});
-  const auto together = together_on_device(on_device(cut(batch)), kCpu);
+  const auto together = together_on_device(on_device(cut(batch)), kHost);
   ASSERT_TRUE(together.has_value());
   EXPECT_EQ(together->root, batch.root);
   for (std::size_t i = 0; i < 4; ++i) expect_same(together->tensors[i], batch.tensors[i]);
@@ -67,24 +67,24 @@ TEST(ResidentRowsTest, several_tensors_per_row) {
 
 TEST(ResidentRowsTest, narrowed_rows_come_back_in_the_dtype_that_the_module_gave) {
   const Flat batch = flat_of({at::full({2, 3}, 1.0 / 3)});
-  const auto together = together_on_device(on_device(cut(batch, StoredDtype::kFloat16)), kCpu);
+  const auto together = together_on_device(on_device(cut(batch, StoredDtype::kFloat16)), kHost);
   expect_same(together->tensors[0], at::full({2, 3}, 1.0 / 3).to(at::kHalf).to(at::kFloat));
 }
 
 TEST(ResidentRowsTest, what_is_handed_out_may_be_written_into) {
   const Resident rows = on_device(cut(at::ones({1, 3})));
-  together_on_device(rows, kCpu)->tensors[0].zero_();
-  expect_same(together_on_device(rows, kCpu)->tensors[0], at::ones({1, 3}));
+  together_on_device(rows, kHost)->tensors[0].zero_();
+  expect_same(together_on_device(rows, kHost)->tensors[0], at::ones({1, 3}));
 }
 
 TEST(ResidentRowsTest, rows_that_differ_do_not_come_together) {
   const auto narrow = on_device(cut(at::ones({1, 3})));
   for (const at::Tensor& other : {at::ones({1, 4}), at::ones({1, 3}, at::kLong)}) {
     const auto rows = on_device(cut(other));
-    EXPECT_FALSE(together_on_device({narrow[0], rows[0]}, kCpu).has_value());
+    EXPECT_FALSE(together_on_device({narrow[0], rows[0]}, kHost).has_value());
   }
   const auto half = on_device(cut(flat_of({at::ones({1, 3})}), StoredDtype::kFloat16));
-  EXPECT_FALSE(together_on_device({narrow[0], half[0]}, kCpu).has_value());
+  EXPECT_FALSE(together_on_device({narrow[0], half[0]}, kHost).has_value());
 }
 
 TEST(ResidentRowsTest, a_row_comes_back_to_the_host_as_it_was) {
@@ -109,10 +109,10 @@ TEST(ResidentRowsTest, they_mix_with_rows_that_are_stored_computed_and_repeated)
   stored.layout = &rows[3]->layout();
   stored.bytes = rows[3]->bytes();
   output.add_stored({stored}, [](std::size_t, void*) { return Status::ok(); });
-  output.add_computed({0, 2}, *together_on_device(on_device({rows[0], rows[2]}), kCpu));
+  output.add_computed({0, 2}, *together_on_device(on_device({rows[0], rows[2]}), kHost));
   output.add_computed({1, 4}, flat_of({at::stack({batch[1], batch[4]})}));
   output.repeat(5, 2);
-  const auto together = output.together(kCpu);
+  const auto together = output.together(kHost);
   ASSERT_TRUE(together.has_value());
   expect_same(together->tensors[0], at::cat({batch, batch.slice(0, 2, 3)}));
 }

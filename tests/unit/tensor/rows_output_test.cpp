@@ -29,7 +29,7 @@ using modcache::testing::matrix_of;
 using modcache::testing::torch_refuses;
 using modcache::testing::with_number;
 
-const at::Device kCpu{at::kCPU};
+const at::Device kOnCpu{at::kCPU};
 const at::Device kMeta{at::kMeta};  // stands in for an accelerator
 
 // Rows as a tier finds them: in memory, or to be read.
@@ -92,7 +92,7 @@ TEST_P(RowsOutputTest, stored_rows_of_every_dtype_come_back_in_order_bit_for_bit
     const auto failures =
         stored({{2, rows[2]}, {0, rows[0]}, {3, rows[3]}, {1, rows[1]}}).add_to(output);
     EXPECT_TRUE(failures.empty());
-    const auto together = output.together(kCpu);
+    const auto together = output.together(kOnCpu);
     ASSERT_TRUE(together.has_value());
     EXPECT_TRUE(together->is_lone_tensor());
     expect_same(together->tensors[0], batch);
@@ -104,7 +104,7 @@ TEST_P(RowsOutputTest, rows_without_dimensions_or_elements_make_a_batch_too) {
     const auto rows = cut(batch);
     RowsOutput output(3);
     stored({{0, rows[0]}, {1, rows[1]}, {2, rows[2]}}).add_to(output);
-    expect_same(output.together(kCpu)->tensors[0], batch);
+    expect_same(output.together(kOnCpu)->tensors[0], batch);
   }
 }
 
@@ -114,7 +114,7 @@ TEST_P(RowsOutputTest, several_tensors_per_row_with_their_plain_values) {
   const auto rows = cut(batch);
   RowsOutput output(2);
   stored({{1, rows[1]}, {0, rows[0]}}).add_to(output);
-  const auto together = output.together(kCpu);
+  const auto together = output.together(kOnCpu);
   ASSERT_TRUE(together.has_value());
   EXPECT_EQ(together->root, batch.root);
   for (std::size_t i = 0; i < 4; ++i) expect_same(together->tensors[i], batch.tensors[i]);
@@ -127,7 +127,7 @@ TEST_P(RowsOutputTest, stored_and_computed_rows_mix_in_any_order) {
   stored({{3, rows[3]}, {0, rows[0]}}).add_to(output);
   output.add_computed({1}, flat_of({select_rows(batch, {1})}));
   output.add_computed({2, 4}, flat_of({select_rows(batch, {2, 4}).t().contiguous().t()}));
-  const auto together = output.together(kCpu);
+  const auto together = output.together(kOnCpu);
   ASSERT_TRUE(together.has_value());
   expect_same(together->tensors[0], batch);
   EXPECT_TRUE(together->tensors[0].is_contiguous());
@@ -141,13 +141,13 @@ TEST_P(RowsOutputTest, repeated_keys_give_the_row_again_stored_or_computed) {
   output.repeat(2, 0);
   output.repeat(3, 1);
   output.repeat(4, 1);
-  expect_same(output.together(kCpu)->tensors[0],
+  expect_same(output.together(kOnCpu)->tensors[0],
               at::tensor({7, 7, 2, 3, 7, 7, 2, 3, 2, 3}, at::kLong).view({5, 2}));
   RowsOutput all_stored(3);
   stored({{0, rows[1]}}).add_to(all_stored);
   all_stored.repeat(1, 0);
   all_stored.repeat(2, 0);
-  expect_same(all_stored.together(kCpu)->tensors[0],
+  expect_same(all_stored.together(kOnCpu)->tensors[0],
               at::tensor({2, 3, 2, 3, 2, 3}, at::kLong).view({3, 2}));
 }
 
@@ -171,7 +171,7 @@ TEST_P(RowsOutputTest, rows_stored_under_other_settings_of_dtype_keep_what_each_
     RowsOutput one_by_one(3);
     for (const std::size_t i : order) stored({{i, row.at(i)}}).add_to(one_by_one);
     for (RowsOutput* output : {&at_once, &one_by_one}) {
-      const auto together = output->together(kCpu);
+      const auto together = output->together(kOnCpu);
       ASSERT_TRUE(together.has_value());
       for (const auto& [i, tensor] : of_row) {
         expect_same(together->tensors[0].select(0, static_cast<std::int64_t>(i)), tensor);
@@ -186,7 +186,7 @@ TEST_P(RowsOutputTest, a_row_kept_wide_since_it_would_overflow_does_not_among_na
   RowsOutput output(3);
   stored({{0, half}, {1, wide}}).add_to(output);
   output.add_computed({2}, flat_of({at::full({1, 2}, 1e7), at::ones({1})}));
-  const auto together = output.together(kCpu);
+  const auto together = output.together(kOnCpu);
   ASSERT_TRUE(together.has_value());
   expect_same(together->tensors[0],
               at::tensor({1.0, 1.0, 1e6, 1e6, 1e7, 1e7}, at::kFloat).view({3, 2}));
@@ -198,7 +198,7 @@ TEST_P(RowsOutputTest, narrow_rows_come_back_wide_beside_computed_ones) {
   RowsOutput output(2);
   stored({{0, cut(flat_of({third}), StoredDtype::kBfloat16)[0]}}).add_to(output);
   output.add_computed({1}, flat_of({third}));
-  const at::Tensor together = output.together(kCpu)->tensors[0];
+  const at::Tensor together = output.together(kOnCpu)->tensors[0];
   expect_same(together.slice(0, 0, 1), third.to(at::kBFloat16).to(at::kFloat));
   expect_same(together.slice(0, 1, 2), third);
 }
@@ -210,8 +210,8 @@ TEST_P(RowsOutputTest, ragged_rows_come_apart) {
   EXPECT_TRUE(stored({{1, two[1]}, {0, three[0]}}).add_to(output).empty());
   output.add_computed({2, 4}, flat_of({at::ones({2, 2}, at::kLong)}));
   output.repeat(3, 0);
-  EXPECT_FALSE(output.together(kCpu).has_value());
-  const auto rows = output.apart(kCpu);
+  EXPECT_FALSE(output.together(kOnCpu).has_value());
+  const auto rows = output.apart(kOnCpu);
   ASSERT_EQ(rows.size(), 5u);
   expect_same(rows[0].tensors[0], at::tensor({0, 1, 2}, at::kLong));
   expect_same(rows[1].tensors[0], at::tensor({2, 3}, at::kLong));
@@ -229,8 +229,8 @@ TEST_P(RowsOutputTest, ragged_rows_of_every_dtype_come_apart) {
     stored({{0, cut(batch)[0]}, {1, cut(batch.slice(1, 0, 2))[1]}}).add_to(output);
     output.repeat(2, 0);
     output.repeat(3, 1);
-    EXPECT_FALSE(output.together(kCpu).has_value());
-    const auto rows = output.apart(kCpu);
+    EXPECT_FALSE(output.together(kOnCpu).has_value());
+    const auto rows = output.apart(kOnCpu);
     expect_same(rows[0].tensors[0], batch.select(0, 0));
     expect_same(rows[1].tensors[0], batch.select(0, 1).slice(0, 0, 2));
     expect_same(rows[2].tensors[0], batch.select(0, 0));
@@ -246,8 +246,8 @@ TEST_P(RowsOutputTest, rows_with_other_dtypes_or_plain_values_come_apart) {
     RowsOutput mixed(2);
     stored({{1, cut(b)[0]}}).add_to(mixed);
     mixed.add_computed({0}, a);
-    const bool is_so = both_stored.together(kCpu).has_value();
-    EXPECT_EQ(mixed.together(kCpu).has_value(), is_so);
+    const bool is_so = both_stored.together(kOnCpu).has_value();
+    EXPECT_EQ(mixed.together(kOnCpu).has_value(), is_so);
     return is_so;
   };
   EXPECT_TRUE(is_together(flat_of({x}), flat_of({x})));
@@ -257,8 +257,8 @@ TEST_P(RowsOutputTest, rows_with_other_dtypes_or_plain_values_come_apart) {
   EXPECT_FALSE(is_together(with_number(x, 1), with_number(x, 2)));
   RowsOutput output(2);
   stored({{0, cut(with_number(x, 1))[0]}, {1, cut(with_number(x, 2))[0]}}).add_to(output);
-  ASSERT_FALSE(output.together(kCpu).has_value());
-  EXPECT_EQ(output.apart(kCpu)[1].root.children[1].integer, 2);
+  ASSERT_FALSE(output.together(kOnCpu).has_value());
+  EXPECT_EQ(output.apart(kOnCpu)[1].root.children[1].integer, 2);
 }
 
 TEST(RowsOutputFailureTest, a_row_that_cannot_be_read_is_named_and_is_computed_instead) {
@@ -275,7 +275,7 @@ TEST(RowsOutputFailureTest, a_row_that_cannot_be_read_is_named_and_is_computed_i
       EXPECT_EQ(failures[0].status.code(), StatusCode::kCorruption);
       output.add_computed({static_cast<std::int64_t>(2 - failing)},
                           flat_of({at::zeros({1, 100}, at::kLong)}));
-      expect_same(output.together(kCpu)->tensors[0], at::zeros({3, 100}, at::kLong));
+      expect_same(output.together(kOnCpu)->tensors[0], at::zeros({3, 100}, at::kLong));
     }
   }
 }
@@ -288,7 +288,7 @@ TEST(RowsOutputFailureTest, a_broken_row_of_another_shape_does_not_drive_the_oth
   RowsOutput output(2);
   EXPECT_EQ(stored.add_to(output).size(), 1u);
   output.add_computed({0}, flat_of({at::zeros({1, 2})}));
-  const auto together = output.together(kCpu);
+  const auto together = output.together(kOnCpu);
   ASSERT_TRUE(together.has_value());
   expect_same(together->tensors[0], at::tensor({0.0, 0.0, 1.0, 1.0}, at::kFloat).view({2, 2}));
 }
@@ -300,7 +300,7 @@ TEST(RowsOutputFailureTest, when_no_row_can_be_read_all_are_computed) {
   RowsOutput output(2);
   EXPECT_EQ(stored.add_to(output).size(), 1u);
   output.add_computed({0, 1}, flat_of({at::zeros({2, 2})}));
-  expect_same(output.together(kCpu)->tensors[0], at::zeros({2, 2}));
+  expect_same(output.together(kOnCpu)->tensors[0], at::zeros({2, 2}));
 }
 
 TEST(RowsOutputFailureTest, a_header_with_sizes_that_torch_refuses_is_a_failure_and_no_exception) {
@@ -326,10 +326,10 @@ TEST(RowsOutputComputedTest, one_run_for_all_rows_is_handed_on_as_it_is) {
   const at::Tensor batch = at::ones({2, 2}).requires_grad_() * 2;
   RowsOutput output(2);
   output.add_computed({0, 1}, flat_of({batch}));
-  EXPECT_TRUE(output.together(kCpu)->tensors[0].is_same(batch));
+  EXPECT_TRUE(output.together(kOnCpu)->tensors[0].is_same(batch));
   RowsOutput sparse(2);
   sparse.add_computed({0, 1}, flat_of({at::ones({2, 2}).to_sparse()}));
-  EXPECT_TRUE(sparse.together(kCpu).has_value());
+  EXPECT_TRUE(sparse.together(kOnCpu).has_value());
 }
 
 TEST(RowsOutputComputedTest, a_graph_goes_through_the_rows_that_were_computed) {
@@ -340,7 +340,7 @@ TEST(RowsOutputComputedTest, a_graph_goes_through_the_rows_that_were_computed) {
   stored.add_to(output);
   output.add_computed({0, 2}, flat_of({at::ones({2, 2}) * weight}));
   output.repeat(3, 2);
-  const at::Tensor together = output.together(kCpu)->tensors[0];
+  const at::Tensor together = output.together(kOnCpu)->tensors[0];
   EXPECT_TRUE(
       at::equal(together.detach().select(1, 0), at::tensor({1.0, 5.0, 1.0, 1.0}, at::kFloat)));
   together.sum().backward();
@@ -356,7 +356,7 @@ TEST(RowsOutputComputedTest, views_and_conjugates_are_put_together_as_what_they_
     RowsOutput output(3);
     output.add_computed({2, 0}, flat_of({rows}));
     output.repeat(1, 0);
-    const at::Tensor together = output.together(kCpu)->tensors[0];
+    const at::Tensor together = output.together(kOnCpu)->tensors[0];
     const at::Tensor shown = copy_to_store(rows, StoredDtype::kKeep);
     expect_same(together.select(0, 2), shown.select(0, 0));
     expect_same(together.select(0, 0), shown.select(0, 1));
@@ -375,10 +375,10 @@ TEST(RowsOutputDeviceTest, stored_rows_follow_the_input_if_they_lay_beside_it) {
     stored(then).add_to(output);
     return output.together(now)->tensors[0].device();
   };
-  EXPECT_EQ(hit(kCpu, kMeta), kMeta);
-  EXPECT_EQ(hit(kCpu, kCpu), kCpu);
-  EXPECT_EQ(hit(kMeta, kMeta), kCpu) << "it lay elsewhere than its input";
-  EXPECT_EQ(hit(kCpu, std::nullopt), kCpu);
+  EXPECT_EQ(hit(kOnCpu, kMeta), kMeta);
+  EXPECT_EQ(hit(kOnCpu, kOnCpu), kOnCpu);
+  EXPECT_EQ(hit(kMeta, kMeta), kOnCpu) << "it lay elsewhere than its input";
+  EXPECT_EQ(hit(kOnCpu, std::nullopt), kOnCpu);
 }
 
 TEST(RowsOutputThreadsTest, a_large_batch_is_put_together_by_several_threads) {
@@ -390,7 +390,7 @@ TEST(RowsOutputThreadsTest, a_large_batch_is_put_together_by_several_threads) {
   }
   RowsOutput output(64);
   EXPECT_TRUE(stored.add_to(output).empty());
-  EXPECT_TRUE(at::equal(output.together(kCpu)->tensors[0], batch));
+  EXPECT_TRUE(at::equal(output.together(kOnCpu)->tensors[0], batch));
 }
 
 }  // namespace

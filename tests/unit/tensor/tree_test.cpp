@@ -22,11 +22,11 @@ namespace {
 using at::IValue;
 using c10::TypePtr;
 using modcache::testing::dtypes_named;
+using modcache::testing::tuple_of;
 using Kind = Node::Kind;
 
 TypePtr type_of(const std::string& text) { return torch::jit::ScriptTypeParser().parseType(text); }
 
-IValue tuple_of(std::vector<IValue> items) { return c10::ivalue::Tuple::create(std::move(items)); }
 IValue list_of(const std::string& element, const std::vector<IValue>& items) {
   c10::impl::GenericList list(type_of(element));
   for (const IValue& item : items) list.push_back(item);

@@ -20,12 +20,12 @@ using testing::get;
 using testing::open_store;
 using testing::write_file;
 
-constexpr int kEntries = 200;
+constexpr int kPackedEntries = 200;
 
 class PackDamageTest : public testing::PackTest {
  protected:
   PackDamageTest() {
-    fill(kEntries);
+    fill(kPackedEntries);
     pack();
     bytes_ = file_bytes(file_);
   }
@@ -36,7 +36,7 @@ class PackDamageTest : public testing::PackTest {
     if (!store.is_ok()) return 0;
     int right = 0;
     std::vector<std::string> keys;
-    for (int i = 0; i < kEntries; ++i) {
+    for (int i = 0; i < kPackedEntries; ++i) {
       keys.push_back(key_of(i));
       const std::string found = get(*store.value(), context_, key_of(i));
       if (found == value_of(i)) ++right;
@@ -44,7 +44,7 @@ class PackDamageTest : public testing::PackTest {
     }
     const FoundEntries found = store.value()->find_all(context_, {keys.begin(), keys.end()});
     int right_at_once = 0;
-    for (int i = 0; i < kEntries; ++i) {
+    for (int i = 0; i < kPackedEntries; ++i) {
       const auto row = static_cast<std::size_t>(i);
       if (!found.has(row)) continue;
       std::string payload(found.payload_size_bytes(row), '?');
@@ -75,7 +75,7 @@ class PackDamageTest : public testing::PackTest {
   std::string bytes_;
 };
 
-TEST_F(PackDamageTest, undamaged_all_are_there) { EXPECT_EQ(count_right(), kEntries); }
+TEST_F(PackDamageTest, undamaged_all_are_there) { EXPECT_EQ(count_right(), kPackedEntries); }
 
 TEST_F(PackDamageTest, cut_short_anywhere_it_is_no_pack) {
   for (std::size_t size = 0; size < bytes_.size(); size += 4096) {
@@ -98,7 +98,7 @@ TEST_F(PackDamageTest, cut_short_while_it_is_open_its_entries_are_misses) {
     auto store = open_pack_file(read_via);
     EXPECT_EQ(get(*store, context_, key_of(1)), value_of(1));
     std::filesystem::resize_file(file_, 4096);
-    for (int i = 0; i < kEntries; ++i) {
+    for (int i = 0; i < kPackedEntries; ++i) {
       const std::string found = get(*store, context_, key_of(i));
       EXPECT_TRUE(found == value_of(i) || found.front() == '<') << found;
     }
@@ -114,11 +114,11 @@ TEST_F(PackDamageTest, flipped_bits_cost_no_more_than_what_they_struck) {
     const int right = count_right(times % 2 == 0 ? ReadVia::kMmap : ReadVia::kPread);
     const bool is_in_a_record = offset >= kSegmentHeaderSizeBytes && offset < footer().table_offset;
     if (is_in_a_record) {
-      EXPECT_GE(right, kEntries - 1) << offset;
+      EXPECT_GE(right, kPackedEntries - 1) << offset;
     }
     if (times % 20 != 0) continue;
     const auto summary = unpack_into(files_, file_, options_of(other_));
-    if (is_in_a_record && right < kEntries) {
+    if (is_in_a_record && right < kPackedEntries) {
       EXPECT_EQ(summary.value().broken, 1) << offset;
     }
     std::filesystem::remove_all(other_);
@@ -137,7 +137,7 @@ TEST_F(PackDamageTest, many_flipped_bits_at_once_return_nothing_wrong) {
     (void)count_right();
     (void)unpack_into(files_, file_, options_of(other_));
     auto store = open_store(other_);
-    for (int i = 0; i < kEntries; ++i) {
+    for (int i = 0; i < kPackedEntries; ++i) {
       const std::string found = get(*store, context_, key_of(i));
       EXPECT_TRUE(found == value_of(i) || found == "<missing>") << found;
     }
