@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Defines the imported target LibTorch::LibTorch (torch_cpu and c10, no Python, no CUDA), and
-# LibTorch_VERSION, LibTorch_LIBRARY_DIR.
+# Defines the imported targets LibTorch::LibTorch (torch_cpu and c10, no Python, no CUDA), for a library
+# that somebody loads beside torch, and LibTorch::Host, for a program, with libtorch.so: that brings the
+# CUDA kernels along, and AOTInductor packages ask for it. Also
+# LibTorch_VERSION ("2.13.0+cpu"), LibTorch_MINOR_VERSION ("2.13") and LibTorch_LIBRARY_DIR.
 #
 # Not find_package(Torch): against a CUDA build of torch that one fails on a machine without the
 # CUDA toolkit, none of which modcache needs.
@@ -46,12 +48,21 @@ if(NOT "${modcache_torch_root}" STREQUAL "${LibTorch_ROOT_DIR}")
 endif()
 set(LibTorch_ROOT_DIR "${modcache_torch_root}" CACHE INTERNAL "Folder of torch's include and lib")
 
-find_path(LibTorch_INCLUDE_DIR ATen/ATen.h HINTS ${LibTorch_ROOT_DIR}/include)
+# Where the root is known, nothing else is looked at: headers of one torch and libraries of another do
+# not go together.
+set(modcache_only_there "")
+if(LibTorch_ROOT_DIR)
+  set(modcache_only_there NO_DEFAULT_PATH)
+endif()
+# Debian's packages have a folder for each architecture.
+set(modcache_torch_lib ${LibTorch_ROOT_DIR}/lib ${LibTorch_ROOT_DIR}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h HINTS ${LibTorch_ROOT_DIR}/include
+          ${modcache_only_there})
 find_path(LibTorch_API_INCLUDE_DIR torch/all.h
           HINTS ${LibTorch_ROOT_DIR}/include/torch/csrc/api/include
-          PATH_SUFFIXES torch/csrc/api/include)
-find_library(LibTorch_TORCH_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT_DIR}/lib)
-find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT_DIR}/lib)
+          PATH_SUFFIXES torch/csrc/api/include ${modcache_only_there})
+find_library(LibTorch_TORCH_CPU_LIBRARY torch_cpu HINTS ${modcache_torch_lib} ${modcache_only_there})
+find_library(LibTorch_C10_LIBRARY c10 HINTS ${modcache_torch_lib} ${modcache_only_there})
 mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_API_INCLUDE_DIR LibTorch_TORCH_CPU_LIBRARY
                  LibTorch_C10_LIBRARY)
 
@@ -75,9 +86,7 @@ find_package_handle_standard_args(
     "Give -DPython_EXECUTABLE=<a python that has torch>, -DTorch_DIR=<torch>/share/cmake/Torch or -DLibTorch_ROOT=/usr.")
 
 if(LibTorch_FOUND)
-  if(NOT LibTorch_VERSION MATCHES "^(2\\.13|1\\.13)\\.")
-    message(WARNING "torch ${LibTorch_VERSION} found; modcache ${PROJECT_VERSION} is made for 2.13 and 1.13.")
-  endif()
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" LibTorch_MINOR_VERSION "${LibTorch_VERSION}")
   get_filename_component(LibTorch_LIBRARY_DIR ${LibTorch_TORCH_CPU_LIBRARY} DIRECTORY)
   if(NOT TARGET LibTorch::LibTorch)
     foreach(part IN ITEMS C10 TORCH_CPU)
@@ -90,5 +99,16 @@ if(LibTorch_FOUND)
       LibTorch::LibTorch
       PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_API_INCLUDE_DIR}"
                  INTERFACE_LINK_LIBRARIES "LibTorch::TORCH_CPU;LibTorch::C10")
+    # A program calls no symbol of libtorch.so.
+    add_library(LibTorch::Host INTERFACE IMPORTED)
+    set_target_properties(
+      LibTorch::Host
+      PROPERTIES
+        INTERFACE_LINK_LIBRARIES
+        "LibTorch::LibTorch;-Wl,--push-state,--no-as-needed;${LibTorch_LIBRARY_DIR}/libtorch.so;-Wl,--pop-state")
+    # Its headers ask for it; what includes none of them stays C++17.
+    if(LibTorch_VERSION VERSION_GREATER_EQUAL 2.14)
+      target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
+    endif()
   endif()
 endif()

@@ -298,4 +298,26 @@ Finding check_settings(std::int64_t& budget_bytes) {
   return {State::kProblem, "environment", warnings.front(), "the default is used until it is"};
 }
 
+Finding judge_installation(const Installation& installation) {
+  constexpr const char* kCheck = "installation";
+  const auto library = library_for(installation, "");
+  if (!library.is_ok()) return {State::kNote, kCheck, library.status().message(), ""};
+  std::string found =
+      "libmodcache.so for torch " +
+      (library.value().torch.empty() ? "of unknown version" : library.value().torch);
+  if (installation.torch.empty()) return {State::kOk, kCheck, std::move(found), ""};
+  // The Python package.
+  found += installation.pythons.empty() ? ", no compiled part" : ", compiled part for Python ";
+  for (const std::string& python : installation.pythons) {
+    found += (&python == &installation.pythons.front() ? "" : ", ") + python;
+  }
+  return {State::kOk, kCheck, std::move(found), ""};
+}
+
+Finding check_installation() {
+  auto installation = find_installation();
+  if (installation.is_ok()) return judge_installation(installation.value());
+  return {State::kNote, "installation", installation.status().message(), ""};
+}
+
 }  // namespace modcache::command_line

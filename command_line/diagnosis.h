@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "command_line/disk_files.h"
+#include "command_line/installation.h"
 
 namespace modcache::command_line {
 
@@ -29,11 +30,13 @@ Finding check_leftovers(const DiskFiles& files, std::int64_t now_us);
 Finding check_processes(const std::string& directory);
 Finding check_limits();
 Finding check_settings(std::int64_t& budget_bytes);
+Finding check_installation();
 
 // The same from numbers, which machines differ in.
 Finding judge_file_system(std::uint64_t type);
 Finding judge_free_space(std::int64_t free_bytes, std::int64_t free_files,
                          std::int64_t budget_bytes, std::int64_t used_bytes);
+Finding judge_installation(const Installation& installation);
 Finding judge_limits(std::int64_t open_files, std::int64_t mappings);
 
 }  // namespace modcache::command_line

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# What ./tests/run and ./examples/run share: finding or installing what they need, and running
-# named stages. Sourced by bash with `set -euo pipefail`; everything it makes lies in .venv/ and
-# build/ of the tree, except system packages.
+# ./tests/run, ./examples/run and ./python_shim/make_wheel share this: finding or installing what they
+# need, and running named stages. Sourced by bash with `set -euo pipefail`; everything it makes lies
+# in .venv/ and build/ of the tree, except system packages.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
 PYTHON=$VENV/bin/python
 BUILD=$ROOT/build
-TORCH_WANTED=2.13.0
+LOGS=$BUILD/logs
+# The supported versions of torch, the newest last; examples and tests run with the first.
+TORCH_VERSIONS=(2.13.0 2.14.1 "$(sed -n 's/^torch==//p' "$ROOT/tests/requirements-newest.txt")")
 PYTHON_MINIMUM=3.11
-export CCACHE_DIR=$BUILD/ccache CCACHE_MAXSIZE=1G
+# The base folder makes the paths of this tree relative, so that its build folders share objects.
+export CCACHE_DIR=${CCACHE_DIR:-$BUILD/ccache} CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-1G} CCACHE_BASEDIR=$ROOT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
 # The same for CMake and for scikit-build-core, as ccache goes by both: the name of the compiler,
 # and the language of its messages, which Python would set where nobody else does.
@@ -44,8 +47,8 @@ FAILED_LOGS=()
 stage() {
   local name=$1 started=$SECONDS status log
   shift
-  log=$BUILD/logs/$(tr -c 'a-z0-9\n' '-' <<<"${name,,}").log
-  mkdir -p "$BUILD/logs"
+  log=$LOGS/$(tr -c 'a-z0-9\n' '-' <<<"${name,,}").log
+  mkdir -p "$LOGS"
   headline "$name"
   set +e
   (
@@ -120,8 +123,6 @@ SYSTEM_PACKAGES=(
   libzstd-dev:file:zstd.h
   nlohmann-json3-dev:file:nlohmann/json.hpp
   libcli11-dev:file:CLI/CLI.hpp
-  libgtest-dev:file:gtest/gtest.h
-  libgmock-dev:file:gmock/gmock.h
 )
 # install_packages <package...>: through apt, or says what a person would have to do.
 install_packages() {
@@ -142,8 +143,8 @@ Installing them needs rights that this user has not. Please run, as root:
     as_root=(env)
   fi
   say "installing with apt: $*"
-  local log=$BUILD/logs/apt.log
-  mkdir -p "$BUILD/logs"
+  local log=$LOGS/apt.log
+  mkdir -p "$LOGS"
   if ! { "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get -q update &&
     "${as_root[@]}" DEBIAN_FRONTEND=noninteractive \
       apt-get -q install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; then
@@ -212,10 +213,30 @@ make_venv() {
   printf '%s' "$made_for" >"$mark"
 }
 
-# pip of .venv, deaf to settings that would make it write elsewhere.
-pip_of_venv() {
+# pip_of <python> [arguments]: deaf to settings that would make it write elsewhere.
+pip_of() {
   env -u PIP_USER -u PIP_TARGET -u PIP_PREFIX -u PIP_ROOT -u PIP_REQUIRE_VIRTUALENV \
-    "$PYTHON" -m pip "$@"
+    "$1" -m pip "${@:2}"
+}
+pip_of_venv() { pip_of "$PYTHON" "$@"; }
+
+# fetch_with_pip <python> [arguments]: as pip_of, for what comes from a package index. Tried again,
+# since pip takes an index that does not answer for a moment for one that lacks the package.
+fetch_with_pip() {
+  local pause_s
+  for pause_s in 10 60; do
+    if pip_of "$@"; then return 0; fi
+    say "pip failed; once more in $pause_s s"
+    sleep "$pause_s"
+  done
+  pip_of "$@"
+}
+
+# is_supported_torch <version>: of a minor version that modcache is made for.
+is_supported_torch() {
+  local version
+  for version in "${TORCH_VERSIONS[@]}"; do [[ $1 != "${version%.*}".* ]] || return 0; done
+  return 1
 }
 
 # provide_torch [<version> <folder>...]: makes torch importable in .venv: the one given (of the
@@ -224,16 +245,18 @@ pip_of_venv() {
 provide_torch() {
   local site borrowed=("$@") version
   site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  if [[ ! -d $site/torch ]]; then
-    if ((${#borrowed[@]} > 0)) && [[ ${borrowed[0]} == 2.13.* ]]; then
+  version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true)
+  # Without an offer, what was borrowed before stays.
+  if [[ ! -d $site/torch ]] && { ((${#borrowed[@]} > 0)) || ! is_supported_torch "$version"; }; then
+    if ((${#borrowed[@]} > 0)) && is_supported_torch "${borrowed[0]}"; then
       say "taking torch ${borrowed[0]} from ${borrowed[1]}"
       printf '%s\n' "${borrowed[@]:1}" >"$site/torch-of-the-active-environment.pth"
     else
       ((${#borrowed[@]} == 0)) ||
-        say "the active environment has torch ${borrowed[0]}, and modcache is made for 2.13"
-      say "installing torch $TORCH_WANTED into .venv"
+        say "the active environment has torch ${borrowed[0]}, and modcache is made for ${TORCH_VERSIONS[*]}"
+      say "installing torch ${TORCH_VERSIONS[0]} into .venv"
       rm -f "$site/torch-of-the-active-environment.pth"
-      pip_of_venv install "torch==$TORCH_WANTED"
+      fetch_with_pip "$PYTHON" install "torch==${TORCH_VERSIONS[0]}"
     fi
   fi
   version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))')
@@ -247,8 +270,49 @@ install_python_packages() {
   mark="$VENV/.installed-$(cat "$ROOT/$file" "$VENV/constraints.txt" | cksum | tr -c '0-9\n' '-')"
   [[ -e $mark ]] && return 0
   say "installing into .venv what $file lists"
-  pip_of_venv install --quiet --constraint "$VENV/constraints.txt" --requirement "$ROOT/$file" "$@"
+  fetch_with_pip "$PYTHON" install --quiet --constraint "$VENV/constraints.txt" --requirement "$ROOT/$file" "$@"
   touch "$mark"
+}
+
+# torch_root <version>: the folder with include and lib of the torch that
+# provide_torch_for_building() has provided.
+torch_root() {
+  local candidate
+  for candidate in "$VENV" "$BUILD/venv-torch-$1"; do
+    candidate=$(echo "$candidate"/lib/python3*/site-packages/torch)
+    if [[ -f $candidate/version.py ]] && grep -q "__version__ = '$1[+']" "$candidate/version.py"; then
+      echo "$candidate"
+      return 0
+    fi
+  done
+  echo "$BUILD/torch-to-build-against/$1/torch"
+}
+
+# provide_torch_for_building <version>: headers and the two libraries that are linked against. What
+# they need to run, gigabytes of CUDA, is left out.
+provide_torch_for_building() {
+  local root folder
+  root=$(torch_root "$1")
+  folder=$(dirname "$root")
+  if [[ -e $folder/.complete || ($root != "$BUILD"/torch-to-build-against/* && -e $root/version.py) ]]; then
+    say "there is torch $1 in ${root#"$ROOT"/}"
+    return 0
+  fi
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  say "downloading torch $1"
+  fetch_with_pip "$PYTHON" download --quiet --no-deps --dest "$folder" "torch==$1"
+  "$PYTHON" - "$folder" <<'PYTHON'
+import pathlib, re, sys, zipfile
+
+folder = pathlib.Path(sys.argv[1])
+(wheel,) = folder.glob("torch-*.whl")
+wanted = re.compile(r"torch/(include/|version\.py$|lib/lib(torch_cpu|c10)\.so$)")
+with zipfile.ZipFile(wheel) as archive:
+    archive.extractall(folder, [name for name in archive.namelist() if wanted.match(name)])
+wheel.unlink()
+PYTHON
+  touch "$folder/.complete"
 }
 
 # System packages, .venv, torch.
@@ -293,12 +357,12 @@ jobs_of_this_machine() {
 JOBS=$(jobs_of_this_machine)
 export CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
 
-# configure <preset>
+# configure <preset> [arguments of cmake]
 configure() {
   local launcher=()
   ! have_command ccache || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   (cd "$ROOT" && cmake --preset "$1" -DPython_EXECUTABLE="$PYTHON" "${launcher[@]}" --log-level=NOTICE \
-    --no-warn-unused-cli)
+    --no-warn-unused-cli "${@:2}")
 }
 
 # build <preset> [arguments of cmake --build]
@@ -313,17 +377,23 @@ build() {
 install_package() {
   local mark=$VENV/.modcache-installed sources
   sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,command_line,torchscript_ops,python_shim})
-  if [[ -e $mark && -z $(find "${sources[@]}" -name __pycache__ -prune -o -newer "$mark" -print -quit) ]] &&
+  # The mark holds the torch that the package was built against.
+  if [[ -e $mark ]] && cmp -s "$mark" "$VENV/constraints.txt" && [[ -z $(find "${sources[@]}" -name __pycache__ -prune -o -newer "$mark" -print -quit) ]] &&
     "$PYTHON" -m pip show --quiet modcache 2>/dev/null; then
     say "modcache in .venv is up to date"
     return 0
   fi
+  cp "$VENV/constraints.txt" "$mark.new"
+  pip_that_builds install --force-reinstall
+  mv "$mark.new" "$mark"
+}
+
+# pip_that_builds <command> [arguments of pip]: `pip install --no-build-isolation .`, or `pip wheel`.
+pip_that_builds() {
   local launcher=()
   ! have_command ccache ||
     launcher=(--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  touch "$mark.new"
   # Warnings as errors here as in the other build: then ccache has each object already.
-  (cd "$ROOT" && pip_of_venv install --no-build-isolation --no-deps --force-reinstall \
-    --config-settings=cmake.define.MODCACHE_WARNINGS_AS_ERRORS=ON "${launcher[@]}" .)
-  mv "$mark.new" "$mark"
+  (cd "$ROOT" && pip_of_venv "$1" --no-build-isolation --no-deps "${launcher[@]}" \
+    --config-settings=cmake.define.MODCACHE_WARNINGS_AS_ERRORS=ON "${@:2}" .)
 }

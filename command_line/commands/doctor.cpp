@@ -38,10 +38,12 @@ Finding check_contents(const std::string& path, std::int64_t& last_stored_at_us)
 class DoctorCommand final : public Command {
  public:
   void declare(Arguments& arguments) override {
-    arguments.describe({"doctor", "[DIR]", "What about a directory or this machine makes trouble",
-                        "Looks at the file system, permissions, free space against the budget\n"
-                        "(MODCACHE_DISK), versions, the clock, leftover files, processes, limits.\n"
-                        "Changes nothing. Exit status 1: there is a problem."});
+    arguments.describe(
+        {"doctor", "[DIR]", "What about a directory or this machine makes trouble",
+         "Looks at the file system, permissions, free space against the budget\n"
+         "(MODCACHE_DISK), versions, the clock, leftover files, processes, limits, and for\n"
+         "which torch and Python modcache is installed.\n"
+         "Changes nothing. Exit status 1: there is a problem."});
     arguments.words(0, 1, words_);
   }
 
@@ -84,7 +86,8 @@ class DoctorCommand final : public Command {
             check_leftovers(files, now_us()),
             check_processes(path),
             check_limits(),
-            settings};
+            settings,
+            check_installation()};
   }
 
   std::vector<std::string> words_;

@@ -1,59 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // modcache path: where the native library is that belongs to this program.
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
 #include "command_line/commands/commands.h"
+#include "command_line/installation.h"
 
 namespace modcache::command_line {
 namespace {
 
 namespace files = std::filesystem;
 
-constexpr char kLibrary[] = "libmodcache.so";
-
-bool is_file(const files::path& path) {
+Result<InstalledLibrary> library_of_environment(const std::string& path) {
   std::error_code error;
-  return files::is_regular_file(path, error);
-}
-
-// Folders of `parent` whose names begin with `beginning`, in order.
-std::vector<files::path> folders_in(const files::path& parent, const std::string& beginning) {
-  std::vector<files::path> folders;
-  std::error_code error;
-  for (const auto& entry : files::directory_iterator(parent, error)) {
-    if (entry.path().filename().string().rfind(beginning, 0) == 0) folders.push_back(entry.path());
+  if (!files::is_regular_file(path, error)) {
+    return Status::not_found("MODCACHE_LIBRARY names '" + path +
+                             "', which is not there. Unset it, or set it to the path of a "
+                             "libmodcache.so");
   }
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
-
-// Where the library may be, best place first: `cmake --install` and pip put the program into `bin`
-// of the same prefix; a build has it there, too.
-std::vector<files::path> places_beside(const files::path& program) {
-  const files::path prefix = program.parent_path().parent_path();
-  std::vector<files::path> places;
-  for (const char* lib : {MODCACHE_LIBRARY_FOLDER, "lib", "lib64"}) {
-    places.push_back(prefix / lib / kLibrary);
-  }
-  for (const char* lib : {"lib", "lib64", "local/lib"}) {
-    // The Python that it was built for, and then any.
-    std::vector<files::path> pythons = folders_in(prefix / lib, "python3");
-    std::sort(pythons.begin(), pythons.end(), [](const files::path& a, const files::path& b) {
-      const bool is_other_a = a.filename() != MODCACHE_PYTHON_FOLDER;
-      const bool is_other_b = b.filename() != MODCACHE_PYTHON_FOLDER;
-      return is_other_a != is_other_b ? is_other_b : a < b;
-    });
-    for (const files::path& python : pythons) {
-      for (const char* packages : {"site-packages", "dist-packages"}) {
-        places.push_back(python / packages / "modcache" / kLibrary);
-      }
-    }
-  }
-  places.push_back(prefix / kLibrary);
-  return places;
+  return InstalledLibrary{files::canonical(path, error).string(), ""};
 }
 
 class PathCommand final : public Command {
@@ -61,46 +27,44 @@ class PathCommand final : public Command {
   void declare(Arguments& arguments) override {
     arguments.describe({"path", "", "Where libmodcache.so is, for torch.ops.load_library",
                         "It is looked for where this program was installed, unless "
-                        "MODCACHE_LIBRARY names it."});
+                        "MODCACHE_LIBRARY names it.\n"
+                        "Where there are several, this is the one for the torch beside them."});
+    arguments.option("--torch", "VERSION", "The one for this torch, such as 2.13", torch_);
   }
 
   Result<ExitCode> run(Output& output) override {
-    std::vector<files::path> places;
-    const char* const named = std::getenv("MODCACHE_LIBRARY");
-    if (named != nullptr && *named != '\0') {
-      places.emplace_back(named);
-    } else {
-      std::error_code error;
-      const files::path program = files::read_symlink("/proc/self/exe", error);
-      if (error) return Status::io_error("this program does not know where it is: no /proc here");
-      places = places_beside(program);
+    auto library = find();
+    if (library.is_not_found()) {
+      output.say(library.status().message());
+      return ExitCode::kFindings;
     }
-    const auto found = std::find_if(places.begin(), places.end(), is_file);
-    if (found == places.end()) return say_not_found(output, places);
-    std::error_code error;
-    const files::path library = files::canonical(*found, error);
+    if (!library.is_ok()) return library.status();
+    const InstalledLibrary& found = library.value();
     if (is_json()) {
       Report report = this->report(output);
-      report.add("library", "", Cell::text(library.string()));
+      report.add("library", "", Cell::text(found.path));
       report.add("version", "", Cell::text(MODCACHE_VERSION));
+      report.add("torch", "", found.torch.empty() ? Cell::absent() : Cell::text(found.torch));
       report.finish();
     } else {
-      output.write(library.string() + '\n');
+      output.write(found.path + '\n');
     }
     return ExitCode::kSuccess;
   }
 
  private:
-  static Result<ExitCode> say_not_found(Output& output, const std::vector<files::path>& places) {
-    std::string tried;
-    for (const files::path& place : places) {
-      if (tried.find(place.string() + ',') == std::string::npos) tried += place.string() + ", ";
+  Result<InstalledLibrary> find() const {
+    if (torch_.has_value() && torch_->empty()) {
+      return Status::invalid_argument("--torch is empty, but must be a version such as 2.13");
     }
-    output.say(
-        std::string(kLibrary) + " is not there; tried: " + tried.substr(0, tried.size() - 2) +
-        ". Install modcache with pip or cmake --install, or set MODCACHE_LIBRARY to its path");
-    return ExitCode::kFindings;
+    const char* const named = std::getenv("MODCACHE_LIBRARY");
+    if (named != nullptr && *named != '\0') return library_of_environment(named);
+    auto installation = find_installation();
+    if (!installation.is_ok()) return installation.status();
+    return library_for(installation.value(), torch_.value_or(""));
   }
+
+  std::optional<std::string> torch_;
 };
 
 }  // namespace

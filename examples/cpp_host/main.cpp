@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,10 +20,11 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: classify MODEL INPUTS\n"
+    "usage: classify MODEL INPUTS [TEXTS]\n"
     "\n"
     "Classifies the texts of INPUTS (inputs.pt) with MODEL (classifier.pt), both written by\n"
     "examples/python_script/train_head.py, and compares the answers with those Python got.\n"
+    "TEXTS: the first so many, in whole batches of 64; all of them if it is not given.\n"
     "MODCACHE_DIR says where the cache is; MODCACHE_MODE=off runs the encoder for every text.\n"
     "\n"
     "Exit status: 0 the answers are the same (and, unless the mode is off, every text was a hit),\n"
@@ -73,6 +75,17 @@ Inputs load_inputs(const std::string& path) {
     inputs.keys.push_back(key.toStringRef());
   }
   return inputs;
+}
+
+// The first `count` of them; all where there are fewer.
+Inputs first_of(const Inputs& inputs, std::int64_t count) {
+  const auto all = static_cast<std::int64_t>(inputs.keys.size());
+  const std::int64_t kept = std::min(count, all);
+  return {inputs.ids.slice(0, 0, kept),
+          inputs.mask.slice(0, 0, kept),
+          inputs.labels.slice(0, 0, kept),
+          inputs.logits.slice(0, 0, kept),
+          {inputs.keys.begin(), inputs.keys.begin() + kept}};
 }
 
 Answers classify(torch::jit::Module& model, const Inputs& inputs) {
@@ -138,9 +151,9 @@ int report(const Inputs& inputs, const Answers& answers) {
   return kSame;
 }
 
-int run(const std::string& model_path, const std::string& inputs_path) {
+int run(const std::string& model_path, const std::string& inputs_path, std::int64_t texts) {
   torch::jit::Module model = load(model_path);
-  const Inputs inputs = load_inputs(inputs_path);
+  const Inputs inputs = first_of(load_inputs(inputs_path), texts);
   std::printf("mode        %s\n", modcache::mode().c_str());
   const Answers answers = classify(model, inputs);
   print_time("time       ", inputs, answers);
@@ -152,6 +165,21 @@ int run(const std::string& model_path, const std::string& inputs_path) {
   return status;
 }
 
+// A positive multiple of the batch size.
+std::int64_t parse_texts(const std::string& text) {
+  std::size_t end = 0;
+  std::int64_t texts = 0;
+  try {
+    texts = std::stoll(text, &end);
+  } catch (const std::logic_error&) {  // no number, or none that fits
+  }
+  if (end != text.size() || texts <= 0 || texts % kBatch != 0) {
+    throw std::runtime_error("TEXTS is '" + text + "'; valid are multiples of " +
+                             std::to_string(kBatch) + ", as Python classified them in batches");
+  }
+  return texts;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -160,13 +188,15 @@ int main(int argc, char** argv) {
     std::fputs(kUsage, stdout);
     return kSame;
   }
-  if (arguments.size() != 2) {
+  if (arguments.size() != 2 && arguments.size() != 3) {
     std::fputs(kUsage, stderr);
     return kMisuse;
   }
   try {
     at::set_num_threads(kThreads);
-    return run(arguments[0], arguments[1]);
+    const std::int64_t texts = arguments.size() == 3 ? parse_texts(arguments[2])
+                                                     : std::numeric_limits<std::int64_t>::max();
+    return run(arguments[0], arguments[1], texts);
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "classify: %s\n", error.what_without_backtrace());
   } catch (const std::exception& error) {

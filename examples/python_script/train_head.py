@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # torch.jit says at each call that it is deprecated; of interest elsewhere, not in this output.
-warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
+for _category in (DeprecationWarning, FutureWarning):
+    warnings.filterwarnings("ignore", message=r".*torch\.jit", category=_category)
 
 import modcache  # noqa: E402
 import torch  # noqa: E402
@@ -40,7 +41,7 @@ from training import (  # noqa: E402
 )
 
 OUTPUT = Path(__file__).resolve().parent.parent / "output"
-TEXTS = 2000
+TEXTS = 1200
 EPOCHS = 20
 UNCACHED_EPOCHS = 2
 ENCODER_SAMPLE = 16

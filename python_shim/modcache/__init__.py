@@ -14,7 +14,7 @@ The frozen part of a model runs once per sample; after that its output comes fro
   records of the logger ``"modcache"``.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
   ``refresh_fingerprint``.
-- **To deploy**: ``freeze``, ``library_path``.
+- **To deploy**: ``freeze``, ``library_path``, ``cmake_prefix_path``, ``build_info``.
 
 Importing this package loads the native library, which does the work; this package only finds it,
 identifies eager modules and explains mistakes.
@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import torch
 
+from modcache._library import cmake_prefix_path
 from modcache._library import load as _load
 
-_LIBRARY_PATH, __version__ = _load()
+_LOADED = _load()
+__version__ = _LOADED.version
 
 from modcache._cached import cached  # noqa: E402
 from modcache._content import content_key, content_keys  # noqa: E402
@@ -65,14 +67,32 @@ from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noq
 # function into the operator.
 for _function in (lookup_or_run, content_key, content_keys):
     torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
-_read_log(_LIBRARY_PATH)
+_read_log(_LOADED.library)
 _flush_at_worker_end()
 _watch_optimizers()
 
 
 def library_path() -> str:
     """The absolute path of the native library that was loaded."""
-    return _LIBRARY_PATH
+    return _LOADED.library
+
+
+def build_info() -> dict[str, str]:
+    """What this installation consists of, for bug reports.
+
+    Returns:
+        ``version`` of modcache; ``library``, the path of the native library; ``built_for_torch``,
+        the version it was built against, and ``torch``, the one that is here; ``compiled_part``,
+        the path of the part that is compiled for this Python, or ``none`` and why: without it calls
+        with eager modules are slower.
+    """
+    return {
+        "version": _LOADED.version,
+        "library": _LOADED.library,
+        "built_for_torch": _LOADED.built_for_torch,
+        "torch": str(torch.__version__),
+        "compiled_part": _LOADED.compiled_part,
+    }
 
 
 __all__ = [
@@ -83,8 +103,10 @@ __all__ = [
     "Lazy",
     "Prefetcher",
     "__version__",
+    "build_info",
     "cached",
     "clear",
+    "cmake_prefix_path",
     "configure",
     "contains",
     "content_key",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -190,9 +191,7 @@ class LazySource:
         for _ in range(_MOST_TRIES):
             digest = self._digest_now()
             try:
-                found: Any = torch.jit.load(  # type: ignore[no-untyped-call]
-                    self.path, map_location=device
-                )
+                found = _loaded(self.path, device)
             except (RuntimeError, ValueError) as error:
                 raise RuntimeError(
                     f"lazy: {self.path!r} cannot be loaded ({_first_line(error)}). It must be a "
@@ -280,6 +279,14 @@ def _set_requires_grad(module: torch.nn.Module, requires_grad: bool) -> None:
             parameter.requires_grad_(requires_grad)
 
 
+def _loaded(path: str, device: torch.device) -> Any:
+    # The filters are the process's; one thread at a time puts them back in order.
+    with _filters_lock, warnings.catch_warnings():
+        # That TorchScript is deprecated was said to whoever wrote the file.
+        warnings.filterwarnings("ignore", message=r".*torch\.jit")
+        return torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
+
+
 def _first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].removeprefix("modcache.lazy: ")
 
@@ -312,9 +319,12 @@ def _ordinary_conditions() -> Iterator[None]:
 
 
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()
+_filters_lock = threading.Lock()
 
 
 def _renew_locks_in_child() -> None:
+    global _filters_lock
+    _filters_lock = threading.Lock()
     for source in list(_sources):
         source.renew_lock()
 

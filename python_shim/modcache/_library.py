@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libmodcache.so and loads it into torch.
+"""Finds the libmodcache.so for the torch that is here, and loads it into torch.
 
-The build writes ``libmodcache.json`` beside the library: the version of modcache and of the
-torch it was built against. Nothing here knows what the library does.
+One library is for one minor version of torch. The package holds one for each that it supports,
+``lib/torch-2.13/libmodcache.so``; a source checkout has those that it built. The build writes
+``libmodcache.json`` beside each: the version of modcache and of the torch it was built against.
+Nothing here knows what the library does.
 """
 
 from __future__ import annotations
@@ -12,30 +14,59 @@ import importlib.util
 import json
 import os
 import sys
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 _LIBRARY_NAME = "libmodcache.so"
+_PACKAGE = Path(__file__).resolve().parent
+_COMPILED_PART = "MODCACHE_COMPILED_PART"
+_CURE = (
+    "Install one of those versions of torch, or install modcache against this torch, from its "
+    "sources: pip install --no-build-isolation . MODCACHE_LIBRARY may name a libmodcache.so that "
+    "was built for it."
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was loaded, and what it was built from."""
+
+    library: str
+    """Absolute path of libmodcache.so."""
+    version: str
+    """The version of modcache."""
+    built_for_torch: str
+    """The version of torch that the library was built against."""
+    compiled_part: str
+    """Absolute path of the package's compiled part, or ``none`` and why."""
+
+
+def _minor(version: str) -> str:
+    """``2.13`` for ``2.13.0+cpu``."""
+    return ".".join(version.split(".")[:2])
+
+
+def _built_in_checkout() -> list[Path]:
+    """The libraries that a source checkout has built, newest first."""
+    checkout = _PACKAGE.parent.parent
+    if not (checkout / "csrc").is_dir():
+        return []
+    built = [
+        *checkout.glob(f"build/*/{_LIBRARY_NAME}"),
+        *checkout.glob(f"build/*/*/{_LIBRARY_NAME}"),
+    ]
+    return sorted(built, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _candidates() -> list[Path]:
-    """Where the library may be, best place first."""
+    """Every library there is, whatever torch it is for. The first one for a torch is taken."""
     chosen = os.environ.get("MODCACHE_LIBRARY")
     if chosen:
         return [Path(chosen)]
-    package = Path(__file__).resolve().parent
-    places = [package / _LIBRARY_NAME, package / "lib" / _LIBRARY_NAME]
-    checkout = package.parent.parent
-    if (checkout / "csrc").is_dir():
-        built = [
-            *checkout.glob(f"build/*/{_LIBRARY_NAME}"),
-            *checkout.glob(f"build/*/*/{_LIBRARY_NAME}"),
-        ]
-        sanitized = ("asan", "tsan")  # cannot be loaded into an ordinary Python
-        usable = [path for path in built if not any(word in str(path) for word in sanitized)]
-        places += sorted(usable, key=lambda path: path.stat().st_mtime, reverse=True)
-    return places
+    return [*sorted(_PACKAGE.glob(f"lib/torch-*/{_LIBRARY_NAME}")), *_built_in_checkout()]
 
 
 def _build_facts(library: Path) -> dict[str, str]:
@@ -47,53 +78,114 @@ def _build_facts(library: Path) -> dict[str, str]:
     return {str(name): str(value) for name, value in facts.items()}
 
 
-def _failure(tried: list[Path], library: Path | None, reason: str) -> ImportError:
+def _built_for(library: Path) -> str:
+    return _build_facts(library).get("torch", "unknown (no build facts beside the library)")
+
+
+def _failure(reason: str, tried: list[Path]) -> ImportError:
     """The one error of this file: everything needed to see what is wrong."""
-    facts = _build_facts(library) if library else {}
-    built_for = facts.get("torch", "unknown (no build facts beside the library)")
     lines = [
         f"modcache cannot load its native library: {reason}",
-        "tried: " + ", ".join(str(path) for path in tried),
-        f"torch here: {torch.__version__}; the library was built for torch: {built_for}",
-        "Install modcache against this torch (pip install --no-build-isolation .), or set "
-        "MODCACHE_LIBRARY to the path of a libmodcache.so that was built for it.",
+        f"torch here: {torch.__version__}",
     ]
-    return ImportError("\n  ".join(lines))
+    if tried:
+        lines += [f"tried: {path}, built for torch {_built_for(path)}" for path in tried]
+    else:
+        lines.append(f"tried: {_PACKAGE / 'lib' / 'torch-*' / _LIBRARY_NAME}")
+    return ImportError("\n  ".join([*lines, _CURE]))
 
 
-def _load_guards(library: Path) -> None:
-    """Has ``from modcache import _guards`` find what lies beside the library.
-
-    Where it was built without Python's headers nothing is there, or for another Python: the package
-    works without, and is slower.
-    """
-    path = library.parent / f"_guards{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    spec = importlib.util.spec_from_file_location("modcache._guards", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        return
-    guards = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(guards)
-    sys.modules["modcache._guards"] = guards
-
-
-def load() -> tuple[str, str]:
-    """Loads the library, once per process.
-
-    Returns:
-        Its absolute path, and the version of modcache it was built from.
+def _library_for_this_torch() -> Path:
+    """The library to load.
 
     Raises:
-        ImportError: no library, or one that this torch cannot load. The message has the paths
-            tried, the torch version seen and the one it was built for.
+        ImportError: none is there, or none for this minor version of torch.
     """
-    tried = _candidates()
-    library = next((path for path in tried if path.is_file()), None)
-    if library is None:
-        raise _failure(tried, None, f"{_LIBRARY_NAME} is not there")
+    there = [path for path in _candidates() if path.is_file()]
+    if not there:
+        raise _failure(f"{_LIBRARY_NAME} is not there", _candidates())
+    # A library without facts may be for this torch: it says so itself when it is not.
+    known = {path: _build_facts(path).get("torch", torch.__version__) for path in there}
+    wanted = _minor(str(torch.__version__))
+    for path, version in known.items():
+        if _minor(version) == wanted:
+            return path
+    offered = ", ".join(dict.fromkeys(_minor(version) for version in known.values()))
+    raise _failure(f"there is none for torch {wanted}, only for torch {offered}", there)
+
+
+def _is_wanted() -> bool:
+    """Whether the environment lets the compiled part be loaded."""
+    value = os.environ.get(_COMPILED_PART, "on")
+    if value not in ("on", "off"):
+        warnings.warn(
+            f"environment variable {_COMPILED_PART} is '{value}'; valid are on and off. Taking on.",
+            stacklevel=2,
+        )
+    return value != "off"
+
+
+def _load_compiled_part(library: Path) -> str:
+    """Has ``from modcache import _guards`` find the part that is compiled for this Python.
+
+    Returns:
+        Its path; or ``none`` and why: the package works without, and is slower.
+    """
+    if not _is_wanted():
+        return f"none: {_COMPILED_PART}=off"
+    name = f"_guards{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    # Beside the library in a build; one for each Python in the package.
+    path = next((p for p in (library.parent / name, _PACKAGE / "lib" / name) if p.is_file()), None)
+    if path is None:
+        return f"none: this package has no {name}"
+    spec = importlib.util.spec_from_file_location("modcache._guards", path)
+    if spec is None or spec.loader is None:
+        return f"none: Python cannot import {path}"
+    try:
+        guards = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(guards)
+    except ImportError as error:
+        return f"none: {error}"
+    sys.modules["modcache._guards"] = guards
+    return str(path)
+
+
+def load() -> Loaded:
+    """Loads the library, once per process.
+
+    Raises:
+        ImportError: no library for this torch, or one that does not load. The message has the paths
+            tried, the torch version seen, those that there are libraries for, and the cure.
+    """
+    library = _library_for_this_torch().resolve()
     try:
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
         torch.ops.cache.lookup_or_run  # noqa: B018  (an attribute error if it registered nothing)
-    except (OSError, RuntimeError, AttributeError) as error:
-        raise _failure(tried, library, str(error)) from error
-    _load_guards(library.resolve())
-    return str(library.resolve()), _build_facts(library).get("version", "unknown")
+    except AttributeError:
+        reason = "it registered no operators, as one does that was built for another torch"
+        raise _failure(reason, [library]) from None
+    except (OSError, RuntimeError) as error:
+        raise _failure(str(error), [library]) from error
+    return Loaded(
+        library=str(library),
+        version=_build_facts(library).get("version", "unknown"),
+        built_for_torch=_built_for(library),
+        compiled_part=_load_compiled_part(library),
+    )
+
+
+def cmake_prefix_path() -> str:
+    """The folder for ``CMAKE_PREFIX_PATH`` where ``find_package(modcache)`` finds this package.
+
+    Like ``torch.utils.cmake_prefix_path``, which a host needs only to call ``find_package(Torch)``.
+
+    Raises:
+        FileNotFoundError: this is a source checkout, which has no CMake package.
+    """
+    prefix = _PACKAGE / "share" / "cmake"
+    if not (prefix / "modcache" / "modcacheConfig.cmake").is_file():
+        raise FileNotFoundError(
+            f"no CMake package in {prefix}: modcache is imported from a source checkout. Install "
+            "it with pip, or take the prefix of `cmake --install BUILD --prefix PREFIX`."
+        )
+    return str(prefix)

@@ -34,6 +34,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
         "processes",
         "limits",
         "environment",
+        "installation",
     }
     assert "SQLite 3." in findings(outcome)["database"]["found"]
     assert bytes_below(filled) == before
@@ -42,7 +43,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
 def test_for_people_it_is_a_table(modcache: Program, filled: Path) -> None:
     lines = modcache("doctor", filled).lines
     assert lines[2].split() == ["CHECK", "STATE", "FOUND", "CURE"]
-    assert len(lines) == 3 + 10
+    assert len(lines) == 3 + 11
 
 
 def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> None:

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from program import FINDINGS, SUCCESS, Outcome, binary
+from program import FINDINGS, MISUSE, SUCCESS, Outcome, binary
 
 
-def path_of(program: Path, **environment: str) -> Outcome:
+def path_of(program: Path, *options: str, **environment: str) -> Outcome:
     done = subprocess.run(
-        [program, "path"], env=environment, capture_output=True, text=True, check=False
+        [program, "path", *options], env=environment, capture_output=True, text=True, check=False
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -31,10 +32,11 @@ def installed(tmp_path: Path) -> Path:
     "place",
     [
         "lib",
-        "lib/python3.11/site-packages/modcache",
-        "lib64/python3.12/site-packages/modcache",
-        "local/lib/python3.11/dist-packages/modcache",
-        "lib/python3/dist-packages/modcache",
+        "lib/python3.11/site-packages/modcache/lib/torch-2.13",
+        "lib64/python3.12/site-packages/modcache/lib/torch-2.15",
+        "local/lib/python3.11/dist-packages/modcache/lib/torch-2.13",
+        "lib/python3/dist-packages/modcache/lib/torch-2.13",
+        "modcache/lib/torch-2.13",
         ".",
     ],
 )
@@ -43,6 +45,28 @@ def test_it_is_found_in_the_programs_prefix(installed: Path, place: str) -> None
     library.parent.mkdir(parents=True, exist_ok=True)
     library.write_bytes(b"")
     assert path_of(installed) == Outcome(SUCCESS, f"{library.resolve()}\n", "")
+
+
+def test_of_several_the_one_that_is_asked_for(installed: Path) -> None:
+    lib = installed.parent.parent / "lib" / "python3.11" / "site-packages" / "modcache" / "lib"
+    for torch in ("2.13", "2.15"):
+        folder = lib / f"torch-{torch}"
+        folder.mkdir(parents=True)
+        (folder / "libmodcache.so").write_bytes(b"")
+        (folder / "libmodcache.json").write_text(json.dumps({"torch": f"{torch}.0+cpu"}))
+    undecided = path_of(installed)
+    assert (undecided.status, undecided.data) == (FINDINGS, "")
+    assert "--torch" in undecided.messages
+    wanted = lib.resolve() / "torch-2.15" / "libmodcache.so"
+    assert path_of(installed, "--torch", "2.15") == Outcome(SUCCESS, f"{wanted}\n", "")
+    assert path_of(installed, "--torch", "2.15", "--json").json()["torch"] == "2.15"
+    for wrong in ("", "two"):
+        misuse = path_of(installed, "--torch", wrong)
+        assert misuse.status == MISUSE
+        assert "2.13" in misuse.messages
+    unknown = path_of(installed, "--torch", "2.16")
+    assert unknown.status == FINDINGS
+    assert "2.13, 2.15" in unknown.messages
 
 
 def test_where_it_is_not_the_places_are_said(installed: Path) -> None:

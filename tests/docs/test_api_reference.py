@@ -40,7 +40,7 @@ def test_it_builds_without_a_warning() -> None:
     folder = pages.ROOT / "build" / "docs"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=".*torch.jit")
         pdoc.render.configure(docformat="google", show_source=False, search=False)
         pdoc.pdoc("modcache", output_directory=folder)
     page = (folder / "modcache.html").read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ class Model(nn.Module):
 @pytest.fixture(scope="session")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = tmp_path_factory.mktemp("exported host")
-    prefix = f"-DCMAKE_PREFIX_PATH={torch_folder()}"
+    prefix = f"-DLibTorch_ROOT={torch_folder()}"
     output_of("cmake", "-S", HOST, "-B", build, prefix, "-GNinja", "-DCMAKE_BUILD_TYPE=Release")
     output_of("cmake", "--build", build)
     return build / "exported_host"

@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import ROOT, torch_folder
+from installed import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Where each command of the README is run, since a test cannot run the tests.
 RUN_BY = {
-    "./examples/run": ".ci/run",
-    "./tests/run": ".ci/run",
-    "pip install --no-build-isolation .": "tests/setup.sh",
+    "./examples/run": (".ci/run", "for command in ./examples/run ./tests/run; do"),
+    "./tests/run": (".ci/run", "for command in ./examples/run ./tests/run; do"),
+    "pip install --no-build-isolation .": ("tests/setup.sh", "pip_that_builds install"),
+    "./python_shim/make_wheel": ("tests/run", '"$ROOT/python_shim/make_wheel"'),
 }
+
+PRINT_PREFIX = "import modcache; print(modcache.cmake_prefix_path())"
 
 
 def blocks(language: str) -> list[str]:
@@ -61,12 +64,9 @@ def test_the_cpp_host(model: Path, tmp_path: Path) -> None:
         f"set(CMAKE_CXX_STANDARD 17)\nadd_executable(host host.cpp)\n{cmake}",
         encoding="utf-8",
     )
-    install, build = tmp_path / "install", tmp_path / "build"
-    run("cmake", "--install", ROOT / "build" / "release", "--prefix", install, cwd=tmp_path)
-    # The whole folder: from its CMake files alone, find_package(Torch) takes the libraries of a
-    # libtorch that the system has.
-    prefixes = f"-DCMAKE_PREFIX_PATH={install};{torch_folder()}"
-    run("cmake", "-S", tmp_path, "-B", build, "-GNinja", prefixes, cwd=tmp_path)
+    build = tmp_path / "build"
+    prefix = run(sys.executable, "-W", "ignore", "-c", PRINT_PREFIX, cwd=tmp_path).strip()
+    run("cmake", "-S", ".", "-B", build, "-GNinja", f"-DCMAKE_PREFIX_PATH={prefix}", cwd=tmp_path)
     run("cmake", "--build", build, cwd=tmp_path)
     cache = tmp_path / "cache"
     printed = [run(build / "host", model, cwd=tmp_path, MODCACHE_DIR=str(cache)) for _ in range(2)]
@@ -80,5 +80,5 @@ def test_the_cpp_host(model: Path, tmp_path: Path) -> None:
     "command", [line for block in blocks("sh") for line in block.splitlines() if line]
 )
 def test_the_commands_are_run_by(command: str) -> None:
-    words = command.removeprefix("./").removesuffix(" .").removeprefix("pip ")
-    assert words in (ROOT / RUN_BY[command]).read_text(encoding="utf-8")
+    file, words = RUN_BY[command]
+    assert words in (ROOT / file).read_text(encoding="utf-8")

@@ -60,7 +60,9 @@ LIBRARIES = [
     Library(
         "JSON",
         re.compile(r"nlohmann/"),
-        re.compile(r"(torchscript_ops/model_settings|command_line/(manifest|report))\.cpp$"),
+        re.compile(
+            r"(torchscript_ops/model_settings|command_line/(installation|manifest|report))\.cpp$"
+        ),
     ),
     Library("CLI11", re.compile(r"CLI/"), re.compile(r"command_line/(arguments|program)\.cpp$")),
     # All file work goes through fs::FileSystem, where tests put faults. The others look at paths
@@ -72,7 +74,7 @@ LIBRARIES = [
         ),
         re.compile(
             r"(csrc/(fs/\w+|cache/settings|tensor/output_buffer)|torchscript_ops/model_settings"
-            r"|command_line/(arguments|diagnosis|commands/path))"
+            r"|command_line/(arguments|diagnosis|installation|commands/path))"
             r"\.(h|cpp)$"
         ),
     ),

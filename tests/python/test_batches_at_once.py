@@ -133,8 +133,8 @@ def test_four_processes_of_ten_threads(processes: ProcessRunner) -> None:
         assert answers == [True] * 10
         assert stats["misses"] <= distinct, "no process runs a key twice"
         assert stats["misses"] == stats["stored"]
-        assert (stats["errors"], stats["corrupt"]) == (0, 0)
         assert outcome.log_lines == []
+        assert (stats["errors"], stats["corrupt"]) == (0, 0)
     for face in FACES:
         answers, distinct, stats = processes.run(ask_with_stats, face).value
         assert answers == [True] * 10

@@ -91,7 +91,7 @@ DIFFERENT_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("one", "two"), DIFFERENT_VALUES, ids=repr)
+@pytest.mark.parametrize(("one", "two"), DIFFERENT_VALUES)
 def test_plain_attributes_of_eager_modules_count(one: Any, two: Any) -> None:
     first = modcache.fingerprint(Holder(one))
     assert first != modcache.fingerprint(Holder(two))

@@ -7,6 +7,7 @@ import copy
 import os
 import random
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ def lazy(request: pytest.FixtureRequest, path: Path) -> modcache.Lazy:
 
 
 # ----- when it is loaded
+
+
+def test_loading_does_not_repeat_that_torchscript_is_deprecated(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        modcache.lookup_or_run(modcache.lazy(path, scope=SCOPE), X, "k")
 
 
 @pytest.mark.parametrize("key", ["k", ["a", "b"], [1, 2]])

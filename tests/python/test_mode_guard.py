@@ -241,7 +241,6 @@ async def async_generator() -> AsyncIterator[int]:
         (nn.ReLU(), "type ReLU"),
         (None, "NoneType"),
     ],
-    ids=str,
 )
 def test_what_it_cannot_decorate_is_an_error_that_says_why(
     target: Callable[..., Any], part: str

@@ -23,10 +23,8 @@ def _host() -> Path:
     spec = importlib.util.find_spec("torch")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    # The whole folder: from its CMake files alone, find_package(Torch) takes the libraries of a
-    # libtorch that the system has.
     torch_folder = spec.submodule_search_locations[0]
-    options = ("-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={torch_folder}")
+    options = ("-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DLibTorch_ROOT={torch_folder}")
     for command in (
         ["cmake", "-S", str(SOURCE), "-B", str(build), *options],
         ["cmake", "--build", str(build)],

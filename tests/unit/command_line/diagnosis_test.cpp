@@ -28,6 +28,21 @@ void touch(const std::string& path, std::int64_t age_s = 0) {
 
 DiskFiles files_in(const std::string& directory) { return DiskFiles::list(directory).value(); }
 
+TEST(DiagnosisTest, the_installation_is_told_and_never_a_problem) {
+  Installation installation;
+  EXPECT_EQ(judge_installation(installation).state, State::kNote) << "a program by itself";
+  installation.libraries = {{"/lib/libmodcache.so", "2.13"}};
+  EXPECT_EQ(judge_installation(installation).found, "libmodcache.so for torch 2.13");
+  installation.torch = "2.13";
+  EXPECT_EQ(judge_installation(installation).found,
+            "libmodcache.so for torch 2.13, no compiled part");
+  installation.pythons = {"3.11", "3.13"};
+  EXPECT_EQ(judge_installation(installation).found,
+            "libmodcache.so for torch 2.13, compiled part for Python 3.11, 3.13");
+  installation.torch = "2.16";
+  EXPECT_EQ(judge_installation(installation).state, State::kNote);
+}
+
 TEST(DiagnosisTest, a_network_file_system_is_a_problem) {
   EXPECT_EQ(judge_file_system(0x6969).state, State::kProblem);
   EXPECT_EQ(judge_file_system(0xff534d42).state, State::kProblem);

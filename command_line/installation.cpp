@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/installation.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace modcache::command_line {
+namespace {
+
+namespace files = std::filesystem;
+
+constexpr char kLibrary[] = "libmodcache.so";
+constexpr char kFacts[] = "libmodcache.json";
+constexpr char kCompiledPart[] = "_guards.cpython-";
+
+constexpr char kDigits[] = "0123456789";
+
+// "2.13" of "2.13.0+cpu"; empty where that is no version.
+std::string minor_of(const std::string& version) {
+  const std::size_t dot = version.find_first_not_of(kDigits);
+  if (dot == 0 || dot == std::string::npos || version[dot] != '.') return "";
+  const std::size_t end = std::min(version.find_first_not_of(kDigits, dot + 1), version.size());
+  return end == dot + 1 ? "" : version.substr(0, end);
+}
+
+// Versions are numbers: 2.9 comes before 2.13.
+bool is_earlier(const InstalledLibrary& a, const InstalledLibrary& b) {
+  return std::make_pair(a.torch.size(), a.torch) < std::make_pair(b.torch.size(), b.torch);
+}
+
+// Folders of `parent` whose names begin with `beginning`, in order.
+std::vector<files::path> folders_in(const files::path& parent, const std::string& beginning) {
+  std::vector<files::path> folders;
+  std::error_code error;
+  for (const auto& entry : files::directory_iterator(parent, error)) {
+    if (entry.path().filename().string().rfind(beginning, 0) == 0) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::string torch_in_facts(const files::path& folder) {
+  std::ifstream file(folder / kFacts);
+  const auto facts = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!facts.is_object()) return "";
+  const auto torch = facts.find("torch");
+  return torch != facts.end() && torch->is_string() ? minor_of(torch->get<std::string>()) : "";
+}
+
+// False: there is none.
+bool add_library(const files::path& folder, Installation& found) {
+  found.tried.push_back((folder / kLibrary).string());
+  std::error_code error;
+  if (!files::is_regular_file(folder / kLibrary, error)) return false;
+  const files::path path = files::canonical(folder / kLibrary, error);
+  if (error) return false;
+  found.libraries.push_back({path.string(), torch_in_facts(folder)});
+  return true;
+}
+
+// torch/version.py says: __version__ = '2.13.0+cpu'
+std::string torch_in_packages(const files::path& packages) {
+  std::ifstream file(packages / "torch" / "version.py");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind("__version__", 0) != 0) continue;
+    const std::size_t quote = line.find_first_of("'\"");
+    return quote == std::string::npos ? "" : minor_of(line.substr(quote + 1));
+  }
+  return "";
+}
+
+// "3.11" of "_guards.cpython-311-x86_64-linux-gnu.so"
+std::string python_of(const std::string& file_name) {
+  const std::size_t begin = sizeof(kCompiledPart) - 1;
+  const std::string digits =
+      file_name.substr(begin, file_name.find_first_not_of(kDigits, begin) - begin);
+  return digits.size() < 2 ? digits : digits.substr(0, 1) + "." + digits.substr(1);
+}
+
+// The Python package, which has one library for each version of torch. False: it is not here.
+bool add_package(const files::path& packages, Installation& found) {
+  const files::path lib = packages / "modcache" / "lib";
+  const std::vector<files::path> folders = folders_in(lib, "torch-");
+  if (folders.empty()) found.tried.push_back((lib / "torch-*" / kLibrary).string());
+  for (const files::path& folder : folders) add_library(folder, found);
+  if (found.libraries.empty()) return false;
+  std::sort(found.libraries.begin(), found.libraries.end(), is_earlier);
+  found.torch = torch_in_packages(packages);
+  for (const files::path& part : folders_in(lib, kCompiledPart)) {
+    found.pythons.push_back(python_of(part.filename().string()));
+  }
+  return true;
+}
+
+// Where the Pythons of a prefix have their packages.
+std::vector<files::path> package_folders_in(const files::path& prefix) {
+  std::vector<files::path> folders;
+  for (const char* lib : {"lib", "lib64", "local/lib"}) {
+    for (const files::path& python : folders_in(prefix / lib, "python3")) {
+      folders.push_back(python / "site-packages");
+      folders.push_back(python / "dist-packages");
+    }
+  }
+  return folders;
+}
+
+}  // namespace
+
+Installation installation_beside(const std::string& program) {
+  // `cmake --install` and pip put the program into `bin` of a prefix; a build has it there, too.
+  const files::path prefix = files::path(program).parent_path().parent_path();
+  Installation found;
+  for (const char* lib : {MODCACHE_LIBRARY_FOLDER, "lib", "lib64"}) {
+    if (add_library(prefix / lib, found)) return found;
+  }
+  // Several Pythons may share a prefix. A package with a torch beside it can be used.
+  std::optional<Installation> without_torch;
+  for (const files::path& packages : package_folders_in(prefix)) {
+    Installation package = found;
+    if (!add_package(packages, package)) {
+      found.tried = std::move(package.tried);
+      continue;
+    }
+    if (!package.torch.empty()) return package;
+    if (!without_torch.has_value()) without_torch = std::move(package);
+  }
+  if (without_torch.has_value()) return *without_torch;
+  if (add_package(prefix, found)) return found;  // pip install --target
+  add_library(prefix, found);
+  return found;
+}
+
+Result<Installation> find_installation() {
+  std::error_code error;
+  const files::path program = files::read_symlink("/proc/self/exe", error);
+  if (error) return Status::io_error("this program does not know where it is: no /proc here");
+  return installation_beside(program.string());
+}
+
+Result<InstalledLibrary> library_for(const Installation& installation, const std::string& torch) {
+  if (installation.libraries.empty()) {
+    std::vector<std::string> tried;
+    for (const std::string& path : installation.tried) {
+      if (std::find(tried.begin(), tried.end(), path) == tried.end()) tried.push_back(path);
+    }
+    std::string text;
+    for (const std::string& path : tried) text += (text.empty() ? "" : ", ") + path;
+    return Status::not_found(std::string(kLibrary) + " is not there; tried: " + text +
+                             ". Install modcache with pip or cmake --install, or set "
+                             "MODCACHE_LIBRARY to its path");
+  }
+  std::string offered;
+  const std::string wanted = torch.empty() ? installation.torch : minor_of(torch);
+  if (wanted.empty() && !torch.empty()) {
+    return Status::invalid_argument("--torch is '" + torch +
+                                    "', but must be a version such as 2.13 or 2.13.0");
+  }
+  for (const InstalledLibrary& library : installation.libraries) {
+    if (!wanted.empty() && library.torch == wanted) return library;
+    offered += offered.empty() ? "" : ", ";
+    offered += library.torch.empty() ? "an unknown version" : library.torch;
+  }
+  if (wanted.empty() && installation.libraries.size() == 1) return installation.libraries[0];
+  if (wanted.empty()) {
+    return Status::not_found("there are libraries for torch " + offered +
+                             ", and no torch beside them: choose one with --torch");
+  }
+  return Status::not_found("there is no library for torch " + wanted + ", only for torch " +
+                           offered + ": take one of those, or build modcache against this torch");
+}
+
+}  // namespace modcache::command_line
