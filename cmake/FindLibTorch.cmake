@@ -8,8 +8,8 @@
 # CUDA toolkit, none of which modcache needs.
 #
 # Where torch is looked for, first that applies:
-#   -DTorch_DIR=<root>/share/cmake/Torch, as for find_package(Torch)
 #   -DLibTorch_ROOT=<root>: a folder with include and lib; /usr for a distribution's package
+#   -DTorch_DIR=<folder of TorchConfig.cmake>, as for find_package(Torch)
 #   the torch of -DPython_EXECUTABLE, of $VIRTUAL_ENV, of .venv in the source tree, of python3
 #   CMAKE_PREFIX_PATH
 include(FindPackageHandleStandardArgs)
@@ -25,11 +25,22 @@ function(modcache_torch_root_of_python python out)
   set(${out} "${root}" PARENT_SCOPE)
 endfunction()
 
-if(Torch_DIR)
-  get_filename_component(modcache_torch_root ${Torch_DIR}/../../.. ABSOLUTE)
-elseif(LibTorch_ROOT)
+set(modcache_torch_root "")
+if(LibTorch_ROOT)
   set(modcache_torch_root ${LibTorch_ROOT})
-else()
+elseif(Torch_DIR)
+  # share/cmake/Torch in torch's own folder, lib/<architecture>/cmake/Torch on Debian.
+  foreach(up IN ITEMS ../../.. ../../../..)
+    get_filename_component(folder ${Torch_DIR}/${up} ABSOLUTE)
+    if(NOT modcache_torch_root AND EXISTS ${folder}/include/ATen/ATen.h)
+      set(modcache_torch_root ${folder})
+    endif()
+  endforeach()
+  if(NOT modcache_torch_root)
+    get_filename_component(modcache_torch_root ${Torch_DIR}/../../.. ABSOLUTE) # and fails there
+  endif()
+endif()
+if(NOT LibTorch_ROOT AND NOT Torch_DIR)
   find_program(MODCACHE_PYTHON3 python3)
   mark_as_advanced(MODCACHE_PYTHON3)
   foreach(python IN ITEMS "${Python_EXECUTABLE}" "$ENV{VIRTUAL_ENV}/bin/python3"
@@ -99,13 +110,13 @@ if(LibTorch_FOUND)
       LibTorch::LibTorch
       PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_API_INCLUDE_DIR}"
                  INTERFACE_LINK_LIBRARIES "LibTorch::TORCH_CPU;LibTorch::C10")
-    # A program calls no symbol of libtorch.so.
+    # A program calls no symbol of libtorch.so. One item, since CMake drops an item that is there twice.
     add_library(LibTorch::Host INTERFACE IMPORTED)
     set_target_properties(
       LibTorch::Host
       PROPERTIES
         INTERFACE_LINK_LIBRARIES
-        "LibTorch::LibTorch;-Wl,--push-state,--no-as-needed;${LibTorch_LIBRARY_DIR}/libtorch.so;-Wl,--pop-state")
+        "LibTorch::LibTorch;-Wl,--push-state,--no-as-needed,${LibTorch_LIBRARY_DIR}/libtorch.so,--pop-state")
     # Its headers ask for it; what includes none of them stays C++17.
     if(LibTorch_VERSION VERSION_GREATER_EQUAL 2.14)
       target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)

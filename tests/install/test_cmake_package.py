@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import ROOT, output_of, run
+from installed import ROOT, output_of, run, torch_folder
 
 HOST = Path(__file__).parent / "host"
 
@@ -21,9 +21,18 @@ def project_version() -> str:
     return str(version)
 
 
-def configure_host(prefix: Path, build: Path, version: str) -> subprocess.CompletedProcess[str]:
-    options = (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DVERSION_ASKED_FOR={version}", "-GNinja")
+def configure_host(
+    prefix: Path, build: Path, version: str, *more: str
+) -> subprocess.CompletedProcess[str]:
+    options = (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DVERSION_ASKED_FOR={version}", "-GNinja", *more)
     return run("cmake", "-S", HOST, "-B", build, *options)
+
+
+def torch_root(build: Path) -> Path:
+    (root,) = re.findall(
+        r"^LibTorch_ROOT_DIR:INTERNAL=(.+)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE
+    )
+    return Path(root)
 
 
 def test_a_host_that_calls_nothing_keeps_the_library(
@@ -33,6 +42,34 @@ def test_a_host_that_calls_nothing_keeps_the_library(
     assert configured.returncode == 0, configured.stderr
     output_of("cmake", "--build", tmp_path)
     assert output_of(tmp_path / "host").strip() == project_version
+
+
+@pytest.mark.parametrize(
+    "cmake_folder", ["share/cmake/Torch", "lib/x86_64-linux-gnu/cmake/Torch"], ids=["pip", "debian"]
+)
+def test_torch_is_found_by_the_folder_of_its_own_cmake_package(
+    prefix: Path, tmp_path: Path, project_version: str, cmake_folder: str
+) -> None:
+    torch, build = tmp_path / "torch", tmp_path / "build"
+    (torch / cmake_folder).mkdir(parents=True)
+    libraries = torch / cmake_folder.removesuffix("/cmake/Torch").replace("share", "lib")
+    libraries.mkdir(exist_ok=True)
+    for name in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):
+        (libraries / name).symlink_to(torch_folder() / "lib" / name)
+    (torch / "include").symlink_to(torch_folder() / "include")
+    option = f"-DTorch_DIR={torch / cmake_folder}"
+    configured = configure_host(prefix, build, project_version, option)
+    assert configured.returncode == 0, configured.stderr
+    assert torch_root(build) == torch
+
+
+def test_a_root_of_torch_comes_before_the_folder_of_its_cmake_package(
+    prefix: Path, tmp_path: Path, project_version: str
+) -> None:
+    options = (f"-DLibTorch_ROOT={torch_folder()}", f"-DTorch_DIR={tmp_path}")
+    configured = configure_host(prefix, tmp_path, project_version, *options)
+    assert configured.returncode == 0, configured.stderr
+    assert torch_root(tmp_path) == torch_folder()
 
 
 def test_a_later_version_is_not_there(prefix: Path, tmp_path: Path) -> None:
