@@ -307,11 +307,17 @@ Finding judge_installation(const Installation& installation) {
       (library.value().torch.empty() ? "of unknown version" : library.value().torch);
   if (installation.torch.empty()) return {State::kOk, kCheck, std::move(found), ""};
   // The Python package.
-  found += installation.pythons.empty() ? ", no compiled part" : ", compiled part for Python ";
-  for (const std::string& python : installation.pythons) {
-    found += (&python == &installation.pythons.front() ? "" : ", ") + python;
+  const std::vector<std::string>& pythons = installation.pythons;
+  found += pythons.empty() ? ", no compiled part" : ", compiled part for Python ";
+  for (const std::string& python : pythons) {
+    found += (&python == &pythons.front() ? "" : ", ") + python;
   }
-  return {State::kOk, kCheck, std::move(found), ""};
+  const std::string& here = installation.python;
+  if (here.empty() || std::find(pythons.begin(), pythons.end(), here) != pythons.end()) {
+    return {State::kOk, kCheck, std::move(found), ""};
+  }
+  return {State::kNote, kCheck, found + ", and this is Python " + here,
+          "eager modules are looked at more slowly; an installation from the sources has the part"};
 }
 
 Finding check_installation() {

@@ -14,7 +14,6 @@ namespace {
 namespace files = std::filesystem;
 
 constexpr char kLibrary[] = "libmodcache.so";
-constexpr char kFacts[] = "libmodcache.json";
 constexpr char kCompiledPart[] = "_guards.cpython-";
 
 constexpr char kDigits[] = "0123456789";
@@ -43,8 +42,9 @@ std::vector<files::path> folders_in(const files::path& parent, const std::string
   return folders;
 }
 
-std::string torch_in_facts(const files::path& folder) {
-  std::ifstream file(folder / kFacts);
+// The build writes libmodcache.json beside libmodcache.so.
+std::string torch_in_facts(files::path library) {
+  std::ifstream file(library.replace_extension(".json"));
   const auto facts = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!facts.is_object()) return "";
   const auto torch = facts.find("torch");
@@ -58,7 +58,7 @@ bool add_library(const files::path& folder, Installation& found) {
   if (!files::is_regular_file(folder / kLibrary, error)) return false;
   const files::path path = files::canonical(folder / kLibrary, error);
   if (error) return false;
-  found.libraries.push_back({path.string(), torch_in_facts(folder)});
+  found.libraries.push_back({path.string(), torch_in_facts(folder / kLibrary)});
   return true;
 }
 
@@ -82,6 +82,13 @@ std::string python_of(const std::string& file_name) {
   return digits.size() < 2 ? digits : digits.substr(0, 1) + "." + digits.substr(1);
 }
 
+// "3.11" of ".../python3.11/site-packages"
+std::string python_in(const files::path& packages) {
+  const std::string folder = packages.parent_path().filename().string();
+  const std::size_t digits = folder.find_first_of(kDigits);
+  return digits == std::string::npos ? "" : folder.substr(digits);
+}
+
 // The Python package, which has one library for each version of torch. False: it is not here.
 bool add_package(const files::path& packages, Installation& found) {
   const files::path lib = packages / "modcache" / "lib";
@@ -91,13 +98,14 @@ bool add_package(const files::path& packages, Installation& found) {
   if (found.libraries.empty()) return false;
   std::sort(found.libraries.begin(), found.libraries.end(), is_earlier);
   found.torch = torch_in_packages(packages);
+  found.python = minor_of(python_in(packages));
   for (const files::path& part : folders_in(lib, kCompiledPart)) {
     found.pythons.push_back(python_of(part.filename().string()));
   }
   return true;
 }
 
-// Where the Pythons of a prefix have their packages.
+// The folders in which the Pythons of a prefix keep their packages.
 std::vector<files::path> package_folders_in(const files::path& prefix) {
   std::vector<files::path> folders;
   for (const char* lib : {"lib", "lib64", "local/lib"}) {
@@ -110,6 +118,15 @@ std::vector<files::path> package_folders_in(const files::path& prefix) {
 }
 
 }  // namespace
+
+Result<InstalledLibrary> library_at(const std::string& path) {
+  std::error_code error;
+  if (!files::is_regular_file(path, error)) {
+    return Status::not_found("'" + path + "' is not there");
+  }
+  const files::path library = files::canonical(path, error);
+  return InstalledLibrary{library.string(), torch_in_facts(path)};
+}
 
 Installation installation_beside(const std::string& program) {
   // `cmake --install` and pip put the program into `bin` of a prefix; a build has it there, too.

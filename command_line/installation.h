@@ -19,10 +19,14 @@ struct InstalledLibrary {
 
 struct Installation {
   std::vector<InstalledLibrary> libraries;  // by version of torch; none: nothing is installed
-  std::string torch;  // "2.13", of the torch beside the Python package; empty: there is none
+  std::string torch;   // "2.13", of the torch beside the Python package; empty: there is none
+  std::string python;  // "3.11", whose packages these are; empty: the folder's name does not say
   std::vector<std::string> pythons;  // "3.11": the package has its compiled part for these
   std::vector<std::string> tried;    // where libraries were looked for
 };
+
+// The library at `path`, with the facts that lie beside it. kNotFound: it is not there.
+Result<InstalledLibrary> library_at(const std::string& path);
 
 // kIoError: the program does not know where it is.
 Result<Installation> find_installation();

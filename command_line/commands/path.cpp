@@ -2,7 +2,7 @@
 //
 // modcache path: where the native library is that belongs to this program.
 #include <cstdlib>
-#include <filesystem>
+#include <utility>
 
 #include "command_line/commands/commands.h"
 #include "command_line/installation.h"
@@ -10,16 +10,17 @@
 namespace modcache::command_line {
 namespace {
 
-namespace files = std::filesystem;
-
-Result<InstalledLibrary> library_of_environment(const std::string& path) {
-  std::error_code error;
-  if (!files::is_regular_file(path, error)) {
+// The installation of which MODCACHE_LIBRARY names the only library.
+Result<Installation> installation_named(const std::string& path) {
+  auto library = library_at(path);
+  if (!library.is_ok()) {
     return Status::not_found("MODCACHE_LIBRARY names '" + path +
                              "', which is not there. Unset it, or set it to the path of a "
                              "libmodcache.so");
   }
-  return InstalledLibrary{files::canonical(path, error).string(), ""};
+  Installation installation;
+  installation.libraries.push_back(std::move(library).value());
+  return installation;
 }
 
 class PathCommand final : public Command {
@@ -58,8 +59,8 @@ class PathCommand final : public Command {
       return Status::invalid_argument("--torch is empty, but must be a version such as 2.13");
     }
     const char* const named = std::getenv("MODCACHE_LIBRARY");
-    if (named != nullptr && *named != '\0') return library_of_environment(named);
-    auto installation = find_installation();
+    auto installation =
+        named != nullptr && *named != '\0' ? installation_named(named) : find_installation();
     if (!installation.is_ok()) return installation.status();
     return library_for(installation.value(), torch_.value_or(""));
   }

@@ -83,6 +83,20 @@ def test_the_environment_overrules(installed: Path, tmp_path: Path) -> None:
     assert path_of(installed, MODCACHE_LIBRARY=str(tmp_path / "none.so")).status == FINDINGS
 
 
+def test_a_library_of_the_environment_answers_for_its_own_torch(
+    installed: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "libmodcache.so"
+    library.write_bytes(b"")
+    library.with_suffix(".json").write_text(json.dumps({"torch": "2.13.0"}))
+    told = path_of(installed, "--json", MODCACHE_LIBRARY=str(library)).json()
+    assert (told["library"], told["torch"]) == (str(library), "2.13")
+    assert path_of(installed, "--torch", "2.13", MODCACHE_LIBRARY=str(library)).status == SUCCESS
+    other = path_of(installed, "--torch", "2.15", MODCACHE_LIBRARY=str(library))
+    assert (other.status, other.data) == (FINDINGS, "")
+    assert path_of(installed, "--torch", "two", MODCACHE_LIBRARY=str(library)).status == MISUSE
+
+
 def test_the_program_needs_neither_torch_nor_python_nor_what_is_linked_into_it() -> None:
     listed = subprocess.run(
         ["readelf", "--dynamic", "-W", binary("modcache")],

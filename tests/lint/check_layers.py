@@ -74,7 +74,7 @@ LIBRARIES = [
         ),
         re.compile(
             r"(csrc/(fs/\w+|cache/settings|tensor/output_buffer)|torchscript_ops/model_settings"
-            r"|command_line/(arguments|diagnosis|installation|commands/path))"
+            r"|command_line/(arguments|diagnosis|installation))"
             r"\.(h|cpp)$"
         ),
     ),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/diagnosis.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <chrono>
 #include <filesystem>
@@ -39,6 +39,11 @@ TEST(DiagnosisTest, the_installation_is_told_and_never_a_problem) {
   installation.pythons = {"3.11", "3.13"};
   EXPECT_EQ(judge_installation(installation).found,
             "libmodcache.so for torch 2.13, compiled part for Python 3.11, 3.13");
+  installation.python = "3.13";
+  EXPECT_EQ(judge_installation(installation).state, State::kOk);
+  installation.python = "3.12";
+  EXPECT_EQ(judge_installation(installation).state, State::kNote);
+  EXPECT_THAT(judge_installation(installation).found, ::testing::EndsWith("this is Python 3.12"));
   installation.torch = "2.16";
   EXPECT_EQ(judge_installation(installation).state, State::kNote);
 }

@@ -109,11 +109,19 @@ TEST_F(InstallationTest, without_a_torch_one_of_several_has_to_be_chosen) {
 TEST_F(InstallationTest, compiled_parts_are_told_by_the_python_they_are_for) {
   write_library_of_package("2.13");
   EXPECT_THAT(found().pythons, IsEmpty());
+  EXPECT_EQ(found().python, "3.11");
   for (const char* python : {"311", "314"}) {
     write(std::string(kPackages) + "modcache/lib/_guards.cpython-" + python +
           "-x86_64-linux-gnu.so");
   }
   EXPECT_THAT(found().pythons, ElementsAre("3.11", "3.14"));
+}
+
+TEST_F(InstallationTest, a_library_that_is_named_has_its_facts) {
+  const std::string library = write_library("elsewhere", "2.14.1");
+  EXPECT_EQ(library_at(library).value().torch, "2.14");
+  EXPECT_EQ(library_at(library).value().path, library);
+  EXPECT_TRUE(library_at(library + ".gone").status().is_not_found());
 }
 
 TEST_F(InstallationTest, where_nothing_is_installed_the_places_are_named) {
