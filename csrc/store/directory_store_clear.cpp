@@ -76,6 +76,8 @@ Result<SegmentPlan> DirectoryStore::plan_clear(const Clear& clear,
       (void)remove_gone(directory_);
       places = segments_.append({tombstone_of(clear)});
     }
+    // Nothing is there to be cleared, and on a full disk nothing can be written late.
+    if (places.status().code() == StatusCode::kNoSpace && ids.value().empty()) return plan;
     if (!places.is_ok()) return places.status();
     plan.with_tombstone = places.value().front().segment;
   }

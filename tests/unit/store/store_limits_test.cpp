@@ -235,6 +235,18 @@ TEST_F(StoreLimitsTest, clears_a_full_disk) {
   EXPECT_EQ(get(*store, context_, "key"), "<missing>");
 }
 
+TEST_F(StoreLimitsTest, clears_a_full_disk_with_nothing_on_it) {
+  testing::FaultFileSystem files(fs::posix_file_system());
+  auto store = open_store(options_, files);
+  for (int i = 0; i < 2; ++i) {
+    files.fail_at(1, Fault::kNoSpace);  // the record of the clear finds no room
+    auto removed = store->clear({"", "prefix", 0});
+    ASSERT_TRUE(removed.is_ok()) << removed.status().message();
+    EXPECT_EQ(removed.value(), 0);
+  }
+  EXPECT_EQ(files.failures(), 1) << "nothing comes before the first clear of all";
+}
+
 TEST_F(StoreLimitsTest, a_clear_holds_nothing_of_what_it_removes_to_make_room_for_its_record) {
   testing::FaultFileSystem files(fs::posix_file_system());
   auto store = open_store(options_, files);
