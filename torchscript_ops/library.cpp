@@ -178,11 +178,13 @@ std::string path_of_this_copy() {
 
 // A process can load a library that was built for another torch: most symbols are the same.
 bool is_for_this_torch() {
-  const auto why_not = tensor::why_not_for_torch(tensor::kTorchVersion, tensor::running_torch());
+  const auto running = tensor::running_torch();
+  const auto why_not = tensor::why_not_for_torch(tensor::kTorchVersion, running);
   if (!why_not.has_value()) return true;
   log(LogLevel::kError, "other torch",
       "'" + path_of_this_copy() + "' stays unused: " + *why_not +
-          "; load the libmodcache.so for that torch (`modcache path` prints it), or build one");
+          "; load the libmodcache.so for that torch (`modcache path --torch " + *running +
+          "` prints it), or build one");
   return false;
 }
 

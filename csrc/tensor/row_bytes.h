@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a row lies in a block of rows, and copying the bytes of one.
+// Finds a row in a block of rows, and copies the bytes of one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -8,6 +8,7 @@ ordinary Python while it does so is in ``_export_study``.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -138,7 +139,7 @@ def _is_for_eager(module: torch.nn.Module, key: Any, ragged: str) -> bool:
 
 _BREAK_GRAPH = "break the graph"
 _plans: list[Plan | str | None] = []
-_float_patches: list[Any] = []
+_float_patches: list[contextlib.ExitStack] = []
 
 
 def _study_in_dynamo(context: Any) -> None:
@@ -173,20 +174,11 @@ def _specialize_floats(context: Any) -> None:
     recording fails before that, dynamo does, which calls its clean-up hooks in any case.
     """
     output = context._i_will_not_complain_if_bc_breaks_InstructionTranslator().output
-    patch = torch._dynamo.config.patch(specialize_float=True)
-    patch.__enter__()
+    patch = contextlib.ExitStack()
+    patch.enter_context(torch._dynamo.config.patch(specialize_float=True))
+    patch.callback(_float_patches.remove, patch)
     _float_patches.append(patch)
-    output.add_cleanup_hook(_release_all_floats)
-
-
-def _release_floats() -> None:
-    """Ends the innermost ``_specialize_floats``: a recorded call may lie inside another."""
-    _float_patches.pop().__exit__(None, None, None)
-
-
-def _release_all_floats() -> None:
-    while _float_patches:
-        _release_floats()
+    output.add_cleanup_hook(patch.close)  # closing it once more does nothing
 
 
 def _pin_what_is_read(context: Any) -> None:
@@ -196,7 +188,7 @@ def _pin_what_is_read(context: Any) -> None:
     inputs that no guard looks at, while the plan knows their values of now. Numbers get a guard;
     the contents of tensors become part of the scope.
     """
-    _release_floats()
+    _float_patches[-1].close()  # the innermost: a recorded call may lie inside another
     from torch._dynamo.guards import GuardBuilder, install_guard
     from torch._dynamo.source import NumpyTensorSource, TensorPropertySource
 

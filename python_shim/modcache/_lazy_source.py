@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.jit._recursive import wrap_cpp_module
 from torch.utils._python_dispatch import _disable_current_modes
 
 from modcache._bypass import is_traced
@@ -280,11 +280,12 @@ def _set_requires_grad(module: torch.nn.Module, requires_grad: bool) -> None:
 
 
 def _loaded(path: str, device: torch.device) -> Any:
-    # The filters are the process's; one thread at a time puts them back in order.
-    with _filters_lock, warnings.catch_warnings():
-        # That TorchScript is deprecated was said to whoever wrote the file.
-        warnings.filterwarnings("ignore", message=r".*torch\.jit")
-        return torch.jit.load(path, map_location=device)  # type: ignore[no-untyped-call]
+    """Does what ``torch.jit.load`` does, without its warning that TorchScript is deprecated.
+
+    Whoever wrote the file has seen that warning. A filter for it would be the whole process's.
+    """
+    unit = torch._C.CompilationUnit()
+    return wrap_cpp_module(torch._C.import_ir_module(unit, path, device, {}, False))  # type: ignore[call-arg, no-untyped-call]
 
 
 def _first_line(error: Exception) -> str:
@@ -319,12 +320,9 @@ def _ordinary_conditions() -> Iterator[None]:
 
 
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()
-_filters_lock = threading.Lock()
 
 
 def _renew_locks_in_child() -> None:
-    global _filters_lock
-    _filters_lock = threading.Lock()
     for source in list(_sources):
         source.renew_lock()
 

@@ -24,9 +24,9 @@ _LIBRARY_NAME = "libmodcache.so"
 _PACKAGE = Path(__file__).resolve().parent
 _COMPILED_PART = "MODCACHE_COMPILED_PART"
 _CURE = (
-    "Install one of those versions of torch, or install modcache against this torch, from its "
-    "sources: pip install --no-build-isolation . MODCACHE_LIBRARY may name a libmodcache.so that "
-    "was built for it."
+    "Take a version of torch that there is a library for, or install modcache against this torch, "
+    "from its sources: pip install --no-build-isolation . MODCACHE_LIBRARY may name a "
+    "libmodcache.so that was built for it."
 )
 
 

@@ -372,6 +372,12 @@ class Breaks(nn.Module):
         return self.linear(x)
 
 
+def test_a_recording_that_fails_leaves_torchs_settings_as_they_were() -> None:
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        compiled(Classifier(part=frozen(Breaks())))(X, IDS)
+    assert not torch._dynamo.config.specialize_float
+
+
 def test_without_fullgraph_any_module_is_cached(counted: Any) -> None:
     for part in (frozen(Breaks()), encoder()):
         model = Classifier(part=part)

@@ -51,7 +51,7 @@ struct Options {
   std::string directory;  // empty: a new one, removed afterwards
 };
 
-// What the files of a directory take at one moment.
+// The sizes of a directory's files at one moment.
 struct Footprint {
   std::uint64_t total_bytes = 0;
   std::map<std::string, std::uint64_t> bytes_by_file;  // by path in the directory
