@@ -246,6 +246,8 @@ provide_torch() {
   local site borrowed=("$@") version
   site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true)
+  # An installation that was interrupted leaves a folder without a version.
+  [[ -n $version ]] || rm -rf "$site/torch"
   # Without an offer, what was borrowed before stays.
   if [[ ! -d $site/torch ]] && { ((${#borrowed[@]} > 0)) || ! is_supported_torch "$version"; }; then
     if ((${#borrowed[@]} > 0)) && is_supported_torch "${borrowed[0]}"; then
@@ -272,47 +274,6 @@ install_python_packages() {
   say "installing into .venv what $file lists"
   fetch_with_pip "$PYTHON" install --quiet --constraint "$VENV/constraints.txt" --requirement "$ROOT/$file" "$@"
   touch "$mark"
-}
-
-# torch_root <version>: the folder with include and lib of the torch that
-# provide_torch_for_building() has provided.
-torch_root() {
-  local candidate
-  for candidate in "$VENV" "$BUILD/venv-torch-$1"; do
-    candidate=$(echo "$candidate"/lib/python3*/site-packages/torch)
-    if [[ -f $candidate/version.py ]] && grep -q "__version__ = '$1[+']" "$candidate/version.py"; then
-      echo "$candidate"
-      return 0
-    fi
-  done
-  echo "$BUILD/torch-to-build-against/$1/torch"
-}
-
-# provide_torch_for_building <version>: headers and the two libraries that are linked against. What
-# they need to run, gigabytes of CUDA, is left out.
-provide_torch_for_building() {
-  local root folder
-  root=$(torch_root "$1")
-  folder=$(dirname "$root")
-  if [[ -e $folder/.complete || ($root != "$BUILD"/torch-to-build-against/* && -e $root/version.py) ]]; then
-    say "there is torch $1 in ${root#"$ROOT"/}"
-    return 0
-  fi
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  say "downloading torch $1"
-  fetch_with_pip "$PYTHON" download --quiet --no-deps --dest "$folder" "torch==$1"
-  "$PYTHON" - "$folder" <<'PYTHON'
-import pathlib, re, sys, zipfile
-
-folder = pathlib.Path(sys.argv[1])
-(wheel,) = folder.glob("torch-*.whl")
-wanted = re.compile(r"torch/(include/|version\.py$|lib/lib(torch_cpu|c10)\.so$)")
-with zipfile.ZipFile(wheel) as archive:
-    archive.extractall(folder, [name for name in archive.namelist() if wanted.match(name)])
-wheel.unlink()
-PYTHON
-  touch "$folder/.complete"
 }
 
 # System packages, .venv, torch.

@@ -97,3 +97,13 @@ def test_nothing_but_what_is_committed_is_there(project: Project) -> None:
 def test_the_callers_environment_is_not_seen(project: Project) -> None:
     project.command("examples/run", 'test -z "${MODCACHE_DIR:-}" && test -z "${VIRTUAL_ENV:-}"')
     assert project.run(MODCACHE_DIR="/nowhere", VIRTUAL_ENV="/nowhere").returncode == 0
+
+
+@pytest.mark.parametrize("before", ["/active/bin:", "/usr/bin:/active/bin:/active/bin:"])
+@pytest.mark.parametrize("after", ["", ":/active/bin"])
+def test_an_active_environment_is_not_on_the_path(
+    project: Project, before: str, after: str
+) -> None:
+    project.command("examples/run", 'case ":$PATH:" in *:/active/bin:*) exit 1 ;; esac')
+    path = before + os.environ["PATH"] + after
+    assert project.run(PATH=path, VIRTUAL_ENV="/active").returncode == 0
