@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plants sources of which one leans on what another includes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def check(folder: Path, **sources: str) -> subprocess.CompletedProcess[str]:
+    entries = []
+    for name, text in sources.items():
+        source = folder / "tests" / f"{name}.cpp"
+        source.parent.mkdir(exist_ok=True)
+        source.write_text(text, encoding="utf-8")
+        command = f"c++ -O3 -o {name}.o -c {source}"
+        entries.append({"directory": str(folder), "command": command, "file": str(source)})
+    (folder / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
+    script = ROOT / "tests" / "lint" / "check_includes.py"
+    command_line = (sys.executable, script, folder, folder / "tests")
+    return subprocess.run(command_line, capture_output=True, text=True, check=False)
+
+
+def test_a_source_without_its_include_is_named(tmp_path: Path) -> None:
+    done = check(
+        tmp_path,
+        first="#include <string>\nstd::string a;\n",
+        second='const char* text() { return "; -o a"; }\nstd::string b;\n',
+    )
+    assert done.returncode == 1
+    assert "second.cpp" in done.stdout
+    assert "first.cpp" not in done.stdout
+    assert "1 of 2 sources" in done.stdout
+    assert not list(tmp_path.glob("*.o"))
+
+
+def test_whole_sources_pass(tmp_path: Path) -> None:
+    done = check(tmp_path, first="#include <string>\nstd::string a;\n")
+    assert (done.returncode, done.stdout) == (0, "1 of 1 sources compile by themselves\n")
+
+
+def test_a_build_without_any_source_fails(tmp_path: Path) -> None:
+    assert check(tmp_path).returncode == 1
