@@ -27,6 +27,10 @@ endfunction()
 
 set(modcache_torch_root "")
 if(LibTorch_ROOT)
+  if(NOT IS_ABSOLUTE "${LibTorch_ROOT}")
+    message(FATAL_ERROR "LibTorch_ROOT is '${LibTorch_ROOT}'; valid is an absolute path of the folder with "
+                        "torch's include and lib.")
+  endif()
   set(modcache_torch_root ${LibTorch_ROOT})
 elseif(Torch_DIR)
   # share/cmake/Torch in torch's own folder, lib/<architecture>/cmake/Torch on Debian.
@@ -110,13 +114,13 @@ if(LibTorch_FOUND)
       LibTorch::LibTorch
       PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_API_INCLUDE_DIR}"
                  INTERFACE_LINK_LIBRARIES "LibTorch::TORCH_CPU;LibTorch::C10")
-    # A program calls no symbol of libtorch.so. One item, since CMake drops an item that is there twice.
+    # A program calls no symbol of libtorch.so, so a linker that runs with --as-needed would drop it.
+    add_library(LibTorch::TORCH SHARED IMPORTED)
+    set_target_properties(LibTorch::TORCH PROPERTIES IMPORTED_LOCATION ${LibTorch_LIBRARY_DIR}/libtorch.so)
     add_library(LibTorch::Host INTERFACE IMPORTED)
     set_target_properties(
-      LibTorch::Host
-      PROPERTIES
-        INTERFACE_LINK_LIBRARIES
-        "LibTorch::LibTorch;-Wl,--push-state,--no-as-needed,${LibTorch_LIBRARY_DIR}/libtorch.so,--pop-state")
+      LibTorch::Host PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::TORCH;LibTorch::LibTorch"
+                                INTERFACE_LINK_OPTIONS LINKER:--no-as-needed)
     # Its headers ask for it; what includes none of them stays C++17.
     if(LibTorch_VERSION VERSION_GREATER_EQUAL 2.14)
       target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)

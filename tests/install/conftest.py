@@ -33,7 +33,7 @@ torch.jit.script(Model().eval()).save(sys.argv[2])
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (BUILD / "libmodcache.so").exists(), "first: ./tests/run --only build"
-    prefix = tmp_path_factory.mktemp("with a space")
+    prefix = tmp_path_factory.mktemp("with a space and [brackets]")
     output_of("cmake", "--install", BUILD, "--prefix", prefix)
     return prefix
 

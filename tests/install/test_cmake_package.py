@@ -50,7 +50,7 @@ def test_a_host_that_calls_nothing_keeps_the_library(
 def test_torch_is_found_by_the_folder_of_its_own_cmake_package(
     prefix: Path, tmp_path: Path, project_version: str, cmake_folder: str
 ) -> None:
-    torch, build = tmp_path / "torch", tmp_path / "build"
+    torch, build = tmp_path / "torch with a space", tmp_path / "build"
     (torch / cmake_folder).mkdir(parents=True)
     libraries = torch / cmake_folder.removesuffix("/cmake/Torch").replace("share", "lib")
     libraries.mkdir(exist_ok=True)
@@ -61,6 +61,17 @@ def test_torch_is_found_by_the_folder_of_its_own_cmake_package(
     configured = configure_host(prefix, build, project_version, option)
     assert configured.returncode == 0, configured.stderr
     assert torch_root(build) == torch
+    output_of("cmake", "--build", build)
+    needed = output_of("readelf", "--dynamic", "-W", build / "host")
+    assert "libtorch.so" in needed, "for its CUDA kernels, though the host calls nothing of it"
+
+
+def test_a_root_of_torch_that_is_not_absolute_is_refused(
+    prefix: Path, tmp_path: Path, project_version: str
+) -> None:
+    configured = configure_host(prefix, tmp_path, project_version, "-DLibTorch_ROOT=torch")
+    assert configured.returncode != 0
+    assert "LibTorch_ROOT is 'torch'" in " ".join(configured.stderr.split())
 
 
 def test_a_root_of_torch_comes_before_the_folder_of_its_cmake_package(
