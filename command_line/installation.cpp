@@ -14,6 +14,7 @@ namespace {
 namespace files = std::filesystem;
 
 constexpr char kLibrary[] = "libmodcache.so";
+constexpr char kTorchFolder[] = "torch-";
 constexpr char kCompiledPart[] = "_guards.cpython-";
 
 constexpr char kDigits[] = "0123456789";
@@ -42,13 +43,25 @@ std::vector<files::path> folders_in(const files::path& parent, const std::string
   return folders;
 }
 
-// The build writes libmodcache.json beside libmodcache.so.
-std::string torch_in_facts(files::path library) {
-  std::ifstream file(library.replace_extension(".json"));
+// Empty where that is no object of JSON.
+std::string torch_in_file(const files::path& path) {
+  std::error_code error;
+  if (!files::is_regular_file(path, error)) return "";  // a stream over a directory throws
+  std::ifstream file(path);
   const auto facts = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!facts.is_object()) return "";
   const auto torch = facts.find("torch");
   return torch != facts.end() && torch->is_string() ? minor_of(torch->get<std::string>()) : "";
+}
+
+// The build writes libmodcache.json beside libmodcache.so. Without it, the package's folder tells.
+std::string torch_of(files::path library) {
+  const std::string folder = library.parent_path().filename().string();
+  std::string torch = torch_in_file(library.replace_extension(".json"));
+  if (torch.empty() && folder.rfind(kTorchFolder, 0) == 0) {
+    torch = minor_of(folder.substr(sizeof(kTorchFolder) - 1));
+  }
+  return torch;
 }
 
 // False: there is none.
@@ -58,7 +71,7 @@ bool add_library(const files::path& folder, Installation& found) {
   if (!files::is_regular_file(folder / kLibrary, error)) return false;
   const files::path path = files::canonical(folder / kLibrary, error);
   if (error) return false;
-  found.libraries.push_back({path.string(), torch_in_facts(folder / kLibrary)});
+  found.libraries.push_back({path.string(), torch_of(path)});
   return true;
 }
 
@@ -92,7 +105,7 @@ std::string python_in(const files::path& packages) {
 // The Python package, which has one library for each version of torch. False: it is not here.
 bool add_package(const files::path& packages, Installation& found) {
   const files::path lib = packages / "modcache" / "lib";
-  const std::vector<files::path> folders = folders_in(lib, "torch-");
+  const std::vector<files::path> folders = folders_in(lib, kTorchFolder);
   if (folders.empty()) found.tried.push_back((lib / "torch-*" / kLibrary).string());
   for (const files::path& folder : folders) add_library(folder, found);
   if (found.libraries.empty()) return false;
@@ -125,7 +138,7 @@ Result<InstalledLibrary> library_at(const std::string& path) {
     return Status::not_found("'" + path + "' is not there");
   }
   const files::path library = files::canonical(path, error);
-  return InstalledLibrary{library.string(), torch_in_facts(path)};
+  return InstalledLibrary{library.string(), torch_of(path)};
 }
 
 Installation installation_beside(const std::string& program) {

@@ -73,13 +73,22 @@ def _build_facts(library: Path) -> dict[str, str]:
     """What the build wrote about ``library``; empty when it wrote nothing."""
     try:
         facts = json.loads(library.with_suffix(".json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return {str(name): str(value) for name, value in facts.items()}
+    if not isinstance(facts, dict):
+        return {}
+    return {str(name): value for name, value in facts.items() if isinstance(value, str)}
+
+
+def _torch_of(library: Path) -> str:
+    """The version it was built for; empty where neither its facts nor its folder tell."""
+    folder = library.parent.name
+    of_folder = folder.removeprefix("torch-") if folder.startswith("torch-") else ""
+    return _build_facts(library).get("torch", of_folder)
 
 
 def _built_for(library: Path) -> str:
-    return _build_facts(library).get("torch", "unknown (no build facts beside the library)")
+    return _torch_of(library) or "unknown (no build facts beside the library)"
 
 
 def _failure(reason: str, tried: list[Path]) -> ImportError:
@@ -104,19 +113,20 @@ def _library_for_this_torch() -> Path:
     there = [path for path in _candidates() if path.is_file()]
     if not there:
         raise _failure(f"{_LIBRARY_NAME} is not there", _candidates())
-    # A library without facts may be for this torch: it says so itself when it is not.
-    known = {path: _build_facts(path).get("torch", torch.__version__) for path in there}
     wanted = _minor(str(torch.__version__))
-    for path, version in known.items():
-        if _minor(version) == wanted:
-            return path
-    offered = ", ".join(dict.fromkeys(_minor(version) for version in known.values()))
+    minors = {path: _minor(_torch_of(path)) for path in there}
+    # One that is not known may be for this torch: it says so itself when it is not.
+    for minor in (wanted, ""):
+        for path in there:
+            if minors[path] == minor:
+                return path
+    offered = ", ".join(dict.fromkeys(minors.values()))
     raise _failure(f"there is none for torch {wanted}, only for torch {offered}", there)
 
 
 def _is_wanted() -> bool:
     """Whether the environment lets the compiled part be loaded."""
-    value = os.environ.get(_COMPILED_PART, "on")
+    value = os.environ.get(_COMPILED_PART) or "on"
     if value not in ("on", "off"):
         warnings.warn(
             f"environment variable {_COMPILED_PART} is '{value}'; valid are on and off. Taking on.",

@@ -129,6 +129,15 @@ TEST_F(InstallationTest, where_nothing_is_installed_the_places_are_named) {
   EXPECT_THAT(path_for(""), HasSubstr("MODCACHE_LIBRARY"));
 }
 
+TEST_F(InstallationTest, a_library_of_the_package_without_facts_is_told_by_its_folder) {
+  const std::string library =
+      write(kPackages + std::string("modcache/lib/torch-2.14/libmodcache.so"));
+  write_library_of_package("2.15");
+  EXPECT_EQ(path_for("2.14"), library);
+  std::filesystem::create_directories(library.substr(0, library.rfind('.')) + ".json");
+  EXPECT_EQ(path_for("2.14"), library) << "the facts are a folder";
+}
+
 TEST_F(InstallationTest, facts_and_versions_that_are_none_are_passed_over) {
   write("lib/libmodcache.json", "[1, 2");
   write("lib/libmodcache.so");
