@@ -243,37 +243,39 @@ is_supported_torch() {
 # active environment), lent through a .pth file, or one installed here. Writes the version to
 # constraints.txt, so that no other package brings another.
 provide_torch() {
-  local site borrowed=("$@") version
+  local site lent borrowed=("$@") version
   site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  lent=$site/torch-of-the-active-environment.pth
   version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true)
-  # An installation that was interrupted leaves a folder without a version.
+  # An installation that was interrupted has a folder or a version, not both.
   [[ -n $version ]] || rm -rf "$site/torch"
-  # Without an offer, what was borrowed before stays.
-  if [[ ! -d $site/torch ]] && { ((${#borrowed[@]} > 0)) || ! is_supported_torch "$version"; }; then
-    if ((${#borrowed[@]} > 0)) && is_supported_torch "${borrowed[0]}"; then
-      say "taking torch ${borrowed[0]} from ${borrowed[1]}"
-      printf '%s\n' "${borrowed[@]:1}" >"$site/torch-of-the-active-environment.pth"
-    else
-      ((${#borrowed[@]} == 0)) ||
-        say "the active environment has torch ${borrowed[0]}, and modcache is made for ${TORCH_VERSIONS[*]}"
-      say "installing torch ${TORCH_VERSIONS[0]} into .venv"
-      rm -f "$site/torch-of-the-active-environment.pth"
-      fetch_with_pip "$PYTHON" install "torch==${TORCH_VERSIONS[0]}"
-    fi
+  if is_supported_torch "$version" &&
+    [[ -d $site/torch || (-e $lent && ${#borrowed[@]} -eq 0) ]]; then
+    : # .venv's own stays, and without an offer, what was borrowed before.
+  elif [[ ! -d $site/torch ]] && ((${#borrowed[@]} > 0)) && is_supported_torch "${borrowed[0]}"; then
+    say "taking torch ${borrowed[0]} from ${borrowed[1]}"
+    printf '%s\n' "${borrowed[@]:1}" >"$lent"
+  else
+    ((${#borrowed[@]} == 0)) || is_supported_torch "${borrowed[0]}" ||
+      say "the active environment has torch ${borrowed[0]}, and modcache is made for ${TORCH_VERSIONS[*]}"
+    say "installing torch ${TORCH_VERSIONS[0]} into .venv"
+    rm -f "$lent"
+    fetch_with_pip "$PYTHON" install --force-reinstall "torch==${TORCH_VERSIONS[0]}"
   fi
   version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("torch"))')
   printf 'torch==%s\n' "$version" >"$VENV/constraints.txt"
 }
 
-# install_python_packages <requirements file>: once per content of the file.
+# install_python_packages <requirements file>: again when its content or the torch has changed.
 install_python_packages() {
-  local file=$1 mark
+  local file=$1 mark wanted
   shift
-  mark="$VENV/.installed-$(cat "$ROOT/$file" "$VENV/constraints.txt" | cksum | tr -c '0-9\n' '-')"
-  [[ -e $mark ]] && return 0
+  mark=$VENV/.installed-${file//\//-}
+  wanted=$(cat "$ROOT/$file" "$VENV/constraints.txt")
+  [[ ! -e $mark || $(<"$mark") != "$wanted" ]] || return 0
   say "installing into .venv what $file lists"
   fetch_with_pip "$PYTHON" install --quiet --constraint "$VENV/constraints.txt" --requirement "$ROOT/$file" "$@"
-  touch "$mark"
+  printf '%s' "$wanted" >"$mark"
 }
 
 # System packages, .venv, torch.
