@@ -67,11 +67,9 @@ std::string torch_of(files::path library) {
 // False: there is none.
 bool add_library(const files::path& folder, Installation& found) {
   found.tried.push_back((folder / kLibrary).string());
-  std::error_code error;
-  if (!files::is_regular_file(folder / kLibrary, error)) return false;
-  const files::path path = files::canonical(folder / kLibrary, error);
-  if (error) return false;
-  found.libraries.push_back({path.string(), torch_of(path)});
+  auto library = library_at(found.tried.back());
+  if (!library.is_ok()) return false;
+  found.libraries.push_back(std::move(library).value());
   return true;
 }
 
@@ -134,10 +132,9 @@ std::vector<files::path> package_folders_in(const files::path& prefix) {
 
 Result<InstalledLibrary> library_at(const std::string& path) {
   std::error_code error;
-  if (!files::is_regular_file(path, error)) {
-    return Status::not_found("'" + path + "' is not there");
-  }
+  const bool is_file = files::is_regular_file(path, error);
   const files::path library = files::canonical(path, error);
+  if (!is_file || error) return Status::not_found("'" + path + "' is not there");
   return InstalledLibrary{library.string(), torch_of(path)};
 }
 
