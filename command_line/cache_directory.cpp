@@ -98,12 +98,12 @@ Status check_is_cache(const std::string& path) {
   if (info.is_not_found()) return no_cache(path, "is not there");
   if (!info.is_ok()) return no_cache(path, "cannot be looked at: " + info.status().message());
   if (!info.value().is_directory) return no_cache(path, "is a file, and this needs a directory");
-  const auto names = file_system.list(path);
+  const auto names = file_system.list(file_system.resolve(path));
   if (!names.is_ok()) {
     return no_cache(path, "cannot be read (" + names.status().message() +
                               "); its owner, or chmod u+rx, can help");
   }
-  if (is_made_by_modcache(store::Directory(file_system, path))) return Status::ok();
+  if (is_made_by_modcache(store::Directory::at(file_system, path))) return Status::ok();
   return no_cache(path, names.value().empty()
                             ? "is an empty directory, no cache"
                             : "is no cache directory: no index.sqlite, control page or segment of "

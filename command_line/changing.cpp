@@ -27,9 +27,13 @@ store::StoreOptions options_of(const std::string& directory) {
 
 Result<std::unique_ptr<store::Store>> open_to_change(const std::string& path) {
   MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
-  auto opened = store::Store::open(fs::posix_file_system(), options_of(path));
+  store::StoreOptions options = options_of(path);
+  Status foreign;
+  options.on_foreign_file = [&foreign](const Status& status) { foreign = status; };
+  auto opened = store::Store::open(fs::posix_file_system(), std::move(options));
   if (!opened.is_ok()) return opened.status();
   if (opened.value()->is_read_only()) {
+    if (!foreign.is_ok()) return foreign;
     return Status::io_error("'" + path +
                             "' cannot be written: its owner, or chmod -R u+w, can help");
   }

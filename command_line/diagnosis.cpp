@@ -19,6 +19,7 @@
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/directory.h"
+#include "store/directory_files.h"
 #include "store/index/index.h"
 #include "store/index/wal_peek.h"
 
@@ -124,6 +125,29 @@ Finding check_permissions(const std::string& directory, const DiskFiles& files) 
   return {State::kOk, kCheck, "this user can read and write", ""};
 }
 
+// By names and kinds alone: nothing is opened.
+Finding check_kinds(const std::string& path) {
+  constexpr const char* kCheck = "kinds of files";
+  const auto directory = store::Directory::at(fs::posix_file_system(), path);
+  const store::DirectoryFiles files = store::look_at_files(directory);
+  if (files.foreign.empty()) return {State::kOk, kCheck, "regular files of this user", ""};
+  std::vector<std::string> found;
+  bool is_read = true;
+  for (const store::ForeignFile& file : files.foreign) {
+    is_read = is_read && file.use == store::ForeignFile::Use::kWritten;
+    if (found.size() < kMostNamed) found.push_back(file.status.message());
+  }
+  std::string text;
+  for (const std::string& one : found) text += (text.empty() ? "" : "; ") + one;
+  if (is_read) {
+    return {State::kProblem, kCheck, text + ": programs read here and store nothing",
+            "copy the directory (cp -r, without -l) and use the copy"};
+  }
+  return {State::kProblem, kCheck, text,
+          "find out who put it there; modcache verify '" + path +
+              "' --fix renames it and makes the file anew"};
+}
+
 Finding judge_free_space(std::int64_t free_bytes, std::int64_t free_files,
                          std::int64_t budget_bytes, std::int64_t used_bytes) {
   constexpr const char* kCheck = "free space";
@@ -164,7 +188,7 @@ Finding check_database(const std::string& path) {
   const std::string versions = "format " + std::to_string(store::kUserVersion) + ", SQLite " +
                                std::string(store::sqlite_version());
   fs::FileSystem& file_system = fs::posix_file_system();
-  const store::Directory directory(file_system, path);
+  const store::Directory directory = store::Directory::at(file_system, path);
   if (!file_system.info(directory.database_path()).is_ok()) {
     return {State::kProblem, kCheck, "missing",
             "modcache verify '" + path + "' --fix makes it anew; so does a program that writes"};

@@ -22,6 +22,7 @@ struct Finding {
 
 Finding check_file_system(const std::string& directory);
 Finding check_permissions(const std::string& directory, const DiskFiles& files);
+Finding check_kinds(const std::string& directory);
 Finding check_free_space(const std::string& directory, std::int64_t budget_bytes,
                          std::int64_t used_bytes);
 Finding check_database(const std::string& directory);

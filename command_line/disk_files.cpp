@@ -43,12 +43,13 @@ Status add(const std::string& directory, const std::string& folder,
            Kind (*kind)(const std::string&), std::vector<DiskFile>& files) {
   fs::FileSystem& file_system = fs::posix_file_system();
   auto names = file_system.list(directory + '/' + folder);
-  if (names.is_not_found()) return Status::ok();
+  // What stands there instead of the folder is no file of it; doctor and verify say what it is.
+  if (names.is_not_found() || names.status().code() == StatusCode::kForeign) return Status::ok();
   if (!names.is_ok()) return names.status();
   std::sort(names.value().begin(), names.value().end());
   for (const std::string& name : names.value()) {
     const std::string path = directory + '/' + folder + name;
-    const auto info = file_system.info(path);
+    const auto info = file_system.name_info(path);
     if (!info.is_ok()) continue;
     if (info.value().is_directory && folder.empty() && (name == "segments" || name == "notes")) {
       continue;
@@ -70,9 +71,10 @@ Result<DiskFiles> DiskFiles::list(const std::string& directory) {
                             info.value().modified_ns / 1000, file_system.is_writable(directory)});
     return found;
   }
-  MODCACHE_RETURN_IF_ERROR(add(directory, "", kind_of, found.files_));
-  MODCACHE_RETURN_IF_ERROR(add(directory, "segments/", kind_of_segment, found.files_));
-  MODCACHE_RETURN_IF_ERROR(add(directory, "notes/", kind_of_note, found.files_));
+  const std::string root = file_system.resolve(directory);
+  MODCACHE_RETURN_IF_ERROR(add(root, "", kind_of, found.files_));
+  MODCACHE_RETURN_IF_ERROR(add(root, "segments/", kind_of_segment, found.files_));
+  MODCACHE_RETURN_IF_ERROR(add(root, "notes/", kind_of_note, found.files_));
   return found;
 }
 

@@ -54,7 +54,7 @@ Result<std::string> read_file(const std::string& path) {
   if (!error && kind != std::filesystem::file_type::regular) {
     return Status::invalid_argument("not a regular file");
   }
-  auto file = fs::posix_file_system().open(path, fs::OpenMode::kRead);
+  auto file = fs::posix_file_system().open(path, fs::OpenMode::kReadFollowing);
   if (!file.is_ok()) return file.status();
   std::string text(kMostBytes + 1, '\0');
   const auto size_bytes = file.value()->read_at(0, text.data(), text.size());

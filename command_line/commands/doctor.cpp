@@ -79,6 +79,7 @@ class DoctorCommand final : public Command {
     const Finding contents = check_contents(path, last_stored_at_us);
     return {check_file_system(path),
             check_permissions(path, files),
+            check_kinds(path),
             check_free_space(path, budget_bytes, files.size_bytes()),
             check_database(path),
             contents,

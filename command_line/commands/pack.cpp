@@ -135,7 +135,7 @@ class UnpackCommand final : public Command {
  private:
   // A cache, an empty directory, or nothing yet.
   static Status check_may_be_cache(const std::string& path) {
-    const auto names = fs::posix_file_system().list(path);
+    const auto names = fs::posix_file_system().list(fs::posix_file_system().resolve(path));
     const bool is_new = fs::posix_file_system().info(path).is_not_found() ||
                         (names.is_ok() && names.value().empty());
     return is_new ? Status::ok() : check_is_cache(path);

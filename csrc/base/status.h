@@ -20,6 +20,7 @@ enum class StatusCode {
   kBusy,                // a bounded wait for another process ran out
   kNoSpace,             // disk or budget full
   kInvalidArgument,     // the caller's mistake; the message says what is valid
+  kForeign,             // no file of ours stands there (a link, a pipe, another user's); left alone
 };
 
 class [[nodiscard]] Status {
@@ -43,6 +44,8 @@ class [[nodiscard]] Status {
   static Status invalid_argument(std::string message) {
     return {StatusCode::kInvalidArgument, std::move(message)};
   }
+
+  static Status foreign(std::string message) { return {StatusCode::kForeign, std::move(message)}; }
 
   bool is_ok() const { return code_ == StatusCode::kOk; }
   bool is_not_found() const { return code_ == StatusCode::kNotFound; }

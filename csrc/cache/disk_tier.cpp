@@ -92,6 +92,13 @@ DiskTier::StorePtr DiskTier::open_store(Access access) {
   options.on_not_kept = [&stats = stats_](std::int64_t entries) {
     stats.add(Counter::kNotKept, entries);
   };
+  options.is_strict = settings_.strict;
+  options.on_foreign_file = [&stats = stats_, dir = settings_.dir](const Status& foreign) {
+    stats.add(Counter::kErrors);
+    log_once(LogLevel::kWarning, foreign.message(),
+             "in the cache directory '" + dir + "': " + foreign.message() +
+                 "; models run on, modcache doctor '" + dir + "' says more");
+  };
   // The store may outlive this tier for a moment, but not the counters.
   options.on_write_error = [&stats = stats_, dir = settings_.dir](const Status& status,
                                                                   std::int64_t entries) {

@@ -53,7 +53,7 @@ std::optional<std::string> noted_digest(const FileVersion& version, Session& ses
 }
 
 Result<std::string> read_digest(const FileVersion& version) {
-  auto opened = fs::posix_file_system().open(version.path, fs::OpenMode::kRead);
+  auto opened = fs::posix_file_system().open(version.path, fs::OpenMode::kReadFollowing);
   if (!opened.is_ok()) return opened.status();
   const fs::File& file = *opened.value();
   Xxh3Hasher hasher;

@@ -9,6 +9,25 @@ namespace modcache::fs {
 
 Result<bool> File::try_hold(Hold) { return Status::io_error("'" + path() + "' knows no holds"); }
 
+Status check_is_file(const std::string& path, const FileInfo& info) {
+  if (info.is_regular) return Status::ok();
+  return Status::foreign("'" + path + "' is a " + info.kind + ", not a regular file");
+}
+
+// A file that was unlinked meanwhile has no name, and is nobody else's.
+Status check_is_own_file(const std::string& path, const FileInfo& info) {
+  MODCACHE_RETURN_IF_ERROR(check_is_file(path, info));
+  if (info.link_count > 1) {
+    return Status::foreign("'" + path + "' has " + std::to_string(info.link_count) +
+                           " names (hard links), so it is not written: that would change the "
+                           "others, too");
+  }
+  if (!info.is_own) {
+    return Status::foreign("'" + path + "' belongs to another user, so it is not written");
+  }
+  return Status::ok();
+}
+
 // flock has no timed form, so this asks again and again, at growing intervals.
 Status lock_within(File& file, std::int64_t patience_ms) {
   using Clock = std::chrono::steady_clock;

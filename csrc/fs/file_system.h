@@ -7,6 +7,11 @@
 // All calls may be made from any thread. Interrupted and short reads and writes are continued;
 // descriptors are never inherited by exec. Failures name the path: a missing file is kNotFound, a
 // full disk or quota kNoSpace, anything else kIoError.
+//
+// A directory that others can reach may hold a pipe, a device or a link where a file is expected.
+// So open() waits for nobody, and only ever opens regular files; kForeign says what stands there
+// instead. No path given here may lead through a symbolic link, be it its last part or a folder on
+// the way, except where the call says that it follows them: resolve() gives such a path.
 #pragma once
 
 #include <cstddef>
@@ -33,18 +38,26 @@ struct FileInfo {
   std::int64_t modified_ns = 0;  // since 1970; anybody may set it
   std::int64_t changed_ns = 0;   // of contents or attributes; the kernel's own
   bool is_directory = false;
-  bool is_regular = false;  // no directory, device, pipe or socket
+  bool is_regular = false;            // no directory, device, pipe, socket or link
+  bool is_own = true;                 // of the user who runs this process
+  std::uint32_t permissions = 0;      // as chmod takes them
+  const char* kind = "regular file";  // or "directory", "symbolic link", "named pipe (FIFO)", ...
 
   bool is_same_file(const FileInfo& other) const {
     return device == other.device && inode == other.inode;
   }
 };
 
+// What is opened for writing has one name and belongs to the user who runs this process: through a
+// hard link, or in another user's file, the bytes of a stranger would change. What is made gets no
+// right that its folder does not give to the same people, and none for everybody to write it.
 enum class OpenMode {
   kRead,
+  kReadFollowing,    // the same where links may lead: a pack, a model, a file of the system
   kReadWrite,        // must exist
   kReadWriteCreate,  // made empty when missing
   kCreateExclusive,  // for reading and writing; must not exist
+  kCreateToShare,    // the same, with the rights that the umask alone leaves: a pack
 };
 
 // Bytes of a file in memory, shared with everyone who maps or writes it. Touching bytes beyond the
@@ -104,7 +117,16 @@ class FileSystem {
   virtual ~FileSystem() = default;
 
   virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) = 0;
+  // Follows links.
   virtual Result<FileInfo> info(const std::string& path) = 0;
+  // What stands at the path itself: of a link, the link.
+  virtual Result<FileInfo> name_info(const std::string& path) { return info(path); }
+  // The absolute path without links that leads where this one does. The end of it that is not there
+  // stays as it is; so does all of it where it cannot be followed.
+  virtual std::string resolve(const std::string& path) { return path; }
+  // Takes rights from an own file that its folder does not give, and that of everybody to write it.
+  // A file that has no more rights than that stays as it is.
+  virtual Status restrict_rights(const std::string&) { return Status::ok(); }
   // Names in a directory, without "." and "..", in no order.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
   // Makes the directory and its parents where they are missing, for this user alone (0700).
@@ -120,6 +142,11 @@ class FileSystem {
   // Lives as long as this object, which must outlive the databases.
   virtual const char* sqlite_vfs() const { return nullptr; }
 };
+
+// kForeign unless it is a regular file; the message says what stands at `path`.
+Status check_is_file(const std::string& path, const FileInfo& info);
+// kForeign unless it may be written, too: it has one name, and is this user's.
+Status check_is_own_file(const std::string& path, const FileInfo& info);
 
 // Waits for the lock of `file`: kBusy after `patience_ms`.
 Status lock_within(File& file, std::int64_t patience_ms);

@@ -12,47 +12,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "fs/posix_calls.h"
+#include "fs/posix_open.h"
 
 namespace modcache::fs {
 namespace {
-
-Status failure(const char* doing, const std::string& path, int error) {
-  const std::string message =
-      std::string("cannot ") + doing + " '" + path + "': " + std::generic_category().message(error);
-  if (error == ENOENT) return Status::not_found(message);
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return Status::no_space(message);
-  return Status::io_error(message);
-}
-
-std::int64_t nanoseconds(const struct timespec& time) {
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
-FileInfo to_info(const struct stat& facts) {
-  FileInfo info;
-  info.size_bytes = static_cast<std::uint64_t>(facts.st_size);
-  info.device = static_cast<std::uint64_t>(facts.st_dev);
-  info.inode = static_cast<std::uint64_t>(facts.st_ino);
-  info.link_count = static_cast<std::uint64_t>(facts.st_nlink);
-  info.modified_ns = nanoseconds(facts.st_mtim);
-  info.changed_ns = nanoseconds(facts.st_ctim);
-  info.is_directory = S_ISDIR(facts.st_mode);
-  info.is_regular = S_ISREG(facts.st_mode);
-  return info;
-}
-
-template <typename Call>
-auto retry_interrupted(Call call) {
-  auto outcome = call();
-  while (outcome == -1 && errno == EINTR) outcome = call();
-  return outcome;
-}
 
 class PosixMapping final : public Mapping {
  public:
@@ -233,16 +203,9 @@ Result<bool> PosixFile::try_hold(Hold hold) {
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
-    int flags = O_CLOEXEC;
-    switch (mode) {
-      case OpenMode::kRead: flags |= O_RDONLY; break;
-      case OpenMode::kReadWrite: flags |= O_RDWR; break;
-      case OpenMode::kReadWriteCreate: flags |= O_RDWR | O_CREAT; break;
-      case OpenMode::kCreateExclusive: flags |= O_RDWR | O_CREAT | O_EXCL; break;
-    }
-    const int descriptor = retry_interrupted([&] { return ::open(path.c_str(), flags, 0666); });
-    if (descriptor < 0) return failure("open", path, errno);
-    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, descriptor));
+    auto opened = open_file(path, mode);
+    if (!opened.is_ok()) return opened.status();
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, opened.value().release()));
   }
 
   Result<FileInfo> info(const std::string& path) override {
@@ -251,9 +214,34 @@ class PosixFileSystem final : public FileSystem {
     return to_info(facts);
   }
 
+  Result<FileInfo> name_info(const std::string& path) override { return fs::name_info(path); }
+
+  std::string resolve(const std::string& path) override {
+    char folder[PATH_MAX];
+    std::string there = path;
+    if (path.empty() || path.front() != '/') {
+      if (::getcwd(folder, sizeof folder) == nullptr) return path;
+      there = std::string(folder) + '/' + path;
+    }
+    std::string missing;
+    while (::realpath(there.c_str(), folder) == nullptr) {
+      if (errno != ENOENT) return path;
+      const std::size_t slash = there.rfind('/');
+      missing.insert(0, there.substr(slash));
+      there.resize(std::max<std::size_t>(slash, 1));  // of "/" alone there always is something
+    }
+    const std::string found = folder;
+    return (found == "/" && !missing.empty() ? "" : found) + missing;
+  }
+
+  Status restrict_rights(const std::string& path) override { return fs::restrict_rights(path); }
+
   Result<std::vector<std::string>> list(const std::string& path) override {
-    DIR* directory = ::opendir(path.c_str());
+    auto folder = open_folder(path);
+    if (!folder.is_ok()) return folder.status();
+    DIR* directory = ::fdopendir(folder.value().get());
     if (directory == nullptr) return failure("list", path, errno);
+    folder.value().release();  // closed with `directory`
     std::vector<std::string> names;
     errno = 0;
     while (const dirent* entry = ::readdir(directory)) {
@@ -276,23 +264,34 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Status rename(const std::string& from, const std::string& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) return failure("rename", from, errno);
+    auto old_place = place_of(from);
+    if (!old_place.is_ok()) return old_place.status();
+    auto place = place_of(to);
+    if (!place.is_ok()) return place.status();
+    if (::renameat(old_place.value().folder.get(), old_place.value().name.c_str(),
+                   place.value().folder.get(), place.value().name.c_str()) != 0) {
+      return failure("rename", from, errno);
+    }
     return Status::ok();
   }
 
   Status remove(const std::string& path) override {
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failure("remove", path, errno);
+    auto place = place_of(path);
+    if (place.is_not_found()) return Status::ok();
+    if (!place.is_ok()) return place.status();
+    if (::unlinkat(place.value().folder.get(), place.value().name.c_str(), 0) != 0 &&
+        errno != ENOENT) {
+      return failure("remove", path, errno);
+    }
     return Status::ok();
   }
 
   Status sync_directory(const std::string& path) override {
-    const int descriptor =
-        retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-    if (descriptor < 0) return failure("open", path, errno);
-    const int outcome = retry_interrupted([&] { return ::fsync(descriptor); });
-    const int error = errno;
-    ::close(descriptor);
-    if (outcome != 0) return failure("sync", path, error);
+    auto folder = open_folder(path);
+    if (!folder.is_ok()) return folder.status();
+    if (retry_interrupted([&] { return ::fsync(folder.value().get()); }) != 0) {
+      return failure("sync", path, errno);
+    }
     return Status::ok();
   }
 

@@ -68,7 +68,7 @@ Result<std::uint64_t> Directory::folder_bytes(const std::string& path) const {
   if (!names.is_ok()) return names.status();
   std::uint64_t total = 0;
   for (const std::string& name : names.value()) {
-    auto info = file_system_.info(path + "/" + name);
+    auto info = file_system_.name_info(path + "/" + name);
     // What another process removed meanwhile takes no room.
     if (info.is_not_found()) continue;
     if (!info.is_ok()) return info.status();

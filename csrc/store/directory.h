@@ -16,13 +16,19 @@ namespace modcache::store {
 
 class Directory {
  public:
-  // `file_system` must outlive it.
+  // `file_system` must outlive it. `path` holds no links where anything is to be opened in it; at()
+  // follows those of a path that a user gave, which may be one itself.
   Directory(fs::FileSystem& file_system, std::string path);
+  static Directory at(fs::FileSystem& file_system, const std::string& path) {
+    return Directory(file_system, file_system.resolve(path));
+  }
 
   fs::FileSystem& file_system() const { return file_system_; }
   const std::string& path() const { return path_; }
   std::string database_path() const { return path_ + "/index.sqlite"; }
   std::string wal_path() const { return path_ + "/index.sqlite-wal"; }
+  // Only where a process died that made it.
+  std::string journal_path() const { return path_ + "/index.sqlite-journal"; }
   std::string shared_memory_path() const { return path_ + "/index.sqlite-shm"; }
   // A database in the making; renamed to database_path() when it is complete.
   std::string new_database_path() const { return path_ + "/index.sqlite.new"; }

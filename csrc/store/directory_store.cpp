@@ -33,7 +33,7 @@ Result<std::unique_ptr<Store>> Store::open(fs::FileSystem& file_system, StoreOpt
 
 DirectoryStore::DirectoryStore(fs::FileSystem& file_system, StoreOptions options)
     : options_(std::move(options)),
-      directory_(file_system, options_.directory),
+      directory_(Directory::at(file_system, options_.directory)),
       readers_(directory_, options_.read_via),
       budget_(directory_, options_.disk_budget_bytes),
       queue_(kQueueLimitBytes, budget_.segment_bytes() / 2),
@@ -43,6 +43,8 @@ Status DirectoryStore::start() {
   auto opened = open_directory(directory_, options_);
   if (!opened.is_ok()) return opened.status();
   opened_ = std::move(opened).value();
+  auto given = directory_.file_system().info(options_.directory);
+  if (given.is_ok()) given_ = given.value();
   index_ = std::make_unique<SharedIndex>(directory_, opened_.control.get(), opened_.database,
                                          options_.read_via, !is_read_only());
   if (is_read_only()) return Status::ok();
@@ -242,7 +244,9 @@ bool DirectoryStore::check_attached() const {
     auto info = file_system.info(path);
     return info.is_ok() ? info.value().is_same_file(expected) : expected.inode == 0;
   };
-  bool is_same = is_file(directory_.database_path(), opened_.database);
+  // The path that was given may be a link that leads elsewhere by now.
+  bool is_same =
+      is_file(options_.directory, given_) && is_file(directory_.database_path(), opened_.database);
   if (opened_.control != nullptr) {
     is_same = is_same && is_file(directory_.control_path(), opened_.control->identity());
   }

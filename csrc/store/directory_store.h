@@ -227,6 +227,7 @@ class DirectoryStore final : public Store {
   DiskBudget budget_;
   WriteQueue queue_;
   const std::uint64_t uncounted_removals_ = first_removals();
+  fs::FileInfo given_;  // of the directory, as options_ names it
   mutable std::atomic<bool> is_attached_{true};
   mutable std::atomic<std::int64_t> attached_checked_ms_{0};
   std::unique_ptr<policy::Policy> policy_;

@@ -49,8 +49,8 @@ Result<std::vector<SegmentUse>> DirectoryStore::survey(Pass& pass, Sparing spari
   if (!ids.is_ok()) return ids.status();
   std::map<std::uint64_t, SegmentUse> uses;
   for (const std::uint64_t id : ids.value()) {
-    auto info = directory_.file_system().info(directory_.segment_path(id));
-    if (!info.is_ok()) continue;
+    auto info = directory_.file_system().name_info(directory_.segment_path(id));
+    if (!info.is_ok() || !info.value().is_regular) continue;
     SegmentUse& use = uses[id];
     use.id = id;
     use.size_bytes = info.value().size_bytes;

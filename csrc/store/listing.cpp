@@ -96,7 +96,7 @@ Result<std::unique_ptr<Listing>> Listing::open(fs::FileSystem& file_system,
   options.writable = false;
   options.read_via = ReadVia::kPread;
   options.patience_ms = patience_ms;
-  auto opened = open_directory(Directory(file_system, directory), options);
+  auto opened = open_directory(Directory::at(file_system, directory), options);
   if (!opened.is_ok()) return opened.status();
   listing->index_ = std::move(opened.value().reader);
   return listing;
@@ -121,7 +121,7 @@ Result<std::vector<ListedEntry>> Listing::page(const ListedContext& context,
 
 Status Listing::visit_notes(
     const std::function<void(std::string_view about, std::string_view text)>& visit) {
-  if (pack_ == nullptr) return store::visit_notes(Directory(file_system_, path_), visit);
+  if (pack_ == nullptr) return store::visit_notes(Directory::at(file_system_, path_), visit);
   for (const std::uint64_t offset : notes_of_pack_) {
     const auto record = pack_->record_at(offset);
     if (!record.is_ok()) continue;

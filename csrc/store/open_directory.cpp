@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "store/control/boot.h"
+#include "store/directory_files.h"
 #include "store/index/recovery.h"
 #include "store/index/wal_peek.h"
 #include "store/reclaim/gap_filling.h"
@@ -206,6 +208,33 @@ Status make_directory(const Directory& directory) {
   return Status::ok();
 }
 
+void tell_of(const Status& foreign, const StoreOptions& options) {
+  if (options.on_foreign_file) options.on_foreign_file(foreign);
+}
+
+// What can be done without is told of only here, where it is clear whether the directory is used.
+Status check_files(const DirectoryFiles& files, const Directory& directory,
+                   const StoreOptions& options) {
+  MODCACHE_RETURN_IF_ERROR(files.first(ForeignFile::Use::kNeeded));
+  if (files.is_written_by_all) {
+    const std::string what = "everybody on this machine may write in '" + directory.path() +
+                             "', and so change what models return (chmod o-w takes that right)";
+    if (options.is_strict) return Status::foreign(what + "; with strict=true it is not used");
+    log_once(LogLevel::kWarning, "written-by-all:" + directory.path(), what);
+  }
+  for (const ForeignFile& file : files.foreign) {
+    if (file.use == ForeignFile::Use::kSpared) tell_of(file.status, options);
+  }
+  return Status::ok();
+}
+
+// Such files lose the rights as they are; what is made from now on never has them.
+void restrict_files(const DirectoryFiles& files, const Directory& directory) {
+  for (const std::string& path : files.too_open) {
+    (void)directory.file_system().restrict_rights(path);  // another process may have been first
+  }
+}
+
 bool is_writable(const Directory& directory) {
   fs::FileSystem& file_system = directory.file_system();
   if (!file_system.is_writable(directory.path())) return false;
@@ -238,9 +267,17 @@ Result<OpenedDirectory> open_directory(const Directory& directory, const StoreOp
   if (!info.value().is_directory) {
     return Status::invalid_argument("'" + directory.path() + "' is a file, not a directory");
   }
+  const DirectoryFiles files = look_at_files(directory);
+  MODCACHE_RETURN_IF_ERROR(check_files(files, directory, options));
   MODCACHE_RETURN_IF_ERROR(check_versions(directory));
-  if (options.writable && is_writable(directory)) return open_for_writing(directory, options);
-  return open_for_reading(directory, options);
+  if (!options.writable || !is_writable(directory)) return open_for_reading(directory, options);
+  const Status unwritable = files.first(ForeignFile::Use::kWritten);
+  if (!unwritable.is_ok()) {
+    tell_of(unwritable, options);
+    return open_for_reading(directory, options);
+  }
+  restrict_files(files, directory);
+  return open_for_writing(directory, options);
 }
 
 }  // namespace modcache::store

@@ -125,7 +125,8 @@ struct StoreOptions {
   std::uint64_t disk_budget_bytes = 100ULL * 1000 * 1000 * 1000;
   Durability durability = Durability::kRelaxed;
   ReadVia read_via = ReadVia::kMmap;
-  bool writable = true;  // false: nothing in the directory is created or changed
+  bool writable = true;    // false: nothing in the directory is created or changed
+  bool is_strict = false;  // a directory that everybody may write is refused, and not just told of
   std::int64_t patience_ms = 500;
   std::int64_t max_age_us = 0;  // older entries are not found, and leave first; 0: no bound
   // Who leaves when the directory is full, and who may come; see policy::make_policy for the
@@ -135,6 +136,9 @@ struct StoreOptions {
   std::function<void(std::int64_t entries)> on_evicted;
   // Called from the background thread: entries that put() had taken and that found no room.
   std::function<void(std::int64_t entries)> on_not_kept;
+  // Called from open(), for each thing in the directory that is no file of ours and that the store
+  // does without, or for which it only reads: kForeign.
+  std::function<void(const Status&)> on_foreign_file;
   // Called from the background thread for each write that failed after put() had returned.
   std::function<void(const Status&, std::int64_t entries)> on_write_error;
 };

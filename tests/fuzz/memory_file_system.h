@@ -23,7 +23,9 @@ class MemoryFileSystem final : public fs::FileSystem {
 
   Result<std::unique_ptr<fs::File>> open(const std::string& path, fs::OpenMode mode) override {
     if (path != path_) return Status::not_found(path);
-    if (mode != fs::OpenMode::kRead && mode != fs::OpenMode::kReadWrite) return refused();
+    const bool is_there = mode == fs::OpenMode::kRead || mode == fs::OpenMode::kReadFollowing ||
+                          mode == fs::OpenMode::kReadWrite;
+    if (!is_there) return refused();
     return std::unique_ptr<fs::File>(std::make_unique<MemoryFile>(path, bytes_));
   }
   Result<fs::FileInfo> info(const std::string& path) override {

@@ -48,8 +48,9 @@ class FaultFileSystem final : public fs::FileSystem {
   }
 
   Result<std::unique_ptr<fs::File>> open(const std::string& path, fs::OpenMode mode) override {
-    const bool may_create =
-        mode == fs::OpenMode::kReadWriteCreate || mode == fs::OpenMode::kCreateExclusive;
+    const bool may_create = mode == fs::OpenMode::kReadWriteCreate ||
+                            mode == fs::OpenMode::kCreateExclusive ||
+                            mode == fs::OpenMode::kCreateToShare;
     MODCACHE_RETURN_IF_ERROR(ask(may_create ? Call::kCreate : Call::kOpen, "open", path));
     const auto redirected = redirected_.find(path);
     auto file = real_.open(redirected == redirected_.end() ? path : redirected->second, mode);
@@ -66,6 +67,12 @@ class FaultFileSystem final : public fs::FileSystem {
     in_ticks.changed_ns -= in_ticks.changed_ns % tick_ns_;
     return in_ticks;
   }
+  Result<fs::FileInfo> name_info(const std::string& path) override {
+    MODCACHE_RETURN_IF_ERROR(ask(Call::kInspect, "inspect", path));
+    return real_.name_info(path);
+  }
+  std::string resolve(const std::string& path) override { return real_.resolve(path); }
+  Status restrict_rights(const std::string& path) override { return real_.restrict_rights(path); }
   Result<std::vector<std::string>> list(const std::string& path) override {
     MODCACHE_RETURN_IF_ERROR(ask(Call::kList, "list", path));
     return real_.list(path);

@@ -10,7 +10,7 @@ constexpr std::size_t kBootIdSizeBytes = 36;
 }  // namespace
 
 Result<Digest128> boot_of_machine(fs::FileSystem& file_system) {
-  auto file = file_system.open(kBootIdPath, fs::OpenMode::kRead);
+  auto file = file_system.open(kBootIdPath, fs::OpenMode::kReadFollowing);
   if (!file.is_ok()) return file.status();
   char text[kBootIdSizeBytes];
   auto count = file.value()->read_at(0, text, sizeof text);

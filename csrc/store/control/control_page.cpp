@@ -109,8 +109,10 @@ Status ControlPage::create(fs::FileSystem& file_system, const std::string& path,
   auto replaced = file_system.open(path, fs::OpenMode::kReadWrite);
   if (replaced.is_ok()) put_number(page, kModeOffset, mode_word_in(*replaced.value()));
   const std::string temporary = path + ".new";
+  // A process that died here left one, or a stranger put a link there.
+  MODCACHE_RETURN_IF_ERROR(file_system.remove(temporary));
   {
-    auto file = file_system.open(temporary, fs::OpenMode::kReadWriteCreate);
+    auto file = file_system.open(temporary, fs::OpenMode::kCreateExclusive);
     if (!file.is_ok()) return file.status();
     MODCACHE_RETURN_IF_ERROR(file.value()->write_at(0, {{page.data(), page.size()}}));
     // An older page after power loss is of use, an empty one is not.

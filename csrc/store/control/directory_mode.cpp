@@ -54,7 +54,7 @@ Result<DirectoryMode> parse_directory_mode(std::string_view text) {
 
 Result<DirectoryMode> directory_mode(fs::FileSystem& file_system, const std::string& directory) {
   MODCACHE_RETURN_IF_ERROR(check_is_directory(file_system, directory));
-  const std::string path = Directory(file_system, directory).control_path();
+  const std::string path = Directory::at(file_system, directory).control_path();
   auto page = ControlPage::open(file_system, path, ReadVia::kPread, false);
   if (page.is_ok()) return page.value()->mode();
   if (page.status().code() == StatusCode::kCorruption) {
@@ -69,7 +69,7 @@ Status set_directory_mode(fs::FileSystem& file_system, const std::string& direct
   const Status found = check_is_directory(file_system, directory);
   if (found.is_not_found()) MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory));
   if (!found.is_ok() && !found.is_not_found()) return found;
-  const Directory places(file_system, directory);
+  const Directory places = Directory::at(file_system, directory);
   MODCACHE_RETURN_IF_ERROR(check_versions(places));
   auto lock_file = file_system.open(places.lock_path(), fs::OpenMode::kReadWriteCreate);
   if (!lock_file.is_ok()) return lock_file.status();

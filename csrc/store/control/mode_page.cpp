@@ -75,12 +75,12 @@ DirectoryMode ModePage::open(const fs::FileInfo& file) {
   page_ = nullptr;
   looked_at_ = file;
   if (!fs::is_settled(file)) looked_at_.changed_ns = 0;  // mended at the same time, it is not known
-  const std::string path = directory_.control_path();
-  auto opened = ControlPage::open(directory_.file_system(), path, read_via_, false);
+  fs::FileSystem& file_system = directory_.file_system();
+  const std::string path = Directory::at(file_system, directory_.path()).control_path();
+  auto opened = ControlPage::open(file_system, path, read_via_, false);
   if (!opened.is_ok()) {
     const bool is_damaged = opened.status().code() == StatusCode::kCorruption;
-    last_mode_ = is_damaged ? ControlPage::mode_in_remains(directory_.file_system(), path)
-                            : DirectoryMode::kOn;
+    last_mode_ = is_damaged ? ControlPage::mode_in_remains(file_system, path) : DirectoryMode::kOn;
     return last_mode_;
   }
   std::shared_ptr<const ControlPage> page = std::move(opened).value();

@@ -104,8 +104,15 @@ std::string uri_of(const std::string& path, Database::Mode mode) {
   return uri;
 }
 
+#ifdef SQLITE_OPEN_NOFOLLOW
+constexpr int kNoFollow = SQLITE_OPEN_NOFOLLOW;
+#else
+constexpr int kNoFollow = 0;
+#endif
+
 int flags_of(Database::Mode mode) {
-  constexpr int kAlways = SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
+  constexpr int kAlways =
+      SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | kNoFollow;
   switch (mode) {
     case Database::Mode::kWrite: return kAlways | SQLITE_OPEN_READWRITE;
     case Database::Mode::kCreate:
@@ -115,6 +122,22 @@ int flags_of(Database::Mode mode) {
     case Database::Mode::kImmutable: return kAlways | SQLITE_OPEN_READONLY;
   }
   return kAlways;
+}
+
+// SQLite opens its files itself, would wait for a pipe, and would write into a stranger's file that
+// has one of these names. kForeign: it must not.
+Status check_files_of(fs::FileSystem& file_system, const std::string& path, Database::Mode mode) {
+  if (mode == Database::Mode::kMemory) return Status::ok();
+  const bool is_written = mode == Database::Mode::kWrite || mode == Database::Mode::kCreate;
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+    const auto info = file_system.name_info(path + suffix);
+    if (!info.is_ok()) continue;  // not there, or SQLite fails by itself
+    // SQLite would take a stranger's journal for the rest of a transaction, also to read.
+    const bool must_be_own = is_written || std::string_view(suffix) == "-journal";
+    MODCACHE_RETURN_IF_ERROR(must_be_own ? fs::check_is_own_file(path + suffix, info.value())
+                                         : fs::check_is_file(path + suffix, info.value()));
+  }
+  return Status::ok();
 }
 
 }  // namespace
@@ -177,17 +200,20 @@ std::string_view Query::bytes(int column) const {
   return {static_cast<const char*>(data), static_cast<std::size_t>(size)};
 }
 
-Result<std::unique_ptr<Database>> Database::open(const fs::FileSystem& file_system,
+Result<std::unique_ptr<Database>> Database::open(fs::FileSystem& file_system,
                                                  const std::string& path, Mode mode,
                                                  std::int64_t patience_ms) {
   Connections& state = connections();
   MutexLock lock(state.mutex);
   close_inherited(state);
+  MODCACHE_RETURN_IF_ERROR(check_files_of(file_system, path, mode));
   sqlite3* handle = nullptr;
   const std::string uri = mode == Mode::kMemory ? ":memory:" : uri_of(path, mode);
   const int code = sqlite3_open_v2(uri.c_str(), &handle, flags_of(mode), file_system.sqlite_vfs());
-  if (code != SQLITE_OK) {
-    const Status status = to_status(code, handle);
+  // Once more: what it has open now was put there before this look, and written by nobody yet.
+  const Status status =
+      code == SQLITE_OK ? check_files_of(file_system, path, mode) : to_status(code, handle);
+  if (!status.is_ok()) {
     sqlite3_close_v2(handle);
     return status;
   }

@@ -8,7 +8,8 @@
 // first Database; the parent's objects must not be touched there.
 //
 // Failures: kCorruption (the file is broken or no database), kNoSpace, kBusy (somebody else holds
-// a lock), kIoError (the rest).
+// a lock), kForeign (a link, a pipe or another's file stands where one of SQLite's files would),
+// kIoError (the rest).
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,7 @@ class Database {
     kMemory,     // a private one without a file
   };
 
-  static Result<std::unique_ptr<Database>> open(const fs::FileSystem& file_system,
+  static Result<std::unique_ptr<Database>> open(fs::FileSystem& file_system,
                                                 const std::string& path, Mode mode,
                                                 std::int64_t patience_ms);
   ~Database();

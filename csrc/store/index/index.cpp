@@ -71,8 +71,7 @@ Index::~Index() {
   stop_holding_across_fork(fork_ticket_);
 }
 
-Result<std::unique_ptr<Index>> Index::create(const fs::FileSystem& file_system,
-                                             const std::string& path) {
+Result<std::unique_ptr<Index>> Index::create(fs::FileSystem& file_system, const std::string& path) {
   std::unique_ptr<Index> index(new Index);
   MutexLock lock(index->mutex_);
   const auto mode = path.empty() ? Database::Mode::kMemory : Database::Mode::kCreate;
@@ -86,9 +85,8 @@ Result<std::unique_ptr<Index>> Index::create(const fs::FileSystem& file_system,
   return index;
 }
 
-Result<std::unique_ptr<Index>> Index::open(const fs::FileSystem& file_system,
-                                           const std::string& path, Database::Mode mode,
-                                           std::int64_t patience_ms,
+Result<std::unique_ptr<Index>> Index::open(fs::FileSystem& file_system, const std::string& path,
+                                           Database::Mode mode, std::int64_t patience_ms,
                                            const std::function<void()>& before_migration) {
   std::unique_ptr<Index> index(new Index);
   MutexLock lock(index->mutex_);

@@ -122,13 +122,13 @@ class Index {
  public:
   // Makes an empty database at `path`, where no file may be; fast, but not safe against power
   // loss: sync the file before it is used.
-  static Result<std::unique_ptr<Index>> create(const fs::FileSystem& file_system,
+  static Result<std::unique_ptr<Index>> create(fs::FileSystem& file_system,
                                                const std::string& path);
   // kCorruption: not a database, not ours, or not whole. A database of an older version is read as
   // it is; opened for writing (REQUIRES: the directory's lock is held), it becomes one of this
   // version, and `before_migration` is called first.
   static Result<std::unique_ptr<Index>> open(
-      const fs::FileSystem& file_system, const std::string& path, Database::Mode mode,
+      fs::FileSystem& file_system, const std::string& path, Database::Mode mode,
       std::int64_t patience_ms, const std::function<void()>& before_migration = nullptr);
   ~Index();
 

@@ -256,6 +256,8 @@ Status rebuild_database(const Directory& directory) {
     auto file = file_system.open(path, fs::OpenMode::kReadWrite);
     if (!file.is_ok()) return file.status();
     MODCACHE_RETURN_IF_ERROR(file.value()->sync_data());
+    // SQLite made it by the umask alone; its log and shared memory will have the same rights.
+    (void)file_system.restrict_rights(path);
   }
   MODCACHE_RETURN_IF_ERROR(remove_database(directory));
   MODCACHE_RETURN_IF_ERROR(file_system.rename(path, directory.database_path()));

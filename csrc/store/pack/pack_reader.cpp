@@ -25,7 +25,7 @@ Status about_file(const std::string& path, const Status& status) {
 
 // Whose header is damaged may still be known by its end, as every version's is.
 bool ends_as_a_pack(fs::FileSystem& file_system, const std::string& path) {
-  const auto file = file_system.open(path, fs::OpenMode::kRead);
+  const auto file = file_system.open(path, fs::OpenMode::kReadFollowing);
   if (!file.is_ok()) return false;
   const auto info = file.value()->info();
   if (!info.is_ok() || info.value().size_bytes < kPackFooterSizeBytes) return false;

@@ -165,7 +165,7 @@ Result<PackSummary> write_pack(fs::FileSystem& file_system, const std::string& d
   if (!listing.is_ok()) return listing.status();
   auto writer = PackWriter::create(file_system, file);
   if (!writer.is_ok()) return writer.status();
-  const Directory places(file_system, directory);
+  const Directory places = Directory::at(file_system, directory);
   return Packing(places, *listing.value(), *writer.value(), filter, on_progress).run();
 }
 

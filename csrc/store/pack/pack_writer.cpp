@@ -56,11 +56,14 @@ Status check_may_be_replaced(fs::FileSystem& file_system, const std::string& pat
 }  // namespace
 
 Result<std::unique_ptr<PackWriter>> PackWriter::create(fs::FileSystem& file_system,
-                                                       const std::string& path) {
-  MODCACHE_RETURN_IF_ERROR(check_may_be_replaced(file_system, path));
+                                                       const std::string& given_path) {
+  // The folder may be reached by a link. A link in the place of the pack is replaced.
+  const std::string path = file_system.resolve(folder_of(given_path)) + '/' +
+                           given_path.substr(given_path.rfind('/') + 1);
+  MODCACHE_RETURN_IF_ERROR(check_may_be_replaced(file_system, given_path));
   const std::string making = path_in_the_making(path);
   MODCACHE_RETURN_IF_ERROR(remove_abandoned(file_system, making));
-  auto file = file_system.open(making, fs::OpenMode::kCreateExclusive);
+  auto file = file_system.open(making, fs::OpenMode::kCreateToShare);
   if (!file.is_ok()) return file.status();
   auto is_locked = file.value()->try_lock();
   if (!is_locked.is_ok()) return is_locked.status();

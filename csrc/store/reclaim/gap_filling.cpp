@@ -85,7 +85,8 @@ class Filler {
 
  private:
   static Status ignore_missing(const Status& status) {
-    return status.is_not_found() ? Status::ok() : status;
+    const bool is_segment = !status.is_not_found() && status.code() != StatusCode::kForeign;
+    return is_segment ? status : Status::ok();
   }
 
   // What is synced has a header.

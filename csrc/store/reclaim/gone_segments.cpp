@@ -38,6 +38,7 @@ Result<GoneSegments> remove_gone(const Directory& directory) {
     fs::FileInfo info;
     auto is_removed = remove_if_free(directory, id, info);
     if (is_removed.is_not_found()) continue;  // another process was quicker
+    if (is_removed.status().code() == StatusCode::kForeign) continue;
     if (!is_removed.is_ok()) return is_removed.status();
     if (is_removed.value()) {
       gone.freed_bytes += info.size_bytes;

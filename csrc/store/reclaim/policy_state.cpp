@@ -38,6 +38,12 @@ Result<std::unique_ptr<fs::File>> open_file(const Directory& directory) {
   return file;
 }
 
+// A link or a pipe in its place makes way for a new file, and what it leads to stays as it is.
+bool is_lost(const Status& status) {
+  return status.is_not_found() || status.code() == StatusCode::kCorruption ||
+         status.code() == StatusCode::kForeign;
+}
+
 }  // namespace
 
 PolicyState::PolicyState(std::unique_ptr<fs::File> file, std::shared_ptr<fs::Mapping> mapping)
@@ -46,9 +52,10 @@ PolicyState::PolicyState(std::unique_ptr<fs::File> file, std::shared_ptr<fs::Map
 Result<std::unique_ptr<PolicyState>> PolicyState::open(const Directory& directory,
                                                        bool may_create) {
   auto file = open_file(directory);
-  if (may_create && (file.is_not_found() || file.status().code() == StatusCode::kCorruption)) {
+  if (may_create && is_lost(file.status())) {
     const std::string temporary = directory.policy_state_path() + ".new";
-    auto created = directory.file_system().open(temporary, fs::OpenMode::kReadWriteCreate);
+    MODCACHE_RETURN_IF_ERROR(directory.file_system().remove(temporary));
+    auto created = directory.file_system().open(temporary, fs::OpenMode::kCreateExclusive);
     if (!created.is_ok()) return created.status();
     const std::string bytes = empty_state();
     const Status written = created.value()->write_at(0, {{bytes.data(), bytes.size()}});

@@ -40,7 +40,7 @@ Result<std::shared_ptr<SegmentReader>> SegmentReader::open(const Directory& dire
 Result<std::shared_ptr<SegmentReader>> SegmentReader::open_sealed(fs::FileSystem& file_system,
                                                                   const std::string& path,
                                                                   ReadVia read_via) {
-  auto file = file_system.open(path, fs::OpenMode::kRead);
+  auto file = file_system.open(path, fs::OpenMode::kReadFollowing);
   if (!file.is_ok()) return file.status();
   std::string bytes(kSegmentHeaderSizeBytes, '\0');
   auto count = file.value()->read_at(0, bytes.data(), bytes.size());

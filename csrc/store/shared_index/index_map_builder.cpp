@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/shared_index/index_map_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/fork.h"
@@ -36,6 +37,23 @@ Result<SharedIndex::Change> row_of(const Query& query) {
   return row;
 }
 
+// A row takes more than this in the database or its log.
+constexpr std::uint64_t kLeastRowBytes = 16;
+
+// The counts of the database may be damaged, and a file is made for so many: no more of them than
+// it has room for.
+Result<std::uint64_t> expected_entries(const Directory& directory, Database& database) {
+  auto count = database.query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
+  if (!count.is_ok()) return count.status();
+  std::uint64_t size_bytes = 0;
+  for (const std::string& path : {directory.database_path(), directory.wal_path()}) {
+    auto info = directory.file_system().name_info(path);
+    if (info.is_ok()) size_bytes += info.value().size_bytes;
+  }
+  return std::min(static_cast<std::uint64_t>(std::max<std::int64_t>(count.value(), 0)),
+                  size_bytes / kLeastRowBytes);
+}
+
 }  // namespace
 
 IndexMapBuilder::IndexMapBuilder(SharedIndex& index)
@@ -66,7 +84,7 @@ Status IndexMapBuilder::connect(const Directory& directory, std::int64_t patienc
                                  Database::Mode::kWrite, patience_ms);
   if (!database.is_ok()) return database.status();
   database_ = std::move(database).value();
-  auto count = database_->query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
+  auto count = expected_entries(directory, *database_);
   if (!count.is_ok()) return count.status();
   auto last = database_->query_number("SELECT value FROM meta WHERE name='last_sequence'");
   if (!last.is_ok()) return last.status();
@@ -77,8 +95,7 @@ Status IndexMapBuilder::connect(const Directory& directory, std::int64_t patienc
       " ORDER BY e.context_id, e.key LIMIT ?");
   if (!entries.is_ok()) return entries.status();
   entries_ = std::move(entries).value();
-  const bool is_started = index_.start_building(static_cast<std::uint64_t>(count.value()),
-                                                static_cast<Sequence>(last.value()));
+  const bool is_started = index_.start_building(count.value(), static_cast<Sequence>(last.value()));
   return is_started ? Status::ok() : Status::not_found();
 }
 

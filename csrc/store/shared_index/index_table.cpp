@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "store/shared_index/index_table_layout.h"
 
 namespace modcache::store {
@@ -78,10 +79,7 @@ std::uint64_t IndexTable::with_check(const RawSlot& raw) {
 
 bool IndexTable::decode(const RawSlot& raw, Found& found) const {
   const std::uint64_t number = raw.place >> kOffsetBits;
-  if (number >= size_.segments ||
-      number >= word(kSegmentCountOffset).load(std::memory_order_acquire)) {
-    return false;
-  }
+  if (number >= listed_segments()) return false;
   found.tag = raw.tag;
   found.place.segment = word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed);
   found.place.offset = (raw.place & ((std::uint64_t{1} << kOffsetBits) - 1)) * kOffsetUnitBytes;
@@ -138,7 +136,7 @@ void IndexTable::add_entries(std::int64_t count) {
 
 std::optional<std::uint64_t> IndexTable::segment_number(std::uint64_t segment) {
   Word& count_word = word(kSegmentCountOffset);
-  const std::uint64_t count = std::min(count_word.load(std::memory_order_acquire), size_.segments);
+  const std::uint64_t count = listed_segments();
   for (std::uint64_t number = segment_numbers_.size(); number < count; ++number) {
     segment_numbers_[word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed)] = number;
   }
@@ -169,6 +167,22 @@ std::optional<std::uint64_t> IndexTable::place_for(std::uint64_t tag) const {
     }
   }
   return std::nullopt;
+}
+
+std::uint64_t IndexTable::entries() const {
+  return std::min(word(kEntriesOffset).load(std::memory_order_relaxed), size_.slots);
+}
+
+std::uint64_t IndexTable::listed_segments() const {
+  return std::min(word(kSegmentCountOffset).load(std::memory_order_acquire), size_.segments);
+}
+
+std::uint64_t IndexTable::counted_entries() const {
+  std::uint64_t count = 0;
+  for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {
+    if (slot(i)[1].load(std::memory_order_relaxed) != 0) ++count;
+  }
+  return count;
 }
 
 bool IndexTable::has_room() const { return 5 * (entries() + 1) <= 4 * size_.slots; }
@@ -260,8 +274,15 @@ void IndexTable::finish_building() {
 
 Result<std::shared_ptr<IndexTable>> IndexTable::grown(fs::FileSystem& file_system,
                                                       const std::string& path) const {
-  auto created = create(file_system, path, owner_,
-                        Size::for_entries(entries(), word(kSegmentCountOffset).load()), false);
+  // Counted, since the number in the file may be damaged, and how large the new one is follows.
+  const std::uint64_t counted = counted_entries();
+  if (counted != entries()) {
+    log_once(LogLevel::kWarning, "count:" + path,
+             "'" + path + "' says that it has " + std::to_string(entries()) + " entries, and has " +
+                 std::to_string(counted) + ": it is damaged, and is made anew");
+  }
+  auto created =
+      create(file_system, path, owner_, Size::for_entries(counted, listed_segments()), false);
   if (!created.is_ok()) return created.status();
   IndexTable& table = *created.value();
   for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {

@@ -73,7 +73,11 @@ class IndexTable {
   void expect(std::uint64_t tag) const { __builtin_prefetch(slot(home(tag))); }
   void note_use(std::uint64_t tag, Sequence sequence, policy::Usage usage);
   void for_each(const std::function<void(const Found&)>& visit) const;
-  std::uint64_t entries() const { return word(kEntriesOffset).load(std::memory_order_relaxed); }
+  // What the file says, at most one for each slot. Nothing but speed may depend on it: the number
+  // is under no checksum.
+  std::uint64_t entries() const;
+  // False: no database with this `last_sequence` has needed so large a table.
+  bool is_plausible(Sequence last_sequence) const;
   std::uint64_t size_bytes() const { return mapping_->size_bytes(); }
   // False: somebody cut the file short.
   bool is_whole() const;
@@ -154,6 +158,8 @@ class IndexTable {
   // The slot with the tag, or the free one where it belongs; none when there is no room.
   std::optional<std::uint64_t> place_for(std::uint64_t tag) const;
   bool has_room() const;
+  std::uint64_t counted_entries() const;
+  std::uint64_t listed_segments() const;
   bool add(std::uint64_t i, const RawSlot& raw);
   void set_segment(std::uint64_t i, RawSlot raw, std::uint64_t number);
   static std::uint64_t with_check(const RawSlot& raw);

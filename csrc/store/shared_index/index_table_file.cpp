@@ -76,7 +76,13 @@ Result<FixedHeader> read_header(const fs::File& file, const IndexTable::Owner& o
 }  // namespace
 
 IndexTable::Size IndexTable::Size::for_entries(std::uint64_t entries, std::uint64_t segments) {
-  return {std::clamp(2 * entries, kLeastSlots, kMostSlots), std::max(kLeastSegments, 2 * segments)};
+  return {std::clamp(2 * std::min(entries, kMostSlots), kLeastSlots, kMostSlots),
+          std::clamp(2 * std::min(segments, kMostSegments), kLeastSegments, kMostSegments)};
+}
+
+// Each entry of a database has a number of its own.
+bool IndexTable::is_plausible(Sequence last_sequence) const {
+  return size_.slots <= Size::for_entries(last_sequence, 0).slots;
 }
 
 Result<std::shared_ptr<IndexTable>> IndexTable::open(fs::FileSystem& file_system,
@@ -101,6 +107,11 @@ Result<std::shared_ptr<IndexTable>> IndexTable::open(fs::FileSystem& file_system
 Result<std::shared_ptr<IndexTable>> IndexTable::create(fs::FileSystem& file_system,
                                                        const std::string& path, const Owner& owner,
                                                        Size size, bool is_building) {
+  // A directory makes no way for a file; found out before a large one is written.
+  auto stands_there = file_system.name_info(path);
+  if (stands_there.is_ok() && stands_there.value().is_directory) {
+    return fs::check_is_file(path, stands_there.value());
+  }
   FixedHeader header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kIndexTableVersion;

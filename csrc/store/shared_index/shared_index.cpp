@@ -192,7 +192,8 @@ void SharedIndex::cancel() {
 void SharedIndex::check(Sequence last_sequence) {
   if (control_ == nullptr || control_->index_generation() == 0) return;
   const TablePtr table = this->table();
-  if (table == nullptr || table->is_changing() || table->last_sequence() != last_sequence) {
+  if (table == nullptr || table->is_changing() || table->last_sequence() != last_sequence ||
+      !table->is_plausible(last_sequence)) {
     discard();
   }
 }

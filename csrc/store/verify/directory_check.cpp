@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "store/control/boot.h"
+#include "store/directory_files.h"
 #include "store/found_entry.h"
 #include "store/index/recovery.h"
 #include "store/notes.h"
@@ -42,6 +43,10 @@ void DirectoryCheck::tell_database(std::string what) {
 }
 
 Status DirectoryCheck::absorb(const Status& status) {
+  if (status.code() == StatusCode::kForeign) {  // told by check_kinds()
+    database_ = nullptr;
+    return Status::ok();
+  }
   if (status.code() != StatusCode::kCorruption) return status;
   tell_database(status.message());
   database_ = nullptr;
@@ -51,6 +56,7 @@ Status DirectoryCheck::absorb(const Status& status) {
 Status DirectoryCheck::run(Verification& verification) {
   result_ = &verification;
   MODCACHE_RETURN_IF_ERROR(check_is_ours());
+  if (!check_kinds()) return Status::ok();
   check_control();
   MODCACHE_RETURN_IF_ERROR(absorb(check_database()));
   MODCACHE_RETURN_IF_ERROR(absorb(check_rows()));
@@ -83,12 +89,26 @@ Status DirectoryCheck::check_is_ours() {
                                directory_.control_path(), directory_.lock_path()};
   const bool is_ours = info.value().is_directory &&
                        std::any_of(std::begin(paths), std::end(paths), [&](const auto& path) {
-                         return file_system.info(path).is_ok();
+                         return file_system.name_info(path).is_ok();
                        });
   if (!is_ours) {
     return Status::invalid_argument("'" + directory_.path() + "' is no directory of modcache");
   }
   return check_versions(directory_);
+}
+
+bool DirectoryCheck::check_kinds() {
+  bool has_segments = true;
+  for (const ForeignFile& file : look_at_files(directory_).foreign) {
+    Finding finding;
+    finding.kind = Finding::Kind::kForeignFile;
+    finding.is_damage = file.use != ForeignFile::Use::kWritten;
+    finding.file = file.name;
+    finding.what = file.status.message();
+    has_segments = has_segments && file.name != "segments";
+    tell_(std::move(finding));
+  }
+  return has_segments;
 }
 
 void DirectoryCheck::check_control() {
@@ -100,7 +120,7 @@ void DirectoryCheck::check_control() {
     control_ = std::move(control).value();
     epoch_ = control_->epoch();
     committed_ = control_->surely_committed(boot_number(directory_.file_system()));
-  } else if (!control.is_not_found()) {
+  } else if (!control.is_not_found() && control.status().code() != StatusCode::kForeign) {
     tell(Finding::Kind::kControlBroken, "control", control.status().message());
   }
 }
@@ -132,8 +152,8 @@ Status DirectoryCheck::check_database() {
   for (std::string& contradiction : contradictions.value()) tell_database(std::move(contradiction));
   auto last_sequence = database_->last_sequence();
   if (!last_sequence.is_ok()) return last_sequence.status();
-  if (control_ == nullptr && result_->counts[Finding::Kind::kControlBroken] == 0 &&
-      last_sequence.value() > 0) {
+  const bool has_page = directory_.file_system().name_info(directory_.control_path()).is_ok();
+  if (control_ == nullptr && !has_page && last_sequence.value() > 0) {
     tell(Finding::Kind::kControlBroken, "control", "it is not there");
   }
   if (control_ != nullptr && !control_->is_plausible(last_sequence.value())) {
@@ -262,7 +282,7 @@ Status DirectoryCheck::read_whole(const DatabaseCheck::Row& row, std::string* he
 Status DirectoryCheck::check_notes() {
   fs::FileSystem& file_system = directory_.file_system();
   auto names = file_system.list(directory_.notes_path());
-  if (names.is_not_found()) return Status::ok();
+  if (names.is_not_found() || names.status().code() == StatusCode::kForeign) return Status::ok();
   if (!names.is_ok()) return names.status();
   for (const std::string& name : names.value()) {
     const std::string file = "notes/" + name;
@@ -271,7 +291,7 @@ Status DirectoryCheck::check_notes() {
       continue;
     }
     auto is_whole = is_whole_note(directory_, name);
-    if (is_whole.is_not_found()) continue;
+    if (is_whole.is_not_found() || is_whole.status().code() == StatusCode::kForeign) continue;
     ++result_->notes;
     if (!is_whole.is_ok()) {
       tell(Finding::Kind::kUnreadable, file, is_whole.status().message());
@@ -293,7 +313,7 @@ Status DirectoryCheck::check_files() {
     }
   }
   if (file_system.info(directory_.database_path()).is_ok() &&
-      file_system.info(directory_.lock_path()).is_not_found()) {
+      file_system.name_info(directory_.lock_path()).is_not_found()) {
     tell(Finding::Kind::kLockMissing, "lock", "it is not there");
   }
   auto segments = file_system.list(directory_.segments_path());

@@ -45,6 +45,8 @@ class DirectoryCheck {
   class Records;
 
   Status check_is_ours();
+  // False: without the folder of segments there is nothing more to look at.
+  bool check_kinds();
   void check_control();
   Status check_database();
   Status open_database();

@@ -120,7 +120,7 @@ Status DirectoryCheck::check_segments() {
 }
 
 void DirectoryCheck::check_segment_file(std::uint64_t id, const Status& status) {
-  if (status.is_not_found()) return;
+  if (status.is_not_found() || status.code() == StatusCode::kForeign) return;
   if (status.code() != StatusCode::kCorruption) {
     tell(Finding::Kind::kUnreadable, file_of(id), status.message());
     return;

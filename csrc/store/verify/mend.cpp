@@ -34,6 +34,7 @@ struct Damage {
   std::vector<std::string> segment_files;
   std::vector<std::string> notes;
   std::vector<std::string> leftovers;
+  std::vector<std::string> foreign_files;
   std::vector<Context> undeclared;
   std::vector<Clear> lost_clears;
 
@@ -59,6 +60,9 @@ Result<Damage> look_through(const Directory& directory, const VerifyOptions& opt
         break;
       case Finding::Kind::kSegmentBroken: damage.segment_files.push_back(finding.file); break;
       case Finding::Kind::kNoteBroken: damage.notes.push_back(finding.file); break;
+      case Finding::Kind::kForeignFile:
+        if (finding.is_damage) damage.foreign_files.push_back(finding.file);
+        break;
       case Finding::Kind::kLeftover: damage.leftovers.push_back(finding.file); break;
       default: break;
     }
@@ -78,6 +82,8 @@ class Mender {
         mending_(mending) {}
 
   Status mend(const Damage& damage) {
+    // Before anything is opened, the lock too. What is missing then is mended in the next round.
+    if (!damage.foreign_files.empty()) return make_way(damage.foreign_files);
     MODCACHE_RETURN_IF_ERROR(mend_files(damage));
     // What is broken for lack of a segment may not be any more.
     if (has_renamed_) return Status::ok();
@@ -104,6 +110,24 @@ class Mender {
 
   Result<DirectoryLock> lock() {
     return DirectoryLock::take(*opened_.lock_file, options_.patience_ms);
+  }
+
+  Status make_way(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      if (file == "segments") {
+        return Status::foreign("'" + directory_.segments_path() +
+                               "' is not a directory, and is left as it is: put the directory "
+                               "itself there, or remove what is there");
+      }
+      const std::string name = file.substr(file.rfind('/') + 1) + ".foreign";
+      std::string free_name = name;
+      for (int i = 2; file_system_.name_info(path_of(free_name)).is_ok(); ++i) {
+        free_name = name + '-' + std::to_string(i);
+      }
+      MODCACHE_RETURN_IF_ERROR(file_system_.rename(path_of(file), path_of(free_name)));
+      note(file + " is no regular file, and was renamed to " + free_name);
+    }
+    return Status::ok();
   }
 
   Status mend_files(const Damage& damage) {
@@ -273,7 +297,7 @@ class Mender {
 }  // namespace
 
 Result<Mending> mend_directory(fs::FileSystem& file_system, const VerifyOptions& options) {
-  const Directory directory(file_system, options.directory);
+  const Directory directory = Directory::at(file_system, options.directory);
   Mending mending;
   for (int round = 0;; ++round) {
     auto damage = look_through(directory, options);

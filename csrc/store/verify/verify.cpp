@@ -26,13 +26,14 @@ std::string_view finding_name(Finding::Kind kind) {
     case Finding::Kind::kControlBroken: return "control-broken";
     case Finding::Kind::kLockMissing: return "lock-missing";
     case Finding::Kind::kNoteBroken: return "note-broken";
+    case Finding::Kind::kForeignFile: return "foreign-file";
     case Finding::Kind::kLeftover: return "leftover";
   }
   return "";
 }
 
 Result<Verification> verify_directory(fs::FileSystem& file_system, const VerifyOptions& options) {
-  const Directory directory(file_system, options.directory);
+  const Directory directory = Directory::at(file_system, options.directory);
   for (int i = 1;; ++i) {
     Verification verification;
     DirectoryCheck check(directory, options, [&](Finding finding) {

@@ -38,6 +38,8 @@ struct Finding {
     kControlBroken,      // the control page is gone, or none
     kLockMissing,        // processes may be writing at the same time
     kNoteBroken,
+    kForeignFile,  // a link, a pipe or the like in the place of a file. No damage where it is a
+                   // file with other names, or another user's: it is read, and not written
     kLeftover,  // in the making, by a process that died; no damage
   };
 
@@ -106,6 +108,10 @@ struct Mending {
   std::vector<std::string> steps;  // what was done, as sentences
 };
 
+// What is no file is renamed to NAME.foreign first, in the directory itself, whatever it is: it is
+// neither opened nor removed, and its place is then that of a file that is missing. The folder
+// `segments` stays as it is.
+//
 // Makes the database and the control page anew where they are broken, drops entries that are, gives
 // misnamed segments their names back, writes lost clears and declarations again, and removes
 // leftovers and what nobody can read.

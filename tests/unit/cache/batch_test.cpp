@@ -49,9 +49,9 @@ ContextPtr row_context() {
 }
 
 // A Cache as one process has it.
-class Process {
+class BatchProcess {
  public:
-  explicit Process(const std::string& directory, const std::string& memory = "1GB")
+  explicit BatchProcess(const std::string& directory, const std::string& memory = "1GB")
       : cache_(text_format()) {
     EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
   }
@@ -104,13 +104,13 @@ class BatchTest : public ::testing::Test {
  protected:
   testing::TemporaryDirectory directory_;
   const std::string dir_ = directory_ / "cache";
-  Process here_{dir_};
+  BatchProcess here_{dir_};
 };
 
 TEST_F(BatchTest, finds_what_was_stored_in_memory_and_what_another_process_stored_on_disk) {
   here_.store({{"a", "1"}, {"b", "2"}}, "", 10);
   here_.cache().flush();
-  Process there(dir_);
+  BatchProcess there(dir_);
   EXPECT_THAT(here_.lookup({"b", "none", "a"}), ElementsAre("memory: 2", "<missing>", "memory: 1"));
   for (int turn = 0; turn < 2; ++turn) {
     EXPECT_THAT(there.lookup({"b", "none", "a"}), ElementsAre("disk: 2", "<missing>", "disk: 1"))
@@ -126,7 +126,7 @@ TEST_F(BatchTest, finds_what_was_stored_in_memory_and_what_another_process_store
 }
 
 TEST_F(BatchTest, one_batch_takes_rows_from_memory_and_from_disk) {
-  Process there(dir_);
+  BatchProcess there(dir_);
   there.store({{"a", "1"}, {"c", "3"}});
   there.cache().flush();
   here_.store({{"b", "2"}});
@@ -137,7 +137,7 @@ TEST_F(BatchTest, one_batch_takes_rows_from_memory_and_from_disk) {
 }
 
 TEST_F(BatchTest, without_a_memory_tier_finds_also_what_is_still_queued) {
-  Process small(directory_ / "small", "0");
+  BatchProcess small(directory_ / "small", "0");
   small.store({{"a", "1"}, {"b", "2"}});
   EXPECT_THAT(small.lookup({"a", "b"}), ElementsAre("disk: 1", "disk: 2"));
   small.cache().flush();
@@ -151,12 +151,12 @@ TEST_F(BatchTest, a_row_of_another_signature_is_a_miss_and_a_conflict) {
   here_.store({{"c", "3"}}, "float32[3]");
   here_.store({{"d", "4"}});
   here_.cache().flush();
-  Process there(dir_);
+  BatchProcess there(dir_);
   EXPECT_THAT(here_.lookup({"a", "b", "c", "d"}, "float32[3]"),
               ElementsAre("<missing>", "<missing>", "memory: 3", "memory: 4"));
   EXPECT_THAT(there.lookup({"a", "b", "c", "d"}, "float32[3]"),
               ElementsAre("<missing>", "<missing>", "disk: 3", "disk: 4"));
-  for (Process* process : {&here_, &there}) EXPECT_EQ(process->stat("key_conflicts"), 2);
+  for (BatchProcess* process : {&here_, &there}) EXPECT_EQ(process->stat("key_conflicts"), 2);
   EXPECT_EQ(there.stat("hits_disk"), 2);
   EXPECT_THAT(log.about("key 'a' was stored for an input float32[2]"), SizeIs(1)) << "once";
 }
@@ -165,7 +165,7 @@ TEST_F(BatchTest, says_which_misses_are_conflicts) {
   const testing::CapturedLog log;
   here_.store({{"a", "1"}}, "float32[2]");
   here_.cache().flush();
-  Process there(dir_);
+  BatchProcess there(dir_);
   there.store({{"b", "2"}, {"d", "4"}}, "float32[2]");  // these in memory, "a" on disk
   there.store({{"c", "3"}}, "float32[3]");
   const Keys keys = {"a", "b", "c", "d", "e"};
@@ -180,7 +180,7 @@ TEST_F(BatchTest, what_memory_holds_is_forgotten_where_another_directory_took_th
   here_.store({{"a", "1"}, {"b", "2"}});
   here_.cache().flush();
   std::filesystem::remove_all(dir_);
-  Process there(dir_);
+  BatchProcess there(dir_);
   there.store({{"a", "new"}});
   there.cache().flush();
   here_.cache().flush();  // looks at the files; the thread that writes would do so in a moment
@@ -190,7 +190,7 @@ TEST_F(BatchTest, what_memory_holds_is_forgotten_where_another_directory_took_th
 TEST_F(BatchTest, memory_answers_as_the_directory_would_when_entries_were_removed_there) {
   here_.store({{"a", "1"}, {"b", "2"}, {"c", "3"}});
   here_.cache().flush();
-  Process there(dir_);
+  BatchProcess there(dir_);
   there.store({{"a", "new"}});
   there.cache().flush();
   EXPECT_THAT(here_.lookup({"a", "b", "c"}), ElementsAre("disk: new", "memory: 2", "memory: 3"));
@@ -201,7 +201,7 @@ TEST_F(BatchTest, memory_answers_as_the_directory_would_when_entries_were_remove
 
 TEST_F(BatchTest, a_damaged_row_is_one_miss_and_is_dropped) {
   {
-    Process writer(dir_);
+    BatchProcess writer(dir_);
     writer.store({{"a", "the text of a"}, {"b", "the text of b"}}, "", 10);
     writer.cache().flush();
   }
@@ -218,7 +218,7 @@ TEST_F(BatchTest, a_damaged_row_is_one_miss_and_is_dropped) {
 
 TEST_F(BatchTest, a_damaged_record_is_one_miss_and_is_dropped) {
   {
-    Process writer(dir_);
+    BatchProcess writer(dir_);
     writer.store({{"a", "the text of a"}, {"b", "the text of b"}});
     writer.cache().flush();
   }
@@ -246,7 +246,7 @@ TEST_F(BatchTest, a_row_from_memory_that_is_refused_is_no_hit_and_stays_in_both_
     EXPECT_EQ(here_.stat("corrupt"), 0);
   }
   here_.cache().flush();
-  EXPECT_THAT(Process(dir_).lookup({"a", "b"}), ElementsAre("disk: 1", "disk: 2"));
+  EXPECT_THAT(BatchProcess(dir_).lookup({"a", "b"}), ElementsAre("disk: 1", "disk: 2"));
 }
 
 TEST_F(BatchTest, says_how_many_rows_it_kept) {
@@ -260,7 +260,7 @@ TEST_F(BatchTest, says_how_many_rows_it_kept) {
 
 TEST_F(BatchTest, a_directory_that_cannot_be_used_is_an_error_and_misses) {
   testing::write_file(directory_ / "a file", "");
-  Process nowhere((directory_ / "a file") + "/cache", "0");
+  BatchProcess nowhere((directory_ / "a file") + "/cache", "0");
   nowhere.store({{"a", "1"}, {"b", "2"}});
   EXPECT_THAT(nowhere.lookup({"a", "b"}), ElementsAre("<missing>", "<missing>"));
   EXPECT_EQ(nowhere.stat("errors"), 1);

@@ -42,9 +42,9 @@ ContextPtr context_of(Form form) {
 }
 
 // A Cache as one process has it.
-class Process {
+class ReadingProcess {
  public:
-  explicit Process(const std::string& directory, const std::string& memory = "1GB")
+  explicit ReadingProcess(const std::string& directory, const std::string& memory = "1GB")
       : cache_(text_format()) {
     EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
   }
@@ -76,14 +76,14 @@ class Process {
 class ReadAheadTest : public ::testing::Test {
  protected:
   ReadAheadTest() {
-    Process writer(dir_);
+    ReadingProcess writer(dir_);
     for (const char* key : {"a", "b", "c", "d"}) writer.store(key, std::string("row ") + key);
     writer.store("whole", "all of it", Form::kWhole);
     writer.cache().flush();
   }
   // What an entry of the fixture takes of the budget of memory.
   std::int64_t size_of_one() {
-    Process process(dir_);
+    ReadingProcess process(dir_);
     process.prefetch({"a"});
     return process.stat("bytes_memory");
   }
@@ -94,7 +94,7 @@ class ReadAheadTest : public ::testing::Test {
 };
 
 TEST_F(ReadAheadTest, tells_which_keys_are_there_and_brings_them_into_memory) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   EXPECT_THAT(here.prefetch({"a", "x", "c"}), ElementsAre(true, false, true));
   EXPECT_EQ(here.stat("entries_memory"), 2);
   EXPECT_EQ(here.lookup("a"), "row a");
@@ -105,7 +105,7 @@ TEST_F(ReadAheadTest, tells_which_keys_are_there_and_brings_them_into_memory) {
 }
 
 TEST_F(ReadAheadTest, what_is_too_old_in_memory_is_not_there) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   ASSERT_TRUE(here.cache().configure({{"disk", "0"}, {"max_age", "60"}}).is_ok());
   for (const bool is_old : {true, false}) {
     Entry entry = *text_entry("text", "input", 5);
@@ -117,13 +117,13 @@ TEST_F(ReadAheadTest, what_is_too_old_in_memory_is_not_there) {
 }
 
 TEST_F(ReadAheadTest, counts_neither_hits_nor_misses) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.prefetch({"a", "x"});
   EXPECT_EQ(here.stat("hits_memory") + here.stat("hits_disk") + here.stat("misses"), 0);
 }
 
 TEST_F(ReadAheadTest, whole_values_have_a_form_of_their_own) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   EXPECT_THAT(here.prefetch({"whole"}), ElementsAre(false));
   EXPECT_THAT(here.prefetch({"whole"}, Form::kWhole), ElementsAre(true));
   EXPECT_EQ(here.lookup("whole", Form::kWhole), "all of it");
@@ -132,7 +132,7 @@ TEST_F(ReadAheadTest, whole_values_have_a_form_of_their_own) {
 
 TEST_F(ReadAheadTest, the_signature_of_the_input_comes_along) {
   const testing::CapturedLog log;
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.prefetch({"a"});
   SingleFlight::Lead lead;
   EXPECT_EQ(here.cache().session()->lookup({context_of(Form::kRow), "a", "other"}, false, lead),
@@ -141,31 +141,31 @@ TEST_F(ReadAheadTest, the_signature_of_the_input_comes_along) {
 }
 
 TEST_F(ReadAheadTest, what_memory_has_is_found_and_not_read_again) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.store("new", "here");
   EXPECT_THAT(here.prefetch({"new", "a"}), ElementsAre(true, true));
   EXPECT_EQ(here.stat("entries_memory"), 2);
 }
 
 TEST_F(ReadAheadTest, an_entry_that_another_process_replaced_is_not_handed_out) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.prefetch({"a"});
-  Process other(dir_);
+  ReadingProcess other(dir_);
   other.store("a", "newer");
   other.cache().flush();
   EXPECT_EQ(here.lookup("a"), "newer");
 }
 
 TEST_F(ReadAheadTest, an_entry_that_another_process_cleared_is_no_longer_found) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.prefetch({"a"});
-  Process(dir_).cache().clear({}, Cache::Tier::kAll);
+  ReadingProcess(dir_).cache().clear({}, Cache::Tier::kAll);
   EXPECT_THAT(here.prefetch({"a"}), ElementsAre(false));
   EXPECT_EQ(here.lookup("a"), "<missing>");
 }
 
 TEST_F(ReadAheadTest, entries_used_longest_ago_make_room) {
-  Process here(dir_, room_for(2));
+  ReadingProcess here(dir_, room_for(2));
   here.prefetch({"a"});
   here.prefetch({"b"});
   here.lookup("a");
@@ -177,7 +177,7 @@ TEST_F(ReadAheadTest, entries_used_longest_ago_make_room) {
 }
 
 TEST_F(ReadAheadTest, entries_of_one_request_do_not_push_each_other_out) {
-  Process here(dir_, room_for(2));
+  ReadingProcess here(dir_, room_for(2));
   EXPECT_THAT(here.prefetch({"a", "b", "c", "d"}), ElementsAre(true, true, true, true));
   EXPECT_EQ(here.stat("entries_memory"), 2);
   EXPECT_EQ(here.stat("evicted"), 0);
@@ -187,7 +187,7 @@ TEST_F(ReadAheadTest, entries_of_one_request_do_not_push_each_other_out) {
 }
 
 TEST_F(ReadAheadTest, what_the_request_found_in_memory_leaves_last) {
-  Process here(dir_, room_for(2));
+  ReadingProcess here(dir_, room_for(2));
   here.prefetch({"a"});
   here.prefetch({"b"});
   here.prefetch({"a", "c"});
@@ -197,19 +197,19 @@ TEST_F(ReadAheadTest, what_the_request_found_in_memory_leaves_last) {
 }
 
 TEST_F(ReadAheadTest, the_budget_holds) {
-  Process here(dir_, std::to_string(size_of_one() - 1));
+  ReadingProcess here(dir_, std::to_string(size_of_one() - 1));
   EXPECT_THAT(here.prefetch({"a", "b"}), ElementsAre(true, true));
   EXPECT_EQ(here.stat("entries_memory"), 0);
 }
 
 TEST_F(ReadAheadTest, without_a_memory_tier_it_only_tells) {
-  Process here(dir_, "0");
+  ReadingProcess here(dir_, "0");
   EXPECT_THAT(here.prefetch({"a", "x"}), ElementsAre(true, false));
   EXPECT_EQ(here.stat("entries_memory"), 0);
 }
 
 TEST_F(ReadAheadTest, nothing_is_brought_while_the_process_may_not_read) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.cache().set_mode(Mode::kOff);
   here.prefetch({"a"});
   here.cache().set_mode(Mode::kOn);
@@ -218,13 +218,13 @@ TEST_F(ReadAheadTest, nothing_is_brought_while_the_process_may_not_read) {
 
 TEST_F(ReadAheadTest, no_directory_is_made) {
   const std::string nowhere = directory_ / "nowhere";
-  Process here(nowhere);
+  ReadingProcess here(nowhere);
   EXPECT_THAT(here.prefetch({"a"}), ElementsAre(false));
   EXPECT_FALSE(std::filesystem::exists(nowhere));
 }
 
 TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_disk) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
   const Keys keys{"a", "x"};
   const BatchFound found =
@@ -237,7 +237,7 @@ TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_di
 
 TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
   constexpr std::int64_t kDeviceNameBytes = 7;  // of "row a@cuda:0"
-  Process here(dir_, std::to_string(size_of_one() + kDeviceNameBytes));
+  ReadingProcess here(dir_, std::to_string(size_of_one() + kDeviceNameBytes));
   here.cache().place("scope", {Place::Kind::kDevice, "cuda:0"});
   const Keys keys{"a", "b", "c"};
   for (int round = 0; round < 3; ++round) {
@@ -252,7 +252,7 @@ TEST_F(ReadAheadTest, a_row_found_on_disk_pushes_nothing_out_of_a_device) {
 
 #if MODCACHE_CAN_FORK_WITH_THREADS
 TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   here.prefetch({"a"});
   testing::ChildProcess child([&] {
     here.prefetch({"b"});
@@ -263,7 +263,7 @@ TEST_F(ReadAheadTest, a_forked_child_reads_ahead_by_itself) {
 #endif
 
 TEST_F(ReadAheadTest, threads_ask_and_look_up_while_another_clears_and_the_settings_change) {
-  Process here(dir_, room_for(3));
+  ReadingProcess here(dir_, room_for(3));
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread) {
     threads.emplace_back([&] {
@@ -286,7 +286,7 @@ TEST_F(ReadAheadTest, threads_ask_and_look_up_while_another_clears_and_the_setti
 }
 
 TEST_F(ReadAheadTest, after_the_directory_was_closed_it_reads_ahead_again) {
-  Process here(dir_);
+  ReadingProcess here(dir_);
   for (const char* key : {"a", "b"}) {
     here.prefetch({key});
     here.cache().close();

@@ -2,7 +2,9 @@
 #include "fs/posix_file_system.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -82,9 +84,14 @@ TEST_F(PosixFileSystemTest, writes_more_pieces_than_one_call_takes) {
 }
 
 TEST_F(PosixFileSystemTest, tells_a_full_disk_from_other_failures) {
-  auto full = system_.open("/dev/full", OpenMode::kReadWrite);
-  ASSERT_TRUE(full.is_ok());
-  EXPECT_EQ(full.value()->write_at(0, {{"x", 1}}).code(), StatusCode::kNoSpace);
+  auto full = open("full");
+  ChildProcess limited([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{0, 0};
+    if (::setrlimit(RLIMIT_FSIZE, &none) != 0) return 1;
+    return full->write_at(0, {{"x", 1}}).code() == StatusCode::kNoSpace ? 0 : 2;
+  });
+  EXPECT_EQ(limited.wait(), 0);
   auto read_only = open("file");
   read_only = open("file", OpenMode::kRead);
   const Status status = read_only->write_at(0, {{"x", 1}});

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "support/operators.h"
+#include "support/stranger.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::testing {
@@ -101,6 +103,32 @@ TEST_F(ScriptedModelTest, one_key_per_row_runs_missing_rows_only) {
   (void)model.get_method("rows")({x.slice(0, 0, 2), two});
   EXPECT_TRUE(at::allclose(model.get_method("rows")({x, three}).toTensor(), expected));
   EXPECT_EQ(counters(), (Counters{{"misses", 3}, {"stored", 3}, {"hits_memory", 2}}));
+}
+
+// As a host without Python sees it; tests/python and tests/unit/store have the table of all files.
+TEST_F(ScriptedModelTest, a_stranger_in_the_directory_changes_no_output_and_nobody_waits) {
+  Module model = model_of(encoder());
+  const at::Tensor x = at::ones({4, 2});
+  const at::Tensor expected = encoder().forward({x}).toTensor();
+  Stranger stranger;
+  for (const char* file : {"control", "lock", "index.sqlite", "index.sqlite-shm"}) {
+    for (const Thing thing : {Thing::kPipe, Thing::kLink, Thing::kDanglingLink, Thing::kHardLink}) {
+      const std::string cache = directory_ / (std::string(file) + name_of(thing));
+      configure({{"dir", cache}});
+      (void)model.forward({x, std::string("k")});
+      call_operator("flush", {});
+      configure({{"dir", directory_ / "other"}});
+      ASSERT_TRUE(stranger.put(thing, cache + '/' + file));
+      configure({{"dir", cache}});
+      const auto errors = counters()["errors"];
+      const auto started = std::chrono::steady_clock::now();
+      EXPECT_TRUE(at::equal(model.forward({x, cache}).toTensor(), expected));
+      call_operator("flush", {});
+      EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(1)) << cache;
+      EXPECT_GT(counters()["errors"], errors) << cache;
+      EXPECT_TRUE(stranger.is_untouched()) << cache;
+    }
+  }
 }
 
 // The same number in the builds against other versions of torch: so they share entries.

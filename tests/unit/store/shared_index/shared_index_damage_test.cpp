@@ -37,6 +37,33 @@ TEST_F(SharedIndexDamageTest, refuses_a_file_that_is_cut_short_or_has_another_he
   EXPECT_EQ(View(directory_).sequence(address(1)), 7u);
 }
 
+// The numbers of entries and of listed segments are under no checksum, and how large the next file
+// is follows from them.
+TEST_F(SharedIndexDamageTest, makes_no_large_file_for_a_damaged_count) {
+  std::vector<Change> changes;
+  for (Sequence i = 1; i <= 300; ++i) changes.push_back(added(address(i), i));
+  View first(directory_);
+  first.write(changes);
+  const std::uint64_t generation = first.control->index_generation();
+  const std::string bytes = testing::file_bytes(directory_.index_map_path());
+  for (const std::size_t count : {144u, 160u}) {
+    for (std::size_t bit = 0; bit < 64; ++bit) {
+      std::string damaged = bytes;
+      damaged[count + bit / 8] = static_cast<char>(damaged[count + bit / 8] ^ (1 << bit % 8));
+      testing::write_file(directory_.index_map_path(), damaged);
+      View view(directory_);
+      view.control->set_index_generation(generation);
+      std::vector<Change> more;
+      for (Sequence i = 1000; i < 1700; ++i) more.push_back(added(address(i), i));
+      view.write(more);
+      EXPECT_LE(testing::file_bytes(directory_.index_map_path()).size(), 4 * bytes.size()) << bit;
+      EXPECT_NE(view.ask(address(1000)), Answer::kAbsent) << bit;
+      EXPECT_NE(view.ask(address(1)), Answer::kAbsent) << bit;
+    }
+    testing::write_file(directory_.index_map_path(), bytes);
+  }
+}
+
 // A damaged slot must not make an entry a miss that is there.
 TEST_F(SharedIndexDamageTest, says_nothing_of_what_a_damaged_slot_may_hide) {
   std::vector<Change> changes;
