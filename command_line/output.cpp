@@ -21,7 +21,8 @@ void Output::write(std::string_view text) {
 
 void Output::say(std::string_view text) {
   end_progress();
-  std::fprintf(messages_, "modcache: %.*s\n", static_cast<int>(text.size()), text.data());
+  // Arguments and paths are in many of them.
+  std::fprintf(messages_, "modcache: %s\n", printable_message(text).c_str());
 }
 
 void Output::show_progress(const std::string& text) {

@@ -8,7 +8,9 @@
 namespace modcache::command_line {
 namespace {
 
-constexpr char kVersion[] = "modcache " MODCACHE_VERSION;
+constexpr char kVersion[] = "modcache " MODCACHE_VERSION "\n";
+constexpr char kVersionJson[] = "{\"version\":\"" MODCACHE_VERSION "\"}\n";
+constexpr char kVersionHelp[] = "Print the version and leave; with --json as JSON";
 
 int as_int(ExitCode code) { return static_cast<int>(code); }
 
@@ -31,7 +33,7 @@ struct Program::Parser {
 Program::Program(std::vector<CommandPtr> commands)
     : commands_(std::move(commands)), parser_(std::make_unique<Parser>()) {
   CLI::App& main = parser_->application;
-  main.set_version_flag("--version", kVersion, "Print the version and leave");
+  main.set_version_flag("--version", kVersion, kVersionHelp);
   main.set_help_flag("-h,--help", "Print this and leave");
   main.require_subcommand(1);
   main.get_formatter()->label("SUBCOMMAND", "COMMAND");
@@ -45,7 +47,7 @@ Program::Program(std::vector<CommandPtr> commands)
     auto arguments = std::make_unique<Arguments>(*application);
     command->declare(*arguments);
     application->group("Commands");
-    application->set_version_flag("--version", kVersion, "Print the version and leave");
+    application->set_version_flag("--version", kVersion, kVersionHelp);
     arguments->flag("--json", "Write one JSON object instead of tables", command->is_json_);
     parser_->commands.push_back({application, std::move(arguments)});
   }
@@ -82,7 +84,8 @@ int Program::run(const std::vector<std::string>& arguments, Output& output) {
     // CLI11 takes them from the end.
     parser_->application.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForVersion&) {
-    output.write(std::string(kVersion) + '\n');
+    const bool is_json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+    output.write(is_json ? kVersionJson : kVersion);
     return as_int(ExitCode::kSuccess);
   } catch (const CLI::CallForHelp&) {
     CLI::App& application = name.empty() ? parser_->application : *chosen->application;

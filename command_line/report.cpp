@@ -13,8 +13,9 @@ namespace {
 constexpr char kNothing[] = "-";
 
 std::string json_text(std::string_view text) {
-  // Bytes that are no UTF-8 become U+FFFD.
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // Bytes that are no UTF-8 become U+FFFD. All but ASCII is escaped, since a terminal obeys some of
+  // it: U+009B begins a command, U+202E turns the direction.
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 std::string padded(const std::string& text, std::size_t width, bool is_right) {

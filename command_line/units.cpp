@@ -96,8 +96,12 @@ constexpr std::array<Range, 10> kWide{{{0x1100, 0x115f},
 constexpr std::array<Range, 4> kNarrow{
     {{0x0300, 0x036f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}}};
 // Control characters, and those that turn the direction of what follows.
-constexpr std::array<Range, 5> kUnsafe{
-    {{0x00, 0x1f}, {0x7f, 0x9f}, {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}}};
+constexpr std::array<Range, 6> kUnsafe{{{0x00, 0x1f},
+                                        {0x7f, 0x9f},
+                                        {0x061c, 0x061c},
+                                        {0x200e, 0x200f},
+                                        {0x2028, 0x202e},
+                                        {0x2066, 0x2069}}};
 
 std::string escaped(unsigned char byte) {
   switch (byte) {
@@ -182,12 +186,17 @@ Result<std::int64_t> parse_age_us(std::string_view text) {
                                   "h, d, w, such as 90, 36h or 30d");
 }
 
-std::string printable(std::string_view text) {
+namespace {
+
+std::string made_printable(std::string_view text, std::string_view kept,
+                           std::string_view escaped_too) {
   std::string out;
   while (!text.empty()) {
     const Character character = first_character(text);
     const std::size_t size = character.size == 0 ? 1 : character.size;
-    if (character.size == 0 || character.code == '\\' || is_in(kUnsafe, character.code)) {
+    const bool is_unsafe = character.size == 0 || is_in(kUnsafe, character.code) ||
+                           escaped_too.find(text.front()) != std::string_view::npos;
+    if (is_unsafe && kept.find(text.front()) == std::string_view::npos) {
       for (const char c : text.substr(0, size)) out += escaped(static_cast<unsigned char>(c));
     } else {
       out += text.substr(0, size);
@@ -196,6 +205,12 @@ std::string printable(std::string_view text) {
   }
   return out;
 }
+
+}  // namespace
+
+std::string printable(std::string_view text) { return made_printable(text, "", "\\"); }
+
+std::string printable_message(std::string_view text) { return made_printable(text, "\n", ""); }
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {

@@ -124,6 +124,7 @@ void define_for_the_shim(torch::Library& m) {
   m.class_<module::AsLoaded>("AsLoaded");
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
+  define(m, "_follow_modes(str[] modes) -> ()", &follow_modes);
   define(m, "_mode_levels() -> (str, str, str)", &mode_levels);
   define(m, "_content_key(str structure, Any[] leaves) -> str",
          CppFunction::makeFromBoxedFunction<&content_key_of_parts>());

@@ -173,6 +173,16 @@ void leave_mode(std::int64_t previous) {
   cache::leave_mode(*mode);
 }
 
+void follow_modes(const std::vector<std::string>& modes) {
+  std::vector<cache::Mode> parsed;
+  for (const std::string& mode : modes) {
+    auto known = cache::parse_mode(mode);
+    check_ok("modcache.mode", known.status());
+    parsed.push_back(known.value());
+  }
+  cache::follow_modes(parsed);
+}
+
 std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }
 
 std::tuple<std::string, std::string, std::string> mode_levels() {

@@ -75,6 +75,8 @@ std::int64_t clear_older_than(const std::string& scope, const std::string& prefi
 // in, first out.
 std::int64_t enter_mode(const std::string& mode);
 void leave_mode(std::int64_t previous);
+// Sets what the tasks of the calling thread leave of the mode (cache/mode.h).
+void follow_modes(const std::vector<std::string>& modes);
 
 void content_key_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void content_keys_of_parts(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -8,6 +8,7 @@
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/units.h"
+#include "store/scope_filter.h"
 
 namespace modcache::command_line {
 namespace {
@@ -23,6 +24,8 @@ class ClearCommand final : public Command {
     arguments.words(0, 1, words_);
     arguments.option("--scope", "S", "Entries of this scope, given whole", scope_);
     arguments.option("--prefix", "P", "Entries whose keys begin so", prefix_);
+    arguments.option("--namespace", "N", "Entries of this namespace; '' is the unnamed one",
+                     name_space_);
     arguments.option("--older-than", "AGE", "Entries stored longer ago, such as 36h or 30d", age_);
   }
 
@@ -30,6 +33,9 @@ class ClearCommand final : public Command {
     MODCACHE_RETURN_IF_ERROR(check_narrows("--scope", scope_));
     MODCACHE_RETURN_IF_ERROR(check_narrows("--prefix", prefix_));
     store::ClearFilter filter{scope_.value_or(""), prefix_.value_or(""), 0};
+    if (name_space_) {
+      filter.scope = store::scope_range(cache::description_prefix_of(*name_space_), filter.scope);
+    }
     if (age_) {
       auto age = parse_age_us(*age_);
       if (!age.is_ok()) return age.status();
@@ -68,6 +74,7 @@ class ClearCommand final : public Command {
   std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
+  std::optional<std::string> name_space_;
   std::optional<std::string> age_;
 };
 

@@ -8,6 +8,8 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "cache/context.h"
+#include "store/scope_filter.h"
 
 namespace modcache::cache {
 namespace {
@@ -171,18 +173,23 @@ std::map<std::string, std::int64_t> Cache::stats() {
 
 void Cache::flush() { session()->disk_->flush(); }
 
-std::int64_t Cache::clear(const store::ClearFilter& filter, Tier tier) {
+std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
-  const MemoryTier::Cleared in_memory =
-      tier != Tier::kDisk ? session->memory_->clear(filter) : MemoryTier::Cleared{};
-  if (tier == Tier::kMemory) return in_memory.entries;
+  const std::string& name_space = session->settings_.name_space;
+  if (!filter.covers_everything() || !name_space.empty()) {
+    filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
+  }
+  if (tier == Tier::kMemory) return session->memory_->clear(filter).entries;
+  // Before anything goes: an entry that is gone from memory alone is found on disk again.
   if (!may_write(mode())) {
     log(LogLevel::kWarning, "clear-not-allowed",
-        "clear: the directory '" + session->settings_.dir +
-            "' was left as it is, since the mode is '" + std::string(mode_name(mode())) +
+        "clear: nothing was removed from the directory '" + session->settings_.dir +
+            "', since the mode is '" + std::string(mode_name(mode())) +
             "'; clearing it needs the mode 'on' or 'refresh'");
-    return in_memory.entries;
+    return 0;
   }
+  const MemoryTier::Cleared in_memory =
+      tier != Tier::kDisk ? session->memory_->clear(filter) : MemoryTier::Cleared{};
   return in_memory.only_here + session->disk_->clear(filter);
 }
 

@@ -209,7 +209,7 @@ class Cache {
   Options settings();
 
   // The effective mode of the calling thread: what all levels leave. Costs three atomic loads and
-  // two thread-local ones. The first question opens the directory's control page, unless process
+  // three thread-local ones. The first question opens the directory's control page, unless process
   // and thread leave nothing: then no file is touched.
   Mode mode() {
     const Mode own = combine(process_mode(), thread_mode());
@@ -236,7 +236,10 @@ class Cache {
   // What was stored before is safe when this returns, or an error was counted and logged.
   void flush();
   enum class Tier { kAll, kMemory, kDisk };
-  std::int64_t clear(const store::ClearFilter& filter, Tier tier);
+  // Removes entries of the namespace that is set; all of the directory's where nothing narrows and
+  // no namespace is set. Returns how many are gone: 0, with a log line, where the mode forbids to
+  // write, since then none is removed (Tier::kMemory aside, which needs no permission).
+  std::int64_t clear(store::ClearFilter filter, Tier tier);
 
   // From now on nothing is held in memory, until `memory` is configured anew. What is held is left
   // as it lies: in a forked worker freeing it would copy the pages that it shares with its parent.

@@ -41,6 +41,12 @@ bool take_piece(std::string_view& text, std::string_view& piece) {
 
 }  // namespace
 
+std::string description_prefix_of(std::string_view name_space) {
+  std::string prefix;
+  append_piece(prefix, name_space);
+  return prefix;
+}
+
 bool unpack_context(std::string_view description, ContextParts& parts) {
   std::string_view text = description;
   if (!take_piece(text, parts.name_space) || !take_piece(text, parts.scope) ||

@@ -28,6 +28,9 @@ struct ContextParts {
 // False: `description` is not one that make_context wrote. The parts point into it.
 bool unpack_context(std::string_view description, ContextParts& parts);
 
+// How all descriptions of a namespace begin, and no others do.
+std::string description_prefix_of(std::string_view name_space);
+
 using ContextPtr = std::shared_ptr<const store::Context>;
 
 // Cheap for the parts that this thread asked for last: training asks for one context thousands

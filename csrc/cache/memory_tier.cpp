@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/scope_filter.h"
+
 namespace modcache::cache {
 namespace {
 
@@ -11,13 +13,6 @@ namespace {
 constexpr std::size_t kSlotOverheadBytes = 320;
 // Of so many entries taken at random the first to leave is among the first sixteenth of all.
 constexpr std::size_t kRankedAtOnce = 16;
-
-bool matches(const store::Context& context, const std::string& key, const Entry& entry,
-             const store::ClearFilter& filter) {
-  if (filter.older_than_us != 0 && entry.stored_at_us >= filter.older_than_us) return false;
-  if (!filter.scope.empty() && context.scope != filter.scope) return false;
-  return key.compare(0, filter.key_prefix.size(), filter.key_prefix) == 0;
-}
 
 }  // namespace
 
@@ -355,7 +350,7 @@ MemoryTier::Cleared MemoryTier::clear(const store::ClearFilter& filter) {
   Cleared cleared;
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     const auto next = std::next(slot);
-    if (matches(*slot->context, slot->key, *slot->held.entry, filter)) {
+    if (store::covers(filter, *slot->context, slot->key, slot->held.entry->stored_at_us)) {
       ++cleared.entries;
       if (slot->held.sequence == 0) ++cleared.only_here;
       remove(slot);

@@ -10,7 +10,8 @@ namespace {
 constexpr std::array<Mode, 5> kModes{Mode::kOff, Mode::kRead, Mode::kOn, Mode::kRefresh,
                                      Mode::kVerify};
 
-thread_local Mode mode_of_thread = Mode::kOn;
+thread_local Mode mode_of_guards = Mode::kOn;
+thread_local Mode mode_of_tasks = Mode::kOn;
 
 }  // namespace
 
@@ -43,14 +44,19 @@ std::optional<Mode> mode_from_number(std::int64_t number) {
   return std::nullopt;
 }
 
-Mode thread_mode() { return mode_of_thread; }
+Mode thread_mode() { return combine(mode_of_guards, mode_of_tasks); }
+
+void follow_modes(const std::vector<Mode>& modes) {
+  mode_of_tasks = Mode::kOn;
+  for (const Mode mode : modes) mode_of_tasks = combine(mode_of_tasks, mode);
+}
 
 Mode enter_mode(Mode mode) {
-  const Mode previous = mode_of_thread;
-  mode_of_thread = combine(previous, mode);
+  const Mode previous = mode_of_guards;
+  mode_of_guards = combine(previous, mode);
   return previous;
 }
 
-void leave_mode(Mode previous) { mode_of_thread = previous; }
+void leave_mode(Mode previous) { mode_of_guards = previous; }
 
 }  // namespace modcache::cache

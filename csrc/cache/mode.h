@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "store/control/directory_mode.h"
@@ -55,9 +56,14 @@ static_assert(mode_of(store::DirectoryMode::kOff) == Mode::kOff &&
               mode_of(store::DirectoryMode::kRead) == Mode::kRead &&
               mode_of(store::DirectoryMode::kOn) == Mode::kOn);
 
-// The calling thread's own level: kOn outside of every ModeGuard. Threads do not inherit it; a
-// forked child has that of the thread that forked.
+// The calling thread's own level: what its ModeGuards and follow_modes() leave, kOn where there are
+// none. Threads do not inherit it; a forked child has that of the thread that forked.
 Mode thread_mode();
+
+// What a language's own tasks leave on the calling thread, combined: replaces what the last call
+// gave, beside the thread's ModeGuards. For tasks that take turns on a thread (Python's asyncio),
+// whose guards end in any order.
+void follow_modes(const std::vector<Mode>& modes);
 
 // The mode whose number is `number`: a mode that went through an int.
 std::optional<Mode> mode_from_number(std::int64_t number);

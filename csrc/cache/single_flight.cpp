@@ -5,10 +5,13 @@
 #include <thread>
 #include <utility>
 
+#include "cache/leader_watch.h"
+
 namespace modcache::cache {
 
 struct SingleFlight::Lead::Flight {
   std::thread::id leader = std::this_thread::get_id();
+  WatchedThread watched = watched_self();
   bool done = false;  // guarded by the owner's mutex, like stored
   bool stored = false;
 };
@@ -83,6 +86,17 @@ SingleFlight::Lead SingleFlight::lead(std::vector<Digest128> addresses,
   return lead;
 }
 
+bool SingleFlight::await(Board& board, const Lead::Flight& flight,
+                         std::chrono::steady_clock::time_point deadline) {
+  LeaderWatch watch(flight.watched);
+  while (!flight.done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline || watch.is_blocked()) return false;
+    board.landed.wait_until(mutex_, std::min(deadline, now + LeaderWatch::kInterval));
+  }
+  return true;
+}
+
 SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   MutexLock lock(mutex_);
@@ -96,11 +110,8 @@ SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
   }
   if (leads_of_this_thread > 0) return {};
   const std::shared_ptr<Lead::Flight> awaited = flight;
-  while (!awaited->done) {
-    if (!board.landed.wait_until(mutex_, deadline)) break;
-  }
   Entered entered;
-  entered.look_again = awaited->done && awaited->stored;
+  entered.look_again = await(board, *awaited, deadline) && awaited->stored;
   return entered;
 }
 
@@ -136,9 +147,7 @@ bool SingleFlight::wait_all(const std::vector<Digest128>& addresses) {
     if (current != board.flights.end()) awaited.push_back(current->second);
   }
   for (const auto& flight : awaited) {
-    while (!flight->done) {
-      if (!board.landed.wait_until(mutex_, deadline) && !flight->done) return false;
-    }
+    if (!await(board, *flight, deadline)) return false;
   }
   const auto has_stored = [](const auto& flight) { return flight->stored; };
   // One that had ended before may have stored, too.

@@ -4,7 +4,8 @@
 // the others wait for it and then look the key up again.
 //
 // Never a deadlock: a thread that leads already (a cached module inside a cached module) does
-// not wait, no wait is longer than kLongestWait, and a child of fork starts without flights.
+// not wait, nobody waits on for a leader that seems to wait for a thread itself (leader_watch.h),
+// no wait is longer than kLongestWait, and a child of fork starts without flights.
 #pragma once
 
 #include <atomic>
@@ -70,9 +71,9 @@ class SingleFlight {
   Lead try_enter_all(const std::vector<Digest128>& addresses, std::vector<bool>& is_led);
   Lead try_enter(const Digest128& address);
 
-  // Returns when nobody leads any of them, or after kLongestWait; does not wait in a thread that
-  // leads. True: it is worth while to look again, for all that was waited for has ended, and may
-  // have stored something.
+  // Returns when nobody leads any of them, when a leader seems to wait for a thread, or after
+  // kLongestWait; does not wait in a thread that leads. True: it is worth while to look again, for
+  // all that was waited for has ended, and may have stored something.
   bool wait_all(const std::vector<Digest128>& addresses);
   bool wait(const Digest128& address) { return wait_all({address}); }
 
@@ -88,6 +89,9 @@ class SingleFlight {
     std::unordered_map<Digest128, std::shared_ptr<Lead::Flight>, Digest128Hash> flights;
   };
   Board& board() MODCACHE_REQUIRES(mutex_);
+  // Whether the flight has ended by then.
+  bool await(Board& board, const Lead::Flight& flight,
+             std::chrono::steady_clock::time_point deadline) MODCACHE_REQUIRES(mutex_);
   Lead lead(std::vector<Digest128> addresses, std::shared_ptr<Lead::Flight> flight);
 
   Mutex mutex_;

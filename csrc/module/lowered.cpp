@@ -42,6 +42,7 @@ RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& sta
     facts.impure_because = "an attribute of " + site_.class_name + " changed during the run";
   }
   if (result.requires_grad()) {
+    facts.is_scripted = true;
     facts.requiring_grad = site_.identity.requiring_grad;
     distrust(site_.identity.fingerprint);
   }

@@ -12,6 +12,14 @@
 namespace modcache::module {
 namespace {
 
+constexpr char kEagerCure[] = "m.requires_grad_(False).eval(), or call it under torch.no_grad()";
+// A ScriptModule refuses requires_grad_, and torch's executor goes on giving results that require
+// grad under no_grad once it has run with gradients.
+constexpr char kScriptedCure[] =
+    "for p in m.parameters(): p.requires_grad_(False), then m.eval() (torch.no_grad() does not "
+    "cure "
+    "a scripted module that has run with gradients)";
+
 using cache::Counter;
 
 class GraphFree {
@@ -89,8 +97,8 @@ std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
     return Verdict{Counter::kBypassedGrad, "grad",
                    "the result of " + parts.who() + " requires grad and is not cached (" +
                        std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
-                       " require grad). If the module is frozen, say so: "
-                       "m.requires_grad_(False).eval(), or call it under torch.no_grad()"};
+                       " require grad). If the module is frozen, say so: " +
+                       (facts.is_scripted ? kScriptedCure : kEagerCure)};
   }
   const std::string& impure =
       facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;

@@ -38,6 +38,7 @@ struct CallParts {
 struct RunFacts {
   std::string impure_because;       // what the caller saw change, or empty
   std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
+  bool is_scripted = false;         // what cures that differs
 };
 
 // Counts `rows` under `counter`, warns once for each `cause` and method, and returns false. Throws

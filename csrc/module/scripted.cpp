@@ -158,6 +158,7 @@ class Target {
     declared_.check_wanted(result.isTensor(), result.tagKind());
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
+    facts.is_scripted = true;
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
     note(finish(std::move(flat), facts));
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);

@@ -108,7 +108,7 @@ struct Evicted {
 
 // Which entries clear() removes: all, narrowed by what is not empty.
 struct ClearFilter {
-  std::string scope;
+  std::string scope;  // or a range of scopes (scope_filter.h)
   std::string key_prefix;
   std::int64_t older_than_us = 0;  // stored before then (since 1970); 0: whenever
 

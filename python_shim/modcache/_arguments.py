@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a call: from what was written at the call to one form, which addresses have.
+"""The arguments of a call: what the function gets of them, and what the address has.
 
-``f(x, k=2)``, ``f(x, 2)`` and, where 2 is the default, ``f(x)`` are one call. In that form what has
-a place is given by place, without defaults at the end; so a cached call of a module and
-``lookup_or_run(module, x, key)`` share their entries.
+To a function that is just its own code, ``f(x, k=2)``, ``f(x, 2)`` and, where 2 is the default,
+``f(x)`` are one call. So they share the *bound form*: what has a place is given by place, without
+defaults at the end, as in ``lookup_or_run(module, x, key)``. A decorated function can tell them
+apart, since a decorator may read ``kwargs``: it gets each call as the caller made it, and a call
+in another than the bound form has an address of its own.
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
+import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -36,35 +40,62 @@ class _Shown(NamedTuple):
     by_name: dict[str, Any]
 
 
+class _ShownAsCalled(NamedTuple):
+    """What an address has of a call whose form the function can tell."""
+
+    by_place: tuple[Any, ...]
+    names: tuple[str, ...]
+    by_name: tuple[Any, ...]
+
+
 class Arguments(tuple[Any, ...]):
     """An input that no plain tuple can express: some arguments have names, or are ``PerRow``.
 
     As a tuple it has all arguments, the named ones last.
     """
 
-    names: tuple[str, ...]  # of the last ones, in alphabetical order
+    names: tuple[str, ...]  # of the last ones, in the order in which the function gets them
+    is_as_called: bool  # not the bound form, and the function can tell
 
     @classmethod
-    def of(cls, values: Iterable[Any], names: tuple[str, ...]) -> Arguments:
+    def of(
+        cls, values: Iterable[Any], names: tuple[str, ...], is_as_called: bool = False
+    ) -> Arguments:
         made = tuple.__new__(cls, values)
         made.names = names
+        made.is_as_called = is_as_called
         return made
 
-    def _parted(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        places = len(values) - len(self.names)
-        return values[:places], dict(zip(self.names, values[places:], strict=True))
+    def with_values(self, values: Iterable[Any]) -> Arguments:
+        """The same call with other values."""
+        return Arguments.of(values, self.names, self.is_as_called)
+
+    def has_rows(self) -> bool:
+        """Whether a list among them goes row by row."""
+        return any(isinstance(value, PerRow) for value in self)
 
     def shown(self) -> tuple[Any, ...]:
         """What counts besides the keys: of a list of keys that is the number of rows."""
         values = tuple(
             torch.arange(len(value.items)) if isinstance(value, PerRow) else value for value in self
         )
-        return _Shown(*self._parted(values)) if self.names else values
+        by_place, by_name = parted(values, self.names)
+        if self.is_as_called:
+            return _ShownAsCalled(by_place, self.names, tuple(by_name.values()))
+        return _Shown(by_place, by_name) if self.names else values
 
     def passed_to(self, function: Any) -> Any:
         values = tuple(value.items if isinstance(value, PerRow) else value for value in self)
-        by_place, by_name = self._parted(values)
+        by_place, by_name = parted(values, self.names)
         return function(*by_place, **by_name)
+
+
+def parted(
+    values: tuple[Any, ...], names: tuple[str, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by place, and those by name: the last ones."""
+    places = len(values) - len(names)
+    return values[:places], dict(zip(names, values[places:], strict=True))
 
 
 class Bound(NamedTuple):
@@ -72,6 +103,8 @@ class Bound(NamedTuple):
 
     by_place: list[Any]
     by_name: dict[str, Any]
+    args: list[Any]  # as the caller gave them
+    kwargs: dict[str, Any]
 
 
 class Parameters:
@@ -81,10 +114,19 @@ class Parameters:
         signature: without the parameter that a bound method has filled.
         who: the function's name, for messages.
         consumed: the name of a keyword that callers give and the function does not have.
+        tells_form: whether the function can tell in which form it was called.
     """
 
-    def __init__(self, signature: inspect.Signature, who: str, consumed: str = "") -> None:
+    def __init__(
+        self,
+        signature: inspect.Signature,
+        who: str,
+        consumed: str = "",
+        *,
+        tells_form: bool = False,
+    ) -> None:
         self._who = who
+        self.tells_form = tells_form
         self.signature = signature
         self._of_callers = _with_keyword(signature, consumed) if consumed else signature
         kinds = inspect.Parameter
@@ -115,7 +157,7 @@ class Parameters:
         """Raises TypeError where the function itself would."""
         count = len(self.names)
         if not kwargs and len(args) == count and not self._named:
-            return Bound(list(args), {})
+            return Bound(list(args), {}, list(args), {})
         if len(args) > count and not self._takes_more:
             self._refuse(args, kwargs)
         rest = dict(kwargs)
@@ -136,7 +178,7 @@ class Parameters:
         if rest and (not self._takes_any_name or any(self._is_given_twice(n) for n in rest)):
             self._refuse(args, kwargs)
         by_name.update(rest)
-        return Bound(by_place, by_name)
+        return Bound(by_place, by_name, list(args), dict(kwargs))
 
     def _is_given_twice(self, name: str) -> bool:
         return name in self.names and name not in self._hidden
@@ -160,9 +202,19 @@ class Parameters:
             bound.by_name[name] = value
         else:
             bound.by_place[self.names.index(name)] = value
+        if name in self.names[: len(bound.args)]:
+            bound.args[self.names.index(name)] = value
+        else:  # a default, too: the function is to get this in its place
+            bound.kwargs[name] = value
 
-    def input_of(self, bound: Bound) -> Any:
-        """The input for ``lookup_or_run``."""
+    def input_of(self, bound: Bound, *, tells_form: bool | None = None) -> Any:
+        """The input for ``lookup_or_run``. ``tells_form``: of what runs, if not this function."""
+        sample = self._bound_form(bound)
+        if self.tells_form if tells_form is None else tells_form:
+            return _as_called(sample, bound)
+        return sample
+
+    def _bound_form(self, bound: Bound) -> Any:
         values = bound.by_place
         end = len(values)
         if end == len(self.names):
@@ -176,10 +228,60 @@ class Parameters:
         by_place = values[:end]
         if by_name or any(isinstance(value, PerRow) for value in by_place):
             names = tuple(sorted(by_name))
-            return Arguments.of([*by_place, *[by_name[name] for name in names]], names)
+            # Any function can tell in which order what falls to its **kwargs was given.
+            is_in_order = self._is_open_in_order(names, bound)
+            names = names if is_in_order else tuple(by_name)
+            values = [*by_place, *[by_name[name] for name in names]]
+            return Arguments.of(values, names, not is_in_order)
         if end == 1 and not isinstance(by_place[0], tuple):
             return by_place[0]
         return tuple(by_place)
+
+    def _is_open_in_order(self, names: tuple[str, ...], bound: Bound) -> bool:
+        if not self._takes_any_name:
+            return True
+        is_open = bound.by_name.keys() - self._named.keys()
+        given = [name for name in bound.by_name if name in is_open]
+        return given == [name for name in names if name in is_open]
+
+
+def _as_called(sample: Any, bound: Bound) -> Any:
+    """The call as it was made; ``sample``, its bound form, where that is the same call."""
+    values = [*bound.args, *bound.kwargs.values()]
+    names = tuple(bound.kwargs)
+    same = list(sample) if isinstance(sample, tuple) else [sample]
+    known = sample.names if type(sample) is Arguments else ()
+    if names == known and len(values) == len(same) and all(map(operator.is_, values, same)):
+        return sample
+    return Arguments.of(values, names, is_as_called=True)
+
+
+def tells_form(function: Any) -> bool:
+    """Whether a function can do other things for ``f(x, k=2)`` than for ``f(x, 2)``.
+
+    One whose signature is that of its own code cannot, nor does torch's own decorator for
+    ``no_grad`` and its like: it passes on what it gets.
+    """
+    while _is_of_torch(function):
+        function = function.__wrapped__
+    return (
+        type(function) is not types.FunctionType
+        or hasattr(function, "__wrapped__")
+        or hasattr(function, "__signature__")
+    )
+
+
+def _is_of_torch(function: Any) -> bool:
+    if type(function) is not types.FunctionType or not hasattr(function, "__wrapped__"):
+        return False
+    place = (function.__globals__.get("__name__"), function.__code__.co_name)
+    return place in _DECORATORS_OF_TORCH
+
+
+_DECORATORS_OF_TORCH = (
+    ("torch.utils._contextlib", "decorate_context"),
+    ("torch.amp.autocast_mode", "decorate_autocast"),
+)
 
 
 def is_same(value: object, default: object) -> bool:

@@ -81,8 +81,11 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             instance is not held: ``train()`` on it, or on a parent of it, is on their one state.
 
     Returns:
-        The same kind of thing, with its name, docstring and signature. ``f(x, k=2)``, ``f(x, 2)``
-        and, where 2 is the default, ``f(x)`` are one entry.
+        The same kind of thing, with its name, docstring and signature. The target gets each call
+        as it was made. ``f(x, k=2)``, ``f(x, 2)`` and, where 2 is the default, ``f(x)`` are one
+        entry, unless the target is decorated: a decorator may read its ``kwargs``, so there each
+        form has an entry of its own (``torch.no_grad`` and its like aside, which pass on what they
+        get). So have orders of keywords that fall to ``**kwargs``, where it is not the alphabet's.
 
     Raises:
         TypeError: no key, a key function that asks for arguments which the target does not have,

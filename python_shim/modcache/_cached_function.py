@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from modcache._arguments import Arguments
+from modcache._arguments import Arguments, tells_form
 from modcache._call_key import KEY_TYPES, CallKey, Way
 from modcache._holder import Holder
 from modcache._lookup import lookup_or_run
@@ -85,7 +85,7 @@ class _Function:
 
     def __init__(self, plain: types.FunctionType, way: Way) -> None:
         signature = inspect.signature(plain)
-        self.key = CallKey(way.key, signature, plain.__qualname__)
+        self.key = CallKey(way.key, signature, plain.__qualname__, tells_form=tells_form(plain))
         self.scope = way.scope
         self.static: _Function | None = None
         self._holder = holder_of(plain, name_of(plain))
@@ -120,7 +120,9 @@ class _Method:
         if self._first and not self._is_key_first:
             rest = list(signature.parameters.values())[1:]
             filled = signature.replace(parameters=rest)
-            self.key = CallKey(way.key, filled, plain.__qualname__, self._first)
+            self.key = CallKey(
+                way.key, filled, plain.__qualname__, self._first, tells_form=tells_form(plain)
+            )
             taken = self.key.parameters.of_callers.parameters.values()
             first = signature.parameters[self._first]
             self.signature = signature.replace(parameters=[first, *taken])
@@ -204,6 +206,6 @@ def name_of(function: types.FunctionType) -> str:
 
 
 def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
-    if torch.compiler.is_compiling() and isinstance(input, Arguments):
+    if torch.compiler.is_compiling() and isinstance(input, Arguments) and input.has_rows():
         return input.passed_to(holder)
     return lookup_or_run(holder, input, key, scope=scope)

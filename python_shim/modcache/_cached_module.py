@@ -13,11 +13,18 @@ from typing import Any
 
 import torch
 
-from modcache._arguments import Arguments
+from modcache._arguments import Arguments, tells_form
 from modcache._cached_function import finished, holder_of, looked_up_in, name_of
 from modcache._call_key import CallKey, Way
 from modcache._lookup import lookup_or_run
-from modcache._plain import FACE, PLAIN_FORWARD, mark_cached, plain_method, plain_of
+from modcache._plain import (
+    FACE,
+    PLAIN_FORWARD,
+    mark_cached,
+    plain_forward_of,
+    plain_method,
+    plain_of,
+)
 from modcache._records import slots_of
 from modcache._wrappers import identified_as
 
@@ -135,17 +142,26 @@ class _Forward:
         self._plain = plain
         self.scope = way.scope
         self.key = CallKey(
-            way.key, signature.replace(parameters=rest), plain.__qualname__, first.name
+            way.key,
+            signature.replace(parameters=rest),
+            plain.__qualname__,
+            first.name,
+            tells_form=tells_form(plain),
         )
         taken = self.key.parameters.of_callers.parameters.values()
         self.signature = signature.replace(parameters=[first, *taken])
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, *rest = args
-        sample, key = self.key.of_call(module, tuple(rest), kwargs)
-        if torch.compiler.is_compiling() and isinstance(sample, Arguments):
+        is_whole = plain_of(type(module).forward) is self._plain
+        # What runs may have come to the class later; then nobody knows what it makes of a call.
+        is_other = is_whole and plain_forward_of(type(module)) is not self._plain
+        sample, key = self.key.of_call(
+            module, tuple(rest), kwargs, tells_form=True if is_other else None
+        )
+        if torch.compiler.is_compiling() and isinstance(sample, Arguments) and sample.has_rows():
             return sample.passed_to(plain_method(module, "forward"))
-        if plain_of(type(module).forward) is self._plain:
+        if is_whole:
             return lookup_or_run(module, sample, key, scope=self.scope)
         # A subclass runs this as a part of its own forward: another function of the same module.
         part = functools.partial(self._plain, module)

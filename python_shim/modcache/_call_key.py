@@ -40,19 +40,30 @@ class CallKey:
         signature: the target's, without a filled first parameter.
         who: the target's name, for messages.
         filled: the name of the parameter that a bound method has filled ("self"), or "".
+        tells_form: whether the target can tell in which form it was called
+            (``_arguments.tells_form``).
 
     Raises:
         TypeError: a key of another type, or a key function that asks for what the target lacks.
         ValueError: an empty name.
     """
 
-    def __init__(self, key: Any, signature: inspect.Signature, who: str, filled: str = "") -> None:
+    def __init__(
+        self,
+        key: Any,
+        signature: inspect.Signature,
+        who: str,
+        filled: str = "",
+        *,
+        tells_form: bool = False,
+    ) -> None:
         self._who = who
         self._filled = filled
         self.name = "" if key == "content" else _checked_name(key) if isinstance(key, str) else ""
         plain = Parameters(signature, who)
         self.is_consumed = bool(self.name) and not plain.has(self.name)
-        self.parameters = Parameters(signature, who, self.name if self.is_consumed else "")
+        consumed = self.name if self.is_consumed else ""
+        self.parameters = Parameters(signature, who, consumed, tells_form=tells_form)
         self._least = self.parameters.least
         self._whole = key in ("content", content_key)
         self._rows = key is content_keys
@@ -63,10 +74,18 @@ class CallKey:
             self._function = key
             self._choose_arguments(key)
 
-    def of_call(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def of_call(
+        self,
+        owner: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        tells_form: bool | None = None,
+    ) -> tuple[Any, Any]:
         """The input and the key, as ``lookup_or_run`` takes them.
 
         ``owner``: what the bound method's first parameter is filled with, if there is one.
+        ``tells_form``: of what runs in place of the target; None: the target runs.
         """
         if self.is_consumed:
             if self.name not in kwargs:
@@ -78,17 +97,18 @@ class CallKey:
             if len(kwargs) == 1 and len(args) == self._least:  # the rest are defaults
                 return args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args, key
             kwargs = {name: value for name, value in kwargs.items() if name != self.name}
-            return self.parameters.input_of(self.parameters.bind(args, kwargs)), key
+            bound = self.parameters.bind(args, kwargs)
+            return self.parameters.input_of(bound, tells_form=tells_form), key
         bound = self.parameters.bind(args, kwargs)
         if self.name:
             key = self._checked(self.parameters.value_of(self.name, bound))
             if isinstance(key, (list, tuple)):
                 self.parameters.put(self.name, PerRow(key), bound)
-            return self.parameters.input_of(bound), key
+            return self.parameters.input_of(bound, tells_form=tells_form), key
         if self._function is not None:
             key = self._checked(self._key_of(owner, bound))
-            return self.parameters.input_of(bound), key
-        sample = self.parameters.input_of(bound)
+            return self.parameters.input_of(bound, tells_form=tells_form), key
+        sample = self.parameters.input_of(bound, tells_form=tells_form)
         shown = sample.shown() if isinstance(sample, Arguments) else sample
         return sample, content_keys(shown) if self._rows else content_key(shown)
 

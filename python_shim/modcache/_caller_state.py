@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from modcache._mode import mode_of_context
+
 
 class CallerState:
     """The calling thread's grad mode, inference mode, autocast, cache mode and context variables.
@@ -49,6 +51,7 @@ class CallerState:
 
 def _thread_mode() -> int:
     """The number of the calling thread's own mode, which the process's does not show in."""
+    before = int(torch.ops.cache._enter_mode(mode_of_context()))
     mode = int(torch.ops.cache._enter_mode("on"))
-    torch.ops.cache._leave_mode(mode)
+    torch.ops.cache._leave_mode(before)
     return mode

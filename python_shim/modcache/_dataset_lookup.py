@@ -17,6 +17,7 @@ from modcache._dataset_random import random_states_kept, seed_generators
 from modcache._dataset_scope import SampleMaker
 from modcache._dataset_values import packed, unpacked
 from modcache._kinds import UnidentifiedError
+from modcache._mode import obeying_tasks
 from modcache._tagged import UnknownClassError
 from modcache._text import checked_text
 from modcache._workers import adopt_settings, prepare_dataset_worker, settings_for_worker
@@ -83,6 +84,7 @@ class SampleCache:
                     stack.enter_context(torch.autocast(device, enabled=False))
             return self._get(names, make)
 
+    @obeying_tasks
     def _get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         first: dict[str, int] = {}
         for i, name in enumerate(names):

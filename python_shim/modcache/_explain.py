@@ -26,6 +26,7 @@ from modcache._manifest import (
     manifest_of,
     manifests_of_class,
 )
+from modcache._mode import obeying_tasks
 from modcache._rows import checked_keys
 from modcache._scripted import fingerprint_of_method, native
 from modcache._stats import shown_bytes, shown_time
@@ -33,6 +34,7 @@ from modcache._text import checked_text
 from modcache._wrappers import identified_as
 
 
+@obeying_tasks
 def explain(
     module: torch.nn.Module,
     input: Any,
@@ -53,7 +55,7 @@ def explain(
 
     Args:
         module: as for ``lookup_or_run``, and so are the others. A lazy one is not loaded.
-        input: what the module would be run on.
+        input: what the module would be run on; a tuple is a call with arguments by place.
         key: one, or one per row.
         scope: a name for the module, in place of its fingerprint.
         method: the method that would be run.
@@ -206,9 +208,11 @@ class _Question:
 
     def _requires_grad(self) -> str:
         count = self._requiring_grad
+        cure = "m.requires_grad_(False).eval(), or call it under torch.no_grad()"
+        if isinstance(self._module, torch.jit.ScriptModule):
+            cure = "for p in m.parameters(): p.requires_grad_(False), then m.eval()"
         return (
-            f"{count} parameters of {self._name} require grad. If it is frozen, say so: "
-            "m.requires_grad_(False).eval(), or call it under torch.no_grad()"
+            f"{count} parameters of {self._name} require grad. If it is frozen, say so: {cure}"
             if count
             else "the input requires grad, and no result that depends on it is cached"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._arguments import Arguments, parted
 from modcache._export_scope import tensor_at
 from modcache._export_study import SITE_TITLE, Plan, RecordedCall, is_studying, study
 from modcache._export_trial import TENSOR
@@ -30,12 +31,17 @@ def recorded(
     would be baked into the compiled code.
     """
     is_for_export = torch.compiler.is_exporting()
+    names: tuple[str, ...] = ()
+    is_as_called = False
+    if isinstance(input, Arguments):
+        names, is_as_called = input.names, input.is_as_called
+        input = tuple(input)  # noqa: A001
     if not is_for_export and _is_for_eager(module, key, ragged):
         from modcache._export_eager import in_eager_mode
 
-        return in_eager_mode(module, input, key, scope, method, ragged)
+        return in_eager_mode(module, input, names, is_as_called, key, scope, method, ragged)
     if is_studying():
-        return _called(module, input, method)
+        return _called(module, input, names, method)
     tensors: list[torch.Tensor] = []
     template = _template(input, tensors)
     ids = key if isinstance(key, torch.Tensor) else None
@@ -48,16 +54,18 @@ def recorded(
         if plan == _BREAK_GRAPH:
             from modcache._export_eager import in_eager_mode
 
-            return in_eager_mode(module, input, key, scope, method, ragged)
+            return in_eager_mode(module, input, names, is_as_called, key, scope, method, ragged)
     else:
-        call = RecordedCall(module, template, tensors, ids, text, scope, method, ragged, False)
+        call = RecordedCall(
+            module, template, names, is_as_called, tensors, ids, text, scope, method, ragged, False
+        )
         plan = study(call)
     if plan is None:
-        return _called(module, input, method)
+        return _called(module, input, names, method)
     picture = plan[-1]
     if torch.compiler.is_dynamo_compiling():
         comptime(_specialize_floats)
-    outputs = _branched(plan, tensors, ids, module, input, method)
+    outputs = _branched(plan, tensors, ids, module, input, names, method)
     if torch.compiler.is_dynamo_compiling():
         comptime(_pin_what_is_read)
         return _rebuilt(picture, outputs)
@@ -70,6 +78,7 @@ def _branched(
     ids: torch.Tensor | None,
     module: torch.nn.Module,
     input: Any,
+    names: tuple[str, ...],
     method: str,
 ) -> Any:
     """The tensors of the result: fetched, or computed and put."""
@@ -90,9 +99,9 @@ def _branched(
     def run() -> Any:
         if has_autocast:  # strict export forgets it on the way into a branch
             with torch.autocast(device, dtype=torch.get_autocast_dtype(device)):
-                values = pytree.tree_leaves(_called(module, input, method))
+                values = pytree.tree_leaves(_called(module, input, names, method))
         else:
-            values = pytree.tree_leaves(_called(module, input, method))
+            values = pytree.tree_leaves(_called(module, input, names, method))
         return tuple(torch.ops.cache._put.default(ticket, values))
 
     return torch.cond(ticket >= 0, stored, run, ())
@@ -112,13 +121,13 @@ def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def _called(module: torch.nn.Module, input: Any, method: str) -> Any:
-    arguments = input if isinstance(input, tuple) else (input,)
+def _called(module: torch.nn.Module, input: Any, names: tuple[str, ...], method: str) -> Any:
+    arguments, by_name = parted(input if isinstance(input, tuple) else (input,), names)
     if plain := plain_method(module, method):
-        return plain(*arguments)
+        return plain(*arguments, **by_name)
     if method == "forward":
-        return module(*arguments)
-    return getattr(module, method)(*arguments)
+        return module(*arguments, **by_name)
+    return getattr(module, method)(*arguments, **by_name)
 
 
 def _rebuilt(picture: Any, outputs: tuple[torch.Tensor, ...]) -> Any:
@@ -158,11 +167,15 @@ def _study_in_dynamo(context: Any) -> None:
 
     tensors = [fake_of(part) for part in local("tensors").items]
     ids = local("ids")
-    names = ("template", "text", "scope", "method", "ragged")
-    template, text, scope, method, ragged = (_constant_of(local(name)) for name in names)
+    facts = ("template", "names", "is_as_called", "text", "scope", "method", "ragged")
+    template, names, is_as_called, text, scope, method, ragged = (
+        _constant_of(local(name)) for name in facts
+    )
     given = fake_of(ids) if ids.is_tensor() else None
     module = local("module").value
-    call = RecordedCall(module, template, tensors, given, text, scope, method, ragged, True)
+    call = RecordedCall(
+        module, template, names, is_as_called, tensors, given, text, scope, method, ragged, True
+    )
     _plans.append(study(call))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from modcache._arguments import Arguments
+
 _REASON = (
     "modcache.lookup_or_run compiles for an eager module and ids, an int64 tensor [B]; with keys "
     "that are text, a scripted module or ragged=... it runs in eager mode"
@@ -14,11 +16,19 @@ _REASON = (
 
 
 def _in_eager_mode(
-    module: torch.nn.Module, input: Any, key: Any, scope: str, method: str, ragged: str
+    module: torch.nn.Module,
+    input: Any,
+    names: tuple[str, ...],
+    is_as_called: bool,
+    key: Any,
+    scope: str,
+    method: str,
+    ragged: str,
 ) -> Any:
     import modcache
 
-    return modcache.lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
+    sample = Arguments.of(input, names, is_as_called) if names or is_as_called else input
+    return modcache.lookup_or_run(module, sample, key, scope=scope, method=method, ragged=ragged)
 
 
 in_eager_mode = torch.compiler.disable(  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._arguments import Arguments
 from modcache._eager import call_name_of, class_name_of
 from modcache._export_operators import check_ids
 from modcache._export_scope import Path, PlainCallError, scope_of
@@ -47,6 +48,8 @@ class RecordedCall(NamedTuple):
 
     module: torch.nn.Module
     template: Any  # the input with TENSOR in place of each tensor
+    names: tuple[str, ...]  # as Arguments has them, of a tuple that stands for such
+    is_as_called: bool
     tensors: list[torch.Tensor]
     ids: torch.Tensor | None  # one per row; None where there is one key for the whole input
     key: Any
@@ -120,9 +123,11 @@ def _studied(call: RecordedCall) -> Plan:
         raise PlainCallError("there is no tensor in its input")
     if call.ids is not None:
         check_ids(call.ids, tensors)
-    leaves, spec = pytree.tree_flatten(tried(call.module, call.template, tensors, call.method))
+    leaves, spec = pytree.tree_flatten(
+        tried(call.module, call.template, call.names, tensors, call.method)
+    )
     dtypes, places = _described(leaves, tensors, has_rows=call.ids is not None)
-    seen, refusal = shown(filled(call.template, iter(_placeholders(len(tensors)))))
+    seen, refusal = shown(_input_of(call, _placeholders(len(tensors))))
     signature, arguments, why = torch.ops.cache._form_of_input(seen) if not refusal else ("",) * 3
     if refusal or why:
         raise PlainCallError(f"its input holds {refusal or why}")
@@ -137,6 +142,12 @@ def _studied(call: RecordedCall) -> Plan:
     site = "".join(f"{len(field.encode())}:{field}" for field in fields)
     picture = pytree.tree_unflatten(range(len(leaves)), spec)
     return site, dtypes, paths, places, picture
+
+
+def _input_of(call: RecordedCall, tensors: list[torch.Tensor]) -> Any:
+    sample = filled(call.template, iter(tensors))
+    is_named = call.names or call.is_as_called
+    return Arguments.of(sample, call.names, call.is_as_called) if is_named else sample
 
 
 def constant_picture(picture: Any) -> Any:

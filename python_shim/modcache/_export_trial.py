@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from modcache._arguments import parted
 from modcache._digest import difference
 from modcache._export_purity import Drawn, RecurrentLayers
 from modcache._export_scope import PlainCallError, held_tensors
@@ -40,8 +41,17 @@ def filled(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
     return template
 
 
-def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], method: str) -> Any:
-    """What the module returns, of fake tensors. The module itself is left alone."""
+def tried(
+    module: torch.nn.Module,
+    template: Any,
+    names: tuple[str, ...],
+    tensors: list[torch.Tensor],
+    method: str,
+) -> Any:
+    """What the module returns, of fake tensors. The module itself is left alone.
+
+    ``names``: of the last arguments, which the module gets by name.
+    """
     from torch._dispatch.python import enable_python_dispatcher
     from torch._guards import detect_fake_mode
 
@@ -70,12 +80,12 @@ def tried(module: torch.nn.Module, template: Any, tensors: list[torch.Tensor], m
         stack.enter_context(torch._C._EnableTorchFunction())
         stack.enter_context(RecurrentLayers(drawn))
         whole = filled(template, iter(given))
-        arguments = whole if isinstance(whole, tuple) else (whole,)
+        arguments, by_name = parted(whole if isinstance(whole, tuple) else (whole,), names)
         run = plain_method(double, method)
         if run is None:
             run = double if method == "forward" else getattr(double, method)
         try:
-            outcome = run(*arguments)
+            outcome = run(*arguments, **by_name)
         except Exception as error:  # recording the module itself tells the user
             raise PlainCallError(f"it does not run on fake tensors ({error})") from None
     if drawn.by:

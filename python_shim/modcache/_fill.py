@@ -19,6 +19,7 @@ from modcache._fill_progress import Progress
 from modcache._fill_share import batches_of, share_of
 from modcache._fill_summary import FillSummary
 from modcache._lookup import lookup_or_run_any
+from modcache._mode import mode as effective_mode
 from modcache._text import checked_text
 
 _HITS = ("hits_memory", "hits_disk", "hits_remote")
@@ -125,7 +126,7 @@ def fill(
 
 
 def _check_mode() -> None:
-    mode = str(torch.ops.cache.mode())
+    mode = effective_mode()
     if mode in ("off", "read", "verify"):
         raise RuntimeError(
             f'fill: the mode is "{mode}", in which nothing is stored; modcache.set_mode("on") '

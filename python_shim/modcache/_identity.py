@@ -13,7 +13,8 @@ import hashlib
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -258,7 +259,8 @@ def state_of(module: torch.nn.Module) -> ModuleState:
         if entry is not None and entry[0]() is module:
             return entry[1]
         state = ModuleState(is_wrapper=may_be_transparent(module))
-        states[id(module)] = (weakref.ref(module, _Forget(id(module), state.watch)), state)
+        forget = Forget(states, id(module), torch.ops.cache._unwatch, state.watch)
+        states[id(module)] = (weakref.ref(module, forget), state)
         return state
 
 
@@ -270,19 +272,34 @@ def forget_weights_of(module: torch.nn.Module) -> None:
             entry[1].forget_weights()
 
 
-class _Forget:
-    """Called when a module dies, in the middle of anything: takes no lock of this package's own."""
+class Forget:
+    """Called when a module dies, in the middle of anything: takes no lock of this package's own.
 
-    def __init__(self, address: int, watch: int) -> None:
+    It has all that it uses: at interpreter exit the globals of this file may be None already, and
+    torch gone. Then there is nothing left to forget.
+
+    Args:
+        entries: whose values begin with a weak reference, by the module's address.
+        address: the module's.
+        end: is called with ``number``.
+    """
+
+    def __init__(
+        self, entries: dict[int, Any], address: int, end: Callable[[int], None], number: int
+    ) -> None:
+        self._entries = entries
         self._address = address
-        self._watch = watch
+        self._end = end
+        self._number = number
 
     def __call__(self, reference: weakref.ref[torch.nn.Module]) -> None:
-        entry = states.get(self._address)
-        if entry is not None and entry[0] is reference:
-            states.pop(self._address, None)
-        with contextlib.suppress(Exception):  # at interpreter exit torch may be gone
-            torch.ops.cache._unwatch(self._watch)
+        try:
+            entry = self._entries.get(self._address)
+            if entry is not None and entry[0] is reference:
+                self._entries.pop(self._address, None)
+            self._end(self._number)
+        except Exception:
+            pass
 
 
 def _renew_locks_in_child() -> None:

@@ -43,6 +43,8 @@ def shown(input: Any) -> tuple[Any, str]:
 
 def is_taken_as_it_is(input: Any) -> bool:
     """Whether the operator takes ``input`` without a change of meaning to a scripted module."""
+    if type(input) is Arguments:  # a tuple to torch, which would lose the names
+        return False
     return type(input) is torch.Tensor or (_fits(input) and _is_inferred(input))
 
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime flag: the process's mode, and the guards of a thread.
+"""The runtime flag: the process's mode, and the guards of a thread and its tasks.
 
 The third level, the directory's mode, is set from outside: ``modcache mode off DIR``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import ParamSpec, TypeVar, overload
 
@@ -50,16 +52,19 @@ def mode(name: str | _Nothing = _NOTHING) -> str | ModeGuard:
         @modcache.mode("read")
         def evaluate(model): ...
 
-    It holds for the calling thread alone, not for threads that are started inside. It can only
-    take away: ``mode("on")`` changes nothing. Guards nest; one guard may be entered again
-    while it is active, and by several threads. Leave guards in the reverse order of entering them.
+    It holds for the calling thread, not for threads that are started inside; of the asyncio tasks
+    of a thread for the one that entered it and those that were started inside, until it is left.
+    ``torch.ops.cache`` and scripted models cannot tell tasks apart: called directly, they obey all
+    guards that are active on their thread. A guard can only take away: ``mode("on")`` changes
+    nothing. Guards nest, and end in any order; one guard may be entered again while it is active,
+    and by several threads, each of which leaves it itself.
 
     Raises:
         TypeError: ``name`` is no str.
         ValueError: not one of the modes; the message lists them.
     """
     if isinstance(name, _Nothing):
-        return str(torch.ops.cache.mode())
+        return _effective_mode()
     return ModeGuard(name)
 
 
@@ -78,17 +83,44 @@ def set_mode(mode: str) -> None:
     torch.ops.cache.set_mode(checked_text(mode, "mode", '"off"'))
 
 
+class _Entry:
+    """One time that a guard was entered, until it is left."""
+
+    def __init__(self, guard: ModeGuard, name: str) -> None:
+        self.guard = guard
+        self.name = name
+        self.is_left = False
+
+
+class _Thread(threading.local):
+    """Entries of the calling thread's guards, in order, whatever task they belong to."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.is_exact = False  # its level is that of the context, and not that of all entries
+
+
+# Entries of the calling task, and those that it was started inside.
+_of_task: ContextVar[tuple[_Entry, ...]] = ContextVar("modcache.mode", default=())
+_thread = _Thread()
+_is_used = False
+
+
 class ModeGuard:
     """What ``mode("off")`` returns: a context manager and a decorator. See there."""
 
     def __init__(self, name: str) -> None:
         self._name = checked_text(name, "mode", '"off"')
-        self._entered = threading.local()
-        _leave(_enter(self._name))  # a wrong name is an error here and not at some later call
+        # A wrong name is an error here and not at some later call.
+        torch.ops.cache._leave_mode(torch.ops.cache._enter_mode(self._name))
 
     def __enter__(self) -> None:
-        before = self._befores()
-        before.append(_enter(self._name))
+        global _is_used
+        _is_used = True
+        entry = _Entry(self, self._name)
+        _thread.entries.append(entry)
+        _of_task.set((*_entries_of_task(), entry))
+        _apply()
 
     def __exit__(
         self,
@@ -96,13 +128,23 @@ class ModeGuard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        before = self._befores()
-        if not before:
+        entry = self._last_entry()
+        if entry is None:
             raise RuntimeError(
                 f"mode({self._name!r}) is left by a thread that has not entered it; a guard holds "
                 "for one thread, so leave it in the thread that entered it"
             )
-        _leave(before.pop())
+        entry.is_left = True
+        _thread.entries.remove(entry)
+        _of_task.set(_entries_of_task())
+        _apply()
+
+    def _last_entry(self) -> _Entry | None:
+        """Of this guard on this thread: the task's own one, where it has one."""
+        own = [entry for entry in _thread.entries if entry.guard is self]
+        of_task = [entry for entry in own if entry in _of_task.get()]
+        found = of_task or own
+        return found[-1] if found else None
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """The function, with every call of it inside this guard."""
@@ -118,20 +160,62 @@ class ModeGuard:
     def __repr__(self) -> str:
         return f"modcache.mode({self._name!r})"
 
-    def _befores(self) -> list[int]:
-        """The calling thread's modes before each time it entered and has not left yet."""
-        if not hasattr(self._entered, "befores"):
-            self._entered.befores = []
-        befores: list[int] = self._entered.befores
-        return befores
+
+def _entries_of_task() -> tuple[_Entry, ...]:
+    return tuple(entry for entry in _of_task.get() if not entry.is_left)
 
 
-def _enter(name: str) -> int:
-    return int(torch.ops.cache._enter_mode(name))
+def _apply() -> None:
+    entries = _entries_of_task() if _thread.is_exact else _thread.entries
+    torch.ops.cache._follow_modes([entry.name for entry in entries])
 
 
-def _leave(before: int) -> None:
-    torch.ops.cache._leave_mode(before)
+def is_among_tasks() -> bool:
+    """Whether the calling thread has guards that are not the calling task's, or lacks such.
+
+    A call that obeys the mode is then made inside ``as_task``. Outside of it the thread's level is
+    that of all its guards, so that what knows no tasks forbids too much rather than too little.
+    """
+    if not _is_used or _thread.is_exact:
+        return False
+    return list(_entries_of_task()) != _thread.entries
+
+
+@contextlib.contextmanager
+def as_task() -> Iterator[None]:
+    """Within it, the calling thread's level is that of the calling task."""
+    before = _thread.is_exact
+    _thread.is_exact = True
+    _apply()
+    try:
+        yield
+    finally:
+        _thread.is_exact = before
+        _apply()
+
+
+def obeying_tasks(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function, called as the calling task may."""
+
+    @functools.wraps(function)
+    def obeying(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if not is_among_tasks():
+            return function(*args, **kwargs)
+        with as_task():
+            return function(*args, **kwargs)
+
+    return obeying
+
+
+@obeying_tasks
+def _effective_mode() -> str:
+    return str(torch.ops.cache.mode())
+
+
+@obeying_tasks
+def mode_of_context() -> str:
+    """The level of the calling thread and task alone."""
+    return str(torch.ops.cache._mode_levels()[1])
 
 
 def _check_function(function: object, name: str) -> None:

@@ -57,6 +57,11 @@ def plain_method(module: Any, method: str) -> Any:
     return plain.__get__(module)
 
 
+def plain_forward_of(cls: Any) -> Any:
+    """The function that runs for a cached ``forward`` of this class."""
+    return plain_of((vars(cls).get(FACE) or cls).forward)
+
+
 def has_cached_forward(cls: type) -> bool:
     """Whether a call of an object of this class goes through the cache by itself."""
     return is_cached(getattr(cls, "forward", None))

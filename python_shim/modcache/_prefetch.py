@@ -7,6 +7,7 @@ import torch
 
 from modcache._lazy import Lazy
 from modcache._lookup import fingerprint
+from modcache._mode import obeying_tasks
 from modcache._rows import checked_keys
 from modcache._text import checked_text
 
@@ -20,6 +21,7 @@ def scope_of(scope: str | torch.nn.Module, method: str = "forward") -> str:
     return checked_text(scope, "scope", '"clip-vit-b32@3", or a torch.nn.Module')
 
 
+@obeying_tasks
 def prefetch(
     scope: str | torch.nn.Module,
     keys: str | list[str] | list[int] | torch.Tensor,

@@ -7,13 +7,12 @@ it, and with every mistake of the caller's. What is checked of the module is the
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from typing import Any
 
 import torch
 
-from modcache._identity import GradPattern, ModuleState, states
+from modcache._identity import Forget, GradPattern, ModuleState, states
 from modcache._scripted import native
 from modcache._snapshot import may_recall
 
@@ -96,21 +95,6 @@ def _number_of(module: Any) -> int:
     if entry is not None and entry[0]() is module and entry[1]() is inner:
         return entry[2]
     number = int(torch.ops.cache._note_scripted(inner))
-    forget = _Forget(id(module), number)
+    forget = Forget(_numbers, id(module), torch.ops.cache._forget_scripted, number)
     _numbers[id(module)] = (weakref.ref(module, forget), weakref.ref(inner), number)
     return number
-
-
-class _Forget:
-    """Called when a module dies, in the middle of anything: takes no lock of this package's own."""
-
-    def __init__(self, address: int, number: int) -> None:
-        self._address = address
-        self._number = number
-
-    def __call__(self, reference: weakref.ref[Any]) -> None:
-        entry = _numbers.get(self._address)
-        if entry is not None and entry[0] is reference:
-            _numbers.pop(self._address, None)
-        with contextlib.suppress(Exception):  # at interpreter exit torch may be gone
-            torch.ops.cache._forget_scripted(self._number)

@@ -109,7 +109,7 @@ def select_rows(value: Any, rows: list[int]) -> Any:
     if isinstance(value, PerRow):
         return value.selected(rows)
     if isinstance(value, Arguments):
-        return Arguments.of([select_rows(part, rows) for part in value], value.names)
+        return value.with_values(select_rows(part, rows) for part in value)
     if isinstance(value, tuple):
         kind, parts = type(value), [select_rows(part, rows) for part in value]
         # As _make does: a named tuple's own __new__ may take other arguments than its fields.

@@ -12,6 +12,7 @@ import os
 import torch
 
 from modcache._logging import deliver
+from modcache._mode import obeying_tasks
 from modcache._stats import Stats
 from modcache._text import checked_text
 from modcache._workers import note_configured
@@ -130,8 +131,14 @@ def flush() -> None:
     deliver()
 
 
+@obeying_tasks
 def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: float = 0.0) -> int:
     """Removes entries: all, or those of one scope, or those whose key starts with ``prefix``.
+
+    Entries of other namespaces than the one that is set (``configure(namespace=...)``) stay.
+    Without any argument and without a namespace the whole directory is emptied, and so are all
+    namespaces in it. In the modes ``"read"``, ``"verify"`` and ``"off"`` nothing is removed, apart
+    from ``tier="memory"``, which frees what this process holds: the directory may not be written.
 
     Args:
         scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``; empty: all.
@@ -140,7 +147,8 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: f
         older_than: seconds; only what was stored longer ago. 0: whatever its age.
 
     Returns:
-        How many entries were removed. The next call of every process sees that they are gone.
+        How many entries were removed; the next call of every process sees that they are gone. 0,
+        and a warning in the log, where the mode forbids it.
 
     Raises:
         TypeError, ValueError: an argument that is no text, an unknown tier, or a time that is
@@ -156,6 +164,7 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: f
     )
 
 
+@obeying_tasks
 def contains(scope: str, key: str) -> bool:
     """Whether the whole-value entry of ``forward`` under ``scope`` and ``key`` is there.
 

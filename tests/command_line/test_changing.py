@@ -46,6 +46,21 @@ def test_clear_narrows_by_all_that_is_given(modcache: Program, busy: Path) -> No
     assert modcache("clear", busy, "--scope", "b", "--json").json()["removed"] == 2
 
 
+def test_clear_of_one_namespace(modcache: Program, busy: Path, writer: FillDirectory) -> None:
+    for name in ("team a", "team b"):
+        writer.put(scope="a", key="train/1", namespace=name)
+    writer.flush()
+
+    def removed(*options: str) -> int:
+        return int(modcache("clear", busy, *options, "--json").json()["removed"])
+
+    assert removed("--namespace", "nobody") == 0
+    assert removed("--namespace", "team a", "--scope", "a") == 1
+    assert removed("--namespace", "", "--scope", "a") == 3
+    assert removed("--scope", "a") == 1
+    assert removed("--namespace", "") == 3
+
+
 def test_a_clear_of_everything_removes_notes_too(
     modcache: Program, busy: Path, writer: FillDirectory
 ) -> None:

@@ -53,6 +53,33 @@ def test_every_command_has_help_and_version(modcache: Program, command: str) -> 
     assert modcache(command, "--version").data == f"modcache {VERSION[0]}\n"
 
 
+@pytest.mark.parametrize("words", [["--version", "--json"], ["--json", "--version"], ["ls"]])
+def test_the_version_as_json(modcache: Program, words: list[str]) -> None:
+    words = words if len(words) == 2 else [*words, "--json", "--version"]
+    outcome = modcache(*words)
+    assert (outcome.status, outcome.messages) == (SUCCESS, "")
+    assert outcome.json() == {"version": VERSION[0]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["\x1b[31m"],
+        ["ls", "--\x1b[31m"],
+        ["ls", "DIR", "\x1b[31m"],
+        ["ls", "\u009b31m"],
+        ["mode", "\u202e"],
+    ],
+)
+def test_what_a_terminal_would_obey_is_escaped_in_messages(
+    modcache: Program, words: list[str]
+) -> None:
+    outcome = modcache(*words)
+    assert outcome.status == MISUSE
+    assert outcome.messages
+    assert not set("\x1b\u009b\u202e") & set(outcome.messages)
+
+
 def test_the_version(modcache: Program) -> None:
     assert modcache("--version") == Outcome(SUCCESS, f"modcache {VERSION[0]}\n", "")
 

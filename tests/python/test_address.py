@@ -126,3 +126,35 @@ def test_a_key_too_long_for_the_directory_is_kept_in_memory(counted: Any, capfd:
     assert torch.equal(modcache.lookup_or_run(module, X, longest), module(X))
     grown = counted()
     assert (grown["misses"], grown["hits_disk"]) == (1, 1)
+
+
+def test_a_clear_under_one_namespace_leaves_the_others_alone(reopen: Any) -> None:
+    def store_all() -> None:
+        for name in ("team a", "team b", ""):
+            modcache.configure(namespace=name)
+            torch.ops.cache.store("encoder@1", "train/1", X)
+
+    def there() -> list[str]:
+        found = []
+        for name in ("", "team a", "team b"):
+            modcache.configure(namespace=name)
+            if modcache.contains("encoder@1", "train/1"):
+                found.append(name)
+        return found
+
+    for arguments in ({"scope": "encoder@1"}, {"prefix": "train/"}, {"older_than": 1e-6}):
+        for name in ("team a", ""):
+            store_all()
+            modcache.configure(namespace=name)
+            assert modcache.clear(**arguments) == 1
+            left = [other for other in ("", "team a", "team b") if other != name]
+            assert there() == left
+            reopen()
+            assert there() == left
+    store_all()
+    modcache.configure(namespace="team a")
+    assert modcache.clear() == 1
+    assert there() == ["", "team b"]
+    modcache.configure(namespace="")
+    assert modcache.clear() == 2
+    assert there() == []

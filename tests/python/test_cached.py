@@ -94,7 +94,7 @@ def test_every_kind_of_parameter_works(counted: Growth) -> None:
         for args, kwargs in calls:
             given = function(*args, **kwargs, name="k")
             assert torch.equal(given, every_kind(*args, **kwargs))
-    assert torch.equal(function(X, b=2, a=1, y=5, name="k"), every_kind(X, y=5, a=1, b=2))
+    assert torch.equal(function(X, a=1, b=2, y=5, name="k"), every_kind(X, y=5, a=1, b=2))
     assert counted() == {"misses": 6, "stored": 6, "hits_memory": 7}
 
 

@@ -94,6 +94,38 @@ def test_no_grad_outside_makes_it_cacheable(face: str, counted: Any) -> None:
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
 
 
+class CuredEager(nn.Linear):
+    pass
+
+
+class CuredScripted(nn.Linear):
+    pass
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_the_cure_in_the_warning_works_after_runs_with_gradients(
+    face: str, counted: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Each class is warned about once.
+    m: Any = CuredEager(4, 4).eval() if face == "eager" else torch.jit.script(CuredScripted(4, 4))
+    for _ in range(3):
+        modcache.lookup_or_run(m, X, "k")
+    cure = capfd.readouterr().err.partition("say so: ")[2].partition("\n")[0]
+    assert modcache.explain(m, X, "k").reason.partition("say so: ")[2] in cure
+    if face == "eager":
+        assert cure == "m.requires_grad_(False).eval(), or call it under torch.no_grad()"
+        m.requires_grad_(False).eval()
+    else:
+        assert cure.startswith("for p in m.parameters(): p.requires_grad_(False), then m.eval()")
+        for p in m.parameters():
+            p.requires_grad_(False)
+        m.eval()
+    counted()
+    for _ in range(3):
+        assert not modcache.lookup_or_run(m, X, "k").requires_grad
+    assert bypassed(counted()) == {"stored": 1, "hits_memory": 2}
+
+
 @pytest.mark.parametrize("face", ["eager", "scripted"])
 def test_strict_makes_it_an_error(face: str) -> None:
     modcache.configure(strict=True)

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import modcache
 import pytest
 import torch
+from modcache import _identity
 from models import frozen, reloaded
 from torch import nn
 
@@ -49,3 +55,33 @@ def test_a_loaded_module_is_freed(question: str) -> None:
     del module
     gc.collect()
     assert weight() is None
+
+
+SPAWNING = """
+import torch, modcache
+
+def work(rank, module):
+    module(torch.rand(2, 8), ids=torch.arange(2))
+
+if __name__ == "__main__":
+    module = modcache.cached(torch.nn.Linear(8, 4), key="ids", freeze=True)
+    torch.multiprocessing.spawn(work, (module,), nprocs=2)
+"""
+
+
+def test_spawned_workers_end_without_a_word(tmp_path: Path) -> None:
+    script = tmp_path / "spawning.py"
+    script.write_text(SPAWNING)
+    environment = {**os.environ, "MODCACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_called_when_a_module_dies_needs_no_globals() -> None:
+    """As the interpreter leaves them at its exit: None."""
+    module = frozen(nn.Linear(4, 2))
+    modcache.lookup_or_run(module, X, "k")
+    reference, _ = _identity.states[id(module)]
+    names = types.FunctionType(type(reference.__callback__).__call__.__code__, {})
+    names(reference.__callback__, reference)
+    assert id(module) not in _identity.states

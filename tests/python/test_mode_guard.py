@@ -293,3 +293,26 @@ def test_entries_that_a_caller_reads_and_writes_itself(mode: str, counted: Any) 
         modcache.clear(tier="disk")
     modcache.clear(tier="memory")
     assert modcache.contains("s", "there") != writes
+
+
+@pytest.mark.parametrize("level", ["process", "thread"])
+@pytest.mark.parametrize("tier", ["all", "disk"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_clear_removes_what_it_says(mode: str, tier: str, level: str) -> None:
+    for key in ("a", "b"):
+        torch.ops.cache.store("s", key, X)
+    modcache.flush()
+    before = modcache.stats()
+    if level == "process":
+        modcache.set_mode(mode)
+        removed = modcache.clear("s", tier=tier)
+        modcache.set_mode("on")
+    else:
+        with modcache.mode(mode):
+            removed = modcache.clear("s", tier=tier)
+    may_write = PERMISSIONS[mode][1]
+    assert removed == (2 if may_write else 0)
+    after = modcache.stats()
+    assert after["entries_disk"] == before["entries_disk"] - removed
+    if not may_write:
+        assert after["entries_memory"] == before["entries_memory"]

@@ -65,6 +65,7 @@ SAVED = {
     "_must_run": f"{ROWS_CALL}) -> bool",
     "_begin_rows_run": f"{ROWS_CALL}{BEGIN} -> Any",
     "_finish_rows_run": f"{ROWS_CALL}{FINISH} -> bool",
+    "_is_last_run": f"{ROWS_CALL}) -> bool",
     "_rows_of": f"{ROWS_CALL}) -> Any",
     "_probe": ("(Tensor? ids, Tensor[] tensors, int inputs, SymInt[] sizes, str site) -> Tensor"),
     "_fetch": "(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]",

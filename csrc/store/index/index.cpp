@@ -10,6 +10,7 @@
 #include "store/directory.h"
 #include "store/index/index_statements.h"
 #include "store/index/schema.h"
+#include "store/scope_filter.h"
 
 namespace modcache::store {
 namespace {
@@ -49,14 +50,12 @@ Result<Location> location_in(const Query& query, std::uint64_t segment) {
 
 bool is_cleared_by(const Clear& clear, const Context& context, std::string_view key,
                    Sequence sequence, std::int64_t stored_at_us) {
-  const ClearFilter& filter = clear.filter;
-  if (clear.context != Digest128{} &&
-      (clear.context != context.digest || key.size() != filter.key_prefix.size())) {
-    return false;
-  }
-  if (filter.older_than_us != 0 && stored_at_us >= filter.older_than_us) return false;
-  return sequence < clear.sequence && (filter.scope.empty() || filter.scope == context.scope) &&
-         key.substr(0, filter.key_prefix.size()) == filter.key_prefix;
+  if (sequence >= clear.sequence) return false;
+  if (clear.context == Digest128{}) return covers(clear.filter, context, key, stored_at_us);
+  // The digest names one context, whatever its scope looks like, and the prefix is a whole key.
+  const std::int64_t before_us = clear.filter.older_than_us;
+  return clear.context == context.digest && key == clear.filter.key_prefix &&
+         (before_us == 0 || stored_at_us < before_us);
 }
 
 Index::Index()

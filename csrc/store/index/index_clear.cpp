@@ -5,6 +5,7 @@
 
 #include "store/directory.h"
 #include "store/index/index.h"
+#include "store/scope_filter.h"
 
 namespace modcache::store {
 namespace {
@@ -43,10 +44,14 @@ class Condition {
   explicit Condition(const Clear& clear)
       : filter_(clear.filter),
         sequence_(static_cast<std::int64_t>(clear.sequence)),
+        range_(filter_.scope),
         is_one_key_(clear.context != Digest128{}),
         context_(clear.context.bytes()),
         end_(is_one_key_ ? std::nullopt : end_of_prefix(filter_.key_prefix)) {
     if (is_one_key_) where_ += " AND context_id=(SELECT id FROM contexts WHERE digest=?)";
+    if (has_range()) {
+      where_ += " AND context_id IN (SELECT id FROM contexts WHERE substr(description,1,?)=?)";
+    }
     if (has_scope()) where_ += " AND context_id IN (SELECT id FROM contexts WHERE scope=?)";
     if (has_prefix()) where_ += is_one_key_ ? " AND key=?" : " AND key>=?";
     if (end_) where_ += " AND key<?";
@@ -57,18 +62,25 @@ class Condition {
   void bind(Query& query) const {
     query.bind(sequence_);
     if (is_one_key_) query.bind_blob(context_);
-    if (has_scope()) query.bind_blob(filter_.scope);
+    if (has_range()) {
+      query.bind(static_cast<std::int64_t>(range_.description_prefix.size()));
+      query.bind_blob(range_.description_prefix);
+    }
+    if (has_scope()) query.bind_blob(range_.scope);
     if (has_prefix()) query.bind_blob(filter_.key_prefix);
     if (end_) query.bind_blob(*end_);
     if (filter_.older_than_us != 0) query.bind(filter_.older_than_us);
   }
 
  private:
-  bool has_scope() const { return !filter_.scope.empty(); }
+  // The digest says enough where it is there.
+  bool has_range() const { return !is_one_key_ && !range_.description_prefix.empty(); }
+  bool has_scope() const { return !is_one_key_ && !range_.scope.empty(); }
   bool has_prefix() const { return !filter_.key_prefix.empty(); }
 
   const ClearFilter& filter_;
   const std::int64_t sequence_;
+  const ScopeFilter range_;
   const bool is_one_key_;
   const std::string context_;
   const std::optional<std::string> end_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "store/index/tombstone.h"
+#include "store/scope_filter.h"
 #include "store/verify/directory_check.h"
 #include "store/write_queue.h"
 
@@ -219,8 +220,9 @@ class NeededClears final : public SegmentVisitor {
  public:
   explicit NeededClears(const std::vector<Clear>& lost) : lost_(lost), is_needed_(lost.size()) {}
 
-  Status on_context(const RecordHead& head, std::string_view scope, std::string) override {
-    contexts_[head.context] = Context{head.context, std::string(scope), ""};
+  Status on_context(const RecordHead& head, std::string_view scope,
+                    std::string description) override {
+    contexts_[head.context] = Context{head.context, std::string(scope), std::move(description)};
     return Status::ok();
   }
   Status on_entry(const RecordHead& head, std::uint64_t, std::string_view key) override {
@@ -279,7 +281,7 @@ Status DirectoryCheck::find_lost_clears() {
     Finding finding;
     finding.kind = Finding::Kind::kClearLost;
     finding.what = "the record of a clear is gone, and not all that it cleared";
-    finding.scope = clear.filter.scope;
+    finding.scope = ScopeFilter(clear.filter.scope).scope;
     finding.key = clear.filter.key_prefix;
     finding.sequence = clear.sequence;
     tell_(std::move(finding));

@@ -87,6 +87,8 @@ TEST_F(CacheTest, a_guard_keeps_threads_from_clearing_what_they_may_not_write) {
   {
     const ModeGuard guard(Mode::kVerify);
     EXPECT_EQ(here_.cache().clear({}, Cache::Tier::kDisk), 0);
+    EXPECT_EQ(here_.cache().clear({}, Cache::Tier::kAll), 0);
+    EXPECT_EQ(here_.stat("entries_memory"), 1) << "what stays on disk is not gone from memory";
   }
   here_.cache().set_mode(Mode::kRefresh);
   EXPECT_EQ(here_.cache().clear({}, Cache::Tier::kDisk), 1);

@@ -97,6 +97,19 @@ TEST(ModeGuardTest, guards_nest_and_each_takes_back_what_it_did) {
   EXPECT_EQ(thread_mode(), Mode::kOn);
 }
 
+TEST(ModeGuardTest, what_tasks_leave_combines_with_guards_and_replaces_itself) {
+  const ModeGuard guard(Mode::kRead);
+  follow_modes({Mode::kVerify, Mode::kOn});
+  EXPECT_EQ(thread_mode(), Mode::kVerify);
+  {
+    const ModeGuard inner(Mode::kRefresh);
+    EXPECT_EQ(thread_mode(), Mode::kOff);
+    follow_modes({});
+    EXPECT_EQ(thread_mode(), Mode::kOff);
+  }
+  EXPECT_EQ(thread_mode(), Mode::kRead);
+}
+
 TEST(ModeGuardTest, an_exception_ends_it_too) {
   try {
     const ModeGuard guard(Mode::kOff);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/leader_watch.h"
 #include "support/child_process.h"
 
 namespace modcache::cache {
@@ -89,6 +90,34 @@ TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side
   const auto b = third.get();
   EXPECT_FALSE(a.look_again || b.look_again);
   EXPECT_FALSE(a.lead.is_held() || b.lead.is_held()) << "one would wait for the other";
+}
+
+TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_for) {
+  const auto started = std::chrono::steady_clock::now();
+  auto first = flights_.enter(kKey);
+  auto second = enter_elsewhere(kKey);
+  EXPECT_FALSE(second.get().look_again);
+  const auto waited = std::chrono::steady_clock::now() - started;
+  EXPECT_GE(waited, LeaderWatch::kLongestBlocked);
+  EXPECT_LT(waited, SingleFlight::kLongestWait / 3);
+}
+
+TEST_F(SingleFlightTest, a_batch_does_not_wait_for_such_a_leader_either) {
+  const auto started = std::chrono::steady_clock::now();
+  auto first = flights_.enter(kKey);
+  auto second = std::async(std::launch::async, [&] { return flights_.wait_all({kKey}); });
+  EXPECT_FALSE(second.get());
+  EXPECT_LT(std::chrono::steady_clock::now() - started, SingleFlight::kLongestWait / 3);
+}
+
+TEST_F(SingleFlightTest, a_leader_that_waits_for_no_thread_is_waited_for) {
+  auto first = flights_.enter(kKey);
+  auto second = enter_elsewhere(kKey);
+  const auto end = std::chrono::steady_clock::now() + 3 * LeaderWatch::kLongestBlocked / 2;
+  std::this_thread::sleep_until(end);  // as one that reads from a slow disk
+  first.lead.stored();
+  first.lead.give_up();
+  EXPECT_TRUE(second.get().look_again);
 }
 
 TEST_F(SingleFlightTest, many_threads_run_one_key_once) {

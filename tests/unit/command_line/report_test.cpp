@@ -85,6 +85,8 @@ TEST(ReportTest, json_of_odd_text_is_json) {
     const auto parsed = nlohmann::json::parse(Cell::text(text).as_json(), nullptr, false);
     EXPECT_TRUE(parsed.is_string()) << text;
   }
+  EXPECT_EQ(Cell::text("\xc2\x9b\xe2\x80\xae\xe2\x80\xa8").as_json(), "\"\\u009b\\u202e\\u2028\"")
+      << "no terminal obeys it";
   EXPECT_EQ(Cell::time_us(kTime).as_json(), "\"2001-09-09T01:46:40.000000Z\"");
   EXPECT_EQ(Cell::time_us(0).as_json(), "null");
 }

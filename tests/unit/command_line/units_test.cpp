@@ -72,6 +72,13 @@ TEST(UnitsTest, what_would_move_a_terminals_cursor_is_escaped) {
   EXPECT_EQ(printable(std::string("\0\x7f", 2)), "\\x00\\x7f");
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae") << "turns the direction of what follows";
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "begins a command";
+}
+
+TEST(UnitsTest, a_message_keeps_its_lines_and_backslashes) {
+  EXPECT_EQ(printable_message("a\nb\\n"), "a\nb\\n");
+  EXPECT_EQ(printable_message("\x1b[31m\xc2\x9b\xe2\x80\xa8"),
+            "\\x1b[31m\\xc2\\x9b\\xe2\\x80\\xa8");
 }
 
 TEST(UnitsTest, utf8_is_told_from_other_bytes) {
