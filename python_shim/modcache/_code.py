@@ -23,6 +23,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from modcache._dynamic import beyond_names, unbounded_attribute
 from modcache._names import (
     bases_that_count,
     is_installed,
@@ -280,7 +281,14 @@ class _Walk:
         for name in names.imports:
             if not is_installed_import(name):
                 self._unknown(f"its code imports {name or 'a sibling module'} when it runs")
+        if attribute := unbounded_attribute(code):
+            self._unknown(f"its code reads {attribute}")
         for name, *attributes in names.globals:
+            reads, reason = beyond_names(place, code, name, attributes)
+            for read in reads:
+                self._read(read)
+            if reason:
+                self._unknown(reason)
             self._global(place, name, attributes)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):

@@ -181,6 +181,8 @@ def _is_hashable(tensor: torch.Tensor) -> bool:
 class _MakerWalk(Walk):
     """A walk over any objects; the attribute that cannot be hashed is named in errors."""
 
+    refuses_outdated = False  # it would be the program that fails
+
     def __init__(
         self,
         objects: tuple[object, ...],

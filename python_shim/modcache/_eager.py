@@ -21,9 +21,11 @@ from modcache._identity import (
     forget_weights_of,
     state_of,
 )
+from modcache._input_classes import code_of_input
 from modcache._inputs import shown
 from modcache._kinds import UnidentifiedError
 from modcache._manifest import Scope, note_outcome
+from modcache._observed import called, unfollowed
 from modcache._plain import plain_method
 from modcache._rows import check_rows, select_rows
 from modcache._scripted import fingerprint_of_method
@@ -187,8 +189,8 @@ class _Call:
         before = self._before_run()
         if before is not None:
             before.note_versions()
-        output = self.run(input)
-        because = self._unidentified or _change(self._target, self.state, before)
+        output, unfollowed = self._run_watched(input, before)
+        because = self._unidentified or _change(self._target, self.state, before) or unfollowed
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(self._target) if is_graph else 0
@@ -199,6 +201,14 @@ class _Call:
             scope = Scope(self.address, self._is_named)
             note_outcome(run, self._target, self._method, scope, sight)
         return output
+
+    def _run_watched(self, input: Any, before: Sight | None) -> tuple[Any, str]:
+        """The output; and what was run that ``before`` did not find, where that identifies it."""
+        if before is None or not before.weights:
+            return self.run(input), ""
+        output, seen = called(lambda: self.run(input))
+        reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
+        return output, f"{reason}; {_CURE}" if reason else ""
 
     def _before_run(self) -> Sight | None:
         """What the run is compared with: all of the module, or what can be seen of it."""

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from modcache._bypass import untraced
 from modcache._contents import contents_without_versions
 from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
+from modcache._observed import Followed
 from modcache._records import same_objects
 from modcache._scripted import code_of_scripted
 from modcache._snapshot import snapshot_of
@@ -113,6 +115,7 @@ class ModuleState:
         self._records = Records()
         self._leaves: list[object] = []
         self._structure = ""
+        self._followed = Followed()
         self._generation = 0  # of the structure
         self._scripted = ((-1, ""), "")  # of which generation and weights, and what was found
 
@@ -179,6 +182,10 @@ class ModuleState:
             self._note_leaves(walk)
             if snapshot is not None and same_objects(snapshot.tensors() or (), walk.tensors):
                 self.known = Known(snapshot, self._structure)
+
+    def followed(self, sight: Sight) -> set[types.CodeType]:
+        """The code that this look at the module has followed."""
+        return self._followed.codes(sight.fingerprint, sight.walk)
 
     def fingerprint_of(self, seen: Recognized) -> str:
         """Raises UnidentifiedError: a tensor cannot be hashed."""

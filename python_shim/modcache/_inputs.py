@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from modcache._arguments import Arguments
+from modcache._input_classes import code_of_input_class
+from modcache._kinds import UnidentifiedError
 from modcache._names import plain_name
 
 _TAG = "modcache:"  # no other tuple that is shown begins with a text like this
@@ -144,7 +146,11 @@ def _name_of(kind: type) -> str:
         raise _RefusedError(
             f"a {_short_name_of(kind)}, a class that cannot be found under its name"
         )
-    return plain_name(kind)
+    try:
+        code = code_of_input_class(kind)
+    except UnidentifiedError as reason:
+        raise _RefusedError(f"a {_short_name_of(kind)}, since {reason}") from None
+    return f"{plain_name(kind)}/{code}" if code else plain_name(kind)
 
 
 def _short_name_of(kind: type) -> str:

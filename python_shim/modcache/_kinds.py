@@ -43,6 +43,8 @@ _CALLABLE = Mark("callable")
 _CONTAINER = Mark("container")
 _NAMED = Mark("named")
 _BYTES = Mark("bytes")
+# What enum itself keeps in a member.
+OF_ENUM = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"})
 # Constants that the printed graph of a scripted function shows in full.
 _SHOWN = re.compile(r" : (int|float|bool|str|Device|Function|NoneType|(int|float|bool)\[\]) = ")
 
@@ -81,6 +83,11 @@ def _enum(walk: Walk, value: enum.Enum) -> None:
     walk.leaves += (_NAMED, value.name)
     walk.value(value.value)
     walk.named_class(type(value))
+    attributes = {name: part for name, part in vars(value).items() if name not in OF_ENUM}
+    if attributes and walk._is_first_visit(value):
+        for name in sorted(attributes):
+            walk.leaves.append(name)
+            walk.value(attributes[name])
 
 
 def _method(walk: Walk, value: types.MethodType) -> None:
@@ -117,11 +124,6 @@ def _builtin(walk: Walk, value: Any) -> None:
 def _descriptor(walk: Walk, value: Any) -> None:
     walk.leaves += (_CALLABLE, plain_name(value))
     walk.named_class(value.__objclass__)
-
-
-def _wrapper(walk: Walk, value: Any) -> None:  # functools.lru_cache
-    walk.leaves.append(_CALLABLE)
-    walk.value(value.__wrapped__)
 
 
 def _reduced(walk: Walk, value: Any) -> None:
@@ -245,14 +247,12 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
         ),
         _reduced,
     ),
-    (type(functools.lru_cache(maxsize=1)(repr)), _wrapper),
     (weakref.ref, _weak),
     (types.ModuleType, _python_module),
     (logging.Logger, _logger),
     (
         (
-            PurePath, slice, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
-            types.GenericAlias, types.UnionType,
+            PurePath, slice, types.GenericAlias, types.UnionType,
         ),
         _printed,
     ),

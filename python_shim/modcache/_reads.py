@@ -38,7 +38,8 @@ class Read:
     """A value that code reads from outside itself, found anew at every check.
 
     ``kind`` says where: a ``global`` of a function or a Python module, a ``member`` of a class, an
-    ``attribute`` or a ``cell`` of a function. ``owner()`` is that function, module or class, None
+    ``attribute`` or a ``cell`` of a function, an ``operator`` of torch or a ``mode`` of the thread,
+    which a function asks for. ``owner()`` is that function, module or class, None
     once it is gone, and ``path`` leads from there to the value: names, or the number of a cell.
     """
 
@@ -72,6 +73,14 @@ def read_of_member(cls: type, path: tuple[str, ...]) -> Read:
         return found
 
     return Read(path[0], value, "member", owner, path)
+
+
+def read_of_operator(place: Place, operator: object) -> Read:
+    return Read("torch.ops", lambda: operator, "operator", place.owner, ())
+
+
+def read_of_mode(place: Place, name: str, ask: Callable[[], object]) -> Read:
+    return Read(name, ask, "mode", place.owner, ())
 
 
 def read_of_attribute(function: types.FunctionType, name: str) -> Read:

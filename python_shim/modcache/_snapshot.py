@@ -24,6 +24,8 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from modcache._names import is_installed, is_installed_module, is_plain_metaclass, trusted_name
+from modcache._operator_guards import guards_of_definition, guards_of_operator
+from modcache._python_operators import definition_of, is_definition
 from modcache._reads import MISSING, Code, Read
 from modcache._records import UNSEEN, slots_of
 from modcache._tokens import ATOMS
@@ -119,6 +121,8 @@ class _Builder:
             look(self, value)
         elif isinstance(value, torch.nn.Module):
             self.module(value)
+        elif is_definition(kind):
+            self._definition(value)
         elif isinstance(value, type):
             self._named_class(value)
         elif isinstance(value, enum.Enum) or way_to_look_at(kind) is Walk._object:
@@ -243,20 +247,32 @@ class _Builder:
         self._add(place, owner, name, expected)
 
     def _read(self, read: Read) -> None:
-        owner, value = read.owner(), read.value()
+        owner: Any = read.owner()
+        value: Any = read.value()
         if owner is None:
             raise RefusedError("code that is gone")
+        if read.kind == "operator":
+            self.guards += guards_of_operator(value)
+            if definition := definition_of(value.name):
+                self._definition(definition)
+            return
         expected = (guards.NOTHING,) if value is MISSING else self.expected(value)
         if read.kind == "global":
             self._named(owner, read.name, expected)
         elif read.kind == "member" and len(read.path) == 1:
             self._add(guards.IN_MEMBER, owner, read.path[0], expected)
+        elif read.kind == "mode":
+            raise RefusedError(f"code that asks {read.name}()")
         elif read.kind == "attribute":
             self._add(guards.IN_ATTRIBUTE, owner, read.path[0], expected)
         elif read.kind == "cell":
             self._add(guards.IN_CELL, owner, read.path[0], expected)
         else:
             raise RefusedError(f"a part of the class attribute {read.name}")
+
+    def _definition(self, definition: Any) -> None:
+        if self._is_first_visit(definition):
+            self.guards += guards_of_definition(definition, self.expected)
 
 
 def _has_plain_attributes(kind: type) -> bool:

@@ -22,8 +22,10 @@ from torch.nn.modules import module as torch_module
 
 from modcache._code import code_of_function
 from modcache._kinds import Mark, UnidentifiedError, way_of_kind
+from modcache._memos import way_of_memo
 from modcache._names import is_installed, is_plain_metaclass, plain_name, trusted_name
 from modcache._plain import class_behind, has_cached_forward, has_own_call
+from modcache._python_operators import way_of_operator
 from modcache._reads import MISSING, Code
 from modcache._records import (
     ClassName,
@@ -98,6 +100,8 @@ class Walk:
     looked into, ``tensor_owners`` (class name, attribute) by the index of a tensor found there.
     A tolerant walk passes over what cannot be hashed: its leaves identify nothing.
     """
+
+    refuses_outdated = True  # memories of functions (_memos.py)
 
     def __init__(
         self, root: torch.nn.Module, records: Records, *, is_tolerant: bool = False
@@ -367,9 +371,8 @@ def _is_opaque(base: type) -> bool:
 
 def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
     """How to look at values of exactly this type."""
-    return way_of_kind(kind) or next(
-        (way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object
-    )
+    known = way_of_memo(kind) or way_of_operator(kind) or way_of_kind(kind)
+    return known or next((way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object)
 
 
 _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python module modcache._guards: the class Snapshot (snapshot.h) and the names of places and
-// of what may be expected there.
+// The Python module modcache._guards: the classes Snapshot (snapshot.h) and CallObserver
+// (call_observer.h), and the names of places and of what may be expected there.
 #include <exception>
 #include <memory>
 #include <new>
 
+#include "call_observer.h"
 #include "snapshot.h"
 
 namespace modcache::python {
@@ -118,6 +119,8 @@ PyMethodDef functions[] = {
     {"connect", connect, METH_O, "Says where may_recall() has its answer from."},
     {"may_recall", may_recall, METH_NOARGS,
      "Whether this thread's mode lets a stored value be returned without running anything."},
+    {"note_harmless", note_harmless, METH_O, "No CallObserver reports this code object again."},
+    {"pass_over", pass_over, METH_O, "Nor what runs while this one does."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -138,6 +141,11 @@ PyObject* create() {
   if (made == nullptr) return nullptr;
   const Owned type(PyType_FromSpec(&snapshot_spec));
   if (type == nullptr || PyModule_AddObjectRef(made.get(), "Snapshot", type.get()) != 0) {
+    return nullptr;
+  }
+  const Owned observer(make_call_observer_type());
+  if (observer == nullptr ||
+      PyModule_AddObjectRef(made.get(), "CallObserver", observer.get()) != 0) {
     return nullptr;
   }
   for (const Constant& constant : kConstants) {

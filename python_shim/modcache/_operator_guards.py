@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a snapshot guards of operators that were written in Python (``_python_operators``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from modcache._python_operators import KERNELS, PARTS, Operator, definitions, functions_inside
+
+if TYPE_CHECKING:
+    from modcache import _guards as guards
+else:
+    try:
+        from modcache import _guards as guards
+    except ImportError:  # then there are no snapshots
+        guards = None
+
+
+def guards_of_operator(operator: Operator) -> Iterator[tuple[Any, ...]]:
+    """Which definition has the name."""
+    known = definitions().data
+    held = known.get(operator.name)
+    expected = (guards.NOTHING,) if held is None else (guards.VALUE, held)
+    yield guards.IN_ITEM, known, operator.name, expected
+
+
+def guards_of_definition(
+    definition: Any, expected: Callable[[Any], tuple[Any, ...]]
+) -> Iterator[tuple[Any, ...]]:
+    """What ``torch.library.custom_op`` made; ``expected`` guards a value, and what it holds."""
+    for part in PARTS:
+        yield guards.IN_ATTRIBUTE, definition, part, expected(getattr(definition, part, None))
+    kernels = getattr(definition, KERNELS)
+    items: list[tuple[Any, ...]] = []
+    for device, kernel in kernels.items():
+        items += ((guards.VALUE, device), (guards.OBJECT, kernel))
+        expected(functions_inside(kernel))
+    yield guards.IN_ATTRIBUTE, definition, KERNELS, (guards.MAPPING, dict, *items)
