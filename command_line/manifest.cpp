@@ -87,6 +87,7 @@ std::optional<Manifest> parse_manifest(std::string_view text) {
   manifest.code = names_in(object, "code");
   manifest.attributes = names_in(object, "attributes");
   manifest.modules = names_in(object, "modules");
+  manifest.packages = names_in(object, "packages");
   manifest.tensors = names_in(object, "tensors");
   return manifest;
 }
@@ -115,6 +116,7 @@ std::vector<Difference> differences(const Manifest& a, const Manifest& b) {
     append(all, of_code(a, b));
     append(all, between("attribute", a.attributes, b.attributes));
     append(all, between("submodule", a.modules, b.modules));
+    append(all, between("package", a.packages, b.packages));
   }
   // The module itself is the class.
   all.erase(

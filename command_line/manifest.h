@@ -32,6 +32,7 @@ struct Manifest {
   Names code;
   Names attributes;
   Names modules;
+  Names packages;  // installed ones: the version, and a digest of the files
   Names tensors;
 };
 

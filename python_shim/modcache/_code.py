@@ -10,8 +10,8 @@ NumPy and the standard library hold counts by its name; everything else (globals
 through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which
 every check looks at. What can be none of these is ``unknown``: such code identifies nothing.
 
-The code of installed packages is followed within its package, functions only; what else it holds
-is taken to be as the package has it.
+Where it enters an installed package is noted (``Code.packaged``) and followed elsewhere
+(``_package_code``). Classes and wrappers of torch and the standard library are read leniently.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ import builtins
 import functools
 import hashlib
 import types
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modcache._dynamic import beyond_names, unbounded_attribute
 from modcache._names import (
+    STANDARD,
+    TRUSTED,
     bases_that_count,
     is_installed,
     is_installed_file,
     is_installed_import,
     is_installed_module,
+    is_packaged,
     is_trusted,
     names_in,
     plain_name,
@@ -53,7 +57,7 @@ from modcache._tokens import ATOMS, tokens_of_atom
 _MOST_FUNCTIONS = 4096
 _UNFOLLOWED = frozenset({"torch", "numpy"})
 _UNFORESEEABLE = frozenset({"globals", "eval", "exec", "__import__"})
-_CLASS_NOISE = frozenset(
+CLASS_NOISE = frozenset(
     {
         "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__",
         "__annotate__", "__annotations_cache__", "__annotate_func__", "__conditional_annotations__",
@@ -124,9 +128,12 @@ class _Walk:
     def visit_class(self, cls: type) -> None:
         """Reads a class. Each is visited once."""
         self._feed("class", cls.__qualname__, self._index_of(cls))
+        if is_packaged(cls):
+            self._packaged(cls)
+            return
         is_strict = not is_installed(cls)
         for name in sorted(vars(cls)):
-            if name in _CLASS_NOISE or is_left_here(vars(cls)[name]):
+            if name in CLASS_NOISE or is_left_here(vars(cls)[name]):
                 continue
             self._feed(name)
             if is_strict:
@@ -138,10 +145,18 @@ class _Walk:
         function = plain_of(function)
         index = self._index_of(function)
         self._feed("function", function.__qualname__, index, str(is_strict))
+        if is_packaged(function):
+            self._packaged(function)
+            return
         key = (id(function), is_strict)
         if key not in self._visited:
             self._visited.add(key)
             self._waiting.append((function, is_strict))
+
+    def _packaged(self, value: Any) -> None:
+        """Here the code of an installed package is entered, which is followed elsewhere."""
+        self._feed("packaged", plain_name(value))
+        self._found.packaged.append(weakref.ref(value))
 
     def _member(self, cls: type, path: tuple[str, ...], value: Any) -> None:
         """An attribute of an own class. Its identity is checked with the class."""
@@ -208,6 +223,8 @@ class _Walk:
         self._feed("body", self._index_of(function), str(is_strict))
         self.visit_code(code)
         own = not is_installed(function)
+        if own:
+            self._mention(code)
         if own or is_strict:
             self._held_strictly(function)
         else:
@@ -261,6 +278,12 @@ class _Walk:
         for constant in code.co_consts:
             self._constant(constant)
 
+    def _mention(self, code: types.CodeType) -> None:
+        self._found.names.update(dict.fromkeys(code.co_names))
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._mention(constant)
+
     def _constant(self, constant: object) -> None:
         if isinstance(constant, types.CodeType):
             self.visit_code(constant)
@@ -281,6 +304,8 @@ class _Walk:
         for name in names.imports:
             if not is_installed_import(name):
                 self._unknown(f"its code imports {name or 'a sibling module'} when it runs")
+            elif top_package(name) not in TRUSTED and top_package(name) not in STANDARD:
+                self._imports(name, names.attributes, code)
         if attribute := unbounded_attribute(code):
             self._unknown(f"its code reads {attribute}")
         for name, *attributes in names.globals:
@@ -293,6 +318,12 @@ class _Walk:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._globals(place, constant)
+
+    def _imports(self, name: str, attributes: Mapping[str, None], code: types.CodeType) -> None:
+        """What is read of an installed package that is imported when the code runs."""
+        self._feed("imports", name)
+        for attribute in ("", *attributes, *code.co_names):
+            self._found.imports[(name, attribute)] = None
 
     def _unknown(self, reason: str) -> None:
         self._found.unknown = self._found.unknown or reason
@@ -320,7 +351,9 @@ class _Walk:
             return
         if attributes and attributes[0] in vars(module):
             self._global(Place(module), attributes[0], attributes[1:])
-        elif not is_installed_module(module):
+        elif is_installed_module(module):
+            self._packaged(module)
+        else:
             what = f"reads {attributes[0]} from" if attributes else "uses as a value"
             self._unknown(f"its code {what} the module {module.__name__}")
 

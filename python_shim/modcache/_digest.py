@@ -13,12 +13,24 @@ import hashlib
 
 import torch
 
+from modcache._distributions import Distribution
 from modcache._kinds import Mark
 from modcache._reads import Code
 from modcache._records import ClassName, ClassRecord, ModuleRecord
 from modcache._scripted import ScriptRecord
 from modcache._tokens import ATOMS, tokens_of_atom
 from modcache._walk import NOT_TRAINING, TRAINING, Walk
+
+
+class Whole:
+    """A leaf in the place of many, which were hashed before."""
+
+    def __init__(self, digest: str, *, mentions_training: bool) -> None:
+        self.digest = digest
+        self.mentions_training = mentions_training
+
+    def tokens(self) -> tuple[str, ...]:
+        return ("whole", self.digest)
 
 
 def digest_of(leaves: list[object]) -> str:
@@ -53,14 +65,16 @@ class _Classes:
 def _tokens(leaves: list[object]) -> list[str | bytes]:
     records = {id(leaf.named): leaf for leaf in leaves if isinstance(leaf, ClassRecord)}
     asks_anywhere = any(
-        (isinstance(leaf, Code) and leaf.mentions_training)
+        (isinstance(leaf, (Code, Whole)) and leaf.mentions_training)
         or (isinstance(leaf, ClassRecord) and leaf.code.mentions_training and not leaf.is_torch)
         for leaf in leaves
     )
     classes = _Classes()
     tokens: list[str | bytes] = []
     for leaf in leaves:
-        if isinstance(leaf, ModuleRecord):
+        if isinstance(leaf, (Whole, Distribution)):
+            tokens += leaf.tokens()
+        elif isinstance(leaf, ModuleRecord):
             asks = asks_anywhere or records[id(leaf.named)].code.mentions_training
             tokens += ("module", *classes.short_tokens_of(leaf.named))
             tokens += _tokens_of_module(leaf, asks)
@@ -102,8 +116,12 @@ def _tokens_of_value(value: object) -> list[str | bytes]:
 
 
 def difference(before: Walk, after: Walk) -> str:
-    """A clause that names the first attribute in which two walks differ; empty when none does."""
-    for index, (was, now) in enumerate(zip(before.leaves, after.leaves, strict=False)):
+    """A clause that names the first attribute in which two walks differ; empty when none does.
+
+    What installed packages keep for themselves may change: what is stored goes by how it was.
+    """
+    old, new = _leaves_of_its_own(before), _leaves_of_its_own(after)
+    for index, (was, now) in enumerate(zip(old, new, strict=False)):
         if was is now or (type(was) in ATOMS and _tokens_or_none(was) == _tokens_or_none(now)):
             continue
         if isinstance(was, ModuleRecord) and isinstance(now, ModuleRecord):
@@ -113,9 +131,13 @@ def difference(before: Walk, after: Walk) -> str:
             continue
         owner = after.owner_at(index) or before.owner_at(index)
         return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"
-    if len(before.leaves) != len(after.leaves):
+    if len(old) != len(new):
         return "its attributes changed"
     return ""
+
+
+def _leaves_of_its_own(walk: Walk) -> list[object]:
+    return walk.leaves if walk.packages is None else walk.leaves[:-2]
 
 
 def _changed_name(was: ModuleRecord, now: ModuleRecord) -> str:

@@ -73,6 +73,19 @@ class GradPattern(NamedTuple):
     inputs: tuple[bool, ...]
 
 
+class Both:
+    """Two snapshots in one: of a module, and of the installed packages that it enters."""
+
+    def __init__(self, of_module: Snapshot, of_packages: Snapshot) -> None:
+        self._of_module = of_module
+        self._of_packages = of_packages
+
+    def tensors(self) -> list[torch.Tensor] | None:
+        tensors = self._of_module.tensors()
+        more = None if tensors is None else self._of_packages.tensors()
+        return None if tensors is None or more is None else tensors + more
+
+
 class Known(NamedTuple):
     """A module that can be recognized: while ``snapshot`` holds, it has this ``structure``.
 
@@ -80,7 +93,7 @@ class Known(NamedTuple):
     that was asked.
     """
 
-    snapshot: Snapshot
+    snapshot: Snapshot | Both
     structure: str
     weights: str = ""
     fingerprint: str = ""
@@ -180,8 +193,15 @@ class ModuleState:
             # What is written down has to be what this second walk saw.
             walk = Walk(module, self._records)
             self._note_leaves(walk)
-            if snapshot is not None and same_objects(snapshot.tensors() or (), walk.tensors):
-                self.known = Known(snapshot, self._structure)
+            if snapshot is None:
+                return
+            both: Snapshot | Both = snapshot
+            if walk.packages is not None:
+                if walk.packages.snapshot is None:
+                    return
+                both = Both(snapshot, walk.packages.snapshot)
+            if same_objects(both.tensors() or (), walk.tensors):
+                self.known = Known(both, self._structure)
 
     def followed(self, sight: Sight) -> set[types.CodeType]:
         """The code that this look at the module has followed."""

@@ -170,7 +170,7 @@ def _script_function(walk: Walk, value: Any) -> None:
     walk.leaves += (_CALLABLE, text)
 
 
-def _array(walk: Walk, value: Any) -> None:
+def array_way(walk: Walk, value: Any) -> None:
     numpy: Any = sys.modules["numpy"]
     if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
         raise UnidentifiedError(f"a {plain_name(type(value))} may hold more than its elements")
@@ -202,6 +202,33 @@ def _by_name(walk: Walk, value: Any) -> None:
     walk.leaves += (_NAMED, name)
 
 
+_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
+_PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *SCALARS)
+
+
+def is_opaque(base: type) -> bool:
+    """Whether objects of this class may hold state that is neither in their dict nor in slots."""
+    if base in _PLAIN_BASES:
+        return False
+    if not base.__flags__ & _IS_HEAP_TYPE or type(base).__name__ == "pybind11_type":
+        return True
+    slots = vars(base).get("__slots__", ())
+    count = 1 if isinstance(slots, str) else len(tuple(slots))
+    solid = max((parent.__basicsize__ for parent in base.__bases__), default=0)
+    if base.__basicsize__ > solid + 8 * (count + 2):
+        return True
+    module = sys.modules.get(base.__module__)
+    spec = getattr(module, "__spec__", None)
+    origin = str(getattr(spec, "origin", None) or "")
+    return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
+
+
+DESCRIPTORS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
+    types.GetSetDescriptorType, types.ClassMethodDescriptorType,
+)  # fmt: skip
+
 _Way = Callable[["Walk", Any], None]
 
 
@@ -209,7 +236,7 @@ def way_of_kind(kind: type) -> _Way | None:
     """How to look at values of exactly this type; None where it is none of these."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
-        return _array
+        return array_way
     if numpy is not None and issubclass(kind, numpy.ufunc):
         return _ufunc
     if numpy is not None and issubclass(kind, numpy.dtype):
@@ -234,10 +261,7 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
     (property, _property),
     ((types.BuiltinFunctionType, types.MethodWrapperType), _builtin),
     (
-        (
-            types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
-            types.GetSetDescriptorType, types.ClassMethodDescriptorType,
-        ),
+        DESCRIPTORS,
         _descriptor,
     ),
     (

@@ -90,6 +90,12 @@ def described(module: torch.nn.Module, scope: Scope, method: str, sight: Sight |
     known = dict(zip(map(id, sight.walk.tensors), digests, strict=True))
     manifest["modules"] = {path: plain_name(type(part)) for path, part in module.named_modules()}
     manifest["code"] = dict(_code_in(sight.walk))
+    if sight.walk.packages is not None:
+        manifest["packages"] = {
+            each.name: f"{each.version} {each.digest[:_DIGITS]}"
+            for each in sight.walk.packages.distributions
+        }
+        manifest["package_values"] = sight.walk.packages.part.digest[:_DIGITS]
     manifest["attributes"] = dict(_attributes_in(module, sight.walk, known))
     tensors = {names[id(tensor)]: known[id(tensor)][:_DIGITS] for tensor in sight.walk.tensors}
     if len(json.dumps([manifest, tensors])) < _MOST_BYTES:
@@ -221,6 +227,7 @@ def changes_between(before: Manifest, now: Manifest) -> Changes:
         others.append(f"class {before.get('class')} -> {now.get('class')}")
     if _compiled_by(before) != _compiled_by(now):
         others.append(f"python {before.get('python')} -> {now.get('python')}")
+    others += _packages_between(before, now)
     was_modules, modules = before.get("modules", {}), now.get("modules", {})
     for path in {**was_modules, **modules}:
         was, is_now = was_modules.get(path, "nothing"), modules.get(path, "nothing")
@@ -229,6 +236,22 @@ def changes_between(before: Manifest, now: Manifest) -> Changes:
     return Changes(
         _differing(before, now, "tensors"), code, _differing(before, now, "attributes"), others
     )
+
+
+def _packages_between(before: Manifest, now: Manifest) -> Iterator[str]:
+    """Installed packages, by the names and versions that installers know."""
+    if "packages" not in before or "packages" not in now:
+        return
+    was, is_now = before["packages"], now["packages"]
+    changed = [name for name in {**was, **is_now} if was.get(name) != is_now.get(name)]
+    for name in changed:
+        old, new = (str(found.get(name, "none")).split(" ", 1)[0] for found in (was, is_now))
+        if old == new:
+            yield f"{name} {new} (its files changed)".replace("  ", " ")
+        else:
+            yield f"{name} {old} -> {new}"
+    if not changed and before.get("package_values") != now.get("package_values"):
+        yield "values or functions that installed packages hold"
 
 
 def _compiled_by(manifest: Manifest) -> list[str]:

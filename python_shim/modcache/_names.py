@@ -17,7 +17,10 @@ import torch
 
 from modcache._plain import FACE, is_face, is_left_here, plain_of
 
+# Packages that are told by their name.
+TRUSTED = frozenset({"torch", "functorch", "torchgen", "numpy", "modcache"})
 _TRUSTED = frozenset({"torch", "numpy", "modcache"})
+STANDARD = sys.stdlib_module_names
 _LIBRARY_PREFIXES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -56,18 +59,49 @@ def top_package(module_name: object) -> str:
 
 def is_installed(value: Any) -> bool:
     """Whether a function or class comes from an installed package or the standard library."""
+    return is_installed_file(file_behind(value))
+
+
+def is_packaged(value: Any) -> bool:
+    """Whether a function or class comes from an installed distribution that is not told by name."""
+    file = file_behind(value)
+    return is_installed_file(file) and is_packaged_file(file)
+
+
+@functools.lru_cache(maxsize=8192)
+def place_of(filename: str) -> tuple[str, str] | None:
+    """The folder that a file is installed in, and its path from there.
+
+    None: it is the user's own, or of what is told by name.
+    """
+    parts = filename.replace("\\", "/").split("/")
+    for index in range(len(parts) - 2, -1, -1):
+        if parts[index] in ("site-packages", "dist-packages"):
+            if parts[index + 1].split(".", 1)[0] in TRUSTED:
+                return None
+            return "/".join(parts[: index + 1]), "/".join(parts[index + 1 :])
+    return None
+
+
+def is_packaged_file(filename: str) -> bool:
+    return place_of(filename) is not None
+
+
+def file_behind(value: Any) -> str:
+    """The file that a function or class comes from; "" where that is not known."""
     value = plain_of(value)
     if isinstance(value, types.FunctionType):
-        return is_installed_file(value.__code__.co_filename)
-    for member in map(plain_of, vars(vars(value).get(FACE) or value).values()):
+        return value.__code__.co_filename
+    members = vars(vars(value).get(FACE) or value) if isinstance(value, type) else {}
+    for member in map(plain_of, members.values()):
         if is_left_here(member):
             continue
         if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
             filename = member.__code__.co_filename
             if not filename.startswith("<"):  # a dataclass's __init__, for instance
-                return is_installed_file(filename)
-    module = sys.modules.get(value.__module__)
-    return is_installed_file(getattr(module, "__file__", None) or "")
+                return filename
+    module = sys.modules.get(str(getattr(value, "__module__", "")))
+    return str(getattr(module, "__file__", None) or "")
 
 
 def plain_name(value: Any) -> str:

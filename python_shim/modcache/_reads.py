@@ -57,6 +57,11 @@ class Read:
         self.owner = owner
         self.path = path
 
+    def module(self) -> str:
+        """The name of the Python module that the owner belongs to."""
+        owner = self.owner()
+        return str(getattr(owner, "__module__", None) or getattr(owner, "__name__", ""))
+
 
 def read_of_global(place: Place, name: str) -> Read:
     return Read(name, lambda: place.names().get(name, MISSING), "global", place.owner, (name,))
@@ -126,8 +131,17 @@ class Code:
     mentions_training: bool = False
     unknown: str = ""  # why this code identifies nothing
     reads: list[Read] = field(default_factory=list)
+    # Where it enters installed packages: functions, classes and modules; imports as (module, name);
+    # and the names that it mentions, which methods there may have.
+    packaged: list[Callable[[], object]] = field(default_factory=list)
+    imports: dict[tuple[str, str], None] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
     _held: dict[int, tuple[Place, dict[str, Callable[[], object]]]] = field(default_factory=dict)
     _functions: list[tuple[weakref.ref[types.FunctionType], tuple[object, ...]]] = field(
+        default_factory=list
+    )
+    _classes: list[tuple[weakref.ref[type], int]] = field(default_factory=list)
+    _members: list[tuple[weakref.ref[type], str, Callable[[], object]]] = field(
         default_factory=list
     )
 
@@ -141,6 +155,18 @@ class Code:
 
     def hold_function(self, function: types.FunctionType) -> None:
         self._functions.append((weakref.ref(function), _parts_of(function)))
+
+    def hold_class(self, cls: type) -> None:
+        """Current only while no attribute is added to the class, or taken from it."""
+        self._classes.append((weakref.ref(cls), len(vars(cls))))
+
+    def hold_member(self, cls: type, name: str, value: object) -> None:
+        """Current only while the class has ``value`` under ``name``."""
+        self._members.append((weakref.ref(cls), name, weakly(value)))
+
+    def classes(self) -> list[type | None]:
+        """Those that must keep their attributes; None for one that is gone."""
+        return [reference() for reference, _ in self._classes]
 
     def held(self) -> Iterator[tuple[Any, str, object]]:
         """What has to stay where it is: who holds it, under which name, and what it is."""
@@ -160,6 +186,12 @@ class Code:
                 value = names.get(name, MISSING)
                 if value is None or reference() is not value:
                     return False
+        for owner, count in self._classes:
+            if len(vars(owner() or object)) != count:
+                return False
+        for owner, name, reference in self._members:
+            if vars(owner() or object).get(name, MISSING) is not reference():
+                return False
         return all(_parts_of(function()) == parts for function, parts in self._functions)
 
 

@@ -9,6 +9,7 @@ a tensor alive.
 from __future__ import annotations
 
 import operator
+import types
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
@@ -17,7 +18,8 @@ import torch
 
 from modcache._code import code_of_class
 from modcache._names import is_installed, plain_name, top_package
-from modcache._reads import weakly
+from modcache._reads import Code, weakly
+from modcache._scripted import ScriptRecord
 from modcache._tokens import ATOMS
 
 # What torch.nn.Module keeps in every instance; `training` is the one that is also a setting.
@@ -32,6 +34,7 @@ UNSEEN = _INTERNAL - {
     "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
 }  # fmt: skip
 
+_MOST_FUNCTIONS = 4096
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
@@ -220,3 +223,35 @@ def _is_atom(value: object) -> bool:
     if type(value) is tuple or type(value) is torch.Size:
         return all(type(item) in ATOMS for item in value)
     return type(value) in ATOMS
+
+
+class Records:
+    """What the walks over one module share."""
+
+    def __init__(self) -> None:
+        self.modules: dict[int, ModuleRecord] = {}
+        self.scripted: dict[int, ScriptRecord] = {}
+        self.names = ClassNames()
+        self.functions: dict[int, tuple[weakref.ref[types.FunctionType], Code]] = {}
+        self._classes: dict[int, ClassRecord] = {}
+        self._room = 256
+
+    def of_class(self, cls: type) -> ClassRecord:
+        named = self.names.of(cls)
+        record = self._classes.get(id(cls))
+        if record is None or record.named is not named or not record.fits(cls):
+            record = self._classes[id(cls)] = ClassRecord(cls, named)
+        return record
+
+    def forget_the_dead(self) -> None:
+        """Drops records of modules that are gone, once there are many."""
+        if len(self.modules) + len(self.scripted) + len(self._classes) > self._room:
+            self.modules = {k: record for k, record in self.modules.items() if record.is_alive()}
+            self.scripted = {k: record for k, record in self.scripted.items() if record.is_alive()}
+            self._classes = {
+                k: record for k, record in self._classes.items() if record.named.cls() is not None
+            }
+            alive = len(self.modules) + len(self.scripted) + len(self._classes)
+            self._room = 2 * alive + 256
+        if len(self.functions) > _MOST_FUNCTIONS:
+            self.functions = {}

@@ -23,8 +23,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from modcache._names import is_installed, is_installed_module, is_plain_metaclass, trusted_name
+from modcache._kinds import array_way
+from modcache._names import (
+    is_installed,
+    is_installed_module,
+    is_packaged,
+    is_plain_metaclass,
+    trusted_name,
+)
 from modcache._operator_guards import guards_of_definition, guards_of_operator
+from modcache._packages import guard_with, package_records
 from modcache._python_operators import definition_of, is_definition
 from modcache._reads import MISSING, Code, Read
 from modcache._records import UNSEEN, slots_of
@@ -59,6 +67,10 @@ class RefusedError(Exception):
     """The text names the type that no snapshot can express."""
 
 
+class _BytesError(RefusedError):
+    """An array, which may be written into in place."""
+
+
 def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapshot | None:
     """What ``walk`` over ``module`` saw; None where this package has no compiled part.
 
@@ -75,16 +87,41 @@ def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapsh
         raise RefusedError(str(error)) from None
 
 
+def _guarded_packages(
+    code: Code, reads: list[Read], walk: Walk
+) -> tuple[Snapshot | None, list[Read]]:
+    """A snapshot of what a walk over packages saw; and those reads that it cannot express."""
+    if guards is None:
+        return None, []
+    builder = _Builder(walk, package_records)
+    builder.held_by(code)
+    for cls in code.classes():
+        builder.add_class(cls)
+    loose = []
+    for read in reads:
+        try:
+            builder.read(read)
+        except RefusedError:
+            loose.append(read)
+    return (None if loose else guards.Snapshot(builder.guards, builder.order)), loose
+
+
+guard_with(_guarded_packages)
+
+
 class _Builder:
     """One traversal from a module to all that a walk over it looks at."""
 
     def __init__(self, walk: Walk, records: Records) -> None:
         self.guards: list[_Guard] = []
         self._records = records
+        self._is_lenient = walk.lenient is not None
+        self._passed_over = walk.lenient.passed_over if walk.lenient is not None else set()
         self._seen: set[int] = set()  # ids of what the walk keeps alive, or a module holds
         self._numbers: dict[int, int] = {}  # of tensors, by id
         self.order = [
-            self._numbers.setdefault(id(tensor), len(self._numbers)) for tensor in walk.tensors
+            self._numbers.setdefault(id(tensor), len(self._numbers))
+            for tensor in walk.own_tensors()
         ]
         for name in ("_global_forward_hooks", "_global_forward_pre_hooks"):
             self._add(guards.IN_ITEM, vars(torch_module), name, self.expected(_hooks(name)))
@@ -102,12 +139,33 @@ class _Builder:
         kind = type(value)
         if kind in ATOMS:
             return (guards.VALUE, value)
+        if id(value) in self._passed_over:
+            return _identity(value)
         if kind in TENSOR_TYPES:
             return self._tensor(value)
         if kind in (list, tuple, torch.Size, set, frozenset, deque):
             return (guards.ITEMS, kind, *map(self.expected, value))
         if kind in (dict, OrderedDict):
             return self._mapping(value)
+        if not self._is_lenient:
+            return self._object_expected(value, kind)
+        try:
+            return self._of_package(value, kind)
+        except _BytesError:
+            raise
+        except RefusedError:
+            return _identity(value)
+
+    def _of_package(self, value: Any, kind: type) -> _Expected:
+        """Of what packages hold, more is expressed; the rest is told by which object it is."""
+        if way_to_look_at(kind) is array_way:
+            raise _BytesError(f"{kind.__module__}.{kind.__qualname__}")
+        if isinstance(value, dict):
+            if hasattr(value, "__dict__") and self._is_first_visit(value):
+                self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+            return self._mapping(value)
+        if kind not in _PARTS and not _is_watchable(value):
+            return self._unwatched(value, kind)
         return self._object_expected(value, kind)
 
     def _object_expected(self, value: Any, kind: type) -> _Expected:
@@ -131,6 +189,15 @@ class _Builder:
             raise RefusedError(f"{kind.__module__}.{kind.__qualname__}")
         return (guards.OBJECT, value)
 
+    def _unwatched(self, value: Any, kind: type) -> _Expected:
+        """An object without weak references: what it holds, by the names of its attributes."""
+        is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
+        if not is_object or not self._is_first_visit(value):
+            return _identity(value)
+        parts = [name for name in ("__dict__", *slots_of(kind)) if hasattr(value, name)]
+        expected = (self.expected(getattr(value, name)) for name in parts)
+        return (guards.PARTS, kind, tuple(parts), *expected)
+
     def _tensor(self, value: torch.Tensor) -> _Expected:
         number = self._numbers.get(id(value))
         if number is None:
@@ -138,7 +205,8 @@ class _Builder:
         return (guards.TENSOR, number, type(value))
 
     def _mapping(self, value: dict[Any, Any]) -> _Expected:
-        parts = [self.expected(part) for item in value.items() for part in item]
+        items = value.items() if isinstance(value, OrderedDict) else dict.items(value)
+        parts = [self.expected(part) for item in items for part in item]
         return (guards.MAPPING, type(value), *parts)
 
     def module(self, module: torch.nn.Module) -> None:
@@ -160,12 +228,15 @@ class _Builder:
         if not self._is_first_visit(value):
             return
         kind = type(value)
-        if slots_of(kind) or not _has_plain_attributes(kind):
-            raise RefusedError(
-                f"{kind.__qualname__}, which has slots or attributes of its own making"
-            )
+        if not _has_plain_attributes(kind) and not _are_attributes_plain(value):
+            raise RefusedError(f"{kind.__qualname__}, which has attributes of its own making")
         self._named_class(kind)
-        self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+        if hasattr(value, "__dict__"):
+            self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+        for name in slots_of(kind):
+            found = getattr(value, name, MISSING)
+            expected = (guards.NOTHING,) if found is MISSING else self.expected(found)
+            self._add(guards.IN_ATTRIBUTE, value, name, expected)
 
     def _named_class(self, cls: type) -> None:
         if not is_installed(cls):
@@ -195,7 +266,7 @@ class _Builder:
             self._add(guards.IN_MEMBER_PART, base, name, part, expected)
 
     def _function(self, function: types.FunctionType) -> None:
-        if not self._is_first_visit(function):
+        if not self._is_first_visit(function) or is_packaged(function):
             return
         if trusted_name(function):
             self._trusted(function)
@@ -223,6 +294,9 @@ class _Builder:
         elif owner is not None:
             raise RefusedError(f"a method of a {type(owner).__qualname__}")
 
+    def _cached_function(self, value: Any) -> None:  # functools.lru_cache
+        self._add(guards.IN_ATTRIBUTE, value, "__wrapped__", self.expected(value.__wrapped__))
+
     def _python_module(self, value: types.ModuleType) -> None:
         self._add(guards.IN_ATTRIBUTE, value, "__name__", (guards.VALUE, value.__name__))
 
@@ -232,13 +306,23 @@ class _Builder:
     def _code(self, code: Code) -> None:
         if not self._is_first_visit(code):
             return
+        self.held_by(code)
+        for read in code.reads:
+            self.read(read)
+
+    def add_class(self, cls: type | None) -> None:
+        if cls is None:
+            raise RefusedError("code that is gone")
+        self._add(guards.IN_CLASS, cls)
+        for name, member in vars(cls).items():
+            self._member(cls, name, member)
+
+    def held_by(self, code: Code) -> None:
         for owner, name, value in code.held():
             expected = (guards.NOTHING,) if value is MISSING else _identity(value)
             self._named(owner, name, expected)
         for function in code.functions():
             self._add(guards.IN_FUNCTION, function)
-        for read in code.reads:
-            self._read(read)
 
     def _named(self, owner: object, name: str, expected: _Expected) -> None:
         """Something in the globals of a function, or in a Python module."""
@@ -246,7 +330,7 @@ class _Builder:
         place = guards.IN_GLOBAL if is_function else guards.IN_ATTRIBUTE
         self._add(place, owner, name, expected)
 
-    def _read(self, read: Read) -> None:
+    def read(self, read: Read) -> None:
         owner: Any = read.owner()
         value: Any = read.value()
         if owner is None:
@@ -278,10 +362,23 @@ class _Builder:
 def _has_plain_attributes(kind: type) -> bool:
     """Whether what its objects say is their ``__dict__`` is where their attributes lie."""
     holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
-    getter: Any = kind.__getattribute__
-    if not holders or getter is not object.__getattribute__:
+    if not holders or _getter_of(kind) is not object.__getattribute__:
         return False
     return all(type(holder) is types.GetSetDescriptorType for holder in holders)
+
+
+def _getter_of(kind: Any) -> Any:
+    return kind.__getattribute__
+
+
+def _are_attributes_plain(value: Any) -> bool:
+    """The same of one object whose class, in an installed package, has a way of its own."""
+    kind = type(value)
+    if kind is types.SimpleNamespace:
+        return True
+    if not hasattr(value, "__dict__"):
+        return _getter_of(kind) is object.__getattribute__
+    return is_packaged(kind) and value.__dict__ is object.__getattribute__(value, "__dict__")
 
 
 def _hooks(name: str) -> Any:
@@ -292,12 +389,16 @@ def _identity(value: object) -> _Expected:
     """Just this object: what it holds is looked at elsewhere, or does not count."""
     if type(value) in ATOMS:
         return (guards.VALUE, value)
+    # What cannot be watched is held: it belongs to a trusted module or to a package.
+    return (guards.OBJECT if _is_watchable(value) else guards.VALUE, value)
+
+
+def _is_watchable(value: object) -> bool:
     try:
         weakref.ref(value)
     except TypeError:
-        # Held by _reads likewise: it belongs to a trusted module.
-        return (guards.VALUE, value)
-    return (guards.OBJECT, value)
+        return False
+    return True
 
 
 _PARTS: dict[type, tuple[str, ...]] = {
@@ -310,4 +411,5 @@ _LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
     types.BuiltinFunctionType: _Builder._builtin,
     types.ModuleType: _Builder._python_module,
     logging.Logger: _Builder._logger,
+    type(functools.lru_cache(maxsize=1)(repr)): _Builder._cached_function,
 }

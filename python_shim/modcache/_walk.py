@@ -10,42 +10,48 @@ mean the same after all. Tensors are collected apart: their contents are the lib
 from __future__ import annotations
 
 import io
-import sys
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_module
 
 from modcache._code import code_of_function
-from modcache._kinds import Mark, UnidentifiedError, way_of_kind
+from modcache._kinds import SCALARS, Mark, UnidentifiedError, is_opaque, way_of_kind
+from modcache._lenient import Lenient, OwnCodeError
 from modcache._memos import way_of_memo
-from modcache._names import is_installed, is_plain_metaclass, plain_name, trusted_name
+from modcache._names import (
+    is_installed,
+    is_packaged,
+    is_plain_metaclass,
+    plain_name,
+    trusted_name,
+)
+from modcache._package_code import Seeds
 from modcache._plain import class_behind, has_cached_forward, has_own_call
 from modcache._python_operators import way_of_operator
 from modcache._reads import MISSING, Code
 from modcache._records import (
     ClassName,
-    ClassNames,
-    ClassRecord,
     ModuleRecord,
     same_objects,
     slots_of,
+)
+from modcache._records import (
+    Records as Records,
 )
 from modcache._scripted import SCRIPTED, ScriptRecord
 from modcache._tokens import ATOMS
 from modcache._wrappers import identified_as
 
+if TYPE_CHECKING:
+    from modcache._packages import Entered
+
 _DEEPEST = 100
-_MOST_FUNCTIONS = 4096
 _MOST_LEAVES = 1_000_000
 TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
-_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
-_SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
-_PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *_SCALARS)
 
 
 _TENSOR = Mark("tensor")
@@ -61,38 +67,6 @@ _END = Mark("end")
 TRAINING, NOT_TRAINING = Mark("training"), Mark("not training")
 
 
-class Records:
-    """What the walks over one module share."""
-
-    def __init__(self) -> None:
-        self.modules: dict[int, ModuleRecord] = {}
-        self.scripted: dict[int, ScriptRecord] = {}
-        self.names = ClassNames()
-        self.functions: dict[int, tuple[weakref.ref[types.FunctionType], Code]] = {}
-        self._classes: dict[int, ClassRecord] = {}
-        self._room = 256
-
-    def of_class(self, cls: type) -> ClassRecord:
-        named = self.names.of(cls)
-        record = self._classes.get(id(cls))
-        if record is None or record.named is not named or not record.fits(cls):
-            record = self._classes[id(cls)] = ClassRecord(cls, named)
-        return record
-
-    def forget_the_dead(self) -> None:
-        """Drops records of modules that are gone, once there are many."""
-        if len(self.modules) + len(self.scripted) + len(self._classes) > self._room:
-            self.modules = {k: record for k, record in self.modules.items() if record.is_alive()}
-            self.scripted = {k: record for k, record in self.scripted.items() if record.is_alive()}
-            self._classes = {
-                k: record for k, record in self._classes.items() if record.named.cls() is not None
-            }
-            alive = len(self.modules) + len(self.scripted) + len(self._classes)
-            self._room = 2 * alive + 256
-        if len(self.functions) > _MOST_FUNCTIONS:
-            self.functions = {}
-
-
 class Walk:
     """One look at a module. ``leaves``, ``tensors`` and ``scripted`` modules are the outcome.
 
@@ -104,7 +78,7 @@ class Walk:
     refuses_outdated = True  # memories of functions (_memos.py)
 
     def __init__(
-        self, root: torch.nn.Module, records: Records, *, is_tolerant: bool = False
+        self, root: torch.nn.Module | None, records: Records, *, is_tolerant: bool = False
     ) -> None:
         self._root = root
         self._is_tolerant = is_tolerant
@@ -114,19 +88,45 @@ class Walk:
         self.owners: list[tuple[int, str, str]] = []
         self.tensor_owners: dict[int, tuple[str, str]] = {}
         self._records = records
+        self.seeds = Seeds()  # where packages were entered
+        self.packages: Entered | None = None  # what is there
+        self.lenient: Lenient | None = None  # in a walk over what packages hold
         self._seen: dict[int, int] = {}
         self._alive: list[object] = []  # an id means something only while its object lives
-        self._classes: set[type] = set()
-        self._depth = 0
+        self._classes: dict[type, None] = {}
+        self.depth = 0
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
         # A cached forward is looked up inside of its module's own call: what that adds is not kept.
-        if has_cached_forward(type(root)) and has_own_call(type(root)):
+        if root is not None and has_cached_forward(type(root)) and has_own_call(type(root)):
             self.leaves.append(_FORWARD_ALONE)
-        self._module(root)
-        if not is_tolerant:
-            self._check_tensors()
+        if root is not None:
+            self._module(root)
+            if not is_tolerant:
+                self._enter_packages()
+                self._check_tensors()
+
+    def _enter_packages(self) -> None:
+        if self.seeds.values or self.seeds.imports:
+            from modcache._packages import entered
+
+            found = self.packages = entered(self.seeds)
+            self.leaves += (found.part, found.text)
+            self.tensors += found.tensors
+            self.scripted += found.scripted
+
+    def own_tensors(self) -> list[torch.Tensor]:
+        """Those that were not found in packages."""
+        more = len(self.packages.tensors) if self.packages is not None else 0
+        return self.tensors[: len(self.tensors) - more]
+
+    def lists(self) -> tuple[list[Any], ...]:
+        """All that grows, to be cut when what was looked at last is left out."""
+        return self.leaves, self.tensors, self.scripted, self.owners, self._alive
+
+    def maps(self) -> tuple[dict[Any, Any], ...]:
+        return self._seen, self._classes, self.tensor_owners
 
     def owner_at(self, index: int) -> tuple[str, str] | None:
         """The class and attribute that the leaf at ``index`` belongs to."""
@@ -205,12 +205,12 @@ class Walk:
     def _owned(self, cls: str, name: str, value: object) -> None:
         """Looks into an attribute, and says in errors which one it was."""
         self.owners.append((len(self.leaves), cls, name))
-        depth = self._depth
+        depth = self.depth
         try:
             self.value(value)
         except UnidentifiedError as error:
             if self._is_tolerant:
-                self._depth = depth
+                self.depth = depth
                 return
             if str(error).startswith("attribute "):
                 raise
@@ -262,7 +262,7 @@ class Walk:
             self.leaves.append(_END)
 
     def _class(self, cls: type) -> None:
-        self._classes.add(cls)
+        self._classes[cls] = None
         record = self._records.of_class(cls)
         self.leaves.append(record)
         self._reads(record.code)
@@ -271,7 +271,8 @@ class Walk:
 
     def _reads(self, code: Code) -> None:
         if code.unknown and not self._is_tolerant:
-            raise UnidentifiedError(code.unknown)
+            raise (OwnCodeError if self.lenient else UnidentifiedError)(code.unknown)
+        self.seeds.add_code(code)
         for read in code.reads:
             self.leaves.append(_GLOBAL)
             self._owned("global", read.name, read.value())
@@ -286,11 +287,14 @@ class Walk:
         look = named.way
         if look is None:
             look = named.way = way_to_look_at(kind)
-        self._depth += 1
-        if self._depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
+        self.depth += 1
+        if self.depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
             raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
-        look(self, value)
-        self._depth -= 1
+        if self.lenient is not None:
+            self.lenient.value(self, look, value)
+        else:
+            look(self, value)
+        self.depth -= 1
 
     def _tensor(self, value: torch.Tensor) -> None:
         self.leaves.append(_TENSOR)
@@ -305,8 +309,11 @@ class Walk:
     def named_class(self, cls: type) -> None:
         """A class: its code, where it is the user's own."""
         self.leaves += (_NAMED, self.named(cls))
-        if not is_installed(cls) and cls not in self._classes:
-            self._class(cls)
+        if not is_installed(cls):
+            if cls not in self._classes:
+                self._class(cls)
+        elif is_packaged(cls):
+            self.seeds.add(cls)
 
     def _function(self, function: types.FunctionType) -> None:
         name = trusted_name(function)
@@ -314,6 +321,10 @@ class Walk:
             self.leaves += (_CALLABLE, name)
             return
         if not self._is_first_visit(function):
+            return
+        if is_packaged(function):
+            self.leaves += (_CALLABLE, plain_name(function), function.__code__.co_firstlineno)
+            self.seeds.add(function)
             return
         known = self._records.functions.get(id(function))
         if known is None or known[0]() is not function or not known[1].is_current():
@@ -328,11 +339,11 @@ class Walk:
             return
         kind = type(value)
         for base in kind.__mro__:
-            if _is_opaque(base):
+            if is_opaque(base):
                 raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
         if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or slots_of(kind)):
             raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        for base in _SCALARS:  # class Celsius(float)
+        for base in SCALARS:  # class Celsius(float)
             if isinstance(value, base):
                 self.leaves.append(base.__new__(base, value))
         self.leaves.append(_OBJECT)
@@ -350,23 +361,6 @@ class Walk:
         for name in slots_of(kind):
             self.leaves.append(name)
             self.value(getattr(value, name, MISSING))
-
-
-def _is_opaque(base: type) -> bool:
-    """Whether objects of this class may hold state that is neither in their dict nor in slots."""
-    if base in _PLAIN_BASES:
-        return False
-    if not base.__flags__ & _IS_HEAP_TYPE or type(base).__name__ == "pybind11_type":
-        return True
-    slots = vars(base).get("__slots__", ())
-    count = 1 if isinstance(slots, str) else len(tuple(slots))
-    solid = max((parent.__basicsize__ for parent in base.__bases__), default=0)
-    if base.__basicsize__ > solid + 8 * (count + 2):
-        return True
-    module = sys.modules.get(base.__module__)
-    spec = getattr(module, "__spec__", None)
-    origin = str(getattr(spec, "origin", None) or "")
-    return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
 
 
 def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the code that a process runs is still the code that its file has.
+
+A file that was last touched before the process began is what was loaded from it. A later one may
+have been written before it was imported (a package that a notebook installs) or after that (an
+upgrade under a running process). Then the file is compiled anew, and what the module has is
+compared with the outcome; a library is the same while the mapped file is the one of that name.
+"""
+
+from __future__ import annotations
+
+import dis
+import logging
+import os
+import sys
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+from modcache._tokens import ATOMS
+
+_SLACK_S = 0.010  # of the kernel's clocks for files and for processes
+
+
+def _beginning() -> float:
+    """When this interpreter began, in seconds since the epoch; a fork's is its parent's."""
+    found = [time.time(), float(getattr(logging, "_startTime", time.time()))]
+    if found[1] > 1e12:  # Python 3.13 counts in nanoseconds
+        found[1] /= 1e9
+    try:
+        text = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+        ticks = int(text.rpartition(")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        found.append(time.time() - since_boot + ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        pass
+    return min(found)
+
+
+_BEGAN_S = _beginning()
+
+
+def may_have_changed_since_loaded(file: str) -> bool:
+    """False only for a file that was last touched before this process began."""
+    try:
+        state = Path(file).stat()
+    except OSError:
+        return Path(file).parent.is_dir()  # gone, unless it lies inside of an archive
+    return max(state.st_ctime, state.st_mtime) > _BEGAN_S + _SLACK_S
+
+
+def is_as_on_disk(module: types.ModuleType) -> bool:
+    """Whether a module has what its file would give now."""
+    file = str(module.__file__)
+    if not file.endswith(".py"):
+        return _is_mapped(file)
+    code = _compiled(file)
+    if code is None:
+        return False
+    known = _codes_below(code)
+    functions = _functions_of(module, file)
+    return all(_is_among(function.__code__, known) for function in functions) and all(
+        name not in vars(module) or _is_same(vars(module)[name], value)
+        for name, value in _constants_of(code).items()
+    )
+
+
+def is_code_on_disk(code: types.CodeType) -> bool:
+    """Whether the file of this code has it now."""
+    compiled = _compiled(code.co_filename)
+    return compiled is not None and _is_among(code, _codes_below(compiled))
+
+
+_compiled_files: dict[str, tuple[tuple[int, int, int], types.CodeType | None]] = {}
+
+
+def _compiled(file: str) -> types.CodeType | None:
+    try:
+        state = Path(file).stat()
+        stamp = (state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+        known = _compiled_files.get(file)
+        if known is None or known[0] != stamp:
+            known = (stamp, compile(Path(file).read_bytes(), file, "exec", dont_inherit=True))
+            _compiled_files[file] = known
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return known[1]
+
+
+def _codes_below(code: types.CodeType) -> dict[tuple[str, int], list[types.CodeType]]:
+    found: dict[tuple[str, int], list[types.CodeType]] = {}
+    waiting = [code]
+    while waiting:
+        code = waiting.pop()
+        found.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return found
+
+
+def _is_among(code: types.CodeType, known: dict[tuple[str, int], list[types.CodeType]]) -> bool:
+    return code in known.get((code.co_name, code.co_firstlineno), ())
+
+
+def _functions_of(module: types.ModuleType, file: str) -> Iterator[types.FunctionType]:
+    """Those that the module and its classes hold, as far as they come from its file."""
+    for value in list(vars(module).values()):
+        is_own = isinstance(value, type) and value.__module__ == module.__name__
+        for each in [value, *(vars(value).values() if is_own else ())]:
+            found = getattr(each, "__func__", getattr(each, "fget", each))
+            if isinstance(found, types.FunctionType) and found.__code__.co_filename == file:
+                yield found
+
+
+def _constants_of(code: types.CodeType) -> dict[str, object]:
+    """What the module gives its names where that is a constant, and only once."""
+    found: dict[str, object] = {}
+    again: set[str] = set()
+    before: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("STORE_NAME", "STORE_GLOBAL"):
+            name = str(instruction.argval)
+            if name in found or before is None or before.opname != "LOAD_CONST":
+                again.add(name)
+            else:
+                found[name] = before.argval
+        before = instruction
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in again and type(value) in ATOMS and not name.startswith("__")
+    }
+
+
+def _is_same(value: object, constant: object) -> bool:
+    return type(value) is type(constant) and repr(value) == repr(constant)
+
+
+def _is_mapped(file: str) -> bool:
+    """Whether the library that is mapped is the file of that name, not one that it replaced."""
+    if sys.platform != "linux":
+        return False
+    try:
+        inode = Path(file).stat().st_ino
+        with Path("/proc/self/maps").open(encoding="utf-8", errors="surrogateescape") as stream:
+            return any(
+                int(parts[4]) == inode
+                for parts in (line.split(None, 5) for line in stream)
+                if len(parts) == 6 and parts[5].strip() == file
+            )
+    except (OSError, ValueError):
+        return False

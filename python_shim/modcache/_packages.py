@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last part of a walk: the installed packages that it entered.
+
+It depends on nothing but where they were entered, so it is kept for the process and shared by all
+modules that enter at the same places. A snapshot tells whether it still holds. Values that change
+all the time, or that no snapshot can express, are looked at in every walk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from modcache._digest import Whole, digest_of
+from modcache._distributions import Distribution, is_news, look_again
+from modcache._lenient import Lenient
+from modcache._package_code import PackageCode, PackageTraversal, Seeds
+from modcache._reads import Code, Read
+from modcache._walk import Records, Walk
+
+if TYPE_CHECKING:
+    from modcache._guards import Snapshot
+
+_MOST_ROUNDS = 16
+_MOST_PARTS = 64
+_OFTEN = 2  # changes of a value, after which it is looked at in every walk
+
+
+class Part(Whole):
+    """A leaf: all that was found from some seeds. Another object wherever it is another."""
+
+    def __init__(self, digest: str, code: PackageCode, owners: list[tuple[str, str]]) -> None:
+        super().__init__(digest, mentions_training=code.mentions_training)
+        self.distributions = [code.distributions[name] for name in sorted(code.distributions)]
+        self.owners = owners  # module and name of what was read
+
+
+class Entered:
+    """What a walk adds of packages."""
+
+    def __init__(self, part: Part, tensors: list[torch.Tensor], snapshot: Snapshot | None) -> None:
+        self.part = part
+        self.text = ""  # of values that are looked at in every walk
+        self.tensors = tensors
+        self.scripted: list[torch.jit.ScriptModule] = []
+        self.snapshot = snapshot  # that alone tells of all; None: there is more, or none at all
+
+    @property
+    def distributions(self) -> list[Distribution]:
+        return self.part.distributions
+
+
+# Set by _snapshot: what guards a walk over packages, or None for a read that it cannot express.
+Guarding = Callable[[Code, list[Read], Walk], "tuple[Snapshot | None, list[Read]]"]
+_guarding: list[Guarding] = []
+
+
+def guard_with(guarding: Guarding) -> None:
+    _guarding[:] = [guarding]
+
+
+def entered(seeds: Seeds) -> Entered:
+    """What packages are now, entered at these places.
+
+    Raises:
+        UnidentifiedError: code of the user's that a package holds identifies nothing.
+    """
+    with _lock:
+        if is_news():
+            for each in _parts.values():
+                each.is_due = True
+        key = seeds.key()
+        known = _parts.get(key)
+        if known is None or not known.is_current():
+            look_again()
+            known = _parts[key] = _Known(seeds.copy(), known)
+            if len(_parts) > _MOST_PARTS:
+                _parts.popitem(last=False)
+        _parts.move_to_end(key)
+        return known.now()
+
+
+class _Known:
+    """One part, as it was looked at last."""
+
+    def __init__(self, seeds: Seeds, before: _Known | None) -> None:
+        self.is_due = False
+        self._seeds = seeds
+        self._changes: dict[object, int] = before._changes if before is not None else {}
+        self._found: dict[object, list[object]] = {}  # leaves, by read
+        self._entered: Entered | None = None
+        self._snapshot: Snapshot | None = None
+        self._look_in_rounds()
+
+    def is_current(self) -> bool:
+        if self.is_due:
+            self.is_due = False
+            if not self._code.has_same_distributions():
+                return False
+        if self._snapshot is not None:
+            tensors = self._snapshot.tensors()
+            if tensors is not None:
+                self._tensors = tensors
+                return True
+            self._snapshot = None
+        if not self._code.is_current():
+            return False
+        return self._look_at_values()
+
+    def now(self) -> Entered:
+        held = Entered(self._part, self._tensors, None if self._loose else self._snapshot)
+        if self._loose:
+            walk = _walk_over(self._loose)
+            held.text = digest_of(walk.leaves)
+            held.tensors = [*held.tensors, *walk.tensors]
+            held.scripted = walk.scripted
+        return held
+
+    def _look_in_rounds(self) -> None:
+        """Values hold code that leads to further values: until there is nothing new."""
+        reads: list[Read] = []
+        seen: set[object] = set()
+        seeds = self._seeds.copy()
+        traversal = PackageTraversal()
+        for _ in range(_MOST_ROUNDS):
+            key = seeds.key()
+            traversal.add(seeds)
+            self._code = traversal.finish()
+            news = [read for read in self._code.reads if _key_of(read) not in seen]
+            seen.update(map(_key_of, news))
+            reads += news
+            seeds.add_all(_walk_over(news).seeds)
+            if seeds.key() == key:
+                break
+        kept = set(map(_key_of, self._code.reads))
+        self._all_seeds, self._reads = seeds, [read for read in reads if _key_of(read) in kept]
+        self._write_down(_walk_over(reads, self._found))
+
+    def _look_at_values(self) -> bool:
+        """False where they lead to code that was not followed."""
+        found: dict[object, list[object]] = {}
+        walk = _walk_over(self._reads, found)
+        seeds = self._all_seeds.copy()
+        seeds.add_all(walk.seeds)
+        if seeds.key() != self._all_seeds.key():
+            return False
+        for key, leaves in found.items():
+            if not _are_same(leaves, self._found.get(key, [])):
+                self._changes[key] = self._changes.get(key, 0) + 1
+        self._found = found
+        self._write_down(walk)
+        return True
+
+    def _write_down(self, walk: Walk) -> None:
+        self._loose = [
+            read for read in self._reads if self._changes.get(_key_of(read), 0) >= _OFTEN
+        ]
+        fixed = [read for read in self._reads if read not in self._loose]
+        if self._loose or walk.scripted:
+            walk = _walk_over(fixed)
+        snapshot: Snapshot | None = None
+        if _guarding:
+            with contextlib.suppress(Exception):
+                snapshot, loose = _guarding[0](self._code, fixed, walk)
+                if loose:
+                    self._loose += loose
+                    fixed = [read for read in fixed if read not in loose]
+                    walk = _walk_over(fixed)
+                    snapshot, _ = _guarding[0](self._code, fixed, walk)
+        digest = digest_of([self._code, *self._code_leaves(), *walk.leaves])
+        owners = [(read.module(), read.name) for read in fixed]
+        self._part = Part(digest, self._code, owners)
+        self._tensors, self._snapshot = walk.tensors, snapshot
+
+    def _code_leaves(self) -> list[Distribution]:
+        return [self._code.distributions[name] for name in sorted(self._code.distributions)]
+
+
+def _walk_over(reads: list[Read], found: dict[object, list[object]] | None = None) -> Walk:
+    """A lenient walk over values. ``found`` is given the leaves of each."""
+    walk = Walk(None, package_records)
+    walk.lenient = Lenient()
+    for read in reads:
+        start = len(walk.leaves)
+        walk.leaves.append(read.name)
+        walk.lenient.whole_value(walk, read.value())
+        if found is not None:
+            found[_key_of(read)] = walk.leaves[start:]
+    return walk
+
+
+def _are_same(now: list[object], before: list[object]) -> bool:
+    return now == before and list(map(type, now)) == list(map(type, before))
+
+
+def _key_of(read: Read) -> object:
+    return read.kind, id(read.owner()), read.path
+
+
+_lock = threading.RLock()
+_parts: OrderedDict[Any, _Known] = OrderedDict()
+package_records = Records()
+
+
+def _renew_lock_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_in_child)
