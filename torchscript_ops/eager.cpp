@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arguments.h"
+#include "module/identity.h"
 #include "module/optimizer_steps.h"
 #include "module/recall.h"
 #include "operators.h"
@@ -38,6 +39,18 @@ c10::List<std::int64_t> list_of(const std::vector<std::int64_t>& numbers) {
 
 c10::intrusive_ptr<module::RowsRun> rows_run(const at::IValue& run) {
   return run.toCustomClass<module::RowsRun>();
+}
+
+// The module was loaded meanwhile. `who`: its watch, or itself if it is scripted; None: the caller
+// named it.
+template <typename AnyCall>
+void restart(AnyCall& call, const at::IValue& who) {
+  if (who.isInt()) call.note_weights(module::contents_of_watch(who.toInt()));
+  if (who.isObject()) {
+    const auto identity = module::identity_of(who.toObject(), call.parts().method);
+    call.note_weights(identity->fingerprint(who.toObject()).weights);
+  }
+  call.begin_run();
 }
 
 }  // namespace
@@ -90,7 +103,7 @@ void eager_begin(const c10::OperatorHandle&, Stack* stack) {
   parts.scope = arguments[0].toStringRef();
   parts.method = arguments[1].toStringRef();
   parts.class_name = arguments[6].toStringRef();
-  // arguments[5], the watch, is what later calls of the same module have in common.
+  parts.weights = module::contents_of_watch(arguments[5].toInt());
   module::Begun begun =
       module::begin_eager(std::move(parts), key, arguments[2], arguments[4].toInt());
   torch::jit::drop(*stack, 7);
@@ -107,8 +120,9 @@ void eager_finish(const c10::OperatorHandle&, Stack* stack) {
 }
 
 void eager_restart(const c10::OperatorHandle&, Stack* stack) {
-  torch::jit::last(*stack, 1)[0].toCustomClass<module::Run>()->call.begin_run();
-  torch::jit::drop(*stack, 1);
+  const auto arguments = torch::jit::last(*stack, 2);
+  restart(arguments[0].toCustomClass<module::Run>()->call, arguments[1]);
+  torch::jit::drop(*stack, 2);
 }
 
 void eager_abandon(const c10::OperatorHandle&, Stack* stack) {
@@ -117,15 +131,16 @@ void eager_abandon(const c10::OperatorHandle&, Stack* stack) {
 }
 
 void eager_begin_rows(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 6);
+  const auto arguments = torch::jit::last(*stack, 7);
   module::CallParts parts;
   parts.scope = arguments[0].toStringRef();
   parts.method = arguments[1].toStringRef();
-  parts.class_name = arguments[5].toStringRef();
+  parts.weights = module::contents_of_watch(arguments[5].toInt());
+  parts.class_name = arguments[6].toStringRef();
   module::BatchKeys keys = checked_keys("modcache.lookup_or_run", arguments[3]);
   module::RowsBegun begun = module::begin_eager_rows(std::move(parts), std::move(keys),
                                                      arguments[2], arguments[4].toInt());
-  torch::jit::drop(*stack, 6);
+  torch::jit::drop(*stack, 7);
   torch::jit::push(*stack, static_cast<std::int64_t>(begun.next));
   torch::jit::push(*stack, list_of(begun.rows));
   torch::jit::push(*stack, begun.run.defined() ? at::IValue(std::move(begun.run)) : at::IValue());
@@ -148,8 +163,9 @@ void eager_next_rows(const c10::OperatorHandle&, Stack* stack) {
 }
 
 void eager_restart_rows(const c10::OperatorHandle&, Stack* stack) {
-  rows_run(torch::jit::last(*stack, 1)[0])->call.begin_run();
-  torch::jit::drop(*stack, 1);
+  const auto arguments = torch::jit::last(*stack, 2);
+  restart(rows_run(arguments[0])->call, arguments[1]);
+  torch::jit::drop(*stack, 2);
 }
 
 void eager_abandon_rows(const c10::OperatorHandle&, Stack* stack) {

@@ -93,14 +93,15 @@ void define_halves(torch::Library& m) {
          CppFunction::makeFromBoxedFunction<&eager_finish>());
   define(m, "_abandon(__torch__.torch.classes.cache.Run run) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_abandon>());
-  define(m, "_restart(__torch__.torch.classes.cache.Run run) -> ()",
+  define(m, "_restart(__torch__.torch.classes.cache.Run run, Any who) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_restart>());
-  define(m, "_restart_rows(__torch__.torch.classes.cache.RowsRun run) -> ()",
+  define(m, "_restart_rows(__torch__.torch.classes.cache.RowsRun run, Any who) -> ()",
          CppFunction::makeFromBoxedFunction<&eager_restart_rows>());
   // The same with one key per row: str[] or ids.
   define(m,
-         "_begin_rows(str scope, str method, Any input, Any keys, int params_grad_pattern, *, "
-         "str class_name=\"module\") -> (int, int[], __torch__.torch.classes.cache.RowsRun?)",
+         "_begin_rows(str scope, str method, Any input, Any keys, int params_grad_pattern, "
+         "int watch, *, str class_name=\"module\") -> (int, int[], "
+         "__torch__.torch.classes.cache.RowsRun?)",
          CppFunction::makeFromBoxedFunction<&eager_begin_rows>());
   define(m,
          "_finish_rows(__torch__.torch.classes.cache.RowsRun run, Any output, str impure_because, "

@@ -88,8 +88,9 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
     const Entry& entry = *entries[i];
     Written written = entry.value->write(settings_.codec);
     headers.push_back(pack_header(entry.signature, written.header));
-    puts.push_back(
-        {keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0), replaces});
+    puts.push_back({keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0),
+                    replaces,
+                    /*stored_at_us=*/0, entry.confirmation});
   }
   const Status status = store->put_all(context, puts, sequences);
   report_store(status, started);

@@ -39,7 +39,7 @@ EntryPtr Session::find_in_memory(const Digest128& address, const Request& reques
                                  MemoryTier::OnMiss on_miss) {
   MemoryTier::Held held = memory_->get(address, request.id(), on_miss);
   if (held.entry == nullptr) return nullptr;
-  if (is_expired(*held.entry, settings_.max_age_s)) {
+  if (!is_valid(*held.entry, settings_.max_age_s)) {
     memory_->erase(address, request.id());
     return nullptr;
   }

@@ -78,7 +78,7 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
 void Session::drop_expired(const BatchRequest& request, const std::vector<Digest128>& addresses,
                            std::vector<MemoryTier::Held>& held) {
   for (std::size_t i = 0; i < held.size(); ++i) {
-    if (held[i].entry == nullptr || !is_expired(*held[i].entry, settings_.max_age_s)) continue;
+    if (held[i].entry == nullptr || is_valid(*held[i].entry, settings_.max_age_s)) continue;
     memory_->erase(addresses[i], {*request.context, request.keys[i]});
     held[i] = {};
   }

@@ -53,13 +53,15 @@ void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
   if (!is_verified || !compare(result)) counters.add(Counter::kMisses);
   const bool may_store = may_write(mode_) && !parts_.scope.empty();
-  outcome_.has_stored = may_store && keep(result, run_->run_us());
+  outcome_.has_stored = may_store && keep(result, facts);
   if (outcome_.has_stored) lead.stored();
 }
 
 // The model has its result: nothing that goes wrong from here on may take it away.
-bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
+bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
   try {
+    const auto weights = judge_weights(parts_, facts, run_->run_us());
+    if (weights.is_changed) return false;
     const auto& settings = session_->settings();
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return false;
@@ -67,7 +69,7 @@ bool Call::keep(const tensor::Flat& result, std::int64_t run_us) {
         request(),
         std::make_shared<const cache::Entry>(
             cache::Entry{tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
-                         parts_.input.signature, run_us}),
+                         parts_.input.signature, run_->run_us(), now_us(), weights.confirmation}),
         replaces_);
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cache/cache.h"
 #include "module/module_run.h"
@@ -33,6 +34,10 @@ class Call {
   // What lookup() gave cannot be used after all: the module is run, and its result replaces it.
   void reject_hit();
 
+  // Whose fingerprint the scope is, where the module came after the call.
+  void note_weights(std::shared_ptr<const WatchedContents> weights) {
+    parts_.weights = std::move(weights);
+  }
   void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
   // Keeps `result` unless a rule forbids it, counts, and warns once. Throws under strict=true.
   void finish(const tensor::Flat& result, const RunFacts& facts);
@@ -45,7 +50,7 @@ class Call {
 
  private:
   cache::Request request() const { return {context_, key_, parts_.input.signature}; }
-  bool keep(const tensor::Flat& result, std::int64_t run_us);
+  bool keep(const tensor::Flat& result, const RunFacts& facts);
   // Whether there was something to compare with.
   bool compare(const tensor::Flat& result);
 

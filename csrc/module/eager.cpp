@@ -76,6 +76,14 @@ void refresh_watch(std::int64_t watch) {
   if (found != all.by_number.end()) ++found->second.refreshes;
 }
 
+std::shared_ptr<const WatchedContents> contents_of_watch(std::int64_t watch) {
+  Watches& all = watches();
+  MutexLock lock(all.mutex);
+  const auto found = all.by_number.find(watch);
+  if (found == all.by_number.end() || found->second.tensors == nullptr) return nullptr;
+  return found->second.tensors->contents();
+}
+
 bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors,
                       const std::string& digest) {
   Watched known;
@@ -105,6 +113,7 @@ Watched up_to_date(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
   fresh.tensors = std::make_shared<const TensorWatch>(tensors, TensorWatch::Hashing::kContents,
                                                       may_lend ? known.tensors.get() : nullptr);
   fresh.digest = digest_of(*fresh.tensors);
+  if (known.tensors != nullptr) known.tensors->hand_over_to(*fresh.tensors);
   Watches& all = watches();
   MutexLock lock(all.mutex);
   const auto found = all.by_number.find(watch);

@@ -38,6 +38,9 @@ std::vector<std::string> tensor_digests(std::int64_t watch, const std::vector<at
 bool still_has_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors,
                       const std::string& digest);
 
+// What the last digest was made of; null before there was one, and for an unknown watch.
+std::shared_ptr<const WatchedContents> contents_of_watch(std::int64_t watch);
+
 // The next digest hashes everything anew.
 void refresh_watch(std::int64_t watch);
 

@@ -112,8 +112,12 @@ class WeightWatches {
     return *watches;
   }
 
-  std::string digest_of(const std::vector<at::Tensor>& tensors) {
-    return tensors_digest(watch_of(tensors)->number, tensors);
+  std::string digest_of(const std::vector<at::Tensor>& tensors,
+                        std::shared_ptr<const WatchedContents>* contents = nullptr) {
+    const WatchPtr watch = watch_of(tensors);
+    std::string digest = tensors_digest(watch->number, tensors);
+    if (contents != nullptr) *contents = contents_of_watch(watch->number);
+    return digest;
   }
 
   // The next digest hashes all of them anew.
@@ -155,9 +159,10 @@ class WeightWatches {
 };
 
 // Throws when a weight cannot be hashed.
-std::string scope_of(const ExportedSite& site, const std::vector<at::Tensor>& weights) {
+std::string scope_of(const ExportedSite& site, const std::vector<at::Tensor>& weights,
+                     std::shared_ptr<const WatchedContents>& contents) {
   if (site.scope_kind == ScopeKind::kNamed) return site.scope;
-  const std::string digest = WeightWatches::instance().digest_of(weights);
+  const std::string digest = WeightWatches::instance().digest_of(weights, &contents);
   if (site.scope_kind == ScopeKind::kBaked && digest == site.digest) return site.scope;
   return blake2b_128(site.scope + '/' + digest).hex();
 }
@@ -190,7 +195,7 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
     return Tickets::none();
   }
   try {
-    parts.scope = scope_of(site, call.weights);
+    parts.scope = scope_of(site, call.weights, parts.weights);
   } catch (const c10::Error& error) {
     refuse_unidentified(parts, rows, error.what_without_backtrace());
     return Tickets::none();

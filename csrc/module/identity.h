@@ -31,6 +31,7 @@ class Identity {
   struct Fingerprint {
     std::string text;              // 32 hexadecimal digits; empty when there is none
     std::string why_not_hashable;  // then: the attribute, and what about it
+    std::shared_ptr<const WatchedContents> weights;
   };
   Fingerprint fingerprint(const ObjectPtr& module);
 

@@ -65,6 +65,10 @@ class Inventory {
   };
   std::vector<AttributeDigest> attribute_digests() const;
   bool is_hashed() const { return is_hashed_; }
+  // Null unless hashed.
+  const std::shared_ptr<WatchedContents>& contents() const { return tensors_->contents(); }
+  // `fresh` takes this one's place.
+  void hand_over_to(const Inventory& fresh) const { tensors_->hand_over_to(*fresh.tensors_); }
   const std::string& why_not_hashable() const { return why_not_hashable_; }
 
   // The attributes in the order in which digest() takes those that are read. `path` leads from the

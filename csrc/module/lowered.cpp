@@ -28,12 +28,14 @@ std::optional<CallParts> LoweredCallBase::prepare(tensor::Per per, std::int64_t 
 }
 
 void LoweredCallBase::note_begin(const std::string& fingerprint, const at::IValue& replaceable) {
+  if (site_.scope.empty() && weights_ == nullptr) weights_ = last_identified(fingerprint);
   is_another_ = is_another_ || fingerprint != site_.identity.fingerprint;
   if (!kept_.has_value()) kept_ = tensors_of(replaceable);
 }
 
 RunFacts LoweredCallBase::facts_of(const tensor::Flat& result, const States& states) {
   RunFacts facts;
+  facts.weights = weights_;
   if (!first_state_.has_value()) first_state_ = states.before;
   if (is_another_) {
     facts.impure_because = "weights of " + site_.class_name +

@@ -69,6 +69,7 @@ class LoweredCallBase : public torch::CustomClassHolder {
 
  private:
   bool is_another_ = false;
+  std::shared_ptr<const WatchedContents> weights_;
   // What all runs of a call are stored under is what the module was before the first of them.
   std::optional<std::int64_t> first_state_;
   std::optional<std::vector<at::Tensor>> kept_;

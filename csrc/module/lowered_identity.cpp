@@ -37,6 +37,14 @@ struct Registry {
   std::unordered_map<Digest128, KnownPtr, Digest128Hash> known MODCACHE_GUARDED_BY(mutex);
 };
 
+// Between two operators of a graph that follow each other: modules of equal weights share a
+// fingerprint, but not what is to be looked at.
+struct LastIdentified {
+  std::string fingerprint;
+  std::shared_ptr<const WatchedContents> contents;
+};
+thread_local LastIdentified last;
+
 // Never destroyed: threads of the host may call while the process exits.
 Registry& registry() {
   static Registry* const instance = [] {
@@ -154,6 +162,7 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
   if (known != nullptr && known->plain_bytes == values.bytes &&
       known->tensors->compare(values.tensors) == TensorWatch::Change::kNone) {
     identity.fingerprint = known->fingerprint;
+    last = {known->fingerprint, known->tensors->contents()};
     return identity;
   }
   auto fresh = std::make_shared<Known>();
@@ -165,8 +174,14 @@ LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes
                                           known != nullptr ? known->tensors.get() : nullptr);
   fresh->fingerprint = fingerprint_by(*fresh->recipe, attributes, *fresh->tensors);
   identity.fingerprint = fresh->fingerprint;
+  if (known != nullptr) known->tensors->hand_over_to(*fresh->tensors);
+  last = {fresh->fingerprint, fresh->tensors->contents()};
   keep(place, std::move(fresh));
   return identity;
+}
+
+std::shared_ptr<const WatchedContents> last_identified(const std::string& fingerprint) {
+  return last.fingerprint == fingerprint ? last.contents : nullptr;
 }
 
 void distrust(const std::string& fingerprint) {

@@ -10,8 +10,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "module/watched_contents.h"
 
 namespace modcache::module {
 
@@ -26,6 +29,9 @@ struct LoweredIdentity {
 // There is none by a recipe that this version does not understand, which is logged.
 LoweredIdentity identify(const std::string& recipe, const at::IValue& attributes,
                          bool wants_fingerprint);
+
+// What this thread's last identify() looked at, if it gave this fingerprint; else null.
+std::shared_ptr<const WatchedContents> last_identified(const std::string& fingerprint);
 
 // The module with this fingerprint ran with gradients: an optimizer may write its tensors without
 // a trace, so the next call hashes them anew.

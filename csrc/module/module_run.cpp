@@ -140,6 +140,12 @@ std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& 
   return both == 0 ? 1 : both;
 }
 
+WatchedContents::Verdict judge_weights(const CallParts& parts, const RunFacts& facts,
+                                       std::int64_t run_us) {
+  const auto& weights = facts.weights != nullptr ? facts.weights : parts.weights;
+  return weights == nullptr ? WatchedContents::Verdict{} : weights->judge_run(run_us);
+}
+
 bool is_known_graph_free(const CallParts& parts) { return graph_free().contains(parts); }
 void note_graph_free(const CallParts& parts) { graph_free().insert(parts); }
 

@@ -13,6 +13,7 @@
 
 #include "cache/cache.h"
 #include "module/observation.h"
+#include "module/watched_contents.h"
 #include "tensor/input.h"
 #include "tensor/tree.h"
 
@@ -25,6 +26,8 @@ struct CallParts {
   // 0: grad mode is off, or neither the module's tensors nor the input's require grad.
   std::uint64_t grad_pattern = 0;
   tensor::InputSummary input;
+  // Of the module whose fingerprint the scope is; null: the scope was given, or RunFacts has them.
+  std::shared_ptr<const WatchedContents> weights;
   // What tensor::arithmetic_state() was when the module was recorded; none: that of this thread.
   std::optional<std::string> arithmetic;
 
@@ -39,7 +42,14 @@ struct RunFacts {
   std::string impure_because;       // what the caller saw change, or empty
   std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
   bool is_scripted = false;         // what cures that differs
+  // As CallParts::weights, where the module was not there yet when the call began.
+  std::shared_ptr<const WatchedContents> weights = nullptr;
 };
+
+// Whether what the result was computed with is what the scope says, as far as that is known now. A
+// change is no fault of the module: the result is not kept, and the next call hashes anew.
+WatchedContents::Verdict judge_weights(const CallParts& parts, const RunFacts& facts,
+                                       std::int64_t run_us);
 
 // Counts `rows` under `counter`, warns once for each `cause` and method, and returns false. Throws
 // under strict=true.

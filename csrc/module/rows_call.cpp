@@ -301,14 +301,17 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
     const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
     const std::int64_t compared = is_verified ? compare(result) : 0;
     counters.add(Counter::kMisses, rows - compared);
-    if (may_write(mode_) && !parts_.scope.empty()) keep(result, run_->run_us() / rows);
+    if (may_write(mode_) && !parts_.scope.empty()) keep(result, facts);
   }
   output_.add_computed(running_, std::move(result));
 }
 
 // The model has its result: nothing that goes wrong from here on may take it away.
-void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
+void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
   try {
+    const auto weights = judge_weights(parts_, facts, run_->run_us());
+    if (weights.is_changed) return;
+    const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
     const auto& settings = session_->settings();
     const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
     struct Kept {
@@ -324,7 +327,8 @@ void RowsCall::keep(const tensor::Flat& result, std::int64_t run_us) {
       Kept& kept = always_runs(mode_) || replaces(running_keys_[k]) ? replacing : fresh;
       kept.keys.push_back(key);
       kept.entries.push_back(std::make_shared<const cache::Entry>(
-          cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us}));
+          cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us, now_us(),
+                       weights.confirmation}));
     }
     const std::size_t stored =
         session_->store_all(context_, fresh.keys, fresh.entries) +

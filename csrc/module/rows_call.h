@@ -14,8 +14,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/batch.h"
@@ -40,6 +42,10 @@ class RowsCall {
     return rows.size() == keys_.rows();  // each once, in ascending order
   }
 
+  // Whose fingerprint the scope is, where the module came after the call.
+  void note_weights(std::shared_ptr<const WatchedContents> weights) {
+    parts_.weights = std::move(weights);
+  }
   void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
   // Keeps the rows unless a rule forbids it, counts, and warns once. Throws under strict=true, and
   // when `result` does not have these rows: nothing is stored then.
@@ -90,7 +96,7 @@ class RowsCall {
   void judge_run(tensor::Flat result, const RunFacts& facts);
   void note_conflicts(const Part& part, const cache::BatchFound& found);
   bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
-  void keep(const tensor::Flat& result, std::int64_t run_us);
+  void keep(const tensor::Flat& result, const RunFacts& facts);
   // How many rows there was something to compare with.
   std::int64_t compare(const tensor::Flat& result);
 

@@ -125,6 +125,7 @@ class Target {
       return std::nullopt;
     }
     parts.scope = fingerprint_ = std::move(fingerprint.text);
+    weights_ = std::move(fingerprint.weights);
     return parts;
   }
 
@@ -143,11 +144,16 @@ class Target {
     if (before_ == nullptr) {
       before_ = identity_->observe(module_);
       // The call may have waited for another thread's run since it was identified.
-      is_another_ = !fingerprint_.empty() && identity_->fingerprint(module_).text != fingerprint_;
+      if (!fingerprint_.empty()) {
+        Identity::Fingerprint now = identity_->fingerprint(module_);
+        is_another_ = now.text != fingerprint_;
+        if (weights_ == nullptr) weights_ = std::move(now.weights);  // it was loaded for this run
+      }
     }
     begin();
     at::IValue result = run(method_, input);
     RunFacts facts;
+    facts.weights = weights_;
     if (is_another_) {
       facts.impure_because =
           "weights of " + class_name_of(*module_) + " changed while the call waited";
@@ -211,6 +217,7 @@ class Target {
   std::shared_ptr<Identity> identity_;
   std::shared_ptr<const Inventory> before_;
   std::string fingerprint_;  // empty: the scope was given
+  std::shared_ptr<const WatchedContents> weights_;
   bool is_another_ = false;
   std::uint64_t grad_pattern_ = 0;
 };

@@ -51,7 +51,10 @@ const char* why_not_hashable(const at::Tensor& tensor) {
   return nullptr;
 }
 
-Digest128 hash_tensor(const at::Tensor& tensor) {
+namespace {
+
+// `chunks`, unless null, gets the same bytes as those of tensor `index`.
+Digest128 hash_with_chunks(const at::Tensor& tensor, ContentChunks* chunks, std::size_t index) {
   Xxh3Hasher hasher;
   if (!tensor.defined()) {
     hasher.add("undefined");
@@ -63,9 +66,25 @@ Digest128 hash_tensor(const at::Tensor& tensor) {
   c10::InferenceMode plain_tensors(false);
   at::NoGradGuard no_grad;
   const at::Tensor dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
-  if (dense.nbytes() != 0) hasher.update(tensor::const_bytes(dense), dense.nbytes());
+  if (dense.nbytes() == 0) return hasher.digest();
+  const std::byte* const bytes = tensor::const_bytes(dense);
+  // Chunks first: what is written in between differs from them when they are compared.
+  if (chunks == nullptr || !dense.is_alias_of(tensor)) {
+    if (chunks != nullptr) chunks->add(index, tensor);
+    hasher.update(bytes, dense.nbytes());
+    return hasher.digest();
+  }
+  for (std::size_t at = 0; at < dense.nbytes(); at += ContentChunks::kChunkBytes) {
+    const std::size_t size_bytes = std::min(ContentChunks::kChunkBytes, dense.nbytes() - at);
+    chunks->add_dense(index, bytes + at, size_bytes);
+    hasher.update(bytes + at, size_bytes);
+  }
   return hasher.digest();
 }
+
+}  // namespace
+
+Digest128 hash_tensor(const at::Tensor& tensor) { return hash_with_chunks(tensor, nullptr, 0); }
 
 TensorWatch::Gradient::Gradient(const c10::TensorImpl& tensor) {
   const at::Tensor& gradient = tensor.grad();
@@ -114,6 +133,7 @@ TensorWatch::TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing
   records_.reserve(tensors.size());
   const auto effort =
       hashing == Hashing::kContents ? ByteSamples::Effort::kHigh : ByteSamples::Effort::kLow;
+  if (hashing == Hashing::kContents) contents_ = std::make_shared<WatchedContents>();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     Record record(tensor);
@@ -121,15 +141,38 @@ TensorWatch::TensorWatch(const std::vector<at::Tensor>& tensors, Hashing hashing
     if (hashing == Hashing::kContents && why_not_hashable(tensor) == nullptr) {
       const bool unchanged =
           before != nullptr && i < before->size() && before->same_identity(i, tensor);
-      record.digest = unchanged ? before->digest(i) : hash_tensor(tensor);
+      hash_or_borrow(record, i, tensor, unchanged ? before : nullptr);
     }
     if (hashing == Hashing::kUncounted && is_hashed_around_a_run(tensor)) {
-      record.digest = hash_tensor(tensor);
+      record.digest = module::hash_tensor(tensor);
     }
     if (tensor.defined()) has_uncounted_ = has_uncounted_ || tensor.is_inference();
     if (record.data != nullptr) samples_.add(i, tensor, effort);
     records_.push_back(std::move(record));
   }
+}
+
+void TensorWatch::hash_or_borrow(Record& record, std::size_t index, const at::Tensor& tensor,
+                                 const TensorWatch* lender) {
+  if (lender == nullptr || lender->contents_ == nullptr) {
+    record.digest = hash_with_chunks(tensor, &contents_->chunks(), index);
+  } else {
+    has_borrowed_ = true;
+    record.digest = lender->digest(index);
+    contents_->chunks().add_from(lender->contents_->chunks(), index);
+  }
+  if (tensor.defined()) contents_->keep_in_view(tensor);
+}
+
+void TensorWatch::hand_over_to(const TensorWatch& fresh) const {
+  if (contents_ == nullptr || fresh.contents_ == nullptr) return;
+  using Found = WatchedContents::Found;
+  const bool is_same =
+      std::equal(records_.begin(), records_.end(), fresh.records_.begin(), fresh.records_.end(),
+                 [](const Record& a, const Record& b) { return a.digest == b.digest; });
+  contents_->hand_over_to(*fresh.contents_, !is_same              ? Found::kOther
+                                            : fresh.has_borrowed_ ? Found::kSameAsFarAsRead
+                                                                  : Found::kSame);
 }
 
 bool TensorWatch::Record::has_geometry_of(const c10::TensorImpl& now) const {
@@ -175,7 +218,7 @@ bool TensorWatch::no_step_since() const {
 }
 
 bool TensorWatch::all_samples_match(const std::vector<at::Tensor>& tensors) const {
-  if (!no_step_since()) return false;
+  if (!no_step_since() || (contents_ != nullptr && contents_->is_refuted())) return false;
   const std::size_t common = std::min(tensors.size(), records_.size());
   for (std::size_t i = 0; i < common; ++i) {
     // Samples of a tensor that is no longer the same may point into freed memory.
@@ -190,13 +233,14 @@ bool TensorWatch::samples_match(std::size_t* culprit) const {
     if (culprit != nullptr) *culprit = 0;
     return false;
   }
-  const auto changed = samples_.find_change(turn_.fetch_add(1, std::memory_order_relaxed));
+  auto changed = samples_.find_change(turn_.fetch_add(1, std::memory_order_relaxed));
+  if (!changed.has_value() && contents_ != nullptr) changed = contents_->find_change();
   if (changed.has_value() && culprit != nullptr) *culprit = *changed;
   return !changed.has_value();
 }
 
 bool TensorWatch::uncounted_matches(std::size_t index, const at::Tensor& tensor) const {
-  return !is_hashed_around_a_run(tensor) || hash_tensor(tensor) == records_[index].digest;
+  return !is_hashed_around_a_run(tensor) || module::hash_tensor(tensor) == records_[index].digest;
 }
 
 TensorWatch::Change TensorWatch::compare(const std::vector<at::Tensor>& tensors,

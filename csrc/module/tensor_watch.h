@@ -5,14 +5,15 @@
 // The contents are hashed once. After that each question compares identities (tensor, storage,
 // data pointer, version counter, geometry, and of the gradient as much, since a new one foretells a
 // write; storages by weak references, so that their addresses cannot come back under others) and a
-// few bytes of every tensor on the CPU, which is what notices writes that leave no other trace
-// (`.data`, fused optimizers). What it cannot see: a write to a few elements through `.data`, a raw
-// pointer or a NumPy view, and writes without a version on an accelerator.
+// few bytes of every tensor on the CPU, which is what notices at once that a model was written
+// without a trace (`.data`, fused optimizers). A write of few elements is noticed when it is these
+// bytes' turn to be read (watched_contents.h). What it cannot see: writes without a version on an
+// accelerator.
 //
 // Tensors that are not plain memory (sparse, opaque, nested) are compared by identity and version.
 //
-// A TensorWatch is immutable but for its sample cursor; any thread may ask it. It keeps no
-// tensor alive.
+// A TensorWatch is immutable but for its sample cursor and for what watched_contents.h remembers of
+// runs; any thread may ask it. It keeps no tensor alive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,6 +28,7 @@
 
 #include "base/hash.h"
 #include "module/byte_samples.h"
+#include "module/watched_contents.h"
 
 namespace modcache::module {
 
@@ -61,6 +63,11 @@ class TensorWatch {
 
   // Compares this turn's samples only. REQUIRES: the identities were found unchanged.
   bool samples_match(std::size_t* culprit = nullptr) const;
+
+  // What is read on from call to call; null unless made with Hashing::kContents.
+  const std::shared_ptr<WatchedContents>& contents() const { return contents_; }
+  // `fresh`, with all contents hashed, takes this one's place: see WatchedContents.
+  void hand_over_to(const TensorWatch& fresh) const;
 
   // Whether any of the tensors counts no versions, as those made under inference mode do not.
   bool has_uncounted() const { return has_uncounted_; }
@@ -107,12 +114,17 @@ class TensorWatch {
     bool has_counter_of_the_living() const;
   };
 
+  // `lender`, unless null, knows the tensor as it is.
+  void hash_or_borrow(Record& record, std::size_t index, const at::Tensor& tensor,
+                      const TensorWatch* lender);
   // Whether no optimizer has stepped a tensor of the list since it was last found unchanged.
   bool no_step_since() const;
 
   std::vector<Record> records_;
   ByteSamples samples_;
+  std::shared_ptr<WatchedContents> contents_;
   bool has_uncounted_ = false;
+  bool has_borrowed_ = false;  // digests of the one before
   mutable std::atomic<std::uint64_t> turn_{0};
   mutable std::atomic<std::uint64_t> steps_seen_{0};
 };

@@ -116,6 +116,7 @@ class DirectoryStore final : public Store {
   Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();
+  bool settle(std::vector<QueuedPutPtr>& batch);
   void write(std::vector<QueuedPutPtr> batch, int& attempts);
   void refuse_beyond_budget(std::vector<QueuedPutPtr>& batch);
   Status append_and_commit(const std::vector<QueuedPutPtr>& batch);

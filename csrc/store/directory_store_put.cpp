@@ -64,9 +64,11 @@ std::shared_ptr<const Context> DirectoryStore::shared_context(const Context& con
 
 Result<Sequence> DirectoryStore::put(Put put) {
   std::vector<Sequence> sequences;
-  MODCACHE_RETURN_IF_ERROR(put_all(
-      put.id.context, {{put.id.key, put.header, std::move(put.payload), put.run_us, put.replaces}},
-      sequences));
+  MODCACHE_RETURN_IF_ERROR(
+      put_all(put.id.context,
+              {{put.id.key, put.header, std::move(put.payload), put.run_us, put.replaces,
+                /*stored_at_us=*/0, std::move(put.confirmation)}},
+              sequences));
   return sequences.front();
 }
 
@@ -127,6 +129,10 @@ std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
     queued->size_bytes = size_bytes;
     queued->replaces = put.replaces;
     queued->may_evict = room == Room::kOfOthers;
+    if (put.confirmation != nullptr) {
+      queued->confirmation = put.confirmation;
+      queued->evidence = put.confirmation->evidence();
+    }
     kept.push_back(std::move(queued));
     kept_rows.push_back(i);
   }

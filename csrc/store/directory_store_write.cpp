@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -17,6 +18,9 @@ namespace {
 // With the time that a commit takes it keeps the promise of 100 ms.
 constexpr std::chrono::milliseconds kGather{20};
 constexpr std::chrono::milliseconds kIdleCheck{250};
+// Between two looks at what waits for its confirmation, and how much of that may wait.
+constexpr std::chrono::milliseconds kLook{5};
+constexpr std::uint64_t kMostWaitingBytes = 16 << 20;
 constexpr int kMostAttempts = 5;
 // How long a batch waits for others to leave for it.
 constexpr std::chrono::seconds kMakingRoom{1};
@@ -71,13 +75,47 @@ void DirectoryStore::write_until_stopped() {
     auto batch = queue_.take(kGather, Clock::now() + idle);
     let_go_of_gone();
     remove_outdated();
+    const bool is_late = settle(batch);
     const bool has_batch = !batch.empty();
     if (has_batch) write(std::move(batch), attempts);
+    if (is_late && !has_batch) std::this_thread::sleep_for(kLook);
     if (!queue_.is_stopping()) build_part_of_index();
     if (has_batch) continue;
     if (queue_.is_stopping()) return;
     if (check_attached()) look_for_untold_removals();
   }
+}
+
+// Leaves in the batch what is for good. What waits for its confirmation goes back to the queue, and
+// what is refuted is forgotten. Returns whether something went back.
+bool DirectoryStore::settle(std::vector<QueuedPutPtr>& batch) {
+  std::vector<QueuedPutPtr> confirmed;
+  std::vector<QueuedPutPtr> waiting;
+  std::vector<QueuedPutPtr> refuted;
+  std::uint64_t waiting_bytes = 0;
+  for (QueuedPutPtr& put : batch) {
+    const bool must_settle =
+        queue_.is_stopping() || queue_.is_waited_for() || waiting_bytes > kMostWaitingBytes;
+    if (put->confirmation == nullptr || put->confirmation->is_confirmed()) {
+      confirmed.push_back(std::move(put));
+    } else if (put->evidence == nullptr || put->is_refuted()) {
+      refuted.push_back(std::move(put));
+    } else if (!must_settle && !put->evidence->is_due()) {
+      waiting_bytes += put->size_bytes;
+      waiting.push_back(std::move(put));
+    } else {
+      const bool is_confirmed = put->confirmation->settle(*put->evidence);
+      (is_confirmed ? confirmed : refuted).push_back(std::move(put));
+    }
+  }
+  if (!refuted.empty()) {
+    remove_outdated(outdated_by(refuted));
+    queue_.finish(refuted, Status::ok());
+  }
+  batch = std::move(confirmed);
+  if (waiting.empty()) return false;
+  queue_.put_back(std::move(waiting), batch);
+  return true;
 }
 
 void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {

@@ -17,6 +17,7 @@ class QueuedEntry final : public FoundEntry {
   Sequence sequence() const override { return put_->sequence; }
   std::int64_t run_us() const override { return put_->run_us; }
   std::int64_t stored_at_us() const override { return put_->stored_at_us; }
+  ConfirmationPtr confirmation() const override { return put_->confirmation; }
   Status read_payload(void* target) const override {
     const SharedBytes& payload = put_->payload;
     if (payload.size_bytes > 0) std::memcpy(target, payload.data, payload.size_bytes);

@@ -12,7 +12,7 @@
 //    Every header and payload is bounded and checksummed before it is believed.
 //  - put() returns at once (Durability::kRelaxed): one background thread appends what is queued
 //    and commits it at most 100 ms later, after which it survives SIGKILL. This process finds it
-//    immediately, other processes once it is committed.
+//    immediately, other processes once it is committed. What needs a confirmation waits for it.
 //  - flush() returns when everything put before it survives power loss.
 //  - No call waits longer than options.patience_ms for another process.
 //  - A missing, foreign or broken database is rebuilt from the segments when the store opens;
@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/confirmation.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/result.h"
@@ -59,6 +60,9 @@ struct Put {
   // The caller knows that it takes the place of another value, which must not be found again, even
   // where the directory has evicted that one: it counts as a removal then, too.
   bool replaces = false;
+  // Null: none is needed. Else the entry is written once it is confirmed, and is not found any more
+  // once it is refuted. REQUIRES: the caller keeps its evidence alive during the call.
+  ConfirmationPtr confirmation = nullptr;
 };
 // One of many that are put into the same context. Key and header are borrowed during the call.
 struct RowPut {
@@ -67,7 +71,8 @@ struct RowPut {
   SharedBytes payload;
   std::int64_t run_us = 0;
   bool replaces = false;
-  std::int64_t stored_at_us = 0;  // since 1970; 0: now
+  std::int64_t stored_at_us = 0;           // since 1970; 0: now
+  ConfirmationPtr confirmation = nullptr;  // as in Put
 };
 inline constexpr std::size_t kMaxHeaderSizeBytes = 1 << 20;
 inline constexpr std::size_t kMaxKeySizeBytes = 1 << 24;
@@ -82,6 +87,8 @@ class FoundEntry {
   virtual Sequence sequence() const = 0;
   virtual std::int64_t run_us() const = 0;
   virtual std::int64_t stored_at_us() const = 0;  // since 1970
+  // Null: it needs none (any more).
+  virtual ConfirmationPtr confirmation() const { return nullptr; }
   // Fills payload_size_bytes() bytes at `target` and checks their checksum. kCorruption or
   // kIoError: what lies at `target` must not be used.
   virtual Status read_payload(void* target) const = 0;

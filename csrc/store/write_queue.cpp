@@ -66,6 +66,7 @@ std::vector<QueuedPutPtr> WriteQueue::find_all(const Digest128& context,
     const auto entry = latest_.find(addresses[i]);
     if (entry == latest_.end()) continue;
     const QueuedPutPtr& put = entry->second;
+    if (put->is_refuted()) continue;
     if (put->context->digest == context && put->key == keys[i]) found[i] = put;
   }
   return found;
@@ -77,6 +78,7 @@ QueuedPutPtr WriteQueue::find(const Digest128& context, std::string_view key) {
   const auto entry = latest_.find(address);
   if (entry == latest_.end()) return nullptr;
   const QueuedPutPtr& put = entry->second;
+  if (put->is_refuted()) return nullptr;
   return put->context->digest == context && put->key == key ? put : nullptr;
 }
 
@@ -213,9 +215,9 @@ void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& st
   changed_.notify_all();
 }
 
-void WriteQueue::put_back(std::vector<QueuedPutPtr> batch) {
+void WriteQueue::put_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken) {
   MutexLock lock(mutex_);
-  taken_.clear();
+  taken_ = std::move(still_taken);
   waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
                   std::make_move_iterator(batch.end()));
 }

@@ -32,6 +32,11 @@ struct QueuedPut {
   std::uint64_t size_bytes = 0;  // what it will take on disk
   bool replaces = false;
   bool may_evict = false;  // others may leave for it
+  // Null: none is needed. The evidence is null only where it is settled.
+  ConfirmationPtr confirmation;
+  EvidencePtr evidence;
+
+  bool is_refuted() const { return confirmation != nullptr && confirmation->is_refuted(); }
 
  private:
   friend class WriteQueue;
@@ -59,7 +64,7 @@ class WriteQueue {
   // position is that of the last of them.
   Result<Position> push_all(const std::vector<QueuedPutPtr>& puts, Clock::time_point deadline,
                             std::size_t& pushed);
-  // The latest put of this id that waits, or null.
+  // The latest put of this id that waits, or null. What is refuted is not found.
   QueuedPutPtr find(const Digest128& context, std::string_view key);
   // The same for many keys of one context, whose addresses these are: null or the put, for each;
   // empty when nothing waits at all, which takes no lock.
@@ -85,8 +90,9 @@ class WriteQueue {
   std::vector<QueuedPutPtr> without_removed(const std::vector<QueuedPutPtr>& batch);
   // These of the batch are dealt with: they are no longer found here.
   void finish(const std::vector<QueuedPutPtr>& batch, const Status& status);
-  // Puts the batch back to the front, to be taken again.
-  void put_back(std::vector<QueuedPutPtr> batch);
+  // Puts the batch back to the front, to be taken again; what else was taken with it is
+  // `still_taken`.
+  void put_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken = {});
   // From now on take() does not wait, and gives an empty batch when nothing is queued.
   void stop();
   bool is_stopping();

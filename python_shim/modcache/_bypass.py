@@ -71,7 +71,7 @@ def count_bypass(
             torch.ops.cache._begin("", text, _no_value(), key, 0, 0, class_name=class_name)
             return
         keys = ["id"] * key.shape[0] if isinstance(key, torch.Tensor) else key
-        torch.ops.cache._begin_rows("", text, _NO_DATA, keys, 0, class_name=class_name)
+        torch.ops.cache._begin_rows("", text, _NO_DATA, keys, 0, 0, class_name=class_name)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from modcache._manifest import Scope, note_outcome
 from modcache._observed import called, unfollowed
 from modcache._plain import plain_method
 from modcache._rows import check_rows, select_rows
-from modcache._scripted import fingerprint_of_method
+from modcache._scripted import fingerprint_of_method, native
 from modcache._tagged import UnknownClassError, tagged, untagged
 from modcache._wrappers import identified_as, runnable
 
@@ -66,7 +66,7 @@ def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, met
         return run_uncached(module, input, key, method, refusal)
     call = _Call(module, input, scope, method)
     todo, value, run = torch.ops.cache._begin(
-        call.address, method, seen, key, call.pattern.module, call.state.watch,
+        call.address, method, seen, key, call.pattern.module, call.watch,
         class_name=call.class_name,
     )  # fmt: skip
     if todo == _RETURN:
@@ -91,8 +91,9 @@ def lookup_or_run_rows(
         return False, run_uncached(module, input, keys, method, refusal)
     call = _Call(module, input, scope, method)
     todo, rows, run = torch.ops.cache._begin_rows(
-        call.address, method, seen, keys, call.pattern.module, class_name=call.class_name
-    )
+        call.address, method, seen, keys, call.pattern.module, call.watch,
+        class_name=call.class_name,
+    )  # fmt: skip
     if todo == _JUST_RUN:
         call.note_run()
         return False, call.run(input)
@@ -176,6 +177,19 @@ class _Call:
             if isinstance(target, Holder):
                 raise _unidentified(target, reason) from None
             self._unidentified = f"none that can be checked, since {reason}; {_CURE}"
+
+    @property
+    def watch(self) -> int:
+        """Of the tensors whose digest the address holds; 0: the caller answers for the name."""
+        return 0 if self._is_named else self.state.watch
+
+    @property
+    def who(self) -> Any:
+        """The same for a module that was loaded during the call."""
+        if self._is_named:
+            return None
+        target = self._target
+        return native(target) if isinstance(target, torch.jit.ScriptModule) else self.state.watch
 
     def note_run(self) -> None:
         if self.pattern.module:

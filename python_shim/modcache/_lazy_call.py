@@ -81,19 +81,19 @@ class _LazyCall:
             return False, self._loaded().run(self._input)
         with _eager._abandoned_on_error(run, torch.ops.cache._abandon):
             call = self._loaded()
-            torch.ops.cache._restart(run)
+            torch.ops.cache._restart(run, call.who)
             return False, call.run_observed(self._input, run, torch.ops.cache._finish)
 
     def with_rows(self, seen: Any, keys: list[str] | torch.Tensor) -> tuple[bool, Any]:
         todo, rows, run = torch.ops.cache._begin_rows(
-            self._address, self._method, seen, keys, 0, class_name=self._source.name
+            self._address, self._method, seen, keys, 0, 0, class_name=self._source.name
         )
         if todo == _JUST_RUN:
             return False, self._loaded().run(self._input)
         with _eager._abandoned_on_error(run, torch.ops.cache._abandon_rows):
             if rows:
                 call = self._loaded()
-                torch.ops.cache._restart_rows(run)
+                torch.ops.cache._restart_rows(run, call.who)
             while rows:
                 is_whole = len(rows) == len(keys)
                 part = self._input if is_whole else select_rows(self._input, rows)

@@ -66,14 +66,14 @@ LIBRARIES = [
     ),
     Library("CLI11", re.compile(r"CLI/"), re.compile(r"command_line/(arguments|program)\.cpp$")),
     # All file work goes through fs::FileSystem, where tests put faults. The others look at paths
-    # or at a model's own files, or take memory.
+    # or at a model's own files, or take or read memory.
     Library(
         "file work, for which there is fs::FileSystem,",
         re.compile(
             r"(filesystem|fstream|(fcntl|dirent|sys/(file|mman|stat|statfs|statvfs|uio|vfs))\.h)$"
         ),
         re.compile(
-            r"(csrc/(fs/\w+|cache/settings|tensor/output_buffer)|torchscript_ops/model_settings"
+            r"(csrc/(fs/\w+|base/own_memory|cache/settings|tensor/output_buffer)|torchscript_ops/model_settings"
             r"|command_line/(arguments|diagnosis|installation))"
             r"\.(h|cpp)$"
         ),
