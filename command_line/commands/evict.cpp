@@ -16,7 +16,9 @@ class EvictCommand final : public Command {
         {"evict", "[DIR]", "Make a directory smaller: what was used longest ago leaves",
          "Programs that store do so by themselves, by their setting `policy`, when `disk` is\n"
          "reached. Where MODCACHE_POLICY is keep, what was stored last leaves.\n"
-         "A segment that some process still reads takes its room until that lets go of it.\n\n"
+         "A segment that some process still reads takes its room until that lets go of it.\n"
+         "Programs that store are asked to leave their segments; where one does not within a\n"
+         "second, exit status 1 says that the directory is still larger.\n\n"
          "  modcache evict DIR --to 10GB"});
     arguments.words(0, 1, words_);
     arguments.option("--to", "SIZE", "What it may have afterwards, such as 10GB or 512MiB", to_);
@@ -45,6 +47,13 @@ class EvictCommand final : public Command {
     report.add("disk_bytes_before", "size before", Cell::size_bytes(before));
     report.add("disk_bytes", "size now", Cell::size_bytes(after));
     report.finish();
+    if (evicted.value().is_hindered) {
+      output.say("it is still larger than " +
+                 size_text(static_cast<std::int64_t>(to_bytes.value())) +
+                 ": a program keeps a segment open to write to; end it, or try again while it "
+                 "does not store");
+      return ExitCode::kFindings;
+    }
     if (static_cast<std::uint64_t>(after) > to_bytes.value()) {
       output.say("it is still larger than " +
                  size_text(static_cast<std::int64_t>(to_bytes.value())) +

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/entry_header.h"
 
+#include "base/utf8.h"
+
 namespace modcache::cache {
 namespace {
 
@@ -27,7 +29,7 @@ bool unpack_header(std::string_view header, std::string_view& signature,
   if (size > header.size() - kSizeBytes) return false;
   signature = header.substr(kSizeBytes, size);
   value_header = header.substr(kSizeBytes + size);
-  return true;
+  return is_utf8(signature);
 }
 
 }  // namespace modcache::cache

@@ -52,7 +52,8 @@ void Declared::check_wanted(bool is_tensor, const std::string& given) const {
 std::optional<at::IValue> Declared::value_of(const tensor::Node& root,
                                              const std::vector<at::Tensor>& tensors) const {
   auto value = tensor::rebuild(root, tensors, type);
-  if (value.has_value()) check_wanted(value->isTensor(), "a structured value");
+  // What the module itself returns is checked when it has run.
+  if (value.has_value() && want == Want::kTensor && !value->isTensor()) return std::nullopt;
   return value;
 }
 

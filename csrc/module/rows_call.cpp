@@ -86,7 +86,9 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   while (mine_.empty() && !awaited_.empty()) wait_for_others();
   if (mine_.empty()) {
     lead_.give_up();
-    return std::nullopt;
+    if (is_whole_run_ || !output_.has_odd_stored_rows()) return std::nullopt;
+    refuse_stored_rows();
+    return whole_input();
   }
   const auto most = static_cast<std::size_t>(session_->settings().max_rows);
   const std::size_t count = most == 0 ? mine_.size() : std::min(most, mine_.size());
@@ -106,6 +108,16 @@ void RowsCall::reject_hits() {
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
            "stored results of " + parts_.who() +
                " have another type than the method declares: they are computed anew, and replaced");
+}
+
+// The module gave rows of one kind, and the directory has some of another: those are not its own.
+void RowsCall::refuse_stored_rows() {
+  replaces_.assign(keys_.distinct().size(), true);
+  cache::Cache::instance().counters().add(Counter::kCorrupt);
+  log_once(LogLevel::kWarning, "other-kind:" + parts_.who(),
+           "stored rows of " + parts_.who() +
+               " have another dtype or number of dimensions than it gives: they are computed anew, "
+               "and replaced");
 }
 
 // What was found so far is not used.

@@ -78,6 +78,7 @@ class RowsCall {
   tensor::RowsOutput empty_output() const;
 
   std::vector<std::int64_t> whole_input();
+  void refuse_stored_rows();
   void look_up_and_lead(std::vector<std::size_t> places);
   void wait_for_others();
   void add_found(const Part& part, const cache::BatchRequest& request, cache::BatchFound& found);

@@ -51,6 +51,7 @@ Status DirectoryStore::start() {
   budget_.measure();
   prepare_index();
   budget_.measure();
+  seen_leave_requests_ = opened_.control->leave_requests();
   if (options_.make_policy) policy_ = options_.make_policy(index_->policy_state());
   return without_throwing([this] {
     writer_ = std::thread([this] { write_until_stopped(); });

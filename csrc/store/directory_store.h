@@ -116,6 +116,7 @@ class DirectoryStore final : public Store {
   Status number(const Context& context, const std::vector<std::shared_ptr<QueuedPut>>& puts);
   std::shared_ptr<const Context> shared_context(const Context& context);
   void write_until_stopped();
+  void leave_segment_if_asked();
   bool settle(std::vector<QueuedPutPtr>& batch);
   void write(std::vector<QueuedPutPtr> batch, int& attempts);
   void refuse_beyond_budget(std::vector<QueuedPutPtr>& batch);
@@ -233,6 +234,7 @@ class DirectoryStore final : public Store {
   mutable std::atomic<std::int64_t> attached_checked_ms_{0};
   std::unique_ptr<policy::Policy> policy_;
   std::atomic<std::uint64_t> seen_reclaims_{0};
+  std::uint64_t seen_leave_requests_ = 0;  // of the thread that writes
 
   Mutex write_mutex_;
   SegmentWriter segments_ MODCACHE_GUARDED_BY(write_mutex_);

@@ -27,6 +27,8 @@ constexpr std::uint64_t kGrowthShare = 64;
 // How often those who wait for room, and for readers to let go, look again.
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::milliseconds kGoneCheck{250};
+// Writers look four times a second whether they are asked to leave their segments.
+constexpr std::chrono::seconds kLeaving{1};
 
 // After everything that could leave has left and it was not enough, nobody waits for so long.
 constexpr std::int64_t kExhaustedMs = 1000;
@@ -135,6 +137,16 @@ Result<Evicted> DirectoryStore::evict(std::uint64_t to_bytes) {
   MODCACHE_RETURN_IF_ERROR(flush());
   index_->catch_up_ticks();
   auto evicted = reclaim(to_bytes, true, Chase::kAsLargeAsItIs);
+  if (evicted.is_ok() && evicted.value().is_hindered) opened_.control->add_leave_request();
+  const auto deadline = Clock::now() + kLeaving;
+  while (evicted.is_ok() && evicted.value().is_hindered && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kLeaving / 8);
+    const Evicted before = evicted.value();
+    evicted = reclaim(to_bytes, true, Chase::kAsLargeAsItIs);
+    if (!evicted.is_ok()) break;
+    evicted.value().entries += before.entries;
+    evicted.value().freed_bytes += before.freed_bytes;
+  }
   if (!evicted.is_ok()) return as_index_failure(evicted.status());
   return evicted;
 }
@@ -161,6 +173,7 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
   // The last: so much is in use that nothing else helps. What others write meanwhile is no reason
   // to take more than was to go.
   for (const Sparing sparing : {Sparing::kAllLive, Sparing::kHighRanks, Sparing::kNone}) {
+    pass.evicted.is_hindered = false;
     status = run(pass, sparing);
     if (!status.is_ok() || pass.is_reached || !may_evict) break;
   }
@@ -169,6 +182,7 @@ Result<Evicted> DirectoryStore::reclaim(std::uint64_t to_bytes, bool may_evict, 
   }
   if (pass.evicted.entries > 0 && options_.on_evicted) options_.on_evicted(pass.evicted.entries);
   if (!status.is_ok()) return status;
+  if (pass.is_reached) pass.evicted.is_hindered = false;
   return pass.evicted;
 }
 
@@ -216,6 +230,7 @@ Status DirectoryStore::run(Pass& pass, Sparing sparing) {
       const std::uint64_t moved = pass.moved_bytes - moved_before;
       pass.gained_bytes += candidate.size_bytes - std::min(candidate.size_bytes, moved);
     }
+    if (status.code() == StatusCode::kBusy) pass.evicted.is_hindered = true;
     // Somebody writes there, or was quicker, or there is no room for what would stay.
     const bool may_go_on =
         status.is_ok() || status.is_not_found() || status.code() == StatusCode::kBusy ||

@@ -74,6 +74,7 @@ void DirectoryStore::write_until_stopped() {
     const auto idle = is_building_index() ? Clock::duration::zero() : Clock::duration(kIdleCheck);
     auto batch = queue_.take(kGather, Clock::now() + idle);
     let_go_of_gone();
+    leave_segment_if_asked();
     remove_outdated();
     const bool is_late = settle(batch);
     const bool has_batch = !batch.empty();
@@ -84,6 +85,15 @@ void DirectoryStore::write_until_stopped() {
     if (queue_.is_stopping()) return;
     if (check_attached()) look_for_untold_removals();
   }
+}
+
+// Nobody can empty a segment that this process may still write to.
+void DirectoryStore::leave_segment_if_asked() {
+  const std::uint64_t requests = opened_.control->leave_requests();
+  if (std::exchange(seen_leave_requests_, requests) == requests) return;
+  MutexLock lock(write_mutex_);
+  segments_.leave_segment();
+  segments_.release_left();
 }
 
 // Leaves in the batch what is for good. What waits for its confirmation goes back to the queue, and
@@ -114,12 +124,13 @@ bool DirectoryStore::settle(std::vector<QueuedPutPtr>& batch) {
   }
   batch = std::move(confirmed);
   if (waiting.empty()) return false;
-  queue_.put_back(std::move(waiting), batch);
+  queue_.hold_back(std::move(waiting), batch);
   return true;
 }
 
 void DirectoryStore::write(std::vector<QueuedPutPtr> batch, int& attempts) {
   refuse_beyond_budget(batch);
+  queue_.begin_write();
   const Status status = without_throwing([&] { return append_and_commit(batch); });
   // What was appended is appended again: space is lost, but only when a lock was not to be had.
   const bool is_worth_another = status.code() == StatusCode::kBusy && ++attempts < kMostAttempts &&

@@ -8,6 +8,20 @@
 namespace modcache::store {
 namespace {
 
+// Of a payload up to this size nobody minds having asked for the memory in vain.
+constexpr std::uint64_t kAskedForInVainBytes = 1 << 20;
+
+// A head's own checksum says nothing of whether the file is as long as it claims.
+Status check_end(const SegmentReader& reader, std::uint64_t offset, const RecordHead& head) {
+  if (head.payload_size_bytes <= kAskedForInVainBytes) return Status::ok();
+  auto size_bytes = reader.size_bytes();
+  if (!size_bytes.is_ok()) return size_bytes.status();
+  const std::uint64_t begin = offset + head.payload_offset();
+  const bool fits =
+      begin <= size_bytes.value() && head.payload_size_bytes <= size_bytes.value() - begin;
+  return fits ? Status::ok() : Status::corruption("a record claims more than its file has");
+}
+
 class QueuedEntry final : public FoundEntry {
  public:
   explicit QueuedEntry(QueuedPutPtr put) : put_(std::move(put)) {}
@@ -90,6 +104,7 @@ Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Lo
   MODCACHE_RETURN_IF_ERROR(reader->read(location.offset, bytes.data(), bytes.size()));
   auto decoded = decode_entry_head(bytes, reader->salt(), location, id);
   if (!decoded.is_ok()) return decoded.status();
+  MODCACHE_RETURN_IF_ERROR(check_end(*reader, location.offset, decoded.value().fixed));
   return StoredRecord{std::move(reader), location.offset, decoded.value().fixed,
                       std::string(decoded.value().header)};
 }

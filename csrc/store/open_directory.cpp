@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/open_directory.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,23 @@ bool has_lost_transactions(const ControlPage& control, Sequence committed, Seque
   return control.is_plausible(last_sequence) && last_sequence < committed;
 }
 
+// Both came back from a backup, and later segments are still there: what was cleared or replaced
+// since would be found again. A record of a process that died before it committed has a number that
+// the page gave out.
+bool is_older_than_segments(const Directory& directory, const ControlPage* control, Index& index,
+                            Sequence last_sequence) {
+  const std::uint64_t boot = boot_number(directory.file_system());
+  const bool may_have_lost_power = control != nullptr && control->is_of_earlier_boot(boot);
+  auto behind = last_sequence_behind(directory, index, may_have_lost_power);
+  if (!behind.is_ok() || behind.value() == 0) return false;
+  // Asked last: others take numbers meanwhile.
+  const bool is_known = control != nullptr && control->is_plausible(last_sequence);
+  const Sequence next = std::max(is_known ? control->next() : last_sequence + 1, last_sequence + 1);
+  if (behind.value() < next) return false;
+  // Power loss leaves a page that is older, too, and segments that are unsafe to rebuild from.
+  return !may_have_lost_power || are_whole(directory);
+}
+
 bool has_segments(const Directory& directory) {
   auto ids = directory.segments();
   return !ids.is_ok() || !ids.value().empty();
@@ -71,7 +89,10 @@ Result<Sequence> open_databases_as_committed(const Directory& directory,
       last_sequence.is_ok()
           ? control != nullptr && has_lost_transactions(*control, committed, last_sequence.value())
           : last_sequence.status().code() == StatusCode::kCorruption;
-  if (!is_lost) return last_sequence;
+  const bool is_outdated =
+      !is_lost && last_sequence.is_ok() &&
+      is_older_than_segments(directory, control, *opened.writer, last_sequence.value());
+  if (!is_lost && !is_outdated) return last_sequence;
   opened.writer = nullptr;
   opened.reader = nullptr;
   if (control != nullptr) control->renew_epoch();
@@ -80,6 +101,12 @@ Result<Sequence> open_databases_as_committed(const Directory& directory,
   last_sequence = opened.writer->last_sequence();
   // The segments may have lost what would bear the last one.
   if (last_sequence.is_ok() && control != nullptr) control->set_committed(last_sequence.value());
+  if (is_outdated && last_sequence.is_ok() && control != nullptr) {
+    control->raise_superseded(last_sequence.value());
+    MODCACHE_RETURN_IF_ERROR(control->raise_sequence(last_sequence.value() + 1));
+    control->add_clear();
+    control->add_removal();
+  }
   return last_sequence;
 }
 
@@ -160,6 +187,9 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
       reader = last_sequence.status();
     } else if (has_lost_transactions(*opened.control, committed, last_sequence.value())) {
       reader = Status::corruption("the database has lost transactions");
+    } else if (is_older_than_segments(directory, opened.control.get(), *reader.value(),
+                                      last_sequence.value())) {
+      reader = Status::corruption("the database is older than the segments");
     }
   }
   if (reader.is_ok() || reader.status().code() == StatusCode::kBusy ||

@@ -111,6 +111,8 @@ struct Totals {
 struct Evicted {
   std::int64_t entries = 0;
   std::int64_t freed_bytes = 0;  // of files that are gone
+  // The directory is still larger than was asked for, and a process keeps a segment to write to.
+  bool is_hindered = false;
 };
 
 // Which entries clear() removes: all, narrowed by what is not empty.
@@ -199,8 +201,8 @@ class Store {
   virtual Result<std::int64_t> clear(const ClearFilter& filter) = 0;
 
   // Makes entries leave until the directory has `to_bytes` at most, or none is left, whatever the
-  // policy would keep; what still is read counts until it is let go of. kBusy: another process is
-  // at it.
+  // policy would keep; what still is read counts until it is let go of. Processes that write are
+  // asked to leave their segments, and waited for up to a second. kBusy: another process is at it.
   virtual Result<Evicted> evict(std::uint64_t to_bytes) = 0;
 
   virtual Status flush() = 0;

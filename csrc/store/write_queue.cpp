@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace modcache::store {
+namespace {
+
+constexpr std::uint64_t kFirstPromptBytes = 4 << 20;
+// Of less the time says more about the commit than about the disk.
+constexpr std::uint64_t kTellingBytes = 1 << 20;
+
+}  // namespace
 
 Digest128 address_of(const Digest128& context, std::string_view key) {
   const Digest128 digest = xxh3_128(key);
@@ -13,9 +20,16 @@ Digest128 address_of(const Digest128& context, std::string_view key) {
 }
 
 WriteQueue::WriteQueue(std::uint64_t limit_bytes, std::uint64_t batch_bytes)
-    : limit_bytes_(limit_bytes), batch_bytes_(std::min(batch_bytes, kBatchBytes)) {}
+    : limit_bytes_(limit_bytes), batch_bytes_(std::min(batch_bytes, kBatchBytes)) {
+  // What any disk writes in time, until the first batches tell more.
+  prompt_bytes_ = std::min(limit_bytes_, kFirstPromptBytes);
+}
 
-bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline) {
+bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point prompt_until,
+                               Clock::time_point deadline) {
+  while (size_bytes_ > 0 && size_bytes_ + size_bytes > prompt_bytes_ &&
+         changed_.wait_until(mutex_, prompt_until)) {
+  }
   while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
     if (!changed_.wait_until(mutex_, deadline) && size_bytes_ > 0 &&
         size_bytes_ + size_bytes > limit_bytes_) {
@@ -46,9 +60,10 @@ Result<WriteQueue::Position> WriteQueue::push(QueuedPutPtr put, Clock::time_poin
 
 Result<WriteQueue::Position> WriteQueue::push_all(const std::vector<QueuedPutPtr>& puts,
                                                   Clock::time_point deadline, std::size_t& pushed) {
+  const auto prompt_until = std::min(deadline, Clock::now() + 2 * kMostAge);
   MutexLock lock(mutex_);
   for (pushed = 0; pushed < puts.size(); ++pushed) {
-    if (!wait_for_room(puts[pushed]->size_bytes, deadline)) {
+    if (!wait_for_room(puts[pushed]->size_bytes, prompt_until, deadline)) {
       return Status::busy("the queue of entries to write stayed full");
     }
     push_locked(puts[pushed]);
@@ -162,7 +177,23 @@ Status WriteQueue::wait_for(Position position, Clock::time_point deadline) {
 }
 
 bool WriteQueue::must_write_now() const {
-  return is_stopping_ || wanted_ > finished_ || size_bytes_ >= kEnoughBytes;
+  return is_stopping_ || wanted_ > finished_ ||
+         size_bytes_ >= std::min(kEnoughBytes, std::max(prompt_bytes_ / 4, kTellingBytes));
+}
+
+void WriteQueue::note_pace(const std::vector<QueuedPutPtr>& batch) {
+  std::uint64_t size_bytes = 0;
+  for (const QueuedPutPtr& put : batch) size_bytes += put->size_bytes;
+  if (size_bytes < kTellingBytes) return;
+  const auto took = std::chrono::duration<double>(Clock::now() - taken_at_);
+  const double within_most_age = static_cast<double>(size_bytes) *
+                                 std::chrono::duration<double>(kMostAge).count() /
+                                 std::max(took.count(), 1e-6);
+  const auto now =
+      static_cast<std::uint64_t>(std::min(within_most_age, static_cast<double>(limit_bytes_)));
+  // Slower at once, faster by and by.
+  const std::uint64_t paced = std::min(now, (prompt_bytes_ + now) / 2);
+  prompt_bytes_ = std::clamp(paced, std::min(kTellingBytes, limit_bytes_), limit_bytes_);
 }
 
 std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_point idle_until) {
@@ -175,15 +206,19 @@ std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_p
   const auto gather_until = Clock::now() + gather;
   while (!must_write_now() && changed_.wait_until(mutex_, gather_until)) {
   }
+  // Nothing of a batch is committed before all of it is.
+  const std::uint64_t most_bytes =
+      std::min(batch_bytes_, std::max(prompt_bytes_ / 2, kTellingBytes));
   std::uint64_t batch_bytes = 0;
   while (!waiting_.empty()) {
     const std::uint64_t size_bytes = waiting_.front()->size_bytes;
-    if (!batch.empty() && batch_bytes + size_bytes > batch_bytes_) break;
+    if (!batch.empty() && batch_bytes + size_bytes > most_bytes) break;
     batch_bytes += size_bytes;
     batch.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
   taken_ = batch;
+  taken_at_ = Clock::now();
   return batch;
 }
 
@@ -199,6 +234,7 @@ std::vector<QueuedPutPtr> WriteQueue::without_removed(const std::vector<QueuedPu
 
 void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& status) {
   MutexLock lock(mutex_);
+  if (status.is_ok()) note_pace(batch);
   for (const QueuedPutPtr& put : batch) {
     if (!status.is_ok() && !put->is_removed_ &&
         (unreported_.is_ok() || put->position_ < unreported_from_)) {

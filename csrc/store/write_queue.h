@@ -98,13 +98,17 @@ class WriteQueue {
   bool is_stopping();
 
   static constexpr std::uint64_t kBatchBytes = 32 << 20;
+  // What is queued is to be committed within this, at the pace of the writes before: callers wait
+  // for it, at most as long again. Where a disk stalls for longer they go on, up to the limit.
+  static constexpr std::chrono::milliseconds kMostAge{50};
 
  private:
   // Beyond this much, waiting for more makes the writes no larger.
   static constexpr std::uint64_t kEnoughBytes = 8 << 20;
 
-  bool wait_for_room(std::uint64_t size_bytes, Clock::time_point deadline)
-      MODCACHE_REQUIRES(mutex_);
+  bool wait_for_room(std::uint64_t size_bytes, Clock::time_point prompt_until,
+                     Clock::time_point deadline) MODCACHE_REQUIRES(mutex_);
+  void note_pace(const std::vector<QueuedPutPtr>& batch) MODCACHE_REQUIRES(mutex_);
   void push_locked(QueuedPutPtr put) MODCACHE_REQUIRES(mutex_);
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
   void mark_finished(const QueuedPut& put) MODCACHE_REQUIRES(mutex_);
@@ -120,6 +124,9 @@ class WriteQueue {
   std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
   std::atomic<bool> has_any_{false};  // whether latest_ has
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  // What is written within kMostAge; of the first writes little is known.
+  std::uint64_t prompt_bytes_ MODCACHE_GUARDED_BY(mutex_) = 16 << 20;
+  Clock::time_point taken_at_ MODCACHE_GUARDED_BY(mutex_);
   Position pushed_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;  // all up to it are
   // Whether those that follow it are.

@@ -33,6 +33,21 @@ bool multiply(std::size_t& product, std::int64_t factor) {
   return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
 }
 
+// What copy_to_store() makes of a tensor, and no other: torch cannot convert all dtypes to all.
+bool is_stored_as(at::ScalarType dtype, at::ScalarType stored) {
+  if (stored == dtype) return true;
+  return (dtype == at::kFloat || dtype == at::kDouble) &&
+         (stored == at::kHalf || stored == at::kBFloat16);
+}
+
+// torch computes strides, and refuses those that overflow, of empty tensors too.
+bool has_countable_elements(const std::vector<std::int64_t>& sizes) {
+  std::int64_t bytes = 16;  // of the largest element
+  return std::all_of(sizes.begin(), sizes.end(), [&bytes](std::int64_t size) {
+    return !__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
+  });
+}
+
 Result<at::ScalarType> dtype_from(std::uint8_t number) {
   const auto type = static_cast<at::ScalarType>(number);
   if (number >= static_cast<std::uint8_t>(at::ScalarType::NumOptions) || !is_storable_dtype(type)) {
@@ -55,7 +70,10 @@ Result<LayoutPtr> Layout::of(ValueHeader header) {
     place.dtype = dtype.value();
     place.stored_dtype = stored_dtype.value();
     place.size_bytes = c10::elementSize(place.stored_dtype);
-    bool fits = true;
+    if (!is_stored_as(place.dtype, place.stored_dtype)) {
+      return Status::corruption("a value header has a dtype that is not stored as another");
+    }
+    bool fits = has_countable_elements(tensor.sizes);
     for (const std::int64_t size : tensor.sizes) fits = fits && multiply(place.size_bytes, size);
     fits = fits && !__builtin_add_overflow(end, kAlignmentBytes - 1, &end);
     place.offset = end / kAlignmentBytes * kAlignmentBytes;
@@ -113,6 +131,17 @@ Tolerance Layout::tolerance(double rtol) const {
         std::max(rounding.absolute, is_half ? kHalfSubnormalRounding : kBFloat16SubnormalRounding);
   }
   return {rtol + rounding.relative, rounding.absolute};
+}
+
+bool Layout::has_rows_of_the_kind_of(const Layout& other) const {
+  if (this == &other) return true;
+  if (header_.tensors.size() != other.header_.tensors.size()) return false;
+  for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
+    const TensorLayout& mine = header_.tensors[i];
+    const TensorLayout& theirs = other.header_.tensors[i];
+    if (mine.dtype != theirs.dtype || mine.sizes.size() != theirs.sizes.size()) return false;
+  }
+  return header_.root.has_form_of(other.header_.root);
 }
 
 bool Layout::has_rows_like(const Layout& other) const {

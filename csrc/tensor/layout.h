@@ -65,6 +65,9 @@ class Layout : public std::enable_shared_from_this<Layout> {
 
   // Whether values of both can be rows of one batch: the same tree, dtypes and shapes.
   bool has_rows_like(const Layout& other) const;
+  // Whether one module may have given both: the same tree, dtypes and numbers of dimensions. Sizes
+  // and plain values may differ between its batches.
+  bool has_rows_of_the_kind_of(const Layout& other) const;
 
  private:
   ValueHeader header_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor/cut_outputs.h"
 #include "tensor/placement.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -62,6 +63,7 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
                           tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
                           !tensor._is_zerotensor();
     copies_.push_back(is_ready ? tensor : copy_to_store(tensor, dtype));
+    note_cut_output(tensor);
   }
   layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);
   if (!copies_.empty() && copies_[0].size(0) > 0) {

@@ -73,6 +73,14 @@ at::Tensor RowsOutput::room(at::IntArrayRef sizes, at::ScalarType dtype) const {
 }
 
 Status RowsOutput::begin(const StoredRow& first) {
+  for (const TensorLayout& tensor : first.layout->tensors()) {
+    std::int64_t bytes = static_cast<std::int64_t>(rows_) * 16;  // of the largest element
+    for (const std::int64_t size : tensor.sizes) {
+      if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
+        return Status::corruption("a row has sizes that overflow in a batch");
+      }
+    }
+  }
   layout_ = first.layout->shared_from_this();
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < layout_->places().size(); ++i) {
@@ -156,8 +164,7 @@ Status RowsOutput::read_single(const StoredRow& row, const ReadStored& read) {
 std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<StoredRow>& rows,
                                                         const ReadStored& read) {
   std::vector<Status> statuses(rows.size());
-  std::vector<std::size_t> left(rows.size());
-  std::iota(left.begin(), left.end(), 0);
+  std::vector<std::size_t> left = of_the_commonest_kind(rows, statuses);
   // Where no row of the first's kind can be read, the others are asked which kind they are.
   while (!left.empty()) left = add_like_the_first(rows, left, read, statuses);
   std::vector<Failure> failures;
@@ -165,6 +172,43 @@ std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<Stored
     if (!statuses[k].is_ok()) failures.push_back({k, statuses[k]});
   }
   return failures;
+}
+
+// The places of those that one module may have given together: the others were forged, or stored
+// for other inputs.
+std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<StoredRow>& rows,
+                                                           std::vector<Status>& statuses) const {
+  struct Kind {
+    const Layout* layout;
+    std::vector<std::size_t> places;
+  };
+  std::vector<Kind> kinds;
+  if (layout_ != nullptr) kinds.push_back({layout_.get(), {}});
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& one) {
+      return one.layout == rows[k].layout || rows[k].layout->has_rows_of_the_kind_of(*one.layout);
+    });
+    if (kind != kinds.end()) {
+      kind->places.push_back(k);
+    } else {
+      kinds.push_back({rows[k].layout, {k}});
+    }
+  }
+  if (kinds.empty()) return {};
+  // What was added before has decided.
+  auto commonest = kinds.begin();
+  if (layout_ == nullptr) {
+    commonest = std::max_element(kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) {
+      return a.places.size() < b.places.size();
+    });
+  }
+  for (auto kind = kinds.begin(); kind != kinds.end(); ++kind) {
+    if (kind == commonest) continue;
+    for (const std::size_t k : kind->places) {
+      statuses[k] = Status::corruption("a row is of another kind than the others of its batch");
+    }
+  }
+  return std::move(commonest->places);
 }
 
 // Of `rows`, those at `places`. Gives back those that are to be tried again.

@@ -41,10 +41,14 @@ class RowsOutput {
     std::size_t place = 0;  // in `rows`
     Status status;
   };
+  // Rows of another kind than most (Layout::has_rows_of_the_kind_of) are not read: kCorruption.
   std::vector<Failure> add_stored(const std::vector<StoredRow>& rows, const ReadStored& read);
 
   // A module's result for `rows`. REQUIRES: why_no_rows() found nothing.
   void add_computed(std::vector<std::int64_t> rows, Flat result);
+
+  // Whether stored rows are of another kind than computed ones, or than one another.
+  bool has_odd_stored_rows() const;
 
   // Row `row` is what `same_as` is.
   void repeat(std::size_t row, std::size_t same_as) { repeated_.emplace_back(row, same_as); }
@@ -70,6 +74,8 @@ class RowsOutput {
                                               const std::vector<std::size_t>& places,
                                               const ReadStored& read,
                                               std::vector<Status>& statuses);
+  std::vector<std::size_t> of_the_commonest_kind(const std::vector<StoredRow>& rows,
+                                                 std::vector<Status>& statuses) const;
   Status copy_row(const StoredRow& row, const ReadStored& read);
   Status read_single(const StoredRow& row, const ReadStored& read);
   bool fits_the_first(const StoredRow& row) const;

@@ -54,6 +54,23 @@ bool RowsOutput::do_computed_fit() const {
   return true;
 }
 
+bool RowsOutput::has_odd_stored_rows() const {
+  if (stored_.empty()) return false;
+  for (const Single& single : singles_) {
+    if (!single.layout->has_rows_of_the_kind_of(*layout_)) return true;
+  }
+  for (const Computed& computed : computed_) {
+    const Flat& result = computed.result;
+    if (!result.root.has_form_of(layout_->root())) return true;
+    for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+      const bool is_alike = result.tensors[i].scalar_type() == layout_->places()[i].dtype &&
+                            result.tensors[i].dim() == static_cast<std::int64_t>(block_[i].dim());
+      if (!is_alike) return true;
+    }
+  }
+  return false;
+}
+
 void RowsOutput::copy_repeated() {
   for (const at::Tensor& tensor : block_) {
     const std::size_t size_bytes = rows_ == 0 ? 0 : tensor.nbytes() / rows_;

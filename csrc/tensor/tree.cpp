@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tensor/storable.h"
 
 namespace modcache::tensor {
 namespace {
 
 using Kind = Node::Kind;
+
+constexpr const char* kNoText = "text that is no UTF-8";
 
 Node node_of(Kind kind) {
   Node node;
@@ -61,6 +64,7 @@ class Flattener {
       flat_.tensors.push_back(value.toTensor());
       return node_of(Kind::kTensor);
     }
+    if (value.isString() && !is_utf8(value.toStringRef())) return refuse(kNoText);
     if (is_plain(value)) return plain_node(value);
     if (depth >= ValueHeader::kMostDepth) return refuse("a value nested too deeply");
     if (value.isTuple()) return tuple(value.toTupleRef(), depth);
@@ -106,6 +110,7 @@ class Flattener {
       if (!item.key().isString() && !item.key().isInt()) {
         return refuse("a dict with keys of type " + item.key().tagKind());
       }
+      if (item.key().isString() && !is_utf8(item.key().toStringRef())) return refuse(kNoText);
       node.children.push_back(plain_node(item.key()));
       node.children.push_back(visit(item.value(), depth + 1));
     }

@@ -223,7 +223,7 @@ std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor
     return Rebuilder(tensors).visit(root, type);
   } catch (const Mismatch&) {
     return std::nullopt;
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     return std::nullopt;  // a class name, field name or key that torch does not take
   }
 }

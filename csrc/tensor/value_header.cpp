@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "base/utf8.h"
+
 namespace modcache::tensor {
 namespace {
 
@@ -152,6 +154,7 @@ class Reader {
     if (has_failed_) return {};
     std::string text(rest_.substr(0, size));
     rest_.remove_prefix(size);
+    if (!is_utf8(text)) fail();
     return text;
   }
   std::uint64_t count(std::uint64_t least_size_bytes) {
@@ -211,6 +214,19 @@ bool Node::operator==(const Node& other) const {
   return kind == other.kind && integer == other.integer && bits_of(real) == bits_of(other.real) &&
          bits_of(imaginary) == bits_of(other.imaginary) && has_same_text && names == other.names &&
          has_same_types && children == other.children;
+}
+
+bool Node::has_form_of(const Node& other) const {
+  const auto is_plain = [](Kind one) {
+    return one == Kind::kNone || one == Kind::kBool || one == Kind::kInt || one == Kind::kFloat ||
+           one == Kind::kComplex || one == Kind::kString;
+  };
+  if (kind != other.kind) return is_plain(kind) && is_plain(other.kind);
+  if (children.size() != other.children.size() || names != other.names) return false;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (!children[i].has_form_of(other.children[i])) return false;
+  }
+  return true;
 }
 
 std::string encode_value_header(const ValueHeader& header) {

@@ -46,6 +46,8 @@ struct Node {
   // differently does not count: the types of lists and dicts, the classes of named tuples.
   bool operator==(const Node& other) const;
   bool operator!=(const Node& other) const { return !(*this == other); }
+  // The same containers with tensors in the same places; plain values may be any.
+  bool has_form_of(const Node& other) const;
 };
 
 // One tensor of a value.
@@ -76,10 +78,11 @@ struct ValueHeader {
 };
 
 // REQUIRES: at most kMostDimensions sizes each, none negative; a tree no deeper than kMostDepth,
-// with as many tensor nodes as there are tensors.
+// with as many tensor nodes as there are tensors; text in UTF-8.
 std::string encode_value_header(const ValueHeader& header);
 
-// kCorruption unless `bytes` are exactly one header of this version.
+// kCorruption unless `bytes` are exactly one header of this version, and all text in it UTF-8:
+// Python raises for any other.
 Result<ValueHeader> decode_value_header(std::string_view bytes);
 
 }  // namespace modcache::tensor

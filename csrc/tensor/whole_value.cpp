@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "tensor/cut_outputs.h"
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/placement.h"
@@ -38,7 +39,10 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
                                                       cache::StoredDtype dtype) {
   std::vector<at::Tensor> masters;
   masters.reserve(value.tensors.size());
-  for (const at::Tensor& tensor : value.tensors) masters.push_back(copy_to_store(tensor, dtype));
+  for (const at::Tensor& tensor : value.tensors) {
+    masters.push_back(copy_to_store(tensor, dtype));
+    note_cut_output(tensor);
+  }
   LayoutPtr layout =
       Layout::of_stored(value.root, masters, value.tensors, input_device, /*is_row=*/false);
   return std::shared_ptr<const WholeValue>(new WholeValue(std::move(layout), std::move(masters)));

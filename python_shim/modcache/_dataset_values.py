@@ -17,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._names import plain_name
-from modcache._tagged import tagged, untagged
+from modcache._tagged import UnknownClassError, tagged, untagged
 
 _PLAIN = (type(None), bool, float, complex)
 _VALID = (
@@ -68,15 +68,25 @@ def unpacked(value: Any) -> Any:
     Raises:
         UnknownClassError: a class in it is not to be had in this process.
     """
+    try:
+        return _unpacked(value)
+    except UnknownClassError:
+        raise
+    except Exception as error:  # no sample: a shape or a dtype that no array has, other fields
+        text = f"{type(error).__name__}: {error}"
+        raise UnknownClassError(f"an array in it cannot be rebuilt ({text})") from None
+
+
+def _unpacked(value: Any) -> Any:
     if type(value) is not tuple:
         return value
     tag = value[0]
     if tag == "(":
-        return tuple([unpacked(item) for item in value[1]])
+        return tuple([_unpacked(item) for item in value[1]])
     if tag == "[":
-        return [unpacked(item) for item in value[1]]
+        return [_unpacked(item) for item in value[1]]
     if tag == "{":
-        return dict(zip(value[1], [unpacked(item) for item in value[2]], strict=True))
+        return dict(zip(value[1], [_unpacked(item) for item in value[2]], strict=True))
     if tag == "N" and value[1] in _RESTORED:
         return _restored(_RESTORED[value[1]]._make(value[3]))
     return pytree.tree_map(_restored, untagged(value), is_leaf=_is_whole)
@@ -242,5 +252,8 @@ def _array_of(value: Array) -> Any:
     array = value.data.numpy()
     if value.shape is not None:
         shape = tuple(map(int, value.shape.split(","))) if value.shape else ()
-        array = numpy.ndarray(shape, _dtype_of(value.dtype), array.tobytes()).copy()
+        dtype = _dtype_of(value.dtype)
+        if dtype.hasobject:  # its bytes would be taken for addresses
+            raise ValueError(f"dtype {dtype}")
+        array = numpy.ndarray(shape, dtype, array.tobytes()).copy()
     return array[()] if value.is_scalar else array

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 from collections.abc import Callable
@@ -120,6 +121,26 @@ def test_evict_makes_it_smaller(modcache: Program, directory: Path, writer: Fill
     assert left["disk_bytes"] == said["disk_bytes"]
     assert left["entries"] + said["evicted"] == 100
     assert modcache("verify", directory).status == SUCCESS
+
+
+def test_evict_takes_what_an_idle_process_has_open(modcache: Program, busy: Path) -> None:
+    assert modcache("evict", busy, "--to", "0").status == SUCCESS
+    assert keys_of(modcache, busy) == []
+
+
+def test_evict_says_that_a_process_keeps_its_segment(
+    modcache: Program, directory: Path, writer: FillDirectory
+) -> None:
+    writer.put(key="k", count=4, shape=[25_000])
+    writer.flush()
+    writer.leave()
+    (segment,) = (directory / "segments").glob("*.seg")
+    with segment.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as one of an older version would, that is not asked
+        outcome = modcache("evict", directory, "--to", "0")
+    assert outcome.status == FINDINGS
+    assert "keeps a segment open to write to" in outcome.messages
+    assert len(keys_of(modcache, directory)) == 4
 
 
 @pytest.mark.parametrize("policy", ["auto", "lru", "s3fifo"])

@@ -32,6 +32,7 @@ constexpr std::size_t kModeOffset = 320;
 constexpr std::size_t kReclaimsOffset = 448;
 constexpr std::size_t kEvictionsOffset = 456;
 constexpr std::size_t kIndexGenerationOffset = 512;
+constexpr std::size_t kLeaveRequestsOffset = 576;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
@@ -152,6 +153,8 @@ Result<Sequence> ControlPage::next_sequences(std::uint64_t count) {
   return counter(kNextSequenceOffset).fetch_add(count, std::memory_order_acq_rel);
 }
 
+Sequence ControlPage::next() const { return load(kNextSequenceOffset); }
+
 Status ControlPage::raise_sequence(Sequence sequence) {
   if (!is_whole())
     return Status::io_error("the control page '" + file_->path() + "' was cut short");
@@ -188,6 +191,10 @@ DirectoryMode ControlPage::mode_in_remains(fs::FileSystem& file_system, const st
 
 std::uint64_t ControlPage::removals() const { return load(kRemovalsOffset); }
 std::uint64_t ControlPage::clears() const { return load(kClearsOffset); }
+std::uint64_t ControlPage::leave_requests() const { return load(kLeaveRequestsOffset); }
+void ControlPage::add_leave_request() {
+  if (is_whole()) counter(kLeaveRequestsOffset).fetch_add(1, std::memory_order_acq_rel);
+}
 std::uint64_t ControlPage::epoch() const { return load(kEpochOffset); }
 Sequence ControlPage::committed() const { return load(kCommittedOffset); }
 

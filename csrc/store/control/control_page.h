@@ -39,6 +39,8 @@ class ControlPage {
   // Takes the next `count` numbers, and returns the first of them.
   Result<Sequence> next_sequences(std::uint64_t count);
   Result<Sequence> next_sequence() { return next_sequences(1); }
+  // The number that would be given out next: of no record was it ever taken.
+  Sequence next() const;
   // Makes sure that the next number is at least `sequence`.
   Status raise_sequence(Sequence sequence);
   // The same where numbers above it may have been given out that nobody knows of any more; survives
@@ -85,6 +87,9 @@ class ControlPage {
   // Grows whenever entries are evicted, be it that others need their room.
   std::uint64_t evictions() const;
   void add_eviction();
+  // Grows when somebody who makes room needs segments that are not full: writers leave theirs.
+  std::uint64_t leave_requests() const;
+  void add_leave_request();
   // Another value once the database was replaced.
   std::uint64_t epoch() const;
   void renew_epoch();

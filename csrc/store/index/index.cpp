@@ -267,6 +267,14 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
     if (instead_of.value().value_or(0) != 0 || row.replaces) ++replaced;
     if (taken != nullptr) (*taken)[i] = instead_of.value();
   }
+  std::map<std::uint64_t, std::uint64_t> last_offsets;
+  for (const NewRow& row : rows) {
+    std::uint64_t& offset = last_offsets[row.location.segment];
+    offset = std::max(offset, row.location.offset);
+  }
+  for (const auto& [segment, offset] : last_offsets) {
+    MODCACHE_RETURN_IF_ERROR(raise_last_offset(segment, offset));
+  }
   MODCACHE_RETURN_IF_ERROR(raise_last_sequence(last));
   MODCACHE_RETURN_IF_ERROR(transaction.value().commit());
   return replaced;

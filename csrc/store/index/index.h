@@ -196,6 +196,10 @@ class Index {
   Result<std::int64_t> count_entries();
   // No row ever had a greater one.
   Result<Sequence> last_sequence();
+  // Where the last record lies of those that rows ever led to in this segment: what follows it is
+  // not committed, or was by a later database. kSegmentHeaderSizeBytes: no row led into it. 0: not
+  // known, as of segments that a version before 0.3.0 wrote.
+  Result<std::uint64_t> last_offset(std::uint64_t segment);
   // Makes the WAL empty; false: somebody reads it at the moment. Waits for nobody.
   Result<bool> checkpoint();
 
@@ -217,6 +221,7 @@ class Index {
   Status mark_as_replacing(std::int64_t context, std::string_view key) MODCACHE_REQUIRES(mutex_);
   Status add_live_entries(std::int64_t segment, std::int64_t count) MODCACHE_REQUIRES(mutex_);
   Status raise_last_sequence(Sequence sequence) MODCACHE_REQUIRES(mutex_);
+  Status raise_last_offset(std::uint64_t segment, std::uint64_t offset) MODCACHE_REQUIRES(mutex_);
   Result<std::vector<Clear>> clears_after(Sequence sequence) MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> remove_all() MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> remove_cleared(const Clear& clear, RemovedRows* removed)

@@ -193,6 +193,8 @@ Status Index::apply_plan(const SegmentPlan& plan) {
     for (const std::uint64_t segment : plan.forgotten) {
       const std::string name = segment_name(segment);
       MODCACHE_RETURN_IF_ERROR(Query(statement.value()).bind_text(name).run());
+      MODCACHE_RETURN_IF_ERROR(
+          database_->execute("DELETE FROM meta WHERE name='offset " + name + "'"));
     }
   }
   if (!plan.with_tombstone) return Status::ok();

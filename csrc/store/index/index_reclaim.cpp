@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The half of Index that moves and evicts what lies in one segment.
+// The half of Index that is about single segments: what lies in one is moved and evicted, and where
+// the last of its records lies.
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "store/directory.h"
 #include "store/index/index.h"
+#include "store/index/index_statements.h"
 #include "store/index/tombstone.h"
+#include "store/segment/record.h"
 
 namespace modcache::store {
 namespace {
 
 // What a record takes in a segment, from the sizes that a row has (FORMAT.md).
 constexpr char kRecordBytes[] = "((80+length(key)+header_size+63)/64*64+(payload_size+63)/64*64)";
+
+// Of names in `meta`: the segment's follows.
+constexpr char kLastOffsetName[] = "offset ";
 
 }  // namespace
 
@@ -99,6 +106,14 @@ Result<Settled> Index::settle(std::uint64_t segment, const std::vector<MovedRow>
     MODCACHE_RETURN_IF_ERROR(query.run());
     settled.is_moved.push_back(database_->changes() > 0);
     rows += database_->changes();
+  }
+  std::map<std::uint64_t, std::uint64_t> last_offsets;
+  for (const MovedRow& row : moved) {
+    std::uint64_t& offset = last_offsets[row.to_segment];
+    offset = std::max(offset, row.to_offset);
+  }
+  for (const auto& [id, offset] : last_offsets) {
+    MODCACHE_RETURN_IF_ERROR(raise_last_offset(id, offset));
   }
   for (const auto& [id, target] : targets) {
     MODCACHE_RETURN_IF_ERROR(add_live_entries(target.first, target.second));
@@ -203,6 +218,24 @@ Status Index::apply_narrow_clears(const std::vector<Clear>& clears) {
     MODCACHE_RETURN_IF_ERROR(remove_cleared(clear, nullptr).status());
   }
   return transaction.value().commit();
+}
+
+Status Index::raise_last_offset(std::uint64_t segment, std::uint64_t offset) {
+  const std::string name = kLastOffsetName + segment_name(segment);
+  Query query(statements_->raise_last_offset);
+  return query.bind_text(name).bind(static_cast<std::int64_t>(offset)).run();
+}
+
+Result<std::uint64_t> Index::last_offset(std::uint64_t segment) {
+  MutexLock lock(mutex_);
+  const std::string name = segment_name(segment);
+  auto offset = database_->query_number("SELECT value FROM meta WHERE name='" +
+                                        (kLastOffsetName + name) + "'");
+  if (offset.is_ok() && offset.value() > 0) return static_cast<std::uint64_t>(offset.value());
+  if (!offset.is_ok() && !offset.is_not_found()) return offset.status();
+  auto known = database_->query_number("SELECT count(*) FROM segments WHERE name='" + name + "'");
+  if (!known.is_ok()) return known.status();
+  return known.value() == 0 ? kSegmentHeaderSizeBytes : std::uint64_t{0};
 }
 
 }  // namespace modcache::store

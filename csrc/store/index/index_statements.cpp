@@ -65,7 +65,10 @@ Status Index::prepare_writing() {
        {&statements_->add_live_entries,
         "UPDATE segments SET live_entries=live_entries+? WHERE id=?"},
        {&statements_->raise_last_sequence,
-        "UPDATE meta SET value=max(value, ?) WHERE name='last_sequence'"}});
+        "UPDATE meta SET value=max(value, ?) WHERE name='last_sequence'"},
+       {&statements_->raise_last_offset,
+        "INSERT INTO meta VALUES(?,?)"
+        " ON CONFLICT(name) DO UPDATE SET value=max(value, excluded.value)"}});
 }
 
 }  // namespace modcache::store

@@ -24,6 +24,7 @@ struct Index::Statements {
   Statement remove_entry;
   Statement add_live_entries;
   Statement raise_last_sequence;
+  Statement raise_last_offset;
 };
 
 }  // namespace modcache::store

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/index/recovery.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -230,6 +231,35 @@ Status remove_database(const Directory& directory) {
   MODCACHE_RETURN_IF_ERROR(file_system.remove(directory.database_path()));
   MODCACHE_RETURN_IF_ERROR(file_system.remove(directory.wal_path()));
   return file_system.remove(directory.shared_memory_path());
+}
+
+bool are_whole(const Directory& directory) {
+  auto ids = directory.segments();
+  if (!ids.is_ok()) return false;
+  return std::all_of(ids.value().begin(), ids.value().end(), [&](std::uint64_t id) {
+    auto reader = SegmentReader::open(directory, id, ReadVia::kPread);
+    if (!reader.is_ok()) return false;
+    auto gaps = gaps_of(*reader.value());
+    return gaps.is_ok() && gaps.value().empty();
+  });
+}
+
+Result<Sequence> last_sequence_behind(const Directory& directory, Index& index,
+                                      bool with_payloads) {
+  auto ids = directory.segments();
+  if (!ids.is_ok()) return ids.status();
+  Sequence last = 0;
+  for (const std::uint64_t id : ids.value()) {
+    auto offset = index.last_offset(id);
+    if (!offset.is_ok()) return offset.status();
+    if (offset.value() == 0) continue;
+    auto reader = SegmentReader::open(directory, id, ReadVia::kPread);
+    if (!reader.is_ok()) continue;  // what is damaged tells nothing
+    auto found = last_sequence_from(*reader.value(), offset.value(), with_payloads);
+    if (found.is_ok()) last = std::max(last, found.value());
+    if (!found.is_ok() && with_payloads) return Sequence{0};
+  }
+  return last;
 }
 
 Status rebuild_database(const Directory& directory) {

@@ -27,4 +27,13 @@ Result<std::unique_ptr<Index>> rebuild_in_memory(const Directory& directory);
 // REQUIRES: the directory's lock is held.
 Status remove_database(const Directory& directory);
 
+// The greatest number among the records that follow those which the database knows. One that the
+// control page has not given out yet tells that page and database are older than the segments, such
+// as those of a backup. Looks at the ends of the segments alone. `with_payloads`: 0 where one of
+// these records fails its checksum.
+Result<Sequence> last_sequence_behind(const Directory& directory, Index& index, bool with_payloads);
+
+// Whether all segments can be read, and records follow one another in each. Reads their heads.
+bool are_whole(const Directory& directory);
+
 }  // namespace modcache::store

@@ -148,4 +148,32 @@ Result<bool> ends_with_a_record(const SegmentReader& reader) {
   return true;
 }
 
+Result<Sequence> last_sequence_from(const SegmentReader& reader, std::uint64_t offset,
+                                    bool with_payloads) {
+  auto end = reader.size_bytes();
+  if (!end.is_ok()) return end.status();
+  Window window(reader, end.value());
+  Sequence last = 0;
+  while (true) {
+    auto record = record_at(window, offset, reader.salt());
+    if (record.status().code() == StatusCode::kIoError) return record.status();
+    if (!record.is_ok()) return last;
+    const RecordHead& head = record.value().fixed;
+    // A clear of one entry has the number after the entry's, which nobody was given.
+    const Sequence least = head.kind == RecordKind::kClear ? 1 : 0;
+    if (head.kind != RecordKind::kContext && head.sequence > least) {
+      last = std::max(last, head.sequence - least);
+    }
+    if (with_payloads) {
+      std::string payload(head.payload_size_bytes, '\0');
+      MODCACHE_RETURN_IF_ERROR(
+          reader.read(offset + head.payload_offset(), payload.data(), payload.size()));
+      if (xxh3_64(payload.data(), payload.size()) != head.payload_checksum) {
+        return Status::corruption("a payload fails its checksum");
+      }
+    }
+    offset += head.record_size_bytes();
+  }
+}
+
 }  // namespace modcache::store

@@ -10,6 +10,7 @@
 
 #include "store/segment/record.h"
 #include "store/segment/segment_reader.h"
+#include "store/store.h"
 
 namespace modcache::store {
 
@@ -43,5 +44,11 @@ Result<std::vector<SegmentGap>> gaps_of(const SegmentReader& reader);
 // Whether records follow one another up to the end of the file. False: somebody died while writing
 // there, or bytes are damaged.
 Result<bool> ends_with_a_record(const SegmentReader& reader);
+
+// The greatest number that was given out for an entry or a clear among the records that follow one
+// another from `offset` on, where one begins. 0: there is none. `with_payloads`: they are read, and
+// the first that fails its checksum is kCorruption.
+Result<Sequence> last_sequence_from(const SegmentReader& reader, std::uint64_t offset,
+                                    bool with_payloads);
 
 }  // namespace modcache::store

@@ -212,5 +212,28 @@ TEST_F(WriteQueueTest, finds_many_of_one_context) {
   EXPECT_TRUE(queue_.find_all(context_->digest, keys, addresses).empty());
 }
 
+// What is in the queue would be lost with the process: at the pace of the disk it holds no more
+// than can be written in a while.
+TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
+  constexpr std::uint64_t kMegabyte = 1 << 20;
+  WriteQueue queue(64 * kMegabyte);
+  const auto later = Clock::now() + std::chrono::seconds(10);
+  Sequence sequence = 0;
+  // 4 MB in 100 ms are 2 MB in the 50 ms that an entry may wait.
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_TRUE(queue.push(make("k", ++sequence, 4 * kMegabyte), later).is_ok());
+    const auto batch = queue.take(milliseconds(0), Clock::now());
+    std::this_thread::sleep_for(milliseconds(100));
+    queue.finish(batch, Status::ok());
+  }
+  ASSERT_TRUE(queue.push(make("k", ++sequence, kMegabyte), later).is_ok());
+  const auto before = Clock::now();
+  ASSERT_TRUE(queue.push(make("k", ++sequence, 8 * kMegabyte), later).is_ok());
+  const auto waited = Clock::now() - before;
+  EXPECT_GE(waited, WriteQueue::kMostAge);
+  // A disk that has come to a halt is no reason to wait for ever.
+  EXPECT_LT(waited, std::chrono::seconds(2));
+}
+
 }  // namespace
 }  // namespace modcache::store

@@ -360,5 +360,22 @@ TEST(NodeTest, what_python_and_torchscript_say_differently_does_not_count) {
   EXPECT_NE(other, object({none()}));
 }
 
+// Python raises for it.
+TEST(ValueHeaderTest, refuses_text_that_is_no_utf8_wherever_it_stands) {
+  ValueHeader header;
+  Node named = node_of(Kind::kNamedTuple, {text("value")});
+  named.text = "class";
+  named.names = {"field"};
+  Node dict = node_of(Kind::kDict, {text("key"), number(1)});
+  header.root = node_of(Kind::kTuple, {std::move(named), std::move(dict)});
+  const std::string sound = encode_value_header(header);
+  ASSERT_TRUE(decode_value_header(sound).is_ok());
+  for (const char* part : {"value", "class", "field", "key", "str", "Tensor"}) {
+    std::string bytes = sound;
+    bytes[bytes.find(part)] = '\xff';
+    EXPECT_EQ(decode_value_header(bytes).status().code(), StatusCode::kCorruption) << part;
+  }
+}
+
 }  // namespace
 }  // namespace modcache::tensor

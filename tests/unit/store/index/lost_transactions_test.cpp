@@ -79,6 +79,79 @@ TEST_F(LostTransactionsTest, brings_back_nothing_old_when_the_log_was_damaged) {
   EXPECT_TRUE(verify().is_clean());
 }
 
+// A backup of index.sqlite and control is put back, and the segments are those of today.
+class PartialRestoreTest : public LostTransactionsTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    LostTransactionsTest::SetUp();
+    {
+      auto store = open_store(directory_.path());
+      ASSERT_TRUE(put(*store, context_, "replaced", "old").is_ok());
+      ASSERT_TRUE(put(*store, context_, "cleared", "x").is_ok());
+      ASSERT_TRUE(put(*store, context_, "kept", "y").is_ok());
+    }
+    for (const char* name : {"index.sqlite", "control"}) {
+      std::filesystem::copy(directory_ / name, backup_ / name);
+    }
+    // Into the same segment, or into one of its own.
+    std::unique_ptr<Store> other;
+    if (GetParam()) {
+      other = open_store(directory_.path());
+      ASSERT_TRUE(put(*other, context_, "other", "z").is_ok());
+      ASSERT_TRUE(other->flush().is_ok());
+    }
+    {
+      auto store = open_store(directory_.path());
+      ASSERT_TRUE(put(*store, context_, "replaced", "new").is_ok());
+      ASSERT_TRUE(store->flush().is_ok());
+      ASSERT_EQ(store->clear({"scope", "cleared"}).value(), 1);
+    }
+    other = nullptr;
+    for (const char* name : {"index.sqlite", "control"}) {
+      std::filesystem::copy(backup_ / name, directory_ / name,
+                            std::filesystem::copy_options::overwrite_existing);
+    }
+    for (const char* name : {"index.sqlite-wal", "index.sqlite-shm"}) {
+      std::filesystem::remove(directory_ / name);
+    }
+  }
+
+  testing::TemporaryDirectory backup_;
+};
+
+TEST_P(PartialRestoreTest, gives_nothing_that_was_replaced_or_cleared_since) {
+  expect_no_old_value(false);
+  expect_no_old_value(true);
+  auto store = open_store(directory_.path());
+  EXPECT_EQ(get(*store, context_, "kept"), "y");
+  ASSERT_TRUE(put(*store, context_, "replaced", "newest").is_ok());
+  store = nullptr;
+  EXPECT_EQ(get(*open_store(directory_.path()), context_, "replaced"), "newest");
+  EXPECT_TRUE(verify().is_clean());
+}
+
+INSTANTIATE_TEST_SUITE_P(SameSegmentOrAnother, PartialRestoreTest, ::testing::Bool());
+
+// Such a death is no reason to read all segments.
+TEST_F(LostTransactionsTest, takes_what_a_dead_process_did_not_commit_for_no_restore) {
+  fill();
+  const std::string made = directory_ / "../copy-" + std::to_string(::getpid());
+  std::filesystem::copy(directory_.path(), made, std::filesystem::copy_options::recursive);
+  {
+    auto store = open_store(directory_.path());
+    ASSERT_TRUE(put(*store, context_, "uncommitted", "u").is_ok());
+  }
+  // The rows as they were; the page gave the number out.
+  std::filesystem::copy(made + "/index.sqlite", directory_ / "index.sqlite",
+                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::remove_all(made);
+  const auto page = control();
+  page->set_committed(page->committed() - 1);
+  const auto epoch = page->epoch();
+  EXPECT_EQ(get(*open_store(directory_.path()), context_, "uncommitted"), "<missing>");
+  EXPECT_EQ(control()->epoch(), epoch);
+}
+
 // The segment with the new value is unreadable and the database gone: whether the old value was
 // replaced nobody knows, so it is not given.
 TEST_F(LostTransactionsTest,
