@@ -86,13 +86,16 @@ void look_ahead(const c10::OperatorHandle&, Stack* stack) {
   module::Outlook outlook;
   if (key.isString()) {
     check_key("modcache.explain", key.toStringRef());
-    outlook = module::look_ahead(std::move(parts), {std::string_view(key.toStringRef())}, input,
-                                 pattern, tensor::Per::kCall);
+    outlook = module::look_ahead(std::move(parts), {std::string_view(key.toStringRef())}, {}, input,
+                                 pattern);
   } else {
     const module::BatchKeys keys = checked_keys("modcache.explain", key);
     tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));
-    outlook =
-        module::look_ahead(std::move(parts), keys.distinct(), input, pattern, tensor::Per::kRow);
+    std::vector<std::size_t> rows;
+    for (std::size_t i = 0; i < keys.distinct().size(); ++i) {
+      rows.push_back(static_cast<std::size_t>(keys.first_row(i)));
+    }
+    outlook = module::look_ahead(std::move(parts), keys.distinct(), rows, input, pattern);
   }
   torch::jit::drop(*stack, 5);
   push_sightings(stack, outlook);

@@ -25,6 +25,9 @@ struct BatchRequest {
   ContextPtr context;
   const std::vector<std::string_view>& keys;  // distinct, none empty; borrowed for each call
   std::string_view signature;                 // of every row's input; empty: matches any entry
+  // Null: only the signature is known. Otherwise keys[i] comes with row (*rows)[i] of it.
+  const InputSource* input = nullptr;
+  const std::vector<std::size_t>* rows = nullptr;
 };
 
 // Where the rows of a batch were found, by their place in BatchRequest::keys.
@@ -36,7 +39,7 @@ class BatchFound {
   // In ascending order.
   std::vector<std::size_t> missing() const;
 
-  // Missing rows of which there is an entry of another signature: their results replace it.
+  // Missing rows of which there is an entry of another input: their results replace it.
   const std::vector<std::size_t>& conflicts() const { return conflicts_; }
 
   // Null: not from memory.

@@ -114,6 +114,7 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   memory->set_max_age(settings.max_age_s);
   memory->set_budget(settings.memory_bytes);
   set_log_level(settings.log);
+  if (options.count("match") != 0) conflicts_.forget();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   use_mode_page(settings);
   replaced = current;
@@ -175,6 +176,7 @@ void Cache::flush() { session()->disk_->flush(); }
 
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
+  conflicts_.forget();
   const std::string& name_space = session->settings_.name_space;
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);

@@ -25,8 +25,10 @@
 
 #include "base/mutex.h"
 #include "cache/batch.h"
+#include "cache/conflict_watch.h"
 #include "cache/context.h"
 #include "cache/disk_tier.h"
+#include "cache/input_match.h"
 #include "cache/memory_tier.h"
 #include "cache/mode.h"
 #include "cache/place.h"
@@ -42,7 +44,9 @@ namespace modcache::cache {
 struct Request {
   ContextPtr context;
   std::string_view key;
-  std::string_view signature;  // of this call's input; empty: matches any entry
+  std::string_view signature;          // of this call's input; empty: matches any entry
+  const InputSource* input = nullptr;  // its values; null: only the signature is known
+  std::size_t row = 0;                 // of `input`
 
   store::EntryId id() const { return {*context, key}; }
 };
@@ -54,6 +58,7 @@ struct Shared {
   Stats& stats;
   Places& places;
   ReadAhead& read_ahead;
+  ConflictWatch& conflicts;
 };
 
 // The settings and tiers that one call uses from its start to its end, however often `configure`
@@ -71,13 +76,27 @@ class Session {
   // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
   // `lead` is then what keeps other threads waiting for that result; it is empty where nobody
   // should wait. Waits while another thread runs this key.
-  // `is_conflict` is set where the miss is an entry of another signature: the result replaces it.
+  // `is_conflict` is set where the miss is an entry of another input: the result replaces it.
   EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
                   bool* is_conflict = nullptr);
 
   // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
   // but a hit is counted.
   EntryPtr recall(const Request& request, bool (*wanted)(const Entry&));
+
+  // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
+  bool has_stopped_storing(const std::string& scope) {
+    return conflicts_.has_stopped_storing(scope);
+  }
+  // Keys of one batch came with different inputs: counted, and warned about once. The row that is
+  // asked with has another input than an earlier row of the same key.
+  void note_conflict_in_batch(const Request& request, std::size_t rows);
+  // Whether the input of this call is to be compared with samples.
+  bool compares_input(const std::string& scope, const InputSource* input);
+
+  // What an entry that is computed from this input keeps of it, whatever `match` says, so that a
+  // later setting finds it; nothing where that is costly and not asked for.
+  InputSample sample_to_keep(const InputSource& input, std::size_t row) const;
 
   // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
   // shorter than `min_run_us` and it replaces nothing.
@@ -113,8 +132,8 @@ class Session {
   void prefetch(const ContextPtr& context, Form form, const std::vector<std::string_view>& keys,
                 std::vector<bool>& is_there);
 
-  // The entry, where there is one that matches. Neither counts nor waits, nor keeps in memory what
-  // was read from disk.
+  // The entry, where there is one that matches. Neither counts hits nor waits, nor keeps in memory
+  // what was read from disk; an entry of another input is a conflict.
   EntryPtr peek(const Request& request);
 
   // Neither counts nor waits, and reads no value.
@@ -142,9 +161,17 @@ class Session {
                           bool* is_conflict);
   EntryPtr find_in_memory(const Digest128& address, const Request& request,
                           MemoryTier::OnMiss on_miss);
+  // Counts a conflict.
   bool accepts(const Request& request, const Entry& entry);
-  bool matches(std::string_view given, std::string_view stored) const;
-  static void warn_of_conflict(const Request& request, std::string_view stored);
+  bool matches(const Request& request, std::string_view signature, std::string_view sample) const {
+    return match_.fits_signature(request.signature, signature) &&
+           match_.fits_sample(request.input, request.row, sample);
+  }
+  // The request without its input where that is not looked at.
+  Request asked(const Request& request);
+  BatchRequest asked(const BatchRequest& request);
+  void note_conflict(const Request& request, std::string_view signature, std::int64_t stored_at_us);
+  static void warn_of_conflict(const Request& request, std::string_view signature);
   // By no tier.
   void count_not_kept(std::int64_t entries, std::uint64_t largest_bytes);
   static DiskTier::Access access(bool may_write) {
@@ -162,15 +189,15 @@ class Session {
                        std::vector<MemoryTier::Held>& held);
   void take_from_disk(const BatchRequest& request, const std::vector<std::size_t>& rows,
                       BatchFound& found);
-  void count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us, std::size_t conflicts);
-  static void warn_of_conflict(const BatchRequest& request, std::string_view key,
-                               std::string_view stored);
+  void count_hits(const std::string& scope, Counter counter, std::int64_t hits,
+                  std::int64_t saved_us);
   void bring(ReadAhead::Request request);
   EntryPtr moved_to_place(const std::string& scope, EntryPtr entry) const;
   static std::vector<Digest128> addresses_of_rows(const BatchRequest& request,
                                                   const std::vector<std::size_t>& rows);
 
   Settings settings_;
+  const InputMatch match_;
   std::shared_ptr<MemoryTier> memory_;
   std::shared_ptr<DiskTier> disk_;
   const ValueFormat& format_;
@@ -178,6 +205,7 @@ class Session {
   Stats& stats_;
   Places& places_;
   ReadAhead& read_ahead_;
+  ConflictWatch& conflicts_;
 };
 
 using SessionPtr = std::shared_ptr<Session>;
@@ -259,7 +287,7 @@ class Cache {
  private:
   static constexpr int kModeUnknown = -1;
 
-  Shared shared() { return {format_, flights_, stats_, places_, read_ahead_}; }
+  Shared shared() { return {format_, flights_, stats_, places_, read_ahead_, conflicts_}; }
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
@@ -273,6 +301,7 @@ class Cache {
   Stats stats_;
   SingleFlight flights_;
   Places places_;
+  ConflictWatch conflicts_;
   Mutex mutex_;
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()

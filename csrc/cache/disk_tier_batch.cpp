@@ -87,7 +87,7 @@ std::vector<store::Sequence> DiskTier::put_all(const store::Context& context,
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const Entry& entry = *entries[i];
     Written written = entry.value->write(settings_.codec);
-    headers.push_back(pack_header(entry.signature, written.header));
+    headers.push_back(pack_header(entry.signature, written.header, entry.sample.bytes()));
     puts.push_back({keys[i], headers.back(), std::move(written.payload), entry.run_us.value_or(0),
                     replaces,
                     /*stored_at_us=*/0, entry.confirmation});

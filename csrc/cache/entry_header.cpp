@@ -2,6 +2,7 @@
 #include "cache/entry_header.h"
 
 #include "base/utf8.h"
+#include "store/own_part.h"
 
 namespace modcache::cache {
 namespace {
@@ -10,9 +11,10 @@ constexpr std::size_t kSizeBytes = 4;
 
 }  // namespace
 
-std::string pack_header(std::string_view signature, std::string_view value_header) {
-  std::string out;
-  out.reserve(kSizeBytes + signature.size() + value_header.size());
+std::string pack_header(std::string_view signature, std::string_view value_header,
+                        std::string_view sample) {
+  std::string out = store::own_part_of(sample);
+  out.reserve(out.size() + kSizeBytes + signature.size() + value_header.size());
   for (std::size_t i = 0; i < kSizeBytes; ++i) {
     out.push_back(static_cast<char>((signature.size() >> (8 * i)) & 0xff));
   }
@@ -21,6 +23,7 @@ std::string pack_header(std::string_view signature, std::string_view value_heade
 
 bool unpack_header(std::string_view header, std::string_view& signature,
                    std::string_view& value_header) {
+  header = store::split_header(header).shared;
   if (header.size() < kSizeBytes) return false;
   std::size_t size = 0;
   for (std::size_t i = kSizeBytes; i-- > 0;) {

@@ -40,6 +40,8 @@ class FoundRows {
   const Header& header(std::size_t i) const { return headers_[entries_.header_index(i)]; }
   // Rows with the same index have the same header; it is below headers().size().
   std::size_t header_index(std::size_t i) const { return entries_.header_index(i); }
+  // Of the input that the row was computed from; empty: there is none.
+  std::string_view sample(std::size_t i) const { return entries_.own(i); }
   std::size_t payload_size_bytes(std::size_t i) const { return entries_.payload_size_bytes(i); }
   store::Sequence sequence(std::size_t i) const { return entries_.sequence(i); }
   std::int64_t run_us(std::size_t i) const { return entries_.run_us(i); }

@@ -10,7 +10,7 @@ namespace modcache::cache {
 namespace {
 
 // List node, hash node and the two string and entry objects of one slot, measured with glibc.
-constexpr std::size_t kSlotOverheadBytes = 320;
+constexpr std::size_t kSlotOverheadBytes = 384;
 // Of so many entries taken at random the first to leave is among the first sixteenth of all.
 constexpr std::size_t kRankedAtOnce = 16;
 

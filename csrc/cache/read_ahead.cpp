@@ -174,9 +174,9 @@ bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_v
 bool ReadAhead::keep(const Errand& errand, const FoundRows& found, std::size_t i,
                      std::string_view key, std::shared_ptr<const Value> value) const {
   if (!errand.place.is_host()) value = format_.moved(std::move(value), errand.place);
-  auto entry =
-      std::make_shared<const Entry>(Entry{std::move(value), std::string(found.header(i).signature),
-                                          found.run_us(i), found.stored_at_us(i)});
+  auto entry = std::make_shared<const Entry>(
+      Entry{std::move(value), std::string(found.header(i).signature), found.run_us(i),
+            found.stored_at_us(i), InputSample(found.sample(i))});
   return errand.memory.put_ahead(address_of({*errand.context, key}), errand.context, key,
                                  {std::move(entry), found.sequence(i), found.removals()},
                                  errand.load);

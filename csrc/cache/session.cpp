@@ -5,32 +5,18 @@
 #include "cache/cache.h"
 
 namespace modcache::cache {
-namespace {
-
-// "float32[2,3],int64[2]" -> "float32,int64"
-std::string dtypes_of(std::string_view signature) {
-  std::string out;
-  bool inside = false;
-  for (const char c : signature) {
-    if (c == '[') inside = true;
-    if (!inside) out.push_back(c);
-    if (c == ']') inside = false;
-  }
-  return out;
-}
-
-}  // namespace
-
 Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
                  std::shared_ptr<DiskTier> disk, const Shared& shared)
     : settings_(std::move(settings)),
+      match_(settings_.match),
       memory_(std::move(memory)),
       disk_(std::move(disk)),
       format_(shared.format),
       flights_(shared.flights),
       stats_(shared.stats),
       places_(shared.places),
-      read_ahead_(shared.read_ahead) {}
+      read_ahead_(shared.read_ahead),
+      conflicts_(shared.conflicts) {}
 
 // What is held in memory is what the directory would answer, unless some process has removed or
 // replaced entries since it was last compared; then it is compared again, entry by entry. Where
@@ -64,28 +50,58 @@ Session::Found Session::find(const Digest128& address, const Request& request, b
   return {std::move(found.entry), Counter::kHitsDisk};
 }
 
-bool Session::matches(std::string_view given, std::string_view stored) const {
-  if (given.empty() || stored.empty() || given == stored) return true;
-  switch (settings_.match) {
-    case Match::kShape: return false;
-    case Match::kDtype: return dtypes_of(given) == dtypes_of(stored);
-    case Match::kNone: return true;
-  }
-  return false;
+bool Session::compares_input(const std::string& scope, const InputSource* input) {
+  if (input == nullptr || !match_.compares_samples()) return false;
+  return !input->is_costly() || conflicts_.looks_at_costly(scope, settings_.match_device_share);
+}
+
+InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) const {
+  MeasuredInput measured;
+  const bool is_wanted = !input.is_costly() || match_.compares_samples();
+  return is_wanted && input.measure(row, measured) ? measured.sample() : InputSample();
+}
+
+Request Session::asked(const Request& request) {
+  Request asked = request;
+  if (!compares_input(request.context->scope, request.input)) asked.input = nullptr;
+  return asked;
 }
 
 bool Session::accepts(const Request& request, const Entry& entry) {
-  if (matches(request.signature, entry.signature)) return true;
-  stats_.add(Counter::kKeyConflicts);
-  warn_of_conflict(request, entry.signature);
+  if (matches(request, entry.signature, entry.sample.bytes())) return true;
+  note_conflict(request, entry.signature, entry.stored_at_us);
   return false;
 }
 
-void Session::warn_of_conflict(const Request& request, std::string_view stored) {
+void Session::note_conflict(const Request& request, std::string_view signature,
+                            std::int64_t stored_at_us) {
+  stats_.add(Counter::kKeyConflicts);
+  warn_of_conflict(request, signature);
+  if (match_.fits_signature(request.signature, signature)) {
+    conflicts_.note_conflict(request.context->scope, stored_at_us);
+  }
+}
+
+void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
+  for (std::size_t i = 0; i < rows; ++i) note_conflict(request, request.signature, now_us());
+}
+
+void Session::warn_of_conflict(const Request& request, std::string_view signature) {
+  const std::string key = "key '" + std::string(request.key.substr(0, 200)) + "' ";
+  if (signature == request.signature) {
+    log_once(LogLevel::kWarning, "key-conflict-values:" + request.context->scope,
+             key +
+                 "was stored for another input of the same shape: the entry is not used, and the "
+                 "module is run. One key must always mean the same input. Likely causes: two data "
+                 "sets under the same keys, such as a training and a validation set that both use "
+                 "their index (give each a prefix or a scope of its own), or inputs that were "
+                 "augmented before the cached module (augment after it, or put the variant into "
+                 "the key). Where that is what you want, set match=\"shape\"");
+    return;
+  }
   log_once(LogLevel::kWarning, "key-conflict:" + request.context->scope,
-           "key '" + std::string(request.key.substr(0, 200)) + "' was stored for an input " +
-               std::string(stored) + " and is now asked for with " +
-               std::string(request.signature) +
+           key + "was stored for an input " + std::string(signature) +
+               " and is now asked for with " + std::string(request.signature) +
                ": the entry is replaced. One key must always mean the same input; inputs padded "
                "to different lengths are a likely cause (pad to a fixed length, put the length "
                "into the key, or set match=dtype or match=none)");
@@ -97,13 +113,13 @@ EntryPtr Session::find_and_count(const Digest128& address, const Request& reques
   const bool is_accepted = found.entry != nullptr && accepts(request, *found.entry);
   if (is_conflict != nullptr) *is_conflict = found.entry != nullptr && !is_accepted;
   if (!is_accepted) return nullptr;
-  stats_.add(found.counter);
-  stats_.add(Counter::kSavedUs, found.entry->run_us.value_or(0));
+  count_hits(request.context->scope, found.counter, 1, found.entry->run_us.value_or(0));
   return std::move(found.entry);
 }
 
-EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
+EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lead& lead,
                          bool* is_conflict) {
+  const Request request = asked(given);
   const Digest128 address = address_of(request.id());
   while (true) {
     const std::uint64_t landings = flights_.landings();
@@ -123,13 +139,14 @@ EntryPtr Session::lookup(const Request& request, bool may_write, SingleFlight::L
   }
 }
 
-EntryPtr Session::recall(const Request& request, bool (*wanted)(const Entry&)) {
+EntryPtr Session::recall(const Request& given, bool (*wanted)(const Entry&)) {
+  const Request request = asked(given);
   EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
-  if (entry == nullptr || !matches(request.signature, entry->signature) || !wanted(*entry)) {
+  if (entry == nullptr || !matches(request, entry->signature, entry->sample.bytes()) ||
+      !wanted(*entry)) {
     return nullptr;
   }
-  stats_.add(Counter::kHitsMemory);
-  stats_.add(Counter::kSavedUs, entry->run_us.value_or(0));
+  count_hits(request.context->scope, Counter::kHitsMemory, 1, entry->run_us.value_or(0));
   return entry;
 }
 
@@ -179,7 +196,7 @@ EntryPtr Session::moved_to_place(const std::string& scope, EntryPtr entry) const
 EntryPtr Session::peek(const Request& request) {
   EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
   if (entry == nullptr) entry = disk_->get(request.id(), DiskTier::Access::kRead).entry;
-  if (entry == nullptr || !matches(request.signature, entry->signature)) return nullptr;
+  if (entry == nullptr || !accepts(request, *entry)) return nullptr;
   return entry;
 }
 
@@ -190,10 +207,13 @@ std::optional<Sighting> Session::look(const Request& request) {
     if (!seen.has_value()) seen.emplace();
     seen->is_in_memory = true;
     seen->signature = held->signature;
+    seen->sample = held->sample;
     seen->size_bytes = static_cast<std::int64_t>(held->value->size_bytes());
     seen->run_us = held->run_us.value_or(0);
   }
-  if (seen.has_value()) seen->matches = matches(request.signature, seen->signature);
+  if (seen.has_value()) {
+    seen->matches = matches(request, seen->signature, seen->sample.bytes());
+  }
   return seen;
 }
 

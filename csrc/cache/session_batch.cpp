@@ -19,7 +19,24 @@ std::vector<Digest128> addresses_of(const store::Context& context,
 
 }  // namespace
 
-BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
+namespace {
+
+// Key i of the batch as a question of its own.
+Request request_of(const BatchRequest& batch, std::size_t i) {
+  return {batch.context, batch.keys[i], batch.signature, batch.input,
+          batch.input != nullptr ? (*batch.rows)[i] : 0};
+}
+
+}  // namespace
+
+BatchRequest Session::asked(const BatchRequest& request) {
+  const bool compares = compares_input(request.context->scope, request.input);
+  return {request.context, request.keys, request.signature, compares ? request.input : nullptr,
+          request.rows};
+}
+
+BatchFound Session::lookup_all(const BatchRequest& given, bool may_write) {
+  const BatchRequest request = asked(given);
   BatchFound found;
   found.landings_ = flights_.landings();
   found.places_.assign(request.keys.size(), BatchFound::kMissing);
@@ -57,13 +74,11 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
   found.entries_.resize(held.size());
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
-  const std::size_t conflicts_before = found.conflicts_.size();
   for (std::size_t i = 0; i < held.size(); ++i) {
     if (held[i].entry == nullptr) continue;
     is_settled[i] = true;
     const Entry& entry = *held[i].entry;
-    if (!matches(request.signature, entry.signature)) {
-      if (found.conflicts_.empty()) warn_of_conflict(request, request.keys[i], entry.signature);
+    if (!accepts(request_of(request, i), entry)) {
       found.conflicts_.push_back(i);
       continue;
     }
@@ -72,7 +87,7 @@ void Session::find_all_in_memory(const BatchRequest& request, BatchFound& found,
     found.places_[i] = BatchFound::kInMemory;
     found.entries_[i] = std::move(held[i].entry);
   }
-  count_hits(Counter::kHitsMemory, hits, saved_us, found.conflicts_.size() - conflicts_before);
+  count_hits(request.context->scope, Counter::kHitsMemory, hits, saved_us);
 }
 
 void Session::drop_expired(const BatchRequest& request, const std::vector<Digest128>& addresses,
@@ -115,19 +130,19 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
   std::vector<bool> is_match;
   is_match.reserve(disk.headers().size());
   for (const auto& header : disk.headers()) {
-    is_match.push_back(matches(request.signature, header.signature));
+    is_match.push_back(match_.fits_signature(request.signature, header.signature));
   }
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
-  const std::size_t conflicts_before = found.conflicts_.size();
   const bool is_brought = places_.of(request.context->scope).kind == Place::Kind::kDevice;
   std::vector<std::string> brought;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!disk.has(row)) continue;
     const std::size_t i = rows[row];
-    if (!is_match[disk.header_index(row)]) {
-      const std::string_view signature = disk.header(row).signature;
-      if (found.conflicts_.empty()) warn_of_conflict(request, request.keys[i], signature);
+    const Request question = request_of(request, i);
+    if (!is_match[disk.header_index(row)] ||
+        !match_.fits_sample(question.input, question.row, disk.sample(row))) {
+      note_conflict(question, disk.header(row).signature, disk.stored_at_us(row));
       found.conflicts_.push_back(i);
       continue;
     }
@@ -136,7 +151,7 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
     found.places_[i] = static_cast<std::int64_t>(row);
     if (is_brought) brought.emplace_back(request.keys[i]);
   }
-  count_hits(Counter::kHitsDisk, hits, saved_us, found.conflicts_.size() - conflicts_before);
+  count_hits(request.context->scope, Counter::kHitsDisk, hits, saved_us);
   // Over a set larger than memory the last ones used are no better than any others: they stay.
   bring({memory_, disk_, request.context, Form::kRow, std::move(brought), /*pushes_out=*/false});
 }
@@ -176,16 +191,11 @@ void Session::prefetch(const ContextPtr& context, Form form,
   bring({memory_, disk_, context, form, std::move(brought)});
 }
 
-void Session::count_hits(Counter counter, std::int64_t hits, std::int64_t saved_us,
-                         std::size_t conflicts) {
+void Session::count_hits(const std::string& scope, Counter counter, std::int64_t hits,
+                         std::int64_t saved_us) {
   if (hits > 0) stats_.add(counter, hits);
   if (saved_us > 0) stats_.add(Counter::kSavedUs, saved_us);
-  if (conflicts > 0) stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(conflicts));
-}
-
-void Session::warn_of_conflict(const BatchRequest& request, std::string_view key,
-                               std::string_view stored) {
-  warn_of_conflict(Request{request.context, key, request.signature}, stored);
+  conflicts_.note_agreements(scope, hits);
 }
 
 void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t i,

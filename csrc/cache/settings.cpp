@@ -24,8 +24,10 @@ constexpr std::array<Choice<policy::Kind>, 4> kPolicies{{{"auto", policy::Kind::
                                                          {"lru", policy::Kind::kLru},
                                                          {"s3fifo", policy::Kind::kS3Fifo},
                                                          {"keep", policy::Kind::kKeep}}};
-constexpr std::array<Choice<Match>, 3> kMatches{
-    {{"shape", Match::kShape}, {"dtype", Match::kDtype}, {"none", Match::kNone}}};
+constexpr std::array<Choice<Match>, 4> kMatches{{{"input", Match::kInput},
+                                                 {"shape", Match::kShape},
+                                                 {"dtype", Match::kDtype},
+                                                 {"none", Match::kNone}}};
 constexpr std::array<Choice<StoredDtype>, 3> kStoredDtypes{{{"keep", StoredDtype::kKeep},
                                                             {"float16", StoredDtype::kFloat16},
                                                             {"bfloat16", StoredDtype::kBfloat16}}};
@@ -105,6 +107,16 @@ Status set_tolerance(std::string_view option, std::string_view given, double& ta
   return Status::ok();
 }
 
+Status set_share(std::string_view option, std::string_view given, double& target) {
+  double share = 0;
+  if (!set_tolerance(option, given, share).is_ok() || share > 1) {
+    return Status::invalid_argument(
+        bad_value(option, given, "a number from 0 to 1, such as 0, 0.02 or 1"));
+  }
+  target = share;
+  return Status::ok();
+}
+
 // The shortest text that reads back as the same number.
 std::string text_of(double number) {
   std::array<char, 32> text{};
@@ -131,7 +143,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 17> kOptions{{
+constexpr std::array<Option, 18> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return s.dir; }},
     {"mode",
@@ -164,6 +176,11 @@ constexpr std::array<Option, 17> kOptions{{
      [](const Settings& s) { return std::string(policy::kind_name(s.policy)); }},
     {"match", [](std::string_view v, Settings& s) { return choose("match", v, kMatches, s.match); },
      [](const Settings& s) { return name_of(kMatches, s.match); }},
+    {"match_device_share",
+     [](std::string_view v, Settings& s) {
+       return set_share("match_device_share", v, s.match_device_share);
+     },
+     [](const Settings& s) { return text_of(s.match_device_share); }},
     {"strict",
      [](std::string_view v, Settings& s) { return choose("strict", v, kBooleans, s.strict); },
      [](const Settings& s) { return name_of(kBooleans, s.strict); }},

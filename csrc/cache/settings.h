@@ -19,8 +19,9 @@
 
 namespace modcache::cache {
 
-// How much of the input's signature a hit must match.
-enum class Match { kShape, kDtype, kNone };  // kShape: dtype and shape
+// How much of the input a hit must match. kShape: dtypes and shapes. kInput: those, and the sample
+// of its values (input_sample.h).
+enum class Match { kInput, kShape, kDtype, kNone };
 
 // What floating-point values are stored as. Hits come back in the module's own dtype.
 enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
@@ -35,7 +36,8 @@ struct Settings {
   codec::Codec codec = codec::Codec::kNone;
   store::Durability durability = store::Durability::kRelaxed;
   policy::Kind policy = policy::Kind::kAuto;
-  Match match = Match::kShape;
+  Match match = Match::kInput;
+  double match_device_share = 0.02;  // of the calls with an input on an accelerator; 0 to 1
   bool strict = false;
   std::string name_space;  // option `namespace`
   store::ReadVia io = store::ReadVia::kMmap;

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
+#include "cache/input_sample.h"
 #include "cache/place.h"
 #include "codec/codec.h"
 #include "store/store.h"
@@ -67,6 +68,7 @@ struct Entry {
   // While that is undecided the value is provisional: on no disk, and gone if it is refuted. Null:
   // it is for good.
   ConfirmationPtr confirmation = nullptr;
+  InputSample sample{};                  // of that input; empty: matches any of the signature
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
@@ -82,6 +84,7 @@ inline bool is_valid(const Entry& entry, std::int64_t max_age_s) {
 struct Sighting {
   bool is_in_memory = false;
   bool matches = true;    // the input that was asked with
+  InputSample sample;     // of the input that it was computed from
   std::string signature;  // of the input that it was computed from
   std::int64_t size_bytes = 0;
   std::int64_t run_us = 0;

@@ -14,6 +14,7 @@ using cache::Counter;
 
 Call::Call(CallParts parts, std::string key)
     : parts_(std::move(parts)),
+      input_(parts_.input.tensors, tensor::Per::kCall),
       key_(std::move(key)),
       session_(cache::Cache::instance().session()),
       mode_(cache::Cache::instance().mode()),
@@ -24,6 +25,12 @@ Call::Call(CallParts parts, std::string key)
       replaces_(always_runs(mode_)) {}
 
 std::shared_ptr<const tensor::WholeValue> Call::lookup() {
+  auto found = find();
+  if (found == nullptr) take_sample();
+  return found;
+}
+
+std::shared_ptr<const tensor::WholeValue> Call::find() {
   if (grad_is_unknown_ || parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) {
     return nullptr;
   }
@@ -32,7 +39,13 @@ std::shared_ptr<const tensor::WholeValue> Call::lookup() {
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
 }
 
+void Call::take_sample() {
+  if (sample_.has_value() || !may_write(mode_)) return;
+  sample_ = session_->sample_to_keep(input_, /*row=*/0);
+}
+
 void Call::reject_hit() {
+  take_sample();
   replaces_ = true;
   cache::Cache::instance().counters().add(Counter::kKeyConflicts);
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
@@ -40,7 +53,10 @@ void Call::reject_hit() {
                " has another type than the method declares: it is computed anew, and replaced");
 }
 
-void Call::begin_run(ModuleRun::Time started) { run_.emplace(started); }
+void Call::begin_run(ModuleRun::Time started) {
+  take_sample();
+  run_.emplace(started);
+}
 
 void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   // Also when this throws: whoever keeps the exception may keep this call, too.
@@ -52,7 +68,8 @@ void Call::finish(const tensor::Flat& result, const RunFacts& facts) {
   counters.add(Counter::kRunUs, run_->run_us());
   const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
   if (!is_verified || !compare(result)) counters.add(Counter::kMisses);
-  const bool may_store = may_write(mode_) && !parts_.scope.empty();
+  const bool may_store = may_write(mode_) && !parts_.scope.empty() &&
+                         (always_runs(mode_) || !session_->has_stopped_storing(parts_.scope));
   outcome_.has_stored = may_store && keep(result, facts);
   if (outcome_.has_stored) lead.stored();
 }
@@ -65,12 +82,11 @@ bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
     const auto& settings = session_->settings();
     // A run that only taught whether there is a graph does not replace what is there.
     if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request())) return false;
-    return session_->store(
-        request(),
-        std::make_shared<const cache::Entry>(
-            cache::Entry{tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
-                         parts_.input.signature, run_->run_us(), now_us(), weights.confirmation}),
-        replaces_);
+    cache::Entry entry{tensor::WholeValue::copy_of(result, parts_.input.device, settings.dtype),
+                       parts_.input.signature, run_->run_us(), now_us(), weights.confirmation};
+    entry.sample = sample_.value_or(cache::InputSample());
+    return session_->store(request(), std::make_shared<const cache::Entry>(std::move(entry)),
+                           replaces_);
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

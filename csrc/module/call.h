@@ -17,6 +17,7 @@
 
 #include "cache/cache.h"
 #include "module/module_run.h"
+#include "tensor/input_sampler.h"
 #include "tensor/whole_value.h"
 
 namespace modcache::module {
@@ -49,12 +50,19 @@ class Call {
   const Outcome& outcome() const { return outcome_; }
 
  private:
-  cache::Request request() const { return {context_, key_, parts_.input.signature}; }
+  cache::Request request() const {
+    return {context_, key_, parts_.input.signature, &input_, /*row=*/0};
+  }
+  std::shared_ptr<const tensor::WholeValue> find();
+  // What the entry will keep of the input, which the run may change.
+  void take_sample();
   bool keep(const tensor::Flat& result, const RunFacts& facts);
   // Whether there was something to compare with.
   bool compare(const tensor::Flat& result);
 
   CallParts parts_;
+  tensor::InputSampler input_;
+  std::optional<cache::InputSample> sample_;
   std::string key_;
   cache::SessionPtr session_;
   cache::Mode mode_;

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "tensor/input.h"
+#include "tensor/input_sampler.h"
 #include "tensor/rows.h"
 #include "tensor/storable.h"
 
@@ -88,9 +89,24 @@ std::uint64_t HeldCall::question() const {
   hasher.add(static_cast<std::uint64_t>(cache.mode()));
   hasher.add(cache.session()->settings().name_space);
   hasher.add(parts_.input.device.has_value() ? parts_.input.device->str() : "");
+  add_input(hasher);
   for (const std::int64_t size : expected_.sizes) hasher.add(static_cast<std::uint64_t>(size));
   if (ids_.has_value()) hasher.update(ids_->const_data_ptr(), ids_->nbytes());
   return hasher.digest().low;
+}
+
+// One key for two inputs is two questions.
+void HeldCall::add_input(Xxh3Hasher& hasher) const {
+  const auto session = cache::Cache::instance().session();
+  const auto per = ids_.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
+  const tensor::InputSampler input(parts_.input.tensors, per);
+  const auto& settings = session->settings();
+  if (settings.match != cache::Match::kInput) return;
+  if (input.is_costly() && settings.match_device_share < 1) return;
+  const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    hasher.add(session->sample_to_keep(input, static_cast<std::size_t>(row)).bytes());
+  }
 }
 
 // No lead is kept between question and answer: the program may ask for the same rows a second time

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/mutex.h"
 #include "module/call.h"
 #include "module/module_run.h"
@@ -53,6 +54,7 @@ class HeldCall {
   std::vector<at::Tensor> complete(const std::vector<at::Tensor>& values) MODCACHE_EXCLUDES(mutex_);
 
  private:
+  void add_input(Xxh3Hasher& hasher) const;
   bool look_up_locked() MODCACHE_REQUIRES(mutex_);
   bool find_whole() MODCACHE_REQUIRES(mutex_);
   bool find_rows() MODCACHE_REQUIRES(mutex_);

@@ -8,11 +8,14 @@
 
 #include "cache/cache.h"
 #include "module/identity.h"
+#include "tensor/input_sampler.h"
 
 namespace modcache::module {
 
 Outlook look_ahead(CallParts parts, const std::vector<std::string_view>& keys,
-                   const at::IValue& input, std::uint64_t params_grad_pattern, tensor::Per per) {
+                   const std::vector<std::size_t>& rows, const at::IValue& input,
+                   std::uint64_t params_grad_pattern) {
+  const tensor::Per per = rows.empty() ? tensor::Per::kCall : tensor::Per::kRow;
   Outlook outlook;
   parts.input = tensor::summarize_input(input, per);
   outlook.why_not_cacheable = parts.input.why_not_cacheable;
@@ -28,8 +31,10 @@ Outlook look_ahead(CallParts parts, const std::vector<std::string_view>& keys,
   const cache::ContextPtr context =
       cache::make_context({session->settings().name_space, parts.scope, parts.method, form,
                            parts.input.arguments, parts.arithmetic_state()});
+  const tensor::InputSampler sampler(parts.input.tensors, per);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    outlook.entries[i] = session->look({context, keys[i], parts.input.signature});
+    outlook.entries[i] = session->look(
+        {context, keys[i], parts.input.signature, &sampler, rows.empty() ? 0 : rows[i]});
   }
   return outlook;
 }

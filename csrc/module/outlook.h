@@ -25,10 +25,12 @@ struct Outlook {
   std::vector<std::optional<cache::Sighting>> entries;  // one for each key
 };
 
-// `keys` has one key with Per::kCall. `params_grad_pattern`: as begin_eager() takes it.
+// `rows`: of the input, one for each key; empty where the one key is for the whole input.
+// `params_grad_pattern`: as begin_eager() takes it.
 // Throws for the caller's mistakes in rows.
 Outlook look_ahead(CallParts parts, const std::vector<std::string_view>& keys,
-                   const at::IValue& input, std::uint64_t params_grad_pattern, tensor::Per per);
+                   const std::vector<std::size_t>& rows, const at::IValue& input,
+                   std::uint64_t params_grad_pattern);
 
 // What is known of a TorchScript module before it is run.
 struct ScriptedOutlook {

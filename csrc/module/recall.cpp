@@ -16,6 +16,7 @@
 #include "module/eager.h"
 #include "module/identity.h"
 #include "tensor/input.h"
+#include "tensor/input_sampler.h"
 #include "tensor/whole_value.h"
 
 namespace modcache::module {
@@ -32,8 +33,9 @@ std::optional<at::Tensor> recall(const std::string& scope, const std::string& me
   const auto context =
       cache::make_context({session->settings().name_space, scope, method, cache::Form::kWhole,
                            input.arguments, tensor::arithmetic_state()});
+  const tensor::InputSampler sampler(input.tensors, tensor::Per::kCall);
   const cache::EntryPtr entry =
-      session->recall({context, key, input.signature},
+      session->recall({context, key, input.signature, &sampler, /*row=*/0},
                       [](const cache::Entry& found) { return value_of(found).is_lone_tensor(); });
   if (entry == nullptr) return std::nullopt;
   return value_of(*entry).hand_out_tensor(input.device);

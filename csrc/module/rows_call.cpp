@@ -32,6 +32,7 @@ std::vector<std::size_t> first_numbers(std::size_t count) {
 
 RowsCall::RowsCall(CallParts parts, BatchKeys keys)
     : parts_(std::move(parts)),
+      input_(parts_.input.tensors, tensor::Per::kRow),
       keys_(std::move(keys)),
       session_(cache::Cache::instance().session()),
       mode_(cache::Cache::instance().mode()),
@@ -55,10 +56,14 @@ struct RowsCall::Part {
   Part(const RowsCall& call, std::vector<std::size_t> of_distinct)
       : places(std::move(of_distinct)) {
     keys.reserve(places.size());
-    for (const std::size_t place : places) keys.push_back(call.keys_.distinct()[place]);
+    input_rows.reserve(places.size());
+    for (const std::size_t place : places) {
+      keys.push_back(call.keys_.distinct()[place]);
+      input_rows.push_back(static_cast<std::size_t>(call.keys_.first_row(place)));
+    }
   }
   cache::BatchRequest request(const RowsCall& call) const {
-    return {call.context_, keys, call.parts_.input.signature};
+    return {call.context_, keys, call.parts_.input.signature, &call.input_, &input_rows};
   }
   std::vector<std::size_t> places_of(const std::vector<std::size_t>& rows) const {
     std::vector<std::size_t> found;
@@ -69,12 +74,13 @@ struct RowsCall::Part {
 
   std::vector<std::size_t> places;
   std::vector<std::string_view> keys;
+  std::vector<std::size_t> input_rows;
 };
 
 std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   if (!is_begun_) {
     is_begun_ = true;
-    if (grad_is_unknown_ || parts_.scope.empty()) return whole_input();
+    if (grad_is_unknown_ || parts_.scope.empty() || has_conflicts_inside()) return whole_input();
     std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
     if (may_read(mode_) && !always_runs(mode_)) {
       look_up_and_lead(std::move(all));
@@ -97,6 +103,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   mine_.erase(mine_.begin(), end);
   running_.clear();
   for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
+  take_samples();
   return running_;
 }
 
@@ -130,6 +137,7 @@ std::vector<std::int64_t> RowsCall::whole_input() {
   running_.resize(keys_.rows());
   std::iota(running_.begin(), running_.end(), 0);
   running_keys_ = first_numbers(keys_.distinct().size());
+  take_samples();
   return running_;
 }
 
@@ -313,7 +321,9 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
     const bool is_verified = may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
     const std::int64_t compared = is_verified ? compare(result) : 0;
     counters.add(Counter::kMisses, rows - compared);
-    if (may_write(mode_) && !parts_.scope.empty()) keep(result, facts);
+    const bool may_store = may_write(mode_) && !parts_.scope.empty() &&
+                           (always_runs(mode_) || !session_->has_stopped_storing(parts_.scope));
+    if (may_store) keep(result, facts);
   }
   output_.add_computed(running_, std::move(result));
 }
@@ -333,14 +343,15 @@ void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
     Kept fresh;
     Kept replacing;
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
-      const std::string_view key = keys_.distinct()[running_keys_[k]];
+      const std::size_t place = running_keys_[k];
       // A run that only taught whether there is a graph does not replace what is there.
-      if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request(key))) continue;
-      Kept& kept = always_runs(mode_) || replaces(running_keys_[k]) ? replacing : fresh;
-      kept.keys.push_back(key);
-      kept.entries.push_back(std::make_shared<const cache::Entry>(
-          cache::Entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us, now_us(),
-                       weights.confirmation}));
+      if (grad_is_unknown_ && !always_runs(mode_) && session_->contains(request(place))) continue;
+      Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
+      cache::Entry entry{cutter.cut(place_in_run(k)), parts_.input.signature, run_us, now_us(),
+                         weights.confirmation};
+      entry.sample = samples_[k];
+      kept.keys.push_back(keys_.distinct()[place]);
+      kept.entries.push_back(std::make_shared<const cache::Entry>(std::move(entry)));
     }
     const std::size_t stored =
         session_->store_all(context_, fresh.keys, fresh.entries) +
@@ -358,7 +369,7 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
   try {
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
       const std::string_view key = keys_.distinct()[running_keys_[k]];
-      const cache::EntryPtr entry = session_->peek(request(key));
+      const cache::EntryPtr entry = session_->peek(request(running_keys_[k]));
       if (entry == nullptr) continue;
       ++compared;
       const tensor::StoredValue stored = tensor::stored_value(*entry->value);

@@ -24,6 +24,7 @@
 #include "cache/cache.h"
 #include "module/batch_keys.h"
 #include "module/module_run.h"
+#include "tensor/input_sampler.h"
 #include "tensor/row_value.h"
 #include "tensor/rows_output.h"
 
@@ -87,9 +88,14 @@ class RowsCall {
                               std::vector<std::shared_ptr<const void>>& held);
   static Status locate(const cache::FoundRows& disk, tensor::StoredRow& row,
                        tensor::LayoutPtr& layout);
-  cache::Request request(std::string_view key) const {
-    return {context_, key, parts_.input.signature};
+  // `place`: in keys_.distinct().
+  cache::Request request(std::size_t place) const {
+    return {context_, keys_.distinct()[place], parts_.input.signature, &input_,
+            static_cast<std::size_t>(keys_.first_row(place))};
   }
+  bool has_conflicts_inside();
+  // What the entries of running_keys_ will keep of their rows, which the run may change.
+  void take_samples();
   // Which row of the run's result running_keys_[k] is.
   std::size_t place_in_run(std::size_t k) const {
     return is_whole_run_ ? static_cast<std::size_t>(keys_.first_row(k)) : k;
@@ -102,6 +108,7 @@ class RowsCall {
   std::int64_t compare(const tensor::Flat& result);
 
   CallParts parts_;
+  tensor::InputSampler input_;
   BatchKeys keys_;
   cache::SessionPtr session_;
   cache::Mode mode_;
@@ -122,6 +129,7 @@ class RowsCall {
   // What is being run: the rows, and the places of the keys that it gives values for.
   std::vector<std::int64_t> running_;
   std::vector<std::size_t> running_keys_;
+  std::vector<cache::InputSample> samples_;  // of running_keys_
   std::optional<ModuleRun> run_;
   Outcome outcome_;
 };

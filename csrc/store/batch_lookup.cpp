@@ -54,6 +54,7 @@ void BatchLookup::take_queued(std::size_t i, QueuedPutPtr put) {
   row.run_us = put->run_us;
   row.stored_at_us = put->stored_at_us;
   row.header = header_index(put->header);
+  take_own_part(row, put->own_part.data(), put->own_part.size());
   row.is_verified = true;
   found_.kept_.push_back(std::move(put));
 }
@@ -75,6 +76,7 @@ void BatchLookup::take_known(std::uint64_t removals,
     row.header = header_index(record.header);
     row.segment = segment_index(record.segment);
     row.is_verified = record.payload_is_verified;
+    row.own_part_bytes = record.own_part_bytes;
     known.push_back(i);
   };
   found_.locations_->find_all(addresses(), removals, take, is_still_there);
@@ -111,20 +113,36 @@ bool BatchLookup::has_other_sequence(const Row& row) const {
 bool BatchLookup::take_if_still_there(Row& row, std::string_view key) {
   const Segment& segment = found_.segments_[row.segment];
   const std::uint64_t offset = row.payload_offset;
+  const std::size_t own_part_ends = kRecordFixedSizeBytes + key.size() + row.own_part_bytes;
   const std::uint64_t payload_begins =
-      align_record(kRecordFixedSizeBytes + key.size() + found_.headers_[row.header]->size());
+      align_record(own_part_ends + found_.headers_[row.header]->size());
   if (!is_within(offset, payload_begins + row.payload_size_bytes, segment.size_bytes)) return false;
   row.payload_offset = offset + payload_begins;
   if (segment.mapping != nullptr) {
     const std::byte* record = segment.mapping->data() + offset;
     row.payload = record + payload_begins;
     row.stored_at_us = record_stored_at_us(record);
+    take_own_part(row, reinterpret_cast<const char*>(record) + own_part_ends - row.own_part_bytes,
+                  row.own_part_bytes);
     return is_head_of(record, row.sequence, context_bytes_, key);
   }
-  auto head = read(segment, offset, kRecordFixedSizeBytes + key.size());
+  auto head = read(segment, offset, own_part_ends);
   if (!head.is_ok()) return false;
   row.stored_at_us = record_stored_at_us(head.value().data());
+  keep_own_part(row, head.value().substr(own_part_ends - row.own_part_bytes));
   return is_head_of(head.value().data(), row.sequence, context_bytes_, key);
+}
+
+// `part` stays where it is.
+void BatchLookup::take_own_part(Row& row, const char* part, std::size_t size_bytes) {
+  row.own_part_bytes = static_cast<std::uint8_t>(size_bytes);
+  row.own = size_bytes == 0 ? nullptr : part + kOwnPrefixBytes;
+}
+
+void BatchLookup::keep_own_part(Row& row, std::string_view part) {
+  auto copy = std::make_shared<const std::string>(part);
+  take_own_part(row, copy->data(), copy->size());
+  if (!part.empty()) found_.kept_.push_back(std::move(copy));
 }
 
 // A copy of the bytes, valid until the next call. REQUIRES: they are within the file.
@@ -183,10 +201,18 @@ Status BatchLookup::take_stored(std::size_t i, const Location& location) {
   auto decoded = decode_entry_head(bytes.value(), segment.reader->salt(), location, id);
   if (!decoded.is_ok()) return decoded.status();
   const RecordHead& head = decoded.value().fixed;
-  const SharedHeader header = shared(decoded.value().header);
+  const HeaderParts parts = split_header(decoded.value().header);
+  const SharedHeader header = shared(parts.shared);
   Row& row = found_.rows_[i];
   row.payload_offset = location.offset + head.payload_offset();
-  if (segment.mapping != nullptr) row.payload = segment.mapping->data() + row.payload_offset;
+  if (segment.mapping != nullptr) {
+    row.payload = segment.mapping->data() + row.payload_offset;
+    const std::byte* header_begins =
+        segment.mapping->data() + location.offset + kRecordFixedSizeBytes + id.key.size();
+    take_own_part(row, reinterpret_cast<const char*>(header_begins), parts.own_part.size());
+  } else {
+    keep_own_part(row, parts.own_part);
+  }
   row.payload_size_bytes = head.payload_size_bytes;
   row.payload_checksum = head.payload_checksum;
   row.sequence = head.sequence;
@@ -196,7 +222,8 @@ Status BatchLookup::take_stored(std::size_t i, const Location& location) {
   row.segment = index;
   new_records_.push_back(
       {addresses()[i], KnownRecord{location.segment, location.offset, head.sequence, head.run_us,
-                                   head.payload_size_bytes, head.payload_checksum, header}});
+                                   head.payload_size_bytes, head.payload_checksum, header,
+                                   /*payload_is_verified=*/false, row.own_part_bytes}});
   return Status::ok();
 }
 

@@ -65,6 +65,8 @@ class BatchLookup {
 
   bool has_other_sequence(const Row& row) const;
   bool take_if_still_there(Row& row, std::string_view key);
+  static void take_own_part(Row& row, const char* part, std::size_t size_bytes);
+  void keep_own_part(Row& row, std::string_view part);
   Result<std::string_view> read(const Segment& segment, std::uint64_t offset,
                                 std::size_t size_bytes);
   std::uint32_t segment_index(std::uint64_t id);

@@ -157,12 +157,7 @@ std::optional<Result<std::unique_ptr<FoundEntry>>> DirectoryStore::find_shared(
 
 void DirectoryStore::remember(const Digest128& address, std::uint64_t segment,
                               const StoredRecord& record, std::uint64_t removals) {
-  const RecordHead& head = record.head;
-  locations_->add(
-      address,
-      KnownRecord{segment, record.offset, head.sequence, head.run_us, head.payload_size_bytes,
-                  head.payload_checksum, locations_->intern(record.header)},
-      removals);
+  locations_->add(address, known_record(segment, record, *locations_), removals);
 }
 
 Result<std::unique_ptr<FoundEntry>> DirectoryStore::find_stored(const EntryId& id,

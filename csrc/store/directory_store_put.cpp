@@ -119,9 +119,11 @@ std::vector<std::shared_ptr<QueuedPut>> DirectoryStore::within_budget(
       continue;
     }
     taken_bytes += size_bytes;
-    if (header == nullptr || *header != put.header) header = locations_->intern(put.header);
+    const HeaderParts parts = split_header(put.header);
+    if (header == nullptr || *header != parts.shared) header = locations_->intern(parts.shared);
     auto queued = std::make_shared<QueuedPut>();
     queued->key = put.key;
+    queued->own_part = parts.own_part;
     queued->header = header;
     queued->payload = put.payload;
     queued->run_us = put.run_us;

@@ -41,6 +41,7 @@ NewRecord record_of(const QueuedPut& put) {
   record.head.payload_size_bytes = put.payload.size_bytes;
   record.context = put.context.get();
   record.key = put.key;
+  record.own_part = put.own_part;
   record.header = *put.header;
   record.payload = put.payload.data;
   return record;
@@ -51,7 +52,7 @@ NewRow row_of(const QueuedPut& put, const RecordPlace& place) {
   row.context = put.context.get();
   row.key = put.key;
   row.location = {
-      place.segment,          place.offset, static_cast<std::uint32_t>(put.header->size()),
+      place.segment,          place.offset, static_cast<std::uint32_t>(put.header_size_bytes()),
       put.payload.size_bytes, put.sequence, put.run_us};
   row.stored_at_us = put.stored_at_us;
   row.replaces = put.replaces;

@@ -15,11 +15,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "store/own_part.h"
 
 namespace modcache::fs {
 class Mapping;
@@ -31,8 +33,9 @@ namespace modcache::store {
 // entry that replaces another has another number. 0 is never used.
 using Sequence = std::uint64_t;
 
-// Most entries of a context have the same header, so it is kept once: the same pointer means the
-// same header (the reverse holds nearly always, and nothing may depend on it).
+// Most entries of a context have the same header, apart from the part that is each entry's own
+// (own_part.h), so the shared part is kept once: the same pointer means the same bytes (the reverse
+// holds nearly always, and nothing may depend on it).
 using SharedHeader = std::shared_ptr<const std::string>;
 
 class LocationMap;
@@ -53,9 +56,13 @@ class FoundEntries {
   bool has(std::size_t i) const { return rows_[i].sequence != 0; }
 
   // REQUIRES of all that follow: has(i).
+  // Without the own part.
   const SharedHeader& header(std::size_t i) const { return headers_[rows_[i].header]; }
   // header(i) is headers()[header_index(i)]: what is made from a header is made once for each.
   std::size_t header_index(std::size_t i) const { return rows_[i].header; }
+  // The own part of the header, as the file has it now: it was checked when the process first met
+  // the record. Valid as long as this object.
+  std::string_view own(std::size_t i) const { return {rows_[i].own, rows_[i].own_size_bytes()}; }
   std::size_t payload_size_bytes(std::size_t i) const { return rows_[i].payload_size_bytes; }
   Sequence sequence(std::size_t i) const { return rows_[i].sequence; }
   std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }
@@ -106,6 +113,12 @@ class FoundEntries {
     std::uint32_t segment = 0;
     bool is_verified = false;
     bool is_newly_verified = false;
+    std::uint8_t own_part_bytes = 0;
+    const char* own = nullptr;
+
+    std::size_t own_size_bytes() const {
+      return own == nullptr ? 0 : own_part_bytes - kOwnPrefixBytes;
+    }
   };
   struct Segment {
     std::uint64_t id = 0;
@@ -118,7 +131,8 @@ class FoundEntries {
   mutable std::vector<Row> rows_;  // read() notes what it verified
   std::vector<SharedHeader> headers_;
   std::vector<Segment> segments_;
-  std::vector<std::shared_ptr<const void>> kept_;  // queued puts, and mappings that were outgrown
+  // Queued puts, mappings that were outgrown, and own parts that were read by system calls.
+  std::vector<std::shared_ptr<const void>> kept_;
   std::vector<Failure> failures_;
   Status index_status_;
   std::shared_ptr<LocationMap> locations_;

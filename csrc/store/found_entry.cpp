@@ -24,9 +24,10 @@ Status check_end(const SegmentReader& reader, std::uint64_t offset, const Record
 
 class QueuedEntry final : public FoundEntry {
  public:
-  explicit QueuedEntry(QueuedPutPtr put) : put_(std::move(put)) {}
+  explicit QueuedEntry(QueuedPutPtr put)
+      : put_(std::move(put)), header_(put_->own_part + *put_->header) {}
 
-  const std::string& header() const override { return *put_->header; }
+  const std::string& header() const override { return header_; }
   std::size_t payload_size_bytes() const override { return put_->payload.size_bytes; }
   Sequence sequence() const override { return put_->sequence; }
   std::int64_t run_us() const override { return put_->run_us; }
@@ -40,6 +41,7 @@ class QueuedEntry final : public FoundEntry {
 
  private:
   const QueuedPutPtr put_;
+  const std::string header_;
 };
 
 class StoredEntry final : public FoundEntry {
@@ -133,10 +135,25 @@ Result<StoredRecord> read_record_at(std::shared_ptr<SegmentReader> reader, std::
   return read_record(std::move(reader), location.value(), id);
 }
 
+KnownRecord known_record(std::uint64_t segment, const StoredRecord& record,
+                         LocationMap& locations) {
+  const RecordHead& head = record.head;
+  const HeaderParts parts = split_header(record.header);
+  return {segment,
+          record.offset,
+          head.sequence,
+          head.run_us,
+          head.payload_size_bytes,
+          head.payload_checksum,
+          locations.intern(parts.shared),
+          /*payload_is_verified=*/false,
+          static_cast<std::uint8_t>(parts.own_part.size())};
+}
+
 Location location_of(const KnownRecord& record) {
   return {record.segment,
           record.offset,
-          static_cast<std::uint32_t>(record.header->size()),
+          static_cast<std::uint32_t>(record.own_part_bytes + record.header->size()),
           record.payload_size_bytes,
           record.sequence,
           record.run_us};

@@ -46,6 +46,9 @@ Result<Location> location_in_head(std::string_view bytes, std::uint64_t segment,
 
 std::unique_ptr<FoundEntry> stored_entry(StoredRecord record);
 
+// What to remember of a record in `segment`.
+KnownRecord known_record(std::uint64_t segment, const StoredRecord& record, LocationMap& locations);
+
 // Where a record lies that this process knows.
 Location location_of(const KnownRecord& record);
 

@@ -40,7 +40,8 @@ std::optional<KnownRecord> LocationMap::find(const Digest128& address, std::uint
                         visited.payload_size_bytes,
                         visited.payload_checksum,
                         visited.header,
-                        visited.payload_is_verified};
+                        visited.payload_is_verified,
+                        visited.own_part_bytes};
   };
   find_all({address}, removals, take, is_still_there);
   return found;
@@ -113,6 +114,7 @@ void LocationMap::add_one(const NewRecord& added) {
   slot.payload_is_verified = record.payload_is_verified ? 1 : 0;
   slot.era = era_;
   slot.header = header_index(record.header);
+  slot.own_part_bytes = record.own_part_bytes;
   slot.segment = segment_index(record.segment);
 }
 

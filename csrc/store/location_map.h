@@ -19,6 +19,7 @@
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "store/found_entries.h"
+#include "store/own_part.h"
 
 namespace modcache::store {
 
@@ -30,8 +31,9 @@ struct KnownRecord {
   std::int64_t run_us = 0;
   std::uint64_t payload_size_bytes = 0;
   std::uint64_t payload_checksum = 0;
-  SharedHeader header;  // as intern() gave it
+  SharedHeader header;  // the shared part, as intern() gave it
   bool payload_is_verified = false;
+  std::uint8_t own_part_bytes = 0;  // of the own part (own_part.h), which lies before it
 };
 
 class LocationMap {
@@ -51,6 +53,7 @@ class LocationMap {
     std::uint64_t payload_checksum;
     const SharedHeader& header;
     bool payload_is_verified;
+    std::uint8_t own_part_bytes;
   };
 
   // Whether this is still where an entry is; asked of what was known before something was removed.
@@ -109,11 +112,14 @@ class LocationMap {
     std::uint64_t payload_size_bytes : 47;
     std::uint64_t payload_is_verified : 1;
     std::uint64_t era : 16;
-    std::uint32_t header = 0;   // index into headers_
+    std::uint32_t header : 26;  // index into headers_
+    std::uint32_t own_part_bytes : 6;
     std::uint32_t segment = 0;  // index into segments_
-    Slot() : payload_size_bytes(0), payload_is_verified(0), era(0) {}
+    Slot() : payload_size_bytes(0), payload_is_verified(0), era(0), header(0), own_part_bytes(0) {}
   };
   static_assert(sizeof(Slot) == 64);
+  static_assert(kMostHeadersBytes / kHeaderOverheadBytes < (1 << 26));
+  static_assert(kMostOwnPartBytes < (1 << 6));
 
   static constexpr std::uint64_t kMostPayloadBytes = (std::uint64_t{1} << 47) - 1;
   static constexpr std::uint16_t kMostEras = 0xffff;
@@ -178,9 +184,10 @@ void LocationMap::find_all(const std::vector<Digest128>& addresses, std::uint64_
       }
       slot.era = era_;
     }
-    visit(i, Visited{segments_[slot.segment], slot.offset, slot.sequence, slot.run_us,
-                     slot.payload_size_bytes, slot.payload_checksum, headers_[slot.header],
-                     slot.payload_is_verified != 0});
+    visit(i,
+          Visited{segments_[slot.segment], slot.offset, slot.sequence, slot.run_us,
+                  slot.payload_size_bytes, slot.payload_checksum, headers_[slot.header],
+                  slot.payload_is_verified != 0, static_cast<std::uint8_t>(slot.own_part_bytes)});
   }
 }
 

@@ -23,11 +23,14 @@ namespace modcache::store {
 struct QueuedPut {
   std::shared_ptr<const Context> context;
   std::string key;
-  SharedHeader header;
+  std::string own_part;  // of the header (own_part.h), or empty
+  SharedHeader header;   // its shared part
   SharedBytes payload;
   std::int64_t run_us = 0;
   std::int64_t stored_at_us = 0;
   Sequence sequence = 0;
+  std::size_t header_size_bytes() const { return own_part.size() + header->size(); }
+
   std::uint64_t clears = 0;      // of the control page, before the sequence was taken
   std::uint64_t size_bytes = 0;  // what it will take on disk
   bool replaces = false;

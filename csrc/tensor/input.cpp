@@ -95,6 +95,7 @@ class Summarizer {
       append_number(out, size);
     }
     out += ']';
+    summary_.tensors.push_back(tensor);
     if (!summary_.device.has_value()) summary_.device = tensor.device();
     const bool requires_grad = tensor.requires_grad();
     summary_.any_requires_grad |= requires_grad;

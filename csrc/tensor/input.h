@@ -21,6 +21,8 @@ struct InputSummary {
   // Non-tensor values, their places and what they are nested in, unambiguous; empty when there
   // are none.
   std::string arguments;
+  // All of them, in the order of the signature; those that cannot be stored are left out.
+  std::vector<at::Tensor> tensors;
   // Of the first tensor.
   std::optional<at::Device> device;
   bool any_requires_grad = false;

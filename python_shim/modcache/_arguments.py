@@ -77,7 +77,8 @@ class Arguments(tuple[Any, ...]):
     def shown(self) -> tuple[Any, ...]:
         """What counts besides the keys: of a list of keys that is the number of rows."""
         values = tuple(
-            torch.arange(len(value.items)) if isinstance(value, PerRow) else value for value in self
+            torch.zeros(len(value.items), dtype=torch.int64) if isinstance(value, PerRow) else value
+            for value in self
         )
         by_place, by_name = parted(values, self.names)
         if self.is_as_called:

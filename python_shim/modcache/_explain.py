@@ -141,9 +141,13 @@ class _Question:
             return self._hit(hits[0], places, facts) if hits else self._empty()
         clash = next((i for i, place in enumerate(places) if place < 0), None)
         if clash is not None:
+            key = f"key '{self._texts[clash]}' was stored for"
             reason = (
-                f"key '{self._texts[clash]}' was stored for an input {signatures[clash]}, and this "
-                f"one is {signature}: the entry would be replaced (key_conflicts)"
+                f"{key} an input of this shape with other values: the module would be run, and the "
+                "entry replaced (key_conflicts)"
+                if signatures[clash] == signature
+                else f"{key} an input {signatures[clash]}, and this one is {signature}: the entry "
+                "would be replaced (key_conflicts)"
             )
             return self._explanation(
                 "partial" if hits else "miss", reason, places=places, facts=facts

@@ -39,8 +39,10 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
             - ``codec``: ``"none"``, or ``"zstd"``: lossless compression on disk.
             - ``durability``: ``"relaxed"``: on disk after 100 ms at most; ``"strict"``: before the
               call returns.
-            - ``match``: what of the input a hit must match: ``"shape"`` (dtype and shape),
-              ``"dtype"`` or ``"none"``.
+            - ``match``: what of the input a hit must match: ``"input"`` (dtype, shape and a sample
+              of the values), ``"shape"`` (dtype and shape), ``"dtype"`` or ``"none"``.
+            - ``match_device_share``: of inputs on an accelerator the sample of a scope's first
+              calls is compared, then that of this share of them: 0.02; 1: of all, 0: of no more.
             - ``strict``: True: what may not be cached is an error, not a warning.
             - ``namespace``: a text; entries of one namespace are not found in another.
             - ``max_rows``: how many rows one run on a partly missing batch may have; 0: all.

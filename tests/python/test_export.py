@@ -36,9 +36,9 @@ def test_rows(strict: bool, scope: str, counted: Any) -> None:
     assert counted() == {"misses": 4, "stored": 4}
     assert torch.equal(run(X, IDS), first)
     assert counted() == {"hits_memory": 4}
-    more = torch.cat([X, X + 1])
+    more = torch.cat([X, X + 1])[[0, 1, 2, 3, 4, 5, 6, 6]]
     found = run(more, torch.tensor([0, 1, 2, 3, 7, 8, 9, 9]))
-    want = model.head(model.encoder(more[[0, 1, 2, 3, 4, 5, 6, 6]]))
+    want = model.head(model.encoder(more))
     assert torch.allclose(found, want, atol=1e-6)
     assert counted() == {"hits_memory": 5, "misses": 3, "stored": 3}
 
@@ -64,6 +64,7 @@ def test_one_encoder_is_in_the_program(strict: bool) -> None:
 @STRICT
 def test_what_was_found_keeps_its_bits(strict: bool, counted: Any) -> None:
     model = Classifier("enc@1")
+    modcache.configure(match="shape")
     run = exported(model, X, IDS, strict=strict).module()
     stored = modcache.lookup_or_run(model.encoder, X[:2] * 3, IDS[:2], scope="enc@1")
     counted()
@@ -210,6 +211,7 @@ def test_modes(strict: bool, counted: Any, cache_dir: Any) -> None:
 def test_verify_finds_a_difference(counted: Any) -> None:
     model = Classifier("enc@1")
     run = exported(model, X, IDS).module()
+    modcache.configure(match="shape")
     modcache.lookup_or_run(model.encoder, X * 2, IDS, scope="enc@1")
     modcache.set_mode("verify")
     counted()

@@ -20,6 +20,7 @@ OPTIONS = (
     "durability",
     "policy",
     "match",
+    "match_device_share",
     "strict",
     "namespace",
     "io",
@@ -92,7 +93,9 @@ BAD = [
     ({"memory": ""}, ["memory"]),
     ({"memory": "5 bananas"}, ["memory", "5 bananas"]),
     ({"mode": "sometimes"}, ["mode", "sometimes", "off, read, on, refresh, verify"]),
-    ({"match": "all"}, ["match", "all", "shape", "dtype", "none"]),
+    ({"match": "all"}, ["match", "all", "input", "shape", "dtype", "none"]),
+    ({"match_device_share": 1.5}, ["match_device_share", "1.5", "0 to 1"]),
+    ({"match_device_share": -0.1}, ["match_device_share", "-0.1", "0 to 1"]),
     ({"durability": "eternal"}, ["durability", "relaxed", "strict"]),
     ({"policy": "fifo"}, ["policy", "fifo", "auto, lru, s3fifo, keep"]),
     ({"io": "aio"}, ["io", "aio", "mmap", "pread"]),
@@ -148,7 +151,7 @@ def test_the_default_directory_follows_xdg(processes: ProcessRunner, tmp_path: P
     assert found["dir"] == str(tmp_path / "modcache")
     assert found["memory"] == "1000000000"
     assert found["disk"] == "100000000000"
-    assert (found["mode"], found["match"], found["strict"]) == ("on", "shape", "false")
+    assert (found["mode"], found["match"], found["strict"]) == ("on", "input", "false")
     assert (found["dtype"], found["codec"], found["verify_rtol"]) == ("keep", "none", "0.0001")
     assert (found["min_run_us"], found["max_rows"]) == ("0", "0")
 

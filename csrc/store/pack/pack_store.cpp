@@ -49,11 +49,7 @@ Result<std::unique_ptr<FoundEntry>> PackStore::find(const EntryId& id) {
   if (!location.is_ok()) return location.status();
   auto record = read_record(pack_->records(), location.value(), id);
   if (!record.is_ok()) return record.status();
-  const RecordHead& head = record.value().head;
-  locations_->add(address,
-                  KnownRecord{location.value().segment, location.value().offset, head.sequence,
-                              head.run_us, head.payload_size_bytes, head.payload_checksum,
-                              locations_->intern(record.value().header)},
+  locations_->add(address, known_record(location.value().segment, record.value(), *locations_),
                   removals());
   return stored_entry(std::move(record).value());
 }

@@ -181,9 +181,9 @@ Result<SegmentHeader> decode_segment_header(std::string_view bytes) {
 }
 
 std::string encode_record_head(RecordHead head, std::string_view key, std::string_view header,
-                               std::uint64_t salt) {
+                               std::uint64_t salt, std::string_view own_part) {
   head.key_size_bytes = static_cast<std::uint32_t>(key.size());
-  head.header_size_bytes = static_cast<std::uint32_t>(header.size());
+  head.header_size_bytes = static_cast<std::uint32_t>(own_part.size() + header.size());
   RecordFields fields;
   fields.kind = static_cast<std::uint8_t>(head.kind);
   fields.sequence = head.sequence;
@@ -200,7 +200,9 @@ std::string encode_record_head(RecordHead head, std::string_view key, std::strin
   write_fields(fields, bytes.data() + kChecksumSizeBytes,
                kRecordFixedSizeBytes - kChecksumSizeBytes);
   key.copy(bytes.data() + kRecordFixedSizeBytes, key.size());
-  header.copy(bytes.data() + kRecordFixedSizeBytes + key.size(), header.size());
+  char* const header_begins = bytes.data() + kRecordFixedSizeBytes + key.size();
+  own_part.copy(header_begins, own_part.size());
+  header.copy(header_begins + own_part.size(), header.size());
   const std::string_view covered = std::string_view(bytes).substr(0, head.head_size_bytes());
   write_checksum(checksum_of(covered, salt), bytes.data());
   return bytes;

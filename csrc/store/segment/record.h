@@ -68,9 +68,10 @@ struct RecordHead {
   }
 };
 
-// The record up to its payload, padding included. The sizes of key and header are set here.
+// The record up to its payload, padding included. The sizes of key and header are set here. The
+// header is `own_part` and `header`, one after the other.
 std::string encode_record_head(RecordHead head, std::string_view key, std::string_view header,
-                               std::uint64_t salt);
+                               std::uint64_t salt, std::string_view own_part = {});
 
 // The fixed part alone: bounds are checked, the checksum is not (it covers what follows too).
 // REQUIRES: bytes.size() >= kRecordFixedSizeBytes.

@@ -24,7 +24,8 @@ constexpr char kZeros[kRecordAlignmentBytes] = {};
 RecordHead with_sizes(const NewRecord& record) {
   RecordHead head = record.head;
   head.key_size_bytes = static_cast<std::uint32_t>(record.key.size());
-  head.header_size_bytes = static_cast<std::uint32_t>(record.header.size());
+  head.header_size_bytes =
+      static_cast<std::uint32_t>(record.own_part.size() + record.header.size());
   return head;
 }
 
@@ -56,7 +57,8 @@ class SegmentWriter::Batch {
   RecordPlace add(const NewRecord& record) {
     RecordHead head = record.head;
     head.payload_checksum = xxh3_64(record.payload, head.payload_size_bytes);
-    heads_.push_back(encode_record_head(head, record.key, record.header, active_.salt));
+    heads_.push_back(
+        encode_record_head(head, record.key, record.header, active_.salt, record.own_part));
     const RecordPlace place{active_.id, active_.tail + size_bytes_};
     add_piece(heads_.back().data(), heads_.back().size());
     add_piece(record.payload, head.payload_size_bytes);

@@ -29,6 +29,7 @@ struct NewRecord {
   std::string_view key;
   std::string_view header;
   const void* payload = nullptr;
+  std::string_view own_part;  // of the header, where it is not in `header`: written before it
 };
 
 struct RecordPlace {

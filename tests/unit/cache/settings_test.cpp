@@ -93,6 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"durability", "relaxed", "relaxed"}, Case{"durability", "strict", "strict"},
         Case{"policy", "auto", "auto"}, Case{"policy", "lru", "lru"},
         Case{"policy", "s3fifo", "s3fifo"}, Case{"policy", "keep", "keep"},
+        Case{"match", "input", "input"}, Case{"match_device_share", "0.5", "0.5"},
         Case{"match", "shape", "shape"}, Case{"match", "dtype", "dtype"},
         Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
         Case{"strict", "True", "true"}, Case{"strict", "false", "false"},
@@ -170,7 +171,8 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"disk", "100000000000"},
                          {"durability", "relaxed"},
                          {"policy", "auto"},
-                         {"match", "shape"},
+                         {"match", "input"},
+                         {"match_device_share", "0.02"},
                          {"strict", "false"},
                          {"namespace", ""},
                          {"io", "mmap"},
@@ -227,11 +229,12 @@ TEST(SettingsTest, a_bad_value_in_the_environment_is_warned_about_and_the_defaul
   const EnvironmentVariable io("MODCACHE_IO", "pread");
   std::vector<std::string> warnings;
   const Settings settings = settings_from_environment(warnings);
-  EXPECT_EQ(settings.match, Match::kShape);
+  EXPECT_EQ(settings.match, Match::kInput);
   EXPECT_EQ(settings.io, store::ReadVia::kPread);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0], AllOf(HasSubstr("MODCACHE_MATCH"), HasSubstr("'exactly'"),
-                                 HasSubstr("shape, dtype, none"), HasSubstr("default 'shape'")));
+  EXPECT_THAT(warnings[0],
+              AllOf(HasSubstr("MODCACHE_MATCH"), HasSubstr("'exactly'"),
+                    HasSubstr("input, shape, dtype, none"), HasSubstr("default 'input'")));
 }
 
 TEST(ParseSizeTest, takes_plain_numbers_and_units_of_both_kinds) {
