@@ -127,19 +127,22 @@ Finding check_permissions(const std::string& directory, const DiskFiles& files) 
 
 // By names and kinds alone: nothing is opened.
 Finding check_kinds(const std::string& path) {
+  using Use = store::ForeignFile::Use;
   constexpr const char* kCheck = "kinds of files";
   const auto directory = store::Directory::at(fs::posix_file_system(), path);
   const store::DirectoryFiles files = store::look_at_files(directory);
   if (files.foreign.empty()) return {State::kOk, kCheck, "regular files of this user", ""};
   std::vector<std::string> found;
   bool is_read = true;
+  bool has_written = false;
   for (const store::ForeignFile& file : files.foreign) {
-    is_read = is_read && file.use == store::ForeignFile::Use::kWritten;
+    has_written = has_written || file.use == Use::kWritten;
+    is_read = is_read && (file.use == Use::kWritten || file.use == Use::kRead);
     if (found.size() < kMostNamed) found.push_back(file.status.message());
   }
   std::string text;
   for (const std::string& one : found) text += (text.empty() ? "" : "; ") + one;
-  if (is_read) {
+  if (is_read && has_written) {
     return {State::kProblem, kCheck, text + ": programs read here and store nothing",
             "copy the directory (cp -r, without -l) and use the copy"};
   }

@@ -92,6 +92,7 @@ void look_ahead(const c10::OperatorHandle&, Stack* stack) {
     const module::BatchKeys keys = checked_keys("modcache.explain", key);
     tensor::check_rows(input, static_cast<std::int64_t>(keys.rows()));
     std::vector<std::size_t> rows;
+    rows.reserve(keys.distinct().size());
     for (std::size_t i = 0; i < keys.distinct().size(); ++i) {
       rows.push_back(static_cast<std::size_t>(keys.first_row(i)));
     }

@@ -150,11 +150,10 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
     if (unpack_header(stored.header(), signature, value_header)) {
       auto value = format_.read(value_header, stored);
       if (value.is_ok()) {
-          result.entry = std::make_shared<const Entry>(
-              Entry{std::move(value).value(), std::string(signature), stored.run_us(),
-                    store->has_ageing_entries() ? stored.stored_at_us() : kAgeless,
-                    stored.confirmation(),
-                    InputSample(store::split_header(stored.header()).own())});
+        result.entry = std::make_shared<const Entry>(
+            Entry{std::move(value).value(), std::string(signature), stored.run_us(),
+                  store->has_ageing_entries() ? stored.stored_at_us() : kAgeless,
+                  stored.confirmation(), InputSample(store::split_header(stored.header()).own())});
         return result;
       }
       broken = value.status();
@@ -197,10 +196,9 @@ store::Sequence DiskTier::put(const store::EntryId& id, const Entry& entry, bool
   const auto started = Clock::now();
   Written written = entry.value->write(settings_.codec);
   const std::uint64_t size_bytes = written.payload.size_bytes;
-  auto sequence =
-      store->put(store::Put{id, pack_header(entry.signature, written.header, entry.sample.bytes()),
-                            std::move(written.payload), entry.run_us.value_or(0), replaces,
-                            entry.confirmation});
+  auto sequence = store->put(store::Put{
+      id, pack_header(entry.signature, written.header, entry.sample.bytes()),
+      std::move(written.payload), entry.run_us.value_or(0), replaces, entry.confirmation});
   report_store(sequence.status(), started);
   if (!sequence.is_ok()) return 0;
   if (sequence.value() == 0) count_not_kept(1, size_bytes);

@@ -23,7 +23,7 @@ constexpr float kOfMagnitude = 1.0F / 96;
 constexpr float kOfMean = 1.0F / 16384;
 // Rounding to float16 changes the smallest elements by up to this, which is counted up to a share
 // of the tensor's mean block: a tensor of tiny numbers alone is no other one's equal.
-constexpr float kHalfOfSmallestFloat16 = 1.0F / (1 << 25);
+constexpr float kHalfOfSmallestFloat16 = 1.0F / 33554432.0F;
 constexpr float kMostForSmallest = 1.0F / 16;
 
 constexpr std::uint32_t kExponent = 0x7f800000;

@@ -147,7 +147,7 @@ bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_v
     std::vector<std::size_t> rows;
     std::size_t size_bytes = 0;
     for (; next < found.entries().size(); ++next) {
-      if (!found.has(next)) continue;
+      if (!found.has(next) || found.entries().is_provisional(next)) continue;
       const std::size_t more_bytes = found.payload_size_bytes(next);
       if (!rows.empty() && size_bytes + more_bytes > kBytesAtOnce) break;
       size_bytes += more_bytes;
@@ -176,7 +176,7 @@ bool ReadAhead::keep(const Errand& errand, const FoundRows& found, std::size_t i
   if (!errand.place.is_host()) value = format_.moved(std::move(value), errand.place);
   auto entry = std::make_shared<const Entry>(
       Entry{std::move(value), std::string(found.header(i).signature), found.run_us(i),
-            found.stored_at_us(i), InputSample(found.sample(i))});
+            found.stored_at_us(i), /*confirmation=*/nullptr, InputSample(found.sample(i))});
   return errand.memory.put_ahead(address_of({*errand.context, key}), errand.context, key,
                                  {std::move(entry), found.sequence(i), found.removals()},
                                  errand.load);

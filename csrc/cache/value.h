@@ -68,7 +68,7 @@ struct Entry {
   // While that is undecided the value is provisional: on no disk, and gone if it is refuted. Null:
   // it is for good.
   ConfirmationPtr confirmation = nullptr;
-  InputSample sample{};                  // of that input; empty: matches any of the signature
+  InputSample sample{};  // of that input; empty: matches any of the signature
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 

@@ -18,6 +18,8 @@ class Look {
 
   DirectoryFiles run() {
     const std::uint32_t rights = rights_of(directory_.path());
+    const auto folder = file_system_.info(directory_.path());
+    found_.is_own = !folder.is_ok() || folder.value().is_own;
     found_.is_written_by_all = (rights & kWrittenByAll) != 0;
     for (const std::string& path :
          {directory_.control_path(), directory_.lock_path(), directory_.database_path(),
@@ -45,8 +47,9 @@ class Look {
     if (!kind.is_ok()) return add(path, use, kind);
     const Status own = fs::check_is_own_file(path, info.value());
     // A journal is there only while a database is made, so a stranger's is no reason to read on.
-    const bool is_read = use == Use::kNeeded && path != directory_.journal_path();
-    if (!own.is_ok()) return add(path, is_read ? Use::kWritten : use, own);
+    const bool is_journal = path == directory_.journal_path();
+    if (!own.is_ok() && is_journal) return add(path, use, own);
+    if (!own.is_ok()) return add(path, use == Use::kNeeded ? Use::kWritten : Use::kRead, own);
     if ((info.value().permissions & ~(folder_rights & kFileRights)) != 0) {
       found_.too_open.push_back(path);
     }

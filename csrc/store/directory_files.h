@@ -21,6 +21,7 @@ struct ForeignFile {
     kNeeded,   // the directory cannot be used
     kWritten,  // the directory can only be read: the file has other names, or is another user's
     kSpared,   // the directory is used without it, or with one that is made anew
+    kRead,     // spared, for the same reason as kWritten, by who writes: who only reads, reads it
   };
   Use use = Use::kNeeded;
   std::string name;  // below the directory
@@ -32,6 +33,7 @@ struct DirectoryFiles {
   // Own files that give more rights than their folder does, as version 0.2.0 made them.
   std::vector<std::string> too_open;
   bool is_written_by_all = false;  // everybody on the machine may write in the directory
+  bool is_own = true;              // the directory itself is this user's
 
   // The first that is foreign in this way; ok: none is.
   Status first(ForeignFile::Use use) const;

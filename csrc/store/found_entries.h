@@ -68,6 +68,8 @@ class FoundEntries {
   std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }
 
   std::int64_t stored_at_us(std::size_t i) const { return rows_[i].stored_at_us; }
+  // Whether it waits for its confirmation: it may still prove to be none, so nothing may keep it.
+  bool is_provisional(std::size_t i) const { return rows_[i].is_provisional; }
 
   // Fills payload_size_bytes(i) bytes at `target`, and checks the checksum of that copy unless
   // this process verified the record before. kCorruption or kIoError: what lies at `target` must
@@ -113,6 +115,7 @@ class FoundEntries {
     std::uint32_t segment = 0;
     bool is_verified = false;
     bool is_newly_verified = false;
+    bool is_provisional = false;
     std::uint8_t own_part_bytes = 0;
     const char* own = nullptr;
 

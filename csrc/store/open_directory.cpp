@@ -242,6 +242,12 @@ void tell_of(const Status& foreign, const StoreOptions& options) {
   if (options.on_foreign_file) options.on_foreign_file(foreign);
 }
 
+void tell_of(const DirectoryFiles& files, ForeignFile::Use use, const StoreOptions& options) {
+  for (const ForeignFile& file : files.foreign) {
+    if (file.use == use) tell_of(file.status, options);
+  }
+}
+
 // What can be done without is told of only here, where it is clear whether the directory is used.
 Status check_files(const DirectoryFiles& files, const Directory& directory,
                    const StoreOptions& options) {
@@ -252,9 +258,7 @@ Status check_files(const DirectoryFiles& files, const Directory& directory,
     if (options.is_strict) return Status::foreign(what + "; with strict=true it is not used");
     log_once(LogLevel::kWarning, "written-by-all:" + directory.path(), what);
   }
-  for (const ForeignFile& file : files.foreign) {
-    if (file.use == ForeignFile::Use::kSpared) tell_of(file.status, options);
-  }
+  tell_of(files, ForeignFile::Use::kSpared, options);
   return Status::ok();
 }
 
@@ -301,6 +305,7 @@ Result<OpenedDirectory> open_directory(const Directory& directory, const StoreOp
   MODCACHE_RETURN_IF_ERROR(check_files(files, directory, options));
   MODCACHE_RETURN_IF_ERROR(check_versions(directory));
   if (!options.writable || !is_writable(directory)) return open_for_reading(directory, options);
+  tell_of(files, ForeignFile::Use::kRead, options);
   const Status unwritable = files.first(ForeignFile::Use::kWritten);
   if (!unwritable.is_ok()) {
     tell_of(unwritable, options);

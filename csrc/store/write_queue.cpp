@@ -27,7 +27,7 @@ WriteQueue::WriteQueue(std::uint64_t limit_bytes, std::uint64_t batch_bytes)
 
 bool WriteQueue::wait_for_room(std::uint64_t size_bytes, Clock::time_point prompt_until,
                                Clock::time_point deadline) {
-  while (size_bytes_ > 0 && size_bytes_ + size_bytes > prompt_bytes_ &&
+  while (prompt_size_bytes() > 0 && prompt_size_bytes() + size_bytes > prompt_bytes_ &&
          changed_.wait_until(mutex_, prompt_until)) {
   }
   while (size_bytes_ > 0 && size_bytes_ + size_bytes > limit_bytes_) {
@@ -130,6 +130,7 @@ std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   for (QueuedPutPtr& put : waiting_) {
     if (is_covered(*put)) {
       size_bytes_ -= put->size_bytes;
+      if (put->is_held_back_) held_back_bytes_ -= put->size_bytes;
       mark_finished(*put);
     } else {
       kept.push_back(std::move(put));
@@ -178,14 +179,21 @@ Status WriteQueue::wait_for(Position position, Clock::time_point deadline) {
 
 bool WriteQueue::must_write_now() const {
   return is_stopping_ || wanted_ > finished_ ||
-         size_bytes_ >= std::min(kEnoughBytes, std::max(prompt_bytes_ / 4, kTellingBytes));
+         prompt_size_bytes() >= std::min(kEnoughBytes, std::max(prompt_bytes_ / 4, kTellingBytes));
+}
+
+void WriteQueue::begin_write() {
+  MutexLock lock(mutex_);
+  write_began_ = Clock::now();
 }
 
 void WriteQueue::note_pace(const std::vector<QueuedPutPtr>& batch) {
+  if (!write_began_.has_value()) return;
+  const auto took = std::chrono::duration<double>(Clock::now() - *write_began_);
+  write_began_.reset();
   std::uint64_t size_bytes = 0;
   for (const QueuedPutPtr& put : batch) size_bytes += put->size_bytes;
   if (size_bytes < kTellingBytes) return;
-  const auto took = std::chrono::duration<double>(Clock::now() - taken_at_);
   const double within_most_age = static_cast<double>(size_bytes) *
                                  std::chrono::duration<double>(kMostAge).count() /
                                  std::max(took.count(), 1e-6);
@@ -211,14 +219,19 @@ std::vector<QueuedPutPtr> WriteQueue::take(Clock::duration gather, Clock::time_p
       std::min(batch_bytes_, std::max(prompt_bytes_ / 2, kTellingBytes));
   std::uint64_t batch_bytes = 0;
   while (!waiting_.empty()) {
-    const std::uint64_t size_bytes = waiting_.front()->size_bytes;
-    if (!batch.empty() && batch_bytes + size_bytes > most_bytes) break;
-    batch_bytes += size_bytes;
+    const QueuedPut& put = *waiting_.front();
+    if (put.is_held_back_) {
+      // It is looked at again, and mostly not written: what is behind it does not wait for it.
+      put.is_held_back_ = false;
+      held_back_bytes_ -= put.size_bytes;
+    } else {
+      if (batch_bytes > 0 && batch_bytes + put.size_bytes > most_bytes) break;
+      batch_bytes += put.size_bytes;
+    }
     batch.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
   taken_ = batch;
-  taken_at_ = Clock::now();
   return batch;
 }
 
@@ -251,9 +264,21 @@ void WriteQueue::finish(const std::vector<QueuedPutPtr>& batch, const Status& st
   changed_.notify_all();
 }
 
-void WriteQueue::put_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken) {
+void WriteQueue::hold_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken) {
   MutexLock lock(mutex_);
   taken_ = std::move(still_taken);
+  for (const QueuedPutPtr& put : batch) {
+    put->is_held_back_ = true;
+    held_back_bytes_ += put->size_bytes;
+  }
+  waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
+                  std::make_move_iterator(batch.end()));
+  changed_.notify_all();
+}
+
+void WriteQueue::put_back(std::vector<QueuedPutPtr> batch) {
+  MutexLock lock(mutex_);
+  taken_.clear();
   waiting_.insert(waiting_.begin(), std::make_move_iterator(batch.begin()),
                   std::make_move_iterator(batch.end()));
 }

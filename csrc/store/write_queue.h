@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -46,6 +47,7 @@ struct QueuedPut {
   // Of the queue, under its lock.
   mutable std::uint64_t position_ = 0;
   mutable bool is_removed_ = false;
+  mutable bool is_held_back_ = false;
 };
 using QueuedPutPtr = std::shared_ptr<const QueuedPut>;
 
@@ -93,9 +95,13 @@ class WriteQueue {
   std::vector<QueuedPutPtr> without_removed(const std::vector<QueuedPutPtr>& batch);
   // These of the batch are dealt with: they are no longer found here.
   void finish(const std::vector<QueuedPutPtr>& batch, const Status& status);
-  // Puts the batch back to the front, to be taken again; what else was taken with it is
-  // `still_taken`.
-  void put_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken = {});
+  // Says that the batch is written from now on: the pace of the disk is measured from here.
+  void begin_write();
+  // Puts the batch back to the front, to be taken again.
+  void put_back(std::vector<QueuedPutPtr> batch);
+  // The same for those that wait for their confirmation; `still_taken` was taken with them, and is
+  // written. No caller is held back for them, since the disk is not what they wait for.
+  void hold_back(std::vector<QueuedPutPtr> batch, std::vector<QueuedPutPtr> still_taken);
   // From now on take() does not wait, and gives an empty batch when nothing is queued.
   void stop();
   bool is_stopping();
@@ -116,6 +122,10 @@ class WriteQueue {
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
   void mark_finished(const QueuedPut& put) MODCACHE_REQUIRES(mutex_);
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);
+  // What is to be written as soon as the disk can.
+  std::uint64_t prompt_size_bytes() const MODCACHE_REQUIRES(mutex_) {
+    return size_bytes_ - held_back_bytes_;
+  }
 
   const std::uint64_t limit_bytes_;
   const std::uint64_t batch_bytes_;
@@ -127,9 +137,10 @@ class WriteQueue {
   std::unordered_map<Digest128, QueuedPutPtr, Digest128Hash> latest_ MODCACHE_GUARDED_BY(mutex_);
   std::atomic<bool> has_any_{false};  // whether latest_ has
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t held_back_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;  // part of size_bytes_
   // What is written within kMostAge; of the first writes little is known.
   std::uint64_t prompt_bytes_ MODCACHE_GUARDED_BY(mutex_) = 16 << 20;
-  Clock::time_point taken_at_ MODCACHE_GUARDED_BY(mutex_);
+  std::optional<Clock::time_point> write_began_ MODCACHE_GUARDED_BY(mutex_);
   Position pushed_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Position finished_ MODCACHE_GUARDED_BY(mutex_) = 0;  // all up to it are
   // Whether those that follow it are.

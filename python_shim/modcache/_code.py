@@ -26,6 +26,7 @@ from typing import Any
 
 from modcache._dynamic import beyond_names, unbounded_attribute
 from modcache._names import (
+    CLASS_NOISE,
     STANDARD,
     TRUSTED,
     bases_that_count,
@@ -57,16 +58,6 @@ from modcache._tokens import ATOMS, tokens_of_atom
 _MOST_FUNCTIONS = 4096
 _UNFOLLOWED = frozenset({"torch", "numpy"})
 _UNFORESEEABLE = frozenset({"globals", "eval", "exec", "__import__"})
-CLASS_NOISE = frozenset(
-    {
-        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__",
-        "__annotate__", "__annotations_cache__", "__annotate_func__", "__conditional_annotations__",
-        "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__",
-        "__abstractmethods__", "_abc_impl", "__match_args__", "__dataclass_fields__",
-        "__dataclass_params__", "__slotnames__", "_value2member_map_", "_autograd_function_id",
-        "_backward_cls",
-    }
-)  # fmt: skip
 _CO_NOISE = 0x01000000 | 0x02000000  # flags that only tell compilers apart
 
 

@@ -39,6 +39,7 @@ class Mark:
         self.name = name
 
 
+_ADDRESS = Mark("address")
 _CALLABLE = Mark("callable")
 _CONTAINER = Mark("container")
 _NAMED = Mark("named")
@@ -61,8 +62,18 @@ def _deque(walk: Walk, value: deque[Any]) -> None:
 
 def _mapping(walk: Walk, value: Any) -> None:
     base = OrderedDict if isinstance(value, OrderedDict) else dict
-    _container(walk, value, [part for item in base.items(value) for part in item])
+    content: list[Any] = []
+    for key, item in base.items(value):
+        content += (_ADDRESS if _is_address_of(key, item) else key, item)
+    _container(walk, value, content)
     walk.value(getattr(value, "default_factory", None))
+
+
+def _is_address_of(key: object, item: object) -> bool:
+    """Whether a key is the id of its value: another in each process, and says no more than that."""
+    if type(key) is not int:
+        return False
+    return key == id(item() if isinstance(item, weakref.ref) else item)
 
 
 def _set(walk: Walk, value: Any) -> None:
@@ -74,7 +85,10 @@ def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:
     items = list(content)
     walk.leaves += (_CONTAINER, walk.named(type(value)), len(items))
     for item in items:
-        walk.value(item)
+        if item is _ADDRESS:
+            walk.leaves.append(item)
+        else:
+            walk.value(item)
     if type(value).__module__ not in ("builtins", "collections") or hasattr(value, "__dict__"):
         walk.attributes(value)
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from modcache import _eager
+from modcache import _eager, _mode
 from modcache._bypass import is_traced, transform_in_force
 from modcache._export import recorded
 from modcache._inputs import is_taken_as_it_is
 from modcache._lazy import Lazy, to_record
 from modcache._lazy_call import lazily_looked_up
-from modcache._mode import as_task, is_among_tasks
 from modcache._recall import recalled
 from modcache._rows import checked_keys, checked_ragged, in_wanted_form
 from modcache._scripted import native
@@ -83,8 +82,8 @@ def lookup_or_run(
     """
     if torch.compiler.is_compiling():
         return recorded(to_record(module), input, key, scope, method, ragged)
-    if is_among_tasks():
-        with as_task():
+    if _mode.active_entries and _mode.is_among_tasks():
+        with _mode.as_task():
             return lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
     if type(key) is str and ragged == "error":
         hit = recalled(module, input, key, scope, method)
@@ -114,8 +113,8 @@ def lookup_or_run_any(
     """
     if torch.compiler.is_compiling():
         return recorded(to_record(module), input, key, scope, method, "error")
-    if is_among_tasks():
-        with as_task():
+    if _mode.active_entries and _mode.is_among_tasks():
+        with _mode.as_task():
             return lookup_or_run_any(module, input, key, scope=scope, method=method)
     if type(key) is str:
         hit = recalled(module, input, key, scope, method)

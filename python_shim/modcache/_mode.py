@@ -103,7 +103,8 @@ class _Thread(threading.local):
 # Entries of the calling task, and those that it was started inside.
 _of_task: ContextVar[tuple[_Entry, ...]] = ContextVar("modcache.mode", default=())
 _thread = _Thread()
-_is_used = False
+active_entries: set[_Entry] = set()
+"""Entries of all threads. While there are none, no call is among tasks: hits look here first."""
 
 
 class ModeGuard:
@@ -115,9 +116,8 @@ class ModeGuard:
         torch.ops.cache._leave_mode(torch.ops.cache._enter_mode(self._name))
 
     def __enter__(self) -> None:
-        global _is_used
-        _is_used = True
         entry = _Entry(self, self._name)
+        active_entries.add(entry)
         _thread.entries.append(entry)
         _of_task.set((*_entries_of_task(), entry))
         _apply()
@@ -135,6 +135,7 @@ class ModeGuard:
                 "for one thread, so leave it in the thread that entered it"
             )
         entry.is_left = True
+        active_entries.discard(entry)
         _thread.entries.remove(entry)
         _of_task.set(_entries_of_task())
         _apply()
@@ -176,7 +177,7 @@ def is_among_tasks() -> bool:
     A call that obeys the mode is then made inside ``as_task``. Outside of it the thread's level is
     that of all its guards, so that what knows no tasks forbids too much rather than too little.
     """
-    if not _is_used or _thread.is_exact:
+    if not active_entries or _thread.is_exact:
         return False
     return list(_entries_of_task()) != _thread.entries
 

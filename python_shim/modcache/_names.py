@@ -21,6 +21,17 @@ from modcache._plain import FACE, is_face, is_left_here, plain_of
 TRUSTED = frozenset({"torch", "functorch", "torchgen", "numpy", "modcache"})
 _TRUSTED = frozenset({"torch", "numpy", "modcache"})
 STANDARD = sys.stdlib_module_names
+# Attributes of a class that say nothing about what its objects do.
+CLASS_NOISE = frozenset(
+    {
+        "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__",
+        "__annotate__", "__annotations_cache__", "__annotate_func__", "__conditional_annotations__",
+        "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__",
+        "__abstractmethods__", "_abc_impl", "__match_args__", "__dataclass_fields__",
+        "__dataclass_params__", "__slotnames__", "_value2member_map_", "_autograd_function_id",
+        "_backward_cls",
+    }
+)  # fmt: skip
 _LIBRARY_PREFIXES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )

@@ -20,27 +20,23 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from modcache._compiled_part import guards
 from modcache._names import is_installed_file, top_package
 from modcache._reads import Code
 from modcache._records import ClassRecord
 
 if TYPE_CHECKING:
-    from modcache import _guards as guards
     from modcache._walk import Walk
-else:
-    try:
-        from modcache import _guards as guards
-    except ImportError:  # a library that was built without Python's headers
-        guards = None
 
 _TRUSTED = frozenset({"torch", "numpy", "modcache"})
 # What handlers of log messages do is no part of a result; a module that is imported in a run only
 # defines what later looks find.
-_PASSED_OVER = (
+_PASSED_OVER = [
     logging.Logger.handle.__code__,
     vars(importlib._bootstrap)["_find_and_load"].__code__,
-)
+]
 _RESUMED = "torch_dynamo_resume_in_"
+_COMPILER = "torch._dynamo.convert_frame"
 
 _Seen = list[tuple[types.CodeType, dict[str, Any]]]
 
@@ -61,6 +57,7 @@ class Followed:
 
 def called(run: Callable[[], Any]) -> tuple[Any, _Seen]:
     """What ``run()`` returns, and the code that it ran, without what is harmless."""
+    _pass_over_compiler()
     observer = _Observer() if guards is None else guards.CallObserver()
     observer.start()
     try:
@@ -68,6 +65,16 @@ def called(run: Callable[[], Any]) -> tuple[Any, _Seen]:
     finally:
         seen = observer.stop()
     return output, seen
+
+
+def _pass_over_compiler() -> None:
+    """Has runs of torch.compile's compiler, a backend of the user's among it, passed over."""
+    compiler = getattr(sys.modules.get(_COMPILER), "CatchErrorsWrapper", object)
+    code = getattr(vars(compiler).get("__call__"), "__code__", None)
+    if code is not None and code not in _PASSED_OVER:
+        _PASSED_OVER.append(code)
+        if guards is not None:
+            guards.pass_over(code)
 
 
 def unfollowed(seen: _Seen, followed: Callable[[], set[types.CodeType]]) -> str:
@@ -99,6 +106,9 @@ def _is_harmless(code: types.CodeType, names: dict[str, Any]) -> bool:
         return True
     if not file.startswith("<"):
         return False
+    # A graph that torch.compile made of code that was followed.
+    if file.startswith("<eval_with_key>") and _COMPILER in sys.modules:
+        return True
     # Made at run time, as dataclasses and named tuples are: whose it is, its names tell.
     if name.startswith("namedtuple_") or file.startswith("<attrs generated"):
         return True
@@ -122,6 +132,8 @@ def _is_compiled_from(code: types.CodeType, known: set[types.CodeType]) -> bool:
 def codes_of(walk: Walk) -> Iterator[types.CodeType]:
     """The code of all functions that a walk has followed."""
     yield from codes_in(walk.leaves)
+    for leaves in walk.packages.leaves if walk.packages is not None else ():
+        yield from codes_in(leaves)
 
 
 def codes_in(leaves: Iterable[object]) -> Iterator[types.CodeType]:

@@ -4,17 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from modcache._compiled_part import guards
 from modcache._python_operators import KERNELS, PARTS, Operator, definitions, functions_inside
-
-if TYPE_CHECKING:
-    from modcache import _guards as guards
-else:
-    try:
-        from modcache import _guards as guards
-    except ImportError:  # then there are no snapshots
-        guards = None
 
 
 def guards_of_operator(operator: Operator) -> Iterator[tuple[Any, ...]]:

@@ -21,15 +21,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from modcache._code import CLASS_NOISE, code_alone
-from modcache._distributions import (
-    Distribution,
-    distribution_of,
-    distribution_of_import,
-)
+from modcache._code import code_alone
+from modcache._distributions import Distribution, distribution_of, distribution_of_import
 from modcache._kinds import DESCRIPTORS
 from modcache._loaded import is_code_on_disk, may_have_changed_since_loaded
 from modcache._names import (
+    CLASS_NOISE,
     bases_that_count,
     file_behind,
     is_installed,

@@ -47,6 +47,7 @@ class Entered:
     def __init__(self, part: Part, tensors: list[torch.Tensor], snapshot: Snapshot | None) -> None:
         self.part = part
         self.text = ""  # of values that are looked at in every walk
+        self.leaves: list[list[object]] = []  # of the walks over values
         self.tensors = tensors
         self.scripted: list[torch.jit.ScriptModule] = []
         self.snapshot = snapshot  # that alone tells of all; None: there is more, or none at all
@@ -115,8 +116,10 @@ class _Known:
 
     def now(self) -> Entered:
         held = Entered(self._part, self._tensors, None if self._loose else self._snapshot)
+        held.leaves.append(self._leaves)
         if self._loose:
             walk = _walk_over(self._loose)
+            held.leaves.append(walk.leaves)
             held.text = digest_of(walk.leaves)
             held.tensors = [*held.tensors, *walk.tensors]
             held.scripted = walk.scripted
@@ -176,7 +179,7 @@ class _Known:
         digest = digest_of([self._code, *self._code_leaves(), *walk.leaves])
         owners = [(read.module(), read.name) for read in fixed]
         self._part = Part(digest, self._code, owners)
-        self._tensors, self._snapshot = walk.tensors, snapshot
+        self._tensors, self._snapshot, self._leaves = walk.tensors, snapshot, walk.leaves
 
     def _code_leaves(self) -> list[Distribution]:
         return [self._code.distributions[name] for name in sorted(self._code.distributions)]

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from modcache._compiled_part import may_recall
 from modcache._identity import Forget, GradPattern, ModuleState, states
 from modcache._scripted import native
-from modcache._snapshot import may_recall
 
 _functorch: Any = torch._C._functorch
 _dispatch_modes = torch._C._len_torch_dispatch_stack

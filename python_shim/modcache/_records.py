@@ -71,16 +71,6 @@ class ClassNames:
         return known
 
 
-class _Death:
-    """Set once one of the objects that it was told of is gone, and its id free for another."""
-
-    def __init__(self) -> None:
-        self.has_come = False
-
-    def note(self, _: object) -> None:
-        self.has_come = True
-
-
 class ClassRecord:
     """The code of a class as it was when it was read."""
 
@@ -89,7 +79,8 @@ class ClassRecord:
         self.code = code_of_class(cls)
         self.is_torch = top_package(cls.__module__) == "torch"
         self._order = [id(base) for base in cls.__mro__]
-        self._death = _Death()
+        # Not empty once a member is gone, and its id free for another.
+        self._gone: list[object] = []
         self._kept: list[object] = []
         self._bases: list[tuple[weakref.ref[type], list[int], list[tuple[str, object]]]] = []
         for base in cls.__mro__:
@@ -114,14 +105,15 @@ class ClassRecord:
             self._kept.append(value)
             return None
         try:
-            self._kept.append(weakref.ref(value, self._death.note))
+            # No function in Python: int.__new__ dies when the interpreter can run none any more.
+            self._kept.append(weakref.ref(value, self._gone.append))
         except TypeError:  # its id may come to be another's
             return _facts_of(value)
         return None
 
     def fits(self, cls: type) -> bool:
         """False once a method or class attribute was replaced, or a function that it calls."""
-        if self._death.has_come or self._order != [id(base) for base in cls.__mro__]:
+        if self._gone or self._order != [id(base) for base in cls.__mro__]:
             return False
         for reference, ids, told in self._bases:
             base = reference()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from modcache._compiled_part import guards
 from modcache._kinds import array_way
 from modcache._names import (
     is_installed,
@@ -40,23 +41,7 @@ from modcache._tokens import ATOMS
 from modcache._walk import TENSOR_TYPES, Records, Walk, way_to_look_at
 
 if TYPE_CHECKING:
-    from modcache import _guards as guards
     from modcache._guards import Snapshot
-else:
-    try:
-        from modcache import _guards as guards
-    except ImportError:  # a library that was built without Python's headers
-        guards = None
-
-
-def _never() -> bool:
-    return False
-
-
-may_recall: Callable[[], bool] = _never if guards is None else guards.may_recall
-"""Whether this thread's mode lets a stored value be returned without running anything."""
-if guards is not None:
-    guards.connect(torch.ops.cache._may_recall_address())
 
 # What a guard expects, and guards, as the constructor of Snapshot takes them.
 _Expected = tuple[Any, ...]

@@ -95,6 +95,7 @@ void forget_seen(ObserverObject* observer) {
   if (observer->seen == nullptr) return;
   std::unordered_map<PyObject*, PyObject*> seen;
   seen.swap(*observer->seen);
+  // NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order): any order will do
   for (const auto& [code, globals] : seen) {
     Py_DECREF(code);
     Py_DECREF(globals);
@@ -197,6 +198,7 @@ PyObject* note_harmless(PyObject* /*module*/, PyObject* code) {
     if (harmless().size() >= kMostHarmless) {
       std::unordered_set<PyObject*> codes;
       codes.swap(harmless());
+      // NOLINTNEXTLINE(bugprone-nondeterministic-pointer-iteration-order): any order will do
       for (PyObject* each : codes) Py_DECREF(each);
     }
     if (harmless().insert(code).second) Py_INCREF(code);

@@ -29,6 +29,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
         "free space",
         "database",
         "contents",
+        "kinds of files",
         "clock",
         "leftover files",
         "processes",
@@ -43,7 +44,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
 def test_for_people_it_is_a_table(modcache: Program, filled: Path) -> None:
     lines = modcache("doctor", filled).lines
     assert lines[2].split() == ["CHECK", "STATE", "FOUND", "CURE"]
-    assert len(lines) == 3 + 11
+    assert len(lines) == 3 + 12
 
 
 def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> None:

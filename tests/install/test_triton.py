@@ -84,7 +84,10 @@ def test_an_absolute_directory_and_a_size(server: Server, tmp_path: Path) -> Non
 
 BAD_SETTINGS = {
     "an unknown option": ({"memry": "1GB"}, ["unknown option 'memry'", "valid options are: dir,"]),
-    "a bad value": ({"match": "shapes"}, ["option 'match' is 'shapes'", "shape, dtype, none"]),
+    "a bad value": (
+        {"match": "shapes"},
+        ["option 'match' is 'shapes'", "input, shape, dtype, none"],
+    ),
     "a bad number": ({"max_rows": 1.5}, ["option 'max_rows' is '1.5'", "an integer"]),
     "a list": ({"dir": ["a"]}, ["option 'dir' is a JSON array", "must be a string, a number"]),
     "null": ({"mode": None}, ["option 'mode' is a JSON null", "true or false"]),

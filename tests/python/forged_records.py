@@ -12,6 +12,9 @@ from pathlib import Path
 _HEADER_BYTES = 64
 _FIXED_BYTES = 80
 _ENTRY = 1
+# csrc/store/own_part.h
+_OWN_PART = 2**31
+_MOST_OWN_BYTES = 59
 
 
 class Record:
@@ -31,7 +34,7 @@ class Record:
 
     @property
     def header(self) -> bytes:
-        """The signature with its size, and the value header."""
+        """The own part, where there is one, the signature with its size, and the value header."""
         return bytes(self._segment[self._header_offset :][: self._header_size])
 
     @header.setter
@@ -41,10 +44,20 @@ class Record:
         self._segment[start : start + self._header_size] = header
 
     @property
+    def own_size(self) -> int:
+        """How many bytes the own part holds: the sample of the input. 0: there is none."""
+        size = self._number_at(0) - _OWN_PART
+        return size if 0 <= size <= _MOST_OWN_BYTES else 0
+
+    @property
     def value_begin(self) -> int:
         """Where the value header begins in ``header``."""
-        (signature_size,) = struct.unpack_from("<I", self.header)
-        return 4 + int(signature_size)
+        signature_begin = 4 + self.own_size if self.own_size else 0
+        return signature_begin + 4 + self._number_at(signature_begin)
+
+    def _number_at(self, offset: int) -> int:
+        """Of the header: of one that was forged before, perhaps a shorter number."""
+        return int.from_bytes(self.header[offset : offset + 4], "little")
 
     def seal(self, salt: int) -> None:
         """Computes the checksums anew."""
@@ -73,14 +86,15 @@ def forge(directory: Path, change: Callable[[Record], None]) -> int:
 
 
 def forge_at_random(directory: Path, seed: int) -> None:
-    """One to three bytes of every value header become others."""
+    """One to three bytes of every header become others: of most in the value header."""
     numbers = random.Random(seed)
     odd = (0, 1, 2, 5, 7, 11, 15, 0x28, 0x5B, 0x6E, 0x73, 0x74, 0x7B, 0x7F, 0x80, 0xC3, 0xFF)
 
     def change(record: Record) -> None:
         header = bytearray(record.header)
+        begin = 0 if numbers.random() < 0.25 else min(record.value_begin, len(header) - 1)
         for _ in range(numbers.randint(1, 3)):
-            at = numbers.randrange(record.value_begin, len(header))
+            at = numbers.randrange(begin, len(header))
             is_odd = numbers.random() < 0.7
             header[at] = numbers.choice(odd) if is_odd else numbers.randrange(256)
         record.header = bytes(header)

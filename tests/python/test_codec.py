@@ -116,7 +116,7 @@ def test_rows_stored_with_different_codecs_make_one_batch(reopen: Any) -> None:
     value = features()
     for row, key in enumerate(KEYS):
         modcache.configure(codec="zstd" if row % 2 else "none")
-        modcache.lookup_or_run(Gives(value[row : row + 1]), X[row : row + 1], [key], scope="s")
+        modcache.lookup_or_run(Gives(value), X[row : row + 1], [key], scope="s")
     for _ in range(2):
         assert exact(modcache.lookup_or_run(Refuses(), X, KEYS, scope="s")) == exact(value)
         reopen()

@@ -74,6 +74,13 @@ def test_an_eager_hit_runs_no_code_of_ours_for_each_submodule(
         assert functions_called(hit(blocks(count), scope=scope)) == SHORT
 
 
+def test_a_guard_that_was_left_costs_later_hits_nothing() -> None:
+    call = hit(blocks(1))
+    with modcache.mode("read"):
+        call()
+    assert functions_called(call) == SHORT
+
+
 @pytest.mark.parametrize("scope", ["", "named"])
 def test_a_scripted_hit_does_not_make_the_module_an_argument(scope: str) -> None:
     call = hit(torch.jit.script(frozen(nn.Linear(4, 4))), scope=scope)

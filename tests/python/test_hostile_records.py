@@ -146,6 +146,16 @@ def with_sizes(*sizes: int) -> Callable[[bytes, int], bytes]:
     return lambda header, at: header[: at + 7] + struct.pack(f"<{len(sizes)}q", *sizes)
 
 
+def with_own_size(size: int) -> Callable[[Record], None]:
+    """The own part, which holds the sample of the input, says another size of itself."""
+
+    def changed(record: Record) -> None:
+        assert record.own_size > 0
+        record.header = struct.pack("<I", 2**31 + size) + record.header[4:]
+
+    return changed
+
+
 FLOAT, LONG, BITS8, QINT8 = 6, 4, 21, 12
 FORGERIES = {
     "text that is no UTF-8": (call_single, replaced(b"text", b"\xfftex")),
@@ -163,6 +173,9 @@ FORGERIES = {
     "a row of another dtype": (call_rows, only("b", with_dtypes(3, 3))),
     "a row of another dtype, scripted": (call_scripted_rows, only("b", with_dtypes(3, 3))),
     "a row's text that is no UTF-8": (call_structured_rows, replaced(b"text", b"\xfftex")),
+    "an own part that is larger than any": (call_rows, with_own_size(60)),
+    "an own part that reaches into the rest": (call_scripted, with_own_size(59)),
+    "an own part that ends too soon": (call_single, with_own_size(1)),
 }
 
 

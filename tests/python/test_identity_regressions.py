@@ -3,6 +3,7 @@
 
 import os
 import threading
+import weakref
 from typing import Any
 
 import modcache
@@ -221,10 +222,15 @@ def test_clear_makes_no_directory_and_respects_the_mode(tmp_path: Any) -> None:
     assert not there.exists()
     looked_up(torch.jit.script(Doubles()))
     modcache.set_mode("read")
-    modcache.clear()
+    assert modcache.clear() == 0
     modcache.set_mode("on")
     assert looked_up(torch.jit.script(Doubles())) is not None
+    modcache.clear(tier="memory")
+    assert looked_up(torch.jit.script(Doubles())) is not None
     assert modcache.stats()["hits_disk"] == 1
+    assert modcache.clear() == 1
+    assert looked_up(torch.jit.script(Doubles())) is not None
+    assert modcache.stats()["misses"] == 2
 
 
 def test_threads_of_a_forked_child_do_not_wait_for_those_of_its_parent() -> None:
@@ -310,3 +316,39 @@ def test_a_new_parameter_at_the_address_of_the_old_over_the_same_storage() -> No
         values[number, number] = 100.0 + number
         module.weight = nn.Parameter(values, requires_grad=False)
         assert torch.equal(looked_up(module, x), module(x))
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class ByAddress(nn.Module):
+    """As filelock and others register objects: each under its own id."""
+
+    def __init__(self, *factors: float, weak: bool) -> None:
+        super().__init__()
+        self.scales = [Scale(factor) for factor in factors]
+        self.by_id: Any = weakref.WeakValueDictionary() if weak else {}
+        self.by_id.update({id(scale): scale for scale in self.scales})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for scale in self.by_id.values():
+            x = x * scale.factor
+        return x
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_keys_that_are_the_addresses_of_their_values_tell_no_processes_apart(weak: bool) -> None:
+    module, again = ByAddress(2.0, 3.0, weak=weak), ByAddress(2.0, 3.0, weak=weak)
+    assert modcache.fingerprint(module) == modcache.fingerprint(again)
+    assert modcache.fingerprint(module) != modcache.fingerprint(ByAddress(2.0, 4.0, weak=weak))
+    looked_up(module)
+    module.scales[1].factor = 5.0
+    assert torch.equal(looked_up(module), module(X))
+
+
+def test_other_numbers_as_keys_count() -> None:
+    module, other = ByAddress(2.0, weak=False), ByAddress(2.0, weak=False)
+    module.by_id, other.by_id = {1: module.scales[0]}, {2: other.scales[0]}
+    assert modcache.fingerprint(module) != modcache.fingerprint(other)

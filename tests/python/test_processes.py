@@ -249,3 +249,18 @@ def test_a_process_flushes_when_it_exits(ending: str, code: int, cache_dir: Path
     )
     assert ended.returncode == code
     assert modcache.contains("exit", "k")
+
+
+KEPT_TO_THE_END = """
+import torch, modcache
+from modcache import _records
+# As Hugging Face's configurations name bool: its __new__ dies after all that is Python.
+record = _records.Records().of_class(bool)
+import ctypes
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(record))
+"""
+
+
+def test_what_is_remembered_of_a_builtin_class_runs_nothing_once_python_is_gone() -> None:
+    ended = subprocess.run([sys.executable, "-c", KEPT_TO_THE_END], env=python_environment())
+    assert ended.returncode == 0

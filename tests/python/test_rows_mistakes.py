@@ -180,19 +180,30 @@ def test_a_list_of_what_has_no_rows_is_an_error() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("give", "text"),
-    [
-        (lambda x, n: {"y": [x[:, :n]]}, r"\['y'\]\[0\] of row 0 is \[1\], .* of row 1 is \[3\]"),
-        (lambda x, n: (x, n), r"\[1\] of row 0 is 1, \[1\] of row 1 is 3"),
-        (lambda x, n: {"y": x, "n": n} if n == 1 else {"y": x}, r"\['n'\].* is 1, .* is absent"),
-        (lambda x, n: x if n == 1 else x.half(), r"float32.*float16"),
-    ],
-    ids=["shape", "value", "structure", "dtype"],
-)
-def test_the_message_names_what_differs_between_rows(
-    give: Callable[[torch.Tensor, int], Any], text: str
-) -> None:
+DIFFERENCES = {
+    "shape": (
+        lambda x, n: {"y": [x[:, :n]]}, r"\['y'\]\[0\] of row 0 is \[1\], .* of row 1 is \[3\]"
+    ),
+    "value": (lambda x, n: (x, n), r"\[1\] of row 0 is 1, \[1\] of row 1 is 3"),
+    "structure": (
+        lambda x, n: {"y": x, "n": n} if n == 1 else {"y": x}, r"\['n'\].* is 1, .* is absent"
+    ),
+    "dtype": (lambda x, n: x if n == 1 else x.half(), r"float32.*float16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_the_message_names_what_differs_between_rows(difference: str) -> None:
+    give, text = DIFFERENCES[difference]
+    modcache.configure(max_rows=1)
+    module = Python(lambda x: give(x, 1 if x[0, 0] == 0 else 3))
+    with pytest.raises(ValueError, match=text):
+        modcache.lookup_or_run(module, X, KEYS, scope="s")
+
+
+@pytest.mark.parametrize("difference", ["shape", "value"])
+def test_the_message_names_what_differs_between_stored_rows(difference: str) -> None:
+    give, text = DIFFERENCES[difference]
     size = [1]
     module = Python(lambda x: give(x, size[0]))
     modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
@@ -200,6 +211,26 @@ def test_the_message_names_what_differs_between_rows(
     modcache.lookup_or_run(module, X[1:], ["b", "c"], scope="s")
     with pytest.raises(ValueError, match=text):
         modcache.lookup_or_run(module, X, KEYS, scope="s")
+
+
+@pytest.mark.parametrize("difference", ["structure", "dtype"])
+def test_stored_rows_that_one_module_cannot_have_given_are_run_again(
+    difference: str, counted: Any
+) -> None:
+    give, _ = DIFFERENCES[difference]
+    size = [1]
+    module = Python(lambda x: give(x, size[0]))
+    modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
+    size[0] = 3
+    right = modcache.lookup_or_run(module, X[1:], ["b", "c"], scope="s")
+    counted()
+    found = modcache.lookup_or_run(module, X, KEYS, scope="s")
+    assert counted() == {"hits_memory": 2, "misses": 1, "stored": 1}
+    found = found if isinstance(found, torch.Tensor) else found["y"]
+    right = right if isinstance(right, torch.Tensor) else right["y"]
+    assert found.dtype is right.dtype
+    assert torch.equal(found[1:], right)
+    assert torch.equal(found.float(), X)
 
 
 class UpTo(nn.Module):

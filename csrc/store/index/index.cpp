@@ -233,9 +233,11 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
   if (!transaction.is_ok()) return transaction.status();
   Sequence first = rows.front().location.sequence;
   Sequence last = first;
+  LastOffsets last_offsets;
   for (const NewRow& row : rows) {
     first = std::min(first, row.location.sequence);
     last = std::max(last, row.location.sequence);
+    note_last(last_offsets, row.location.segment, row.location.offset);
   }
   auto clears = clears_after(first);
   if (!clears.is_ok()) return clears.status();
@@ -267,14 +269,7 @@ Result<std::int64_t> Index::commit(const std::vector<NewRow>& rows,
     if (instead_of.value().value_or(0) != 0 || row.replaces) ++replaced;
     if (taken != nullptr) (*taken)[i] = instead_of.value();
   }
-  std::map<std::uint64_t, std::uint64_t> last_offsets;
-  for (const NewRow& row : rows) {
-    std::uint64_t& offset = last_offsets[row.location.segment];
-    offset = std::max(offset, row.location.offset);
-  }
-  for (const auto& [segment, offset] : last_offsets) {
-    MODCACHE_RETURN_IF_ERROR(raise_last_offset(segment, offset));
-  }
+  MODCACHE_RETURN_IF_ERROR(raise_last_offsets(last_offsets));
   MODCACHE_RETURN_IF_ERROR(raise_last_sequence(last));
   MODCACHE_RETURN_IF_ERROR(transaction.value().commit());
   return replaced;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -221,6 +222,10 @@ class Index {
   Status mark_as_replacing(std::int64_t context, std::string_view key) MODCACHE_REQUIRES(mutex_);
   Status add_live_entries(std::int64_t segment, std::int64_t count) MODCACHE_REQUIRES(mutex_);
   Status raise_last_sequence(Sequence sequence) MODCACHE_REQUIRES(mutex_);
+  // Where the last record of each segment begins, by the segment's id.
+  using LastOffsets = std::map<std::uint64_t, std::uint64_t>;
+  static void note_last(LastOffsets& offsets, std::uint64_t segment, std::uint64_t offset);
+  Status raise_last_offsets(const LastOffsets& offsets) MODCACHE_REQUIRES(mutex_);
   Status raise_last_offset(std::uint64_t segment, std::uint64_t offset) MODCACHE_REQUIRES(mutex_);
   Result<std::vector<Clear>> clears_after(Sequence sequence) MODCACHE_REQUIRES(mutex_);
   Result<std::int64_t> remove_all() MODCACHE_REQUIRES(mutex_);

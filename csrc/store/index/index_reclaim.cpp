@@ -91,6 +91,7 @@ Result<Settled> Index::settle(std::uint64_t segment, const std::vector<MovedRow>
       " AND sequence=? AND segment_id=? AND offset=?");
   if (!move.is_ok()) return move.status();
   std::map<std::uint64_t, std::pair<std::int64_t, std::int64_t>> targets;  // id, rows
+  LastOffsets last_offsets;
   for (const MovedRow& row : moved) {
     auto& [target, rows] = targets[row.to_segment];
     if (target == 0) {
@@ -106,15 +107,9 @@ Result<Settled> Index::settle(std::uint64_t segment, const std::vector<MovedRow>
     MODCACHE_RETURN_IF_ERROR(query.run());
     settled.is_moved.push_back(database_->changes() > 0);
     rows += database_->changes();
+    note_last(last_offsets, row.to_segment, row.to_offset);
   }
-  std::map<std::uint64_t, std::uint64_t> last_offsets;
-  for (const MovedRow& row : moved) {
-    std::uint64_t& offset = last_offsets[row.to_segment];
-    offset = std::max(offset, row.to_offset);
-  }
-  for (const auto& [id, offset] : last_offsets) {
-    MODCACHE_RETURN_IF_ERROR(raise_last_offset(id, offset));
-  }
+  MODCACHE_RETURN_IF_ERROR(raise_last_offsets(last_offsets));
   for (const auto& [id, target] : targets) {
     MODCACHE_RETURN_IF_ERROR(add_live_entries(target.first, target.second));
     settled.moved += target.second;
@@ -218,6 +213,18 @@ Status Index::apply_narrow_clears(const std::vector<Clear>& clears) {
     MODCACHE_RETURN_IF_ERROR(remove_cleared(clear, nullptr).status());
   }
   return transaction.value().commit();
+}
+
+void Index::note_last(LastOffsets& offsets, std::uint64_t segment, std::uint64_t offset) {
+  std::uint64_t& last = offsets[segment];
+  last = std::max(last, offset);
+}
+
+Status Index::raise_last_offsets(const LastOffsets& offsets) {
+  for (const auto& [segment, offset] : offsets) {
+    MODCACHE_RETURN_IF_ERROR(raise_last_offset(segment, offset));
+  }
+  return Status::ok();
 }
 
 Status Index::raise_last_offset(std::uint64_t segment, std::uint64_t offset) {

@@ -99,10 +99,13 @@ Status DirectoryCheck::check_is_ours() {
 
 bool DirectoryCheck::check_kinds() {
   bool has_segments = true;
-  for (const ForeignFile& file : look_at_files(directory_).foreign) {
+  const DirectoryFiles files = look_at_files(directory_);
+  for (const ForeignFile& file : files.foreign) {
     Finding finding;
     finding.kind = Finding::Kind::kForeignFile;
-    finding.is_damage = file.use != ForeignFile::Use::kWritten;
+    // In another user's directory, files that are read and not written are as they should be.
+    finding.is_damage = file.use != ForeignFile::Use::kWritten &&
+                        (files.is_own || file.use != ForeignFile::Use::kRead);
     finding.file = file.name;
     finding.what = file.status.message();
     has_segments = has_segments && file.name != "segments";

@@ -40,7 +40,7 @@ struct Finding {
     kNoteBroken,
     kForeignFile,  // a link, a pipe or the like in the place of a file. No damage where it is a
                    // file with other names, or another user's: it is read, and not written
-    kLeftover,  // in the making, by a process that died; no damage
+    kLeftover,     // in the making, by a process that died; no damage
   };
 
   Kind kind = Kind::kEntryBroken;

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of an installed package, one line each, and a program that tries them all.
+"""Changes of an installed package, one line each, and how they are tried.
 
 Each case is a package of its own, made of what ``made`` gives for a number, whose ``Net.forward``
 returns the expression ``forward``. An upgrade is the same package made for another number.
 ``change`` does the same in a running process, as code in the package's namespace.
-
-As a program: ``package_cases.py SITE CACHE OUTCOME [change]`` imports every package from the folder
-SITE, looks up a value of each, and writes what came of it.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
-import json
 import shutil
 import sys
 from dataclasses import dataclass
@@ -151,11 +147,16 @@ def record(site: Path, package: str, version: str, salt: str) -> None:
     (info / "RECORD").write_text("\n".join(lines) + "\n")
 
 
-def main(site: str, cache: str, outcome: str, *changes: str) -> None:
+def tried(site: Path, cache: Path, look: str = "") -> dict[str, list[Any]]:
+    """In a process of its own: every case, changed after its looks where ``look`` names some.
+
+    By name: the module's own output, what the cache gave, hits.
+    """
     import modcache
     import torch
 
-    sys.path.insert(0, site)
+    sys.dont_write_bytecode = True  # an edit in the same second is seen
+    sys.path.insert(0, str(site))
     modcache.configure(dir=cache, log="off")
     x = torch.ones(2)
 
@@ -166,19 +167,15 @@ def main(site: str, cache: str, outcome: str, *changes: str) -> None:
         hits = sum(now[name] - before[name] for name in ("hits_memory", "hits_disk"))
         return [float(module(x)[0]), seen, hits]
 
-    found: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     with torch.no_grad():
         for case in CASES:
             package = importlib.import_module(case.package)
             module = package.Net().eval()
-            for _ in range(LOOKS[changes[0]] if changes else 1):
+            for _ in range(LOOKS.get(look, 1)):
                 found[case.name] = looked_up(module)
-            if changes and case.change:
+            if look and case.change:
                 exec(case.change, vars(package))
                 found[case.name] = looked_up(module)
     modcache.flush()
-    Path(outcome).write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return found

@@ -6,32 +6,22 @@ The next hole is one line in ``package_cases.CASES``.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import package_cases
 import pytest
-from package_cases import CASES, LOOKS, NEW, OLD, install, record
+from package_cases import CASES, LOOKS, NEW, OLD, install, record, tried
+from processes import ProcessRunner
 
 NAMES = [case.name for case in CASES]
 CHANGED = [case.name for case in CASES if case.change]
 Outcomes = dict[str, list[Any]]  # by name: the module's own output, what the cache gave, hits
 
 
-def run(folder: Path, site: Path, cache: str, *arguments: str) -> Outcomes:
+def run(folder: Path, site: Path, look: str = "") -> Outcomes:
     """Every case in a process of its own, which imports from ``site``."""
-    outcome = folder / "outcome.json"
-    command = [sys.executable, package_cases.__file__, str(site), str(folder / cache)]
-    done = subprocess.run(
-        [*command, str(outcome), *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(outcome.read_text()))
+    found: Outcomes = ProcessRunner(folder).run(tried, site, folder / "cache", look).value
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +32,16 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcomes]:
         folder = tmp_path_factory.mktemp(form)
         site = folder / "site-packages"
         install(site, OLD, "folder" if form == "folder" else "recorded")
-        run(folder, site, "cache")
-        found[f"{form} again"] = run(folder, site, "cache")
+        run(folder, site)
+        found[f"{form} again"] = run(folder, site)
         install(site, NEW, form)
-        found[form] = run(folder, site, "cache")
+        found[form] = run(folder, site)
         if form == "recorded":
             other = folder / "other" / "site-packages"
             install(other, NEW, "folder")
             for case in CASES:
                 record(other, case.package, f"{NEW}.0", salt="x")
-            found["other environment"] = run(folder, other, "cache")
+            found["other environment"] = run(folder, other)
     return found
 
 
@@ -76,7 +66,7 @@ def test_an_equal_environment_hits(upgraded: dict[str, Outcomes], name: str) -> 
 def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     folder = tmp_path_factory.mktemp("changed")
     install(folder / "site-packages", OLD, "recorded")
-    return run(folder, folder / "site-packages", "cache", request.param)
+    return run(folder, folder / "site-packages", request.param)
 
 
 @pytest.mark.parametrize("name", CHANGED)

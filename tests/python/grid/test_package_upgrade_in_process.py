@@ -7,12 +7,13 @@ processes that have the one or the other.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import contextlib
+import io
 from pathlib import Path
 
+import modcache
 import pytest
+from processes import ProcessRunner
 
 SOURCE = """
 import torch
@@ -26,9 +27,8 @@ class Net(torch.nn.Module):
 """
 BEGIN = """
 import importlib, sys, torch, modcache
-from pathlib import Path
 torch.set_grad_enabled(False)
-site, cache = Path(sys.argv[1]), sys.argv[2]
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(site))
 modcache.configure(dir=cache, log="off")
 import package
@@ -50,13 +50,17 @@ def install(site: Path, forward: str, number: int) -> None:
 
 
 def run(tmp_path: Path, program: str) -> list[str]:
-    command = [sys.executable, "-c", BEGIN + program, str(tmp_path / "site-packages")]
-    done = subprocess.run(
-        [*command, str(tmp_path / "cache")], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    """What the program prints in a process of its own."""
+    site, cache = tmp_path / "site-packages", tmp_path / "cache"
+    return list(ProcessRunner(tmp_path).run(printed, BEGIN + program, site, cache).value)
+
+
+def printed(program: str, site: Path, cache: Path) -> list[str]:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(program, {"__name__": "program", "site": site, "cache": cache})
+    modcache.flush()
+    return output.getvalue().split()
 
 
 PROGRAMS = {

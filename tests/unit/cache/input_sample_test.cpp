@@ -149,9 +149,9 @@ TEST(InputSampleTest, the_bytes_of_a_sample_never_change) {
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i) - 10;
   MeasuredInput input = measured(row, 2);
   input.set_exact(0x0102030405060708);
-  const std::string_view bytes = input.sample().bytes();
+  const InputSample sample = input.sample();
   std::string hex;
-  for (const char byte : std::string(bytes)) {
+  for (const char byte : sample.bytes()) {
     constexpr std::string_view kDigits = "0123456789abcdef";
     hex += kDigits[static_cast<unsigned char>(byte) >> 4];
     hex += kDigits[static_cast<unsigned char>(byte) & 15];

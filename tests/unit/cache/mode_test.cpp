@@ -39,13 +39,14 @@ TEST(ModeTest, another_name_is_refused_with_the_valid_ones) {
 }
 
 TEST(ModeTest, each_permits_what_its_row_of_the_table_says) {
-  struct Row {
+  struct Permits {
     Mode mode;
     bool reads, writes, always;
   };
-  for (const Row& row : {Row{Mode::kOff, false, false, false}, Row{Mode::kRead, true, false, false},
-                         Row{Mode::kOn, true, true, false}, Row{Mode::kRefresh, false, true, true},
-                         Row{Mode::kVerify, true, false, true}}) {
+  for (const Permits& row :
+       {Permits{Mode::kOff, false, false, false}, Permits{Mode::kRead, true, false, false},
+        Permits{Mode::kOn, true, true, false}, Permits{Mode::kRefresh, false, true, true},
+        Permits{Mode::kVerify, true, false, true}}) {
     EXPECT_EQ(may_read(row.mode), row.reads) << mode_name(row.mode);
     EXPECT_EQ(may_write(row.mode), row.writes) << mode_name(row.mode);
     EXPECT_EQ(always_runs(row.mode), row.always) << mode_name(row.mode);

@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
         Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
         Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
-        Case{"match", "value", "one of: shape, dtype, none"},
+        Case{"match", "value", "one of: input, shape, dtype, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
 
@@ -204,6 +204,7 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable durability("MODCACHE_DURABILITY", "strict");
   const EnvironmentVariable policy("MODCACHE_POLICY", "s3fifo");
   const EnvironmentVariable match("MODCACHE_MATCH", "none");
+  const EnvironmentVariable match_device_share("MODCACHE_MATCH_DEVICE_SHARE", "0.5");
   const EnvironmentVariable strict("MODCACHE_STRICT", "1");
   const EnvironmentVariable name_space("MODCACHE_NAMESPACE", "team");
   const EnvironmentVariable io("MODCACHE_IO", "pread");
@@ -214,12 +215,13 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable min_run_us("MODCACHE_MIN_RUN_US", "200");
   const EnvironmentVariable max_rows("MODCACHE_MAX_ROWS", "32");
   std::vector<std::string> warnings;
-  const Options expected{{"dir", "/elsewhere"},    {"mode", "read"},      {"memory", "1024"},
-                         {"disk", "1000000"},      {"match", "none"},     {"durability", "strict"},
-                         {"strict", "true"},       {"io", "pread"},       {"log", "error"},
-                         {"namespace", "team"},    {"dtype", "float16"},  {"codec", "zstd"},
-                         {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"},
-                         {"policy", "s3fifo"},     {"max_age", "0"}};
+  const Options expected{
+      {"dir", "/elsewhere"},    {"mode", "read"},      {"memory", "1024"},
+      {"disk", "1000000"},      {"match", "none"},     {"durability", "strict"},
+      {"strict", "true"},       {"io", "pread"},       {"log", "error"},
+      {"namespace", "team"},    {"dtype", "float16"},  {"codec", "zstd"},
+      {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"},
+      {"policy", "s3fifo"},     {"max_age", "0"},      {"match_device_share", "0.5"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }

@@ -31,7 +31,7 @@ TEST(ScriptedWaitTest, weights_that_change_meanwhile_are_not_stored_under_the_ol
   torch::jit::Module module("__torch__.Encoder");
   module.register_buffer("weight", at::ones({1}));
   module.define("def forward(self, x):\n  return x * self.weight\n");
-  const std::string old_scope = fingerprint(module._ivalue(), "forward");
+  const std::string old_scope = modcache::module::fingerprint(module._ivalue(), "forward");
   auto session = Cache::instance().session();
   const auto context = cache::make_context(
       {"", old_scope, "forward", cache::Form::kWhole, "", tensor::arithmetic_state()});

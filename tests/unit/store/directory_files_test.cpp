@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "store/notes.h"
+#include "store/verify/verify.h"
 #include "support/captured_log.h"
 #include "support/store_fixture.h"
 #include "support/stranger.h"
@@ -28,6 +29,7 @@ using ::testing::Combine;
 using ::testing::Contains;
 using testing::get;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::open_store;
 using testing::put;
 using testing::Thing;
@@ -170,6 +172,37 @@ TEST_F(DirectoryFilesTest, another_users_file_is_read_and_not_written) {
   EXPECT_TRUE(store->is_read_only());
   EXPECT_EQ(get(*store, context_, "key"), "value");
   EXPECT_THAT(told_, Contains(HasSubstr("another user")));
+}
+
+TEST_F(DirectoryFilesTest, who_only_reads_a_copy_of_hard_links_is_told_nothing) {
+  fill();
+  const testing::TemporaryDirectory copy;
+  std::filesystem::copy(
+      directory_.path(), copy / "cache",
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::create_hard_links);
+  StoreOptions reading = options();
+  reading.directory = copy / "cache";
+  reading.writable = false;
+  auto store = open_store(std::move(reading));
+  EXPECT_EQ(get(*store, context_, "key"), "value");
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(DirectoryFilesTest, another_users_directory_is_read_and_whole) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  fill();
+  ASSERT_EQ(::chown(directory_.path().c_str(), 65534, 65534), 0);
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory_.path())) {
+    ASSERT_EQ(::chown(file.path().c_str(), 65534, 65534), 0);
+  }
+  StoreOptions reading = options();
+  reading.writable = false;
+  auto store = open_store(std::move(reading));
+  EXPECT_EQ(get(*store, context_, "key"), "value");
+  EXPECT_THAT(told_, IsEmpty());
+  VerifyOptions verifying;
+  verifying.directory = directory_.path();
+  EXPECT_TRUE(verify_directory(fs::posix_file_system(), verifying).value().is_clean());
 }
 
 TEST_F(DirectoryFilesTest, leftovers_that_are_links_are_replaced) {

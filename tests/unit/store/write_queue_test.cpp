@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -223,6 +224,7 @@ TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
   for (int i = 0; i < 6; ++i) {
     ASSERT_TRUE(queue.push(make("k", ++sequence, 4 * kMegabyte), later).is_ok());
     const auto batch = queue.take(milliseconds(0), Clock::now());
+    queue.begin_write();
     std::this_thread::sleep_for(milliseconds(100));
     queue.finish(batch, Status::ok());
   }
@@ -233,6 +235,43 @@ TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
   EXPECT_GE(waited, WriteQueue::kMostAge);
   // A disk that has come to a halt is no reason to wait for ever.
   EXPECT_LT(waited, std::chrono::seconds(2));
+}
+
+// They wait for a look at the weights that they were computed with, and not for the disk.
+TEST(WriteQueueHoldTest, what_waits_for_its_confirmation_holds_nobody_back) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const auto context = std::make_shared<const Context>(context_named("scope"));
+  WriteQueue queue(64 * kMiB);
+  const auto push = [&](const std::string& key, Sequence sequence) {
+    auto put = std::make_shared<QueuedPut>();
+    put->context = context;
+    put->key = key;
+    put->sequence = sequence;
+    put->size_bytes = 4 * kMiB;
+    const auto began = Clock::now();
+    EXPECT_TRUE(queue.push(std::move(put), began + std::chrono::seconds(60)).is_ok());
+    return Clock::now() - began;
+  };
+  const auto take = [&] { return queue.take(milliseconds(0), Clock::now()); };
+
+  // 4 MiB are as much as is written in time at first. The least of several, since the machine may
+  // be busy.
+  auto least_wait = Clock::duration::max();
+  push("a", 1);
+  queue.hold_back(take(), {});
+  for (Sequence sequence = 2; sequence < 7; ++sequence) {
+    least_wait = std::min(least_wait, push("b", sequence));
+    std::vector<QueuedPutPtr> batch = take();
+    ASSERT_EQ(batch.size(), 2u) << "what is held back takes no room of a batch";
+    EXPECT_EQ(batch[0]->key, "a");
+    queue.hold_back({batch[0]}, {batch[1]});
+    queue.finish({batch[1]}, Status::ok());
+  }
+  EXPECT_LT(least_wait, WriteQueue::kMostAge);
+  EXPECT_NE(queue.find(context->digest, "a"), nullptr);
+  EXPECT_EQ(queue.size_bytes(), 4 * kMiB);
+  (void)queue.remove({{"scope", "a"}, 10, context->digest});
+  EXPECT_EQ(queue.size_bytes(), 0u);
 }
 
 }  // namespace
