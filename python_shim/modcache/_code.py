@@ -303,7 +303,7 @@ class _Walk:
             reads, reason = beyond_names(place, code, name, attributes)
             for read in reads:
                 self._read(read)
-            if reason:
+            if reason and not is_installed_file(code.co_filename):
                 self._unknown(reason)
             self._global(place, name, attributes)
         for constant in code.co_consts:

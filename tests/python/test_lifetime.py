@@ -61,7 +61,7 @@ SPAWNING = """
 import torch, modcache
 
 def work(rank, module):
-    module(torch.rand(2, 8), ids=torch.arange(2))
+    module(torch.ones(2, 8), ids=torch.arange(2))
 
 if __name__ == "__main__":
     module = modcache.cached(torch.nn.Linear(8, 4), key="ids", freeze=True)

@@ -80,17 +80,6 @@ inline std::vector<at::ScalarType> dtypes_named(const std::vector<std::string_vi
   return dtypes;
 }
 
-// Whether no tensor can have these sizes: torch 1.13 lets an empty one have sizes whose product
-// overflows.
-inline bool torch_refuses(const std::vector<std::int64_t>& sizes) {
-  try {
-    (void)at::empty(sizes);
-    return false;
-  } catch (const c10::Error&) {
-    return true;
-  }
-}
-
 // [rows, 3], with other bits in each row; bools are 0 and 1.
 inline at::Tensor matrix_of(at::ScalarType dtype, std::int64_t rows = 4) {
   const auto row_bytes = static_cast<std::int64_t>(3 * c10::elementSize(dtype));
