@@ -53,7 +53,8 @@ from modcache._reads import (
     read_of_global,
     read_of_member,
 )
-from modcache._tokens import ATOMS, tokens_of_atom
+from modcache._scan import with_inner
+from modcache._tokens import ATOMS, feed, tokens_of_atom
 
 _MOST_FUNCTIONS = 4096
 _UNFOLLOWED = frozenset({"torch", "numpy"})
@@ -104,10 +105,7 @@ class _Walk:
         return self._found
 
     def _feed(self, *tokens: str | bytes) -> None:
-        for token in tokens:
-            data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
-            self._hasher.update(len(data).to_bytes(8, "little"))
-            self._hasher.update(data)
+        feed(self._hasher, tokens)
 
     def _index_of(self, value: object) -> str:
         """Tells objects of one name apart: what is read once is referred to by this ever after."""
@@ -270,10 +268,8 @@ class _Walk:
             self._constant(constant)
 
     def _mention(self, code: types.CodeType) -> None:
-        self._found.names.update(dict.fromkeys(code.co_names))
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                self._mention(constant)
+        for each in with_inner(code):
+            self._found.names.update(dict.fromkeys(each.co_names))
 
     def _constant(self, constant: object) -> None:
         if isinstance(constant, types.CodeType):
@@ -303,7 +299,7 @@ class _Walk:
             reads, reason = beyond_names(place, code, name, attributes)
             for read in reads:
                 self._read(read)
-            if reason and not is_installed_file(code.co_filename):
+            if reason:
                 self._unknown(reason)
             self._global(place, name, attributes)
         for constant in code.co_consts:

@@ -20,8 +20,8 @@ import torch
 from modcache._dataset_variants import Variants
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
-from modcache._records import same_objects
-from modcache._walk import TENSOR_TYPES, Records, Walk, same_leaves
+from modcache._records import Records, same_objects
+from modcache._walk import TENSOR_TYPES, Walk, same_leaves
 
 # Lists from here on are hashed at once, and looked at in some places afterwards.
 _LONG = 512

@@ -18,7 +18,7 @@ from modcache._kinds import Mark
 from modcache._reads import Code
 from modcache._records import ClassName, ClassRecord, ModuleRecord
 from modcache._scripted import ScriptRecord
-from modcache._tokens import ATOMS, tokens_of_atom
+from modcache._tokens import ATOMS, feed, tokens_of_atom
 from modcache._walk import NOT_TRAINING, TRAINING, Walk
 
 
@@ -36,10 +36,7 @@ class Whole:
 def digest_of(leaves: list[object]) -> str:
     """32 hexadecimal digits: equal for leaves that mean the same, in every process."""
     hasher = hashlib.blake2b(digest_size=16)
-    for token in _tokens(leaves):
-        data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
+    feed(hasher, _tokens(leaves))
     return hasher.hexdigest()
 
 
@@ -120,7 +117,7 @@ def difference(before: Walk, after: Walk) -> str:
 
     What installed packages keep for themselves may change: what is stored goes by how it was.
     """
-    old, new = _leaves_of_its_own(before), _leaves_of_its_own(after)
+    old, new = before.own_leaves(), after.own_leaves()
     for index, (was, now) in enumerate(zip(old, new, strict=False)):
         if was is now or (type(was) in ATOMS and _tokens_or_none(was) == _tokens_or_none(now)):
             continue
@@ -134,10 +131,6 @@ def difference(before: Walk, after: Walk) -> str:
     if len(old) != len(new):
         return "its attributes changed"
     return ""
-
-
-def _leaves_of_its_own(walk: Walk) -> list[object]:
-    return walk.leaves if walk.packages is None else walk.leaves[:-2]
 
 
 def _changed_name(was: ModuleRecord, now: ModuleRecord) -> str:

@@ -19,8 +19,9 @@ import torch
 from modcache._digest import digest_of
 from modcache._kinds import UnidentifiedError
 from modcache._plain import PLAIN_FORWARD, plain_method
+from modcache._records import Records
 from modcache._scripted import native
-from modcache._walk import Records, Walk
+from modcache._walk import Walk
 from modcache._wrappers import identified_as
 
 # Names of attributes, and keys of lists and dicts, each in a tuple of its own.

@@ -15,7 +15,8 @@ from modcache._digest import difference
 from modcache._export_purity import Drawn, RecurrentLayers
 from modcache._export_scope import PlainCallError, held_tensors
 from modcache._plain import plain_method
-from modcache._walk import Records, Walk
+from modcache._records import Records
+from modcache._walk import Walk
 
 # Stands for a tensor in the template of an input.
 TENSOR = "modcache:tensor"

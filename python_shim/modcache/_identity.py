@@ -24,10 +24,10 @@ from modcache._contents import contents_without_versions
 from modcache._digest import difference, digest_of, name_of_tensor
 from modcache._kinds import UnidentifiedError
 from modcache._observed import Followed
-from modcache._records import same_objects
+from modcache._records import Records, same_objects
 from modcache._scripted import code_of_scripted
 from modcache._snapshot import snapshot_of
-from modcache._walk import Records, Walk, same_leaves
+from modcache._walk import Walk, same_leaves
 from modcache._wrappers import may_be_transparent
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from modcache._digest import digest_of
 from modcache._kinds import OF_ENUM, UnidentifiedError
 from modcache._names import is_installed
 from modcache._observed import codes_of
-from modcache._walk import Records, Walk
+from modcache._records import Records
+from modcache._walk import Walk
 
 _records: weakref.WeakKeyDictionary[type, Records] = weakref.WeakKeyDictionary()
 
@@ -31,12 +32,8 @@ def code_of_input_class(kind: type) -> str:
     Raises:
         UnidentifiedError: its code cannot be followed.
     """
-    if is_installed(kind) or not (_has_methods(kind) or _has_attributes(kind)):
-        return ""
     walk = _walk_over(kind)
-    if walk.tensors:
-        raise UnidentifiedError("its code reads tensors")
-    return digest_of(walk.leaves)
+    return "" if walk is None else digest_of(walk.leaves)
 
 
 def code_of_input(input: Any) -> set[types.CodeType]:
@@ -44,17 +41,23 @@ def code_of_input(input: Any) -> set[types.CodeType]:
     found: set[types.CodeType] = set()
     for kind in set(_classes_in(input)):
         try:
-            if code_of_input_class(kind):
-                found.update(codes_of(_walk_over(kind)))
+            walk = _walk_over(kind)
+            found.update(() if walk is None else codes_of(walk))
         except UnidentifiedError:
             continue
     return found
 
 
-def _walk_over(kind: type) -> Walk:
+def _walk_over(kind: type) -> Walk | None:
+    """None for a class that is told by its name. Raises UnidentifiedError."""
+    if is_installed(kind) or not (_has_methods(kind) or _has_attributes(kind)):
+        return None
     holder = torch.nn.Module()
     holder.__dict__["value"] = kind
-    return Walk(holder, _records.setdefault(kind, Records()))
+    walk = Walk(holder, _records.setdefault(kind, Records()))
+    if walk.tensors:
+        raise UnidentifiedError("its code reads tensors")
+    return walk
 
 
 def _has_methods(kind: type) -> bool:

@@ -18,6 +18,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+from modcache._scan import with_inner
 from modcache._tokens import ATOMS
 
 _SLACK_S = 0.010  # of the kernel's clocks for files and for processes
@@ -90,11 +91,8 @@ def _compiled(file: str) -> types.CodeType | None:
 
 def _codes_below(code: types.CodeType) -> dict[tuple[str, int], list[types.CodeType]]:
     found: dict[tuple[str, int], list[types.CodeType]] = {}
-    waiting = [code]
-    while waiting:
-        code = waiting.pop()
-        found.setdefault((code.co_name, code.co_firstlineno), []).append(code)
-        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    for each in with_inner(code):
+        found.setdefault((each.co_name, each.co_firstlineno), []).append(each)
     return found
 
 

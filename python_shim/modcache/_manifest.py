@@ -24,9 +24,9 @@ from modcache._identity import Refusal, Sight, state_of
 from modcache._kinds import UnidentifiedError
 from modcache._names import is_installed, plain_name
 from modcache._reads import Code
-from modcache._records import _INTERNAL, ClassRecord
+from modcache._records import _INTERNAL, ClassRecord, Records
 from modcache._scripted import native
-from modcache._walk import Records, Walk
+from modcache._walk import Walk
 
 FORMAT = 1
 _MOST_BYTES = 512 << 10  # csrc/module/manifest.h

@@ -22,7 +22,8 @@ import torch
 from modcache._kinds import Mark, UnidentifiedError
 
 if TYPE_CHECKING:
-    from modcache._walk import Records, Walk
+    from modcache._records import Records
+    from modcache._walk import Walk
 
 _CALLABLE = Mark("callable")
 _KIND = type(functools.lru_cache(maxsize=1)(repr))

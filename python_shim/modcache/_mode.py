@@ -89,7 +89,6 @@ class _Entry:
     def __init__(self, guard: ModeGuard, name: str) -> None:
         self.guard = guard
         self.name = name
-        self.is_left = False
 
 
 class _Thread(threading.local):
@@ -104,7 +103,8 @@ class _Thread(threading.local):
 _of_task: ContextVar[tuple[_Entry, ...]] = ContextVar("modcache.mode", default=())
 _thread = _Thread()
 active_entries: set[_Entry] = set()
-"""Entries of all threads. While there are none, no call is among tasks: hits look here first."""
+"""Entries of all threads, until they are left. While there are none, no call is among tasks: hits
+look here first."""
 
 
 class ModeGuard:
@@ -134,7 +134,6 @@ class ModeGuard:
                 f"mode({self._name!r}) is left by a thread that has not entered it; a guard holds "
                 "for one thread, so leave it in the thread that entered it"
             )
-        entry.is_left = True
         active_entries.discard(entry)
         _thread.entries.remove(entry)
         _of_task.set(_entries_of_task())
@@ -163,7 +162,7 @@ class ModeGuard:
 
 
 def _entries_of_task() -> tuple[_Entry, ...]:
-    return tuple(entry for entry in _of_task.get() if not entry.is_left)
+    return tuple(entry for entry in _of_task.get() if entry in active_entries)
 
 
 def _apply() -> None:

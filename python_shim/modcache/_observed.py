@@ -24,6 +24,7 @@ from modcache._compiled_part import guards
 from modcache._names import is_installed_file, top_package
 from modcache._reads import Code
 from modcache._records import ClassRecord
+from modcache._scan import with_inner
 
 if TYPE_CHECKING:
     from modcache._walk import Walk
@@ -143,14 +144,7 @@ def codes_in(leaves: Iterable[object]) -> Iterator[types.CodeType]:
         if isinstance(code, Code):
             for function in code.functions():
                 if function is not None:
-                    yield from _with_inner([function.__code__])
-
-
-def _with_inner(codes: Iterable[object]) -> Iterator[types.CodeType]:
-    for code in codes:
-        if isinstance(code, types.CodeType):
-            yield code
-            yield from _with_inner(code.co_consts)
+                    yield from with_inner(function.__code__)
 
 
 class _Observer:

@@ -36,9 +36,9 @@ from modcache._names import (
     plain_name,
     trusted_name,
 )
-from modcache._operators import definitions_behind, parts_of
 from modcache._plain import is_left_here, plain_of
 from modcache._process_values import is_of_this_process
+from modcache._python_operators import definitions_behind, parts_of
 from modcache._reads import (
     MISSING,
     Code,
@@ -50,7 +50,7 @@ from modcache._reads import (
     read_of_member,
 )
 from modcache._scan import resolved_import, scan_of, with_inner
-from modcache._tokens import ATOMS, tokens_of_atom
+from modcache._tokens import ATOMS, feed, tokens_of_atom
 
 _MOST_FUNCTIONS = 4096
 _MOST_READS = 4096
@@ -166,10 +166,7 @@ class PackageTraversal:
         return found
 
     def _feed(self, *tokens: str | bytes) -> None:
-        for token in tokens:
-            data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
-            self._hasher.update(len(data).to_bytes(8, "little"))
-            self._hasher.update(data)
+        feed(self._hasher, tokens)
 
     def _is_first_visit(self, value: object) -> bool:
         """Writes down which object this is; False where it was met before."""

@@ -22,7 +22,8 @@ from modcache._distributions import Distribution, is_news, look_again
 from modcache._lenient import Lenient
 from modcache._package_code import PackageCode, PackageTraversal, Seeds
 from modcache._reads import Code, Read
-from modcache._walk import Records, Walk
+from modcache._records import Records
+from modcache._walk import Walk
 
 if TYPE_CHECKING:
     from modcache._guards import Snapshot

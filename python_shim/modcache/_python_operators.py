@@ -9,7 +9,7 @@ registered torch keeps no function that could be found: such an operator identif
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,6 +78,23 @@ def definition_of(name: str) -> Any:
 def definitions() -> Any:
     """By name, weakly."""
     return getattr(getattr(torch._library, "custom_ops", None), "OPDEFS", {})
+
+
+def definitions_behind(module: types.ModuleType, chain: tuple[str, ...]) -> Iterator[object]:
+    """The definition of the operator that a chain of attributes names, read from ``module``."""
+    path = chain if module is torch else ("ops", *chain) if module is torch.ops else ()
+    if len(path) < 3 or path[0] != "ops":
+        return
+    definition = definition_of(f"{path[1]}::{path[2]}")
+    if definition is not None:
+        yield definition
+
+
+def parts_of(value: Any) -> tuple[str, list[object]] | None:
+    """The name of such a definition and the functions behind it; None for anything else."""
+    if not is_definition(type(value)):
+        return None
+    return str(value._qualname), [value._init_fn, *getattr(value, KERNELS, {}).values()]
 
 
 def unseen_kernel_of(name: str) -> str:

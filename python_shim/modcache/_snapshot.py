@@ -36,9 +36,9 @@ from modcache._operator_guards import guards_of_definition, guards_of_operator
 from modcache._packages import guard_with, package_records
 from modcache._python_operators import definition_of, is_definition
 from modcache._reads import MISSING, Code, Read
-from modcache._records import UNSEEN, slots_of
+from modcache._records import UNSEEN, Records, slots_of
 from modcache._tokens import ATOMS
-from modcache._walk import TENSOR_TYPES, Records, Walk, way_to_look_at
+from modcache._walk import TENSOR_TYPES, Walk, way_to_look_at
 
 if TYPE_CHECKING:
     from modcache._guards import Snapshot

@@ -8,8 +8,13 @@ bits. The text is the same in every process.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
 
 # An object of exactly one of these types never changes, and holds no other object.
 ATOMS: frozenset[type] = frozenset(
@@ -34,3 +39,11 @@ def tokens_of_atom(atom: object) -> tuple[str | bytes, ...]:
     if isinstance(atom, torch.device):  # where a module runs is not what it computes
         return ("device",)
     return (type(atom).__name__, repr(atom))
+
+
+def feed(hasher: blake2b, tokens: Iterable[str | bytes]) -> None:
+    """Adds tokens to a hash, each with its size: other tokens never are the same bytes."""
+    for token in tokens:
+        data = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else token
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)

@@ -33,15 +33,7 @@ from modcache._package_code import Seeds
 from modcache._plain import class_behind, has_cached_forward, has_own_call
 from modcache._python_operators import way_of_operator
 from modcache._reads import MISSING, Code
-from modcache._records import (
-    ClassName,
-    ModuleRecord,
-    same_objects,
-    slots_of,
-)
-from modcache._records import (
-    Records as Records,
-)
+from modcache._records import ClassName, ModuleRecord, Records, same_objects, slots_of
 from modcache._scripted import SCRIPTED, ScriptRecord
 from modcache._tokens import ATOMS
 from modcache._wrappers import identified_as
@@ -115,6 +107,10 @@ class Walk:
             self.leaves += (found.part, found.text)
             self.tensors += found.tensors
             self.scripted += found.scripted
+
+    def own_leaves(self) -> list[object]:
+        """Those before what packages are."""
+        return self.leaves if self.packages is None else self.leaves[:-2]
 
     def own_tensors(self) -> list[torch.Tensor]:
         """Those that were not found in packages."""

@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from modcache._code import code_of_class
 from models import frozen
 from torch import nn
 
@@ -352,3 +353,15 @@ def test_other_numbers_as_keys_count() -> None:
     module, other = ByAddress(2.0, weak=False), ByAddress(2.0, weak=False)
     module.by_id, other.by_id = {1: module.scales[0]}, {2: other.scales[0]}
     assert modcache.fingerprint(module) != modcache.fingerprint(other)
+
+
+class Asserting(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x is not None
+        return x + 1
+
+
+def test_an_assert_that_pytest_rewrote_leads_nowhere() -> None:
+    """It led to what pytest holds: the running test, and with it all others and their code."""
+    assert "@pytest_ar" in Asserting.forward.__code__.co_names
+    assert [value() for value in code_of_class(Asserting).packaged] == []

@@ -22,7 +22,8 @@ import pytest
 import torch
 from modcache import _identity, _snapshot
 from modcache._identity import ModuleState, state_of
-from modcache._walk import Records, Walk, same_leaves
+from modcache._records import Records
+from modcache._walk import Walk, same_leaves
 from torch import nn
 
 FACTOR = 2.0
