@@ -275,14 +275,11 @@ def tells_form(function: Any) -> bool:
 def _is_of_torch(function: Any) -> bool:
     if type(function) is not types.FunctionType or not hasattr(function, "__wrapped__"):
         return False
-    place = (function.__globals__.get("__name__"), function.__code__.co_name)
-    return place in _DECORATORS_OF_TORCH
-
-
-_DECORATORS_OF_TORCH = (
-    ("torch.utils._contextlib", "decorate_context"),
-    ("torch.amp.autocast_mode", "decorate_autocast"),
-)
+    module = function.__globals__.get("__name__")
+    # Since torch 2.15 the code of this module's wrapper has the name of its context manager.
+    return module == "torch.utils._contextlib" or (
+        module == "torch.amp.autocast_mode" and function.__code__.co_name == "decorate_autocast"
+    )
 
 
 def is_same(value: object, default: object) -> bool:
