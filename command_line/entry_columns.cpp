@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "command_line/units.h"
 #include "command_line/value_text.h"
 #include "fs/posix_file_system.h"
@@ -108,7 +109,7 @@ void EntryColumns::add_value(const KnownContext& context, const store::ListedEnt
 
 // A size that the segment cannot hold is not worth the memory.
 Status EntryColumns::check(const store::FoundEntry& found, const store::ListedEntry& entry) const {
-  const store::Directory directory = store::Directory::at(fs::posix_file_system(), directory_);
+  const store::Directory directory(fs::posix_file_system(), directory_);
   const auto info = fs::posix_file_system().info(
       is_file(directory_) ? directory_ : directory.segment_path(entry.segment));
   if (info.is_ok() && found.payload_size_bytes() > info.value().size_bytes) {

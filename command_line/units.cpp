@@ -212,15 +212,6 @@ std::string printable(std::string_view text) { return made_printable(text, "", "
 
 std::string printable_message(std::string_view text) { return made_printable(text, "\n", ""); }
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t size = first_character(text).size;
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
-}
-
 std::size_t columns_of(std::string_view text) {
   std::size_t columns = 0;
   while (!text.empty()) {

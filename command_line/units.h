@@ -28,7 +28,6 @@ Result<std::int64_t> parse_age_us(std::string_view text);
 std::string printable(std::string_view text);
 // The same for messages, which have texts made printable() in them: lines and backslashes stay.
 std::string printable_message(std::string_view text);
-bool is_utf8(std::string_view text);
 // Columns that it takes on a terminal. REQUIRES: UTF-8.
 std::size_t columns_of(std::string_view text);
 

@@ -118,6 +118,9 @@ class Session {
 
   // The right to run the missing rows that nobody else runs. Does not wait.
   BatchLead lead_rows(const BatchRequest& request, const BatchFound& found);
+  // Looks up again rows that this thread leads: `look_again` said that a run ended before it took
+  // the lead. Whoever waits for the lead looks them up, too, if any is there now.
+  BatchFound lookup_led(const BatchRequest& request, SingleFlight::Lead& lead);
   // Waits until nobody runs these rows any more, for a bounded time, and not in a thread that leads
   // any itself: give up first what lead_rows() gave. True: look them up again.
   bool wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "cache/entry_header.h"
 #include "store/control/directory_mode.h"
-#include "store/own_part.h"
 
 namespace modcache::cache {
 namespace {
@@ -147,13 +146,14 @@ DiskTier::Found DiskTier::get(const store::EntryId& id, Access access) {
     result.sequence = stored.sequence();
     std::string_view signature;
     std::string_view value_header;
-    if (unpack_header(stored.header(), signature, value_header)) {
+    std::string_view sample;
+    if (unpack_header(stored.header(), signature, value_header, &sample)) {
       auto value = format_.read(value_header, stored);
       if (value.is_ok()) {
         result.entry = std::make_shared<const Entry>(
             Entry{std::move(value).value(), std::string(signature), stored.run_us(),
                   store->has_ageing_entries() ? stored.stored_at_us() : kAgeless,
-                  stored.confirmation(), InputSample(store::split_header(stored.header()).own())});
+                  stored.confirmation(), InputSample(sample)});
         return result;
       }
       broken = value.status();
@@ -180,10 +180,11 @@ std::optional<Sighting> DiskTier::look(const store::EntryId& id) {
   const store::FoundEntry& stored = *found.value();
   std::string_view signature;
   std::string_view value_header;
-  if (!unpack_header(stored.header(), signature, value_header)) return std::nullopt;
+  std::string_view sample;
+  if (!unpack_header(stored.header(), signature, value_header, &sample)) return std::nullopt;
   Sighting seen;
   seen.signature = std::string(signature);
-  seen.sample = InputSample(store::split_header(stored.header()).own());
+  seen.sample = InputSample(sample);
   seen.size_bytes = static_cast<std::int64_t>(stored.payload_size_bytes());
   seen.run_us = stored.run_us();
   seen.stored_at_us = stored.stored_at_us();

@@ -22,8 +22,10 @@ std::string pack_header(std::string_view signature, std::string_view value_heade
 }
 
 bool unpack_header(std::string_view header, std::string_view& signature,
-                   std::string_view& value_header) {
-  header = store::split_header(header).shared;
+                   std::string_view& value_header, std::string_view* sample) {
+  const auto parts = store::split_header(header);
+  if (sample != nullptr) *sample = parts.own();
+  header = parts.shared;
   if (header.size() < kSizeBytes) return false;
   std::size_t size = 0;
   for (std::size_t i = kSizeBytes; i-- > 0;) {

@@ -14,8 +14,9 @@ namespace modcache::cache {
 std::string pack_header(std::string_view signature, std::string_view value_header,
                         std::string_view sample = {});
 
-// False: it is none. The parts point into `header`, whose own part may be there or not.
+// False: it is none. The parts point into `header`, whose own part may be there or not; without it
+// the sample is empty.
 bool unpack_header(std::string_view header, std::string_view& signature,
-                   std::string_view& value_header);
+                   std::string_view& value_header, std::string_view* sample = nullptr);
 
 }  // namespace modcache::cache

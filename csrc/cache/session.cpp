@@ -83,7 +83,11 @@ void Session::note_conflict(const Request& request, std::string_view signature,
 }
 
 void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
-  for (std::size_t i = 0; i < rows; ++i) note_conflict(request, request.signature, now_us());
+  stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
+  warn_of_conflict(request, request.signature);
+  for (std::size_t i = 0; i < rows; ++i) {
+    conflicts_.note_conflict(request.context->scope, now_us());
+  }
 }
 
 void Session::warn_of_conflict(const Request& request, std::string_view signature) {
@@ -142,8 +146,9 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
 EntryPtr Session::recall(const Request& given, bool (*wanted)(const Entry&)) {
   const Request request = asked(given);
   EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
-  if (entry == nullptr || !matches(request, entry->signature, entry->sample.bytes()) ||
-      !wanted(*entry)) {
+  // Most that is not wanted is known without reading the input.
+  if (entry == nullptr || !wanted(*entry) ||
+      !matches(request, entry->signature, entry->sample.bytes())) {
     return nullptr;
   }
   count_hits(request.context->scope, Counter::kHitsMemory, 1, entry->run_us.value_or(0));

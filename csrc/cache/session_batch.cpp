@@ -17,10 +17,6 @@ std::vector<Digest128> addresses_of(const store::Context& context,
   return addresses;
 }
 
-}  // namespace
-
-namespace {
-
 // Key i of the batch as a question of its own.
 Request request_of(const BatchRequest& batch, std::size_t i) {
   return {batch.context, batch.keys[i], batch.signature, batch.input,
@@ -139,10 +135,10 @@ void Session::take_from_disk(const BatchRequest& request, const std::vector<std:
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!disk.has(row)) continue;
     const std::size_t i = rows[row];
-    const Request question = request_of(request, i);
+    const std::size_t input_row = request.input != nullptr ? (*request.rows)[i] : 0;
     if (!is_match[disk.header_index(row)] ||
-        !match_.fits_sample(question.input, question.row, disk.sample(row))) {
-      note_conflict(question, disk.header(row).signature, disk.stored_at_us(row));
+        !match_.fits_sample(request.input, input_row, disk.sample(row))) {
+      note_conflict(request_of(request, i), disk.header(row).signature, disk.stored_at_us(row));
       found.conflicts_.push_back(i);
       continue;
     }
@@ -227,6 +223,12 @@ BatchLead Session::lead_rows(const BatchRequest& request, const BatchFound& foun
   }
   rows.look_again = flights_.landings() != found.landings_;
   return rows;
+}
+
+BatchFound Session::lookup_led(const BatchRequest& request, SingleFlight::Lead& lead) {
+  BatchFound found = lookup_all(request, /*may_write=*/true);
+  if (found.missing().size() < found.size()) lead.stored();
+  return found;
 }
 
 bool Session::wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows) {

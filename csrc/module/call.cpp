@@ -40,7 +40,7 @@ std::shared_ptr<const tensor::WholeValue> Call::find() {
 }
 
 void Call::take_sample() {
-  if (sample_.has_value() || !may_write(mode_)) return;
+  if (sample_.has_value() || !may_write(mode_) || parts_.scope.empty()) return;
   sample_ = session_->sample_to_keep(input_, /*row=*/0);
 }
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/rows_call.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <exception>
 #include <numeric>
 #include <utility>
 
 #include "base/log.h"
-#include "tensor/difference.h"
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/resident_rows.h"
@@ -160,7 +157,7 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
   if (lead.look_again && !mine_.empty()) {
     const Part again(*this, std::move(mine_));
     const cache::BatchRequest question = again.request(*this);
-    cache::BatchFound found_now = session_->lookup_all(question, may_write(mode_));
+    cache::BatchFound found_now = session_->lookup_led(question, lead_);
     note_conflicts(again, found_now);
     add_found(again, question, found_now);
     mine_ = again.places_of(found_now.missing());

@@ -29,7 +29,7 @@ bool RowsCall::has_conflicts_inside() {
 
 void RowsCall::take_samples() {
   samples_.clear();
-  if (!may_write(mode_)) return;
+  if (!may_write(mode_) || parts_.scope.empty()) return;
   samples_.reserve(running_keys_.size());
   for (const std::size_t place : running_keys_) {
     samples_.push_back(

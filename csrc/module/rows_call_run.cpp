@@ -6,10 +6,8 @@
 #include <exception>
 #include <utility>
 
-#include "base/log.h"
 #include "module/rows_call.h"
 #include "tensor/difference.h"
-#include "tensor/error_text.h"
 #include "tensor/row_value.h"
 #include "tensor/rows.h"
 #include "tensor/stored_value.h"

@@ -141,9 +141,10 @@ void BatchLookup::take_own_part(Row& row, const char* part, std::size_t size_byt
 }
 
 void BatchLookup::keep_own_part(Row& row, std::string_view part) {
+  if (part.empty()) return take_own_part(row, nullptr, 0);
   auto copy = std::make_shared<const std::string>(part);
   take_own_part(row, copy->data(), copy->size());
-  if (!part.empty()) found_.kept_.push_back(std::move(copy));
+  found_.kept_.push_back(std::move(copy));
 }
 
 // A copy of the bytes, valid until the next call. REQUIRES: they are within the file.

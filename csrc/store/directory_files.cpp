@@ -23,11 +23,13 @@ class Look {
     found_.is_written_by_all = (rights & kWrittenByAll) != 0;
     for (const std::string& path :
          {directory_.control_path(), directory_.lock_path(), directory_.database_path(),
-          directory_.wal_path(), directory_.shared_memory_path(), directory_.journal_path()}) {
-      look(path, Use::kNeeded, rights);
+          directory_.wal_path(), directory_.shared_memory_path()}) {
+      look(path, Use::kNeeded, Use::kWritten, rights);
     }
-    look(directory_.index_map_path(), Use::kSpared, rights);
-    look(directory_.policy_state_path(), Use::kSpared, rights);
+    // It is there only while a database is made, so a stranger's is no reason to read on.
+    look(directory_.journal_path(), Use::kNeeded, Use::kNeeded, rights);
+    look(directory_.index_map_path(), Use::kSpared, Use::kRead, rights);
+    look(directory_.policy_state_path(), Use::kSpared, Use::kRead, rights);
     if (is_folder(directory_.segments_path(), Use::kNeeded)) look_at_segments();
     if (is_folder(directory_.notes_path(), Use::kSpared)) look_at_notes();
     return std::move(found_);
@@ -39,17 +41,15 @@ class Look {
     return info.is_ok() ? info.value().permissions : kFileRights;
   }
 
-  // What is not there, or cannot be looked at, is for whoever opens it.
-  void look(const std::string& path, Use use, std::uint32_t folder_rights) {
+  // `no_file`: what it means that it is no file; `not_own`: that it is not this user's alone. What
+  // is not there, or cannot be looked at, is for whoever opens it.
+  void look(const std::string& path, Use no_file, Use not_own, std::uint32_t folder_rights) {
     const auto info = file_system_.name_info(path);
     if (!info.is_ok()) return;
     const Status kind = fs::check_is_file(path, info.value());
-    if (!kind.is_ok()) return add(path, use, kind);
+    if (!kind.is_ok()) return add(path, no_file, kind);
     const Status own = fs::check_is_own_file(path, info.value());
-    // A journal is there only while a database is made, so a stranger's is no reason to read on.
-    const bool is_journal = path == directory_.journal_path();
-    if (!own.is_ok() && is_journal) return add(path, use, own);
-    if (!own.is_ok()) return add(path, use == Use::kNeeded ? Use::kWritten : Use::kRead, own);
+    if (!own.is_ok()) return add(path, not_own, own);
     if ((info.value().permissions & ~(folder_rights & kFileRights)) != 0) {
       found_.too_open.push_back(path);
     }
@@ -69,10 +69,7 @@ class Look {
     if (!ids.is_ok()) return;
     const std::uint32_t rights = rights_of(directory_.segments_path());
     for (const std::uint64_t id : ids.value()) {
-      const std::string path = directory_.segment_path(id);
-      const auto info = file_system_.name_info(path);
-      const bool is_file = !info.is_ok() || info.value().is_regular;
-      look(path, is_file ? Use::kNeeded : Use::kSpared, rights);
+      look(directory_.segment_path(id), Use::kSpared, Use::kWritten, rights);
     }
   }
 
@@ -81,7 +78,7 @@ class Look {
     if (!names.is_ok()) return;
     const std::uint32_t rights = rights_of(directory_.notes_path());
     for (const std::string& name : names.value()) {
-      look(directory_.notes_path() + '/' + name, Use::kSpared, rights);
+      look(directory_.notes_path() + '/' + name, Use::kSpared, Use::kRead, rights);
     }
   }
 

@@ -104,14 +104,15 @@ bool DirectoryStore::settle(std::vector<QueuedPutPtr>& batch) {
   std::vector<QueuedPutPtr> waiting;
   std::vector<QueuedPutPtr> refuted;
   std::uint64_t waiting_bytes = 0;
+  const auto must_settle = [&] {
+    return queue_.is_stopping() || queue_.is_waited_for() || waiting_bytes > kMostWaitingBytes;
+  };
   for (QueuedPutPtr& put : batch) {
-    const bool must_settle =
-        queue_.is_stopping() || queue_.is_waited_for() || waiting_bytes > kMostWaitingBytes;
     if (put->confirmation == nullptr || put->confirmation->is_confirmed()) {
       confirmed.push_back(std::move(put));
     } else if (put->evidence == nullptr || put->is_refuted()) {
       refuted.push_back(std::move(put));
-    } else if (!must_settle && !put->evidence->is_due()) {
+    } else if (!must_settle() && !put->evidence->is_due()) {
       waiting_bytes += put->size_bytes;
       waiting.push_back(std::move(put));
     } else {

@@ -60,8 +60,7 @@ bool has_lost_transactions(const ControlPage& control, Sequence committed, Seque
 // since would be found again. A record of a process that died before it committed has a number that
 // the page gave out.
 bool is_older_than_segments(const Directory& directory, const ControlPage* control, Index& index,
-                            Sequence last_sequence) {
-  const std::uint64_t boot = boot_number(directory.file_system());
+                            std::uint64_t boot, Sequence last_sequence) {
   const bool may_have_lost_power = control != nullptr && control->is_of_earlier_boot(boot);
   auto behind = last_sequence_behind(directory, index, may_have_lost_power);
   if (!behind.is_ok() || behind.value() == 0) return false;
@@ -91,7 +90,7 @@ Result<Sequence> open_databases_as_committed(const Directory& directory,
           : last_sequence.status().code() == StatusCode::kCorruption;
   const bool is_outdated =
       !is_lost && last_sequence.is_ok() &&
-      is_older_than_segments(directory, control, *opened.writer, last_sequence.value());
+      is_older_than_segments(directory, control, *opened.writer, boot, last_sequence.value());
   if (!is_lost && !is_outdated) return last_sequence;
   opened.writer = nullptr;
   opened.reader = nullptr;
@@ -171,8 +170,8 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
   const LogLook log = look_at_log(directory, patience_ms);
   opened.log_size_bytes = log.size_bytes;
   opened.is_snapshot = !log.is_live;
-  const Sequence committed =
-      opened.control == nullptr ? 0 : opened.control->surely_committed(boot_number(file_system));
+  const std::uint64_t boot = boot_number(file_system);
+  const Sequence committed = opened.control == nullptr ? 0 : opened.control->surely_committed(boot);
   Result<std::unique_ptr<Index>> reader = Status::not_found("no database");
   if (log.is_live) {
     reader =
@@ -187,7 +186,7 @@ Result<std::unique_ptr<Index>> open_reader(const Directory& directory, std::int6
       reader = last_sequence.status();
     } else if (has_lost_transactions(*opened.control, committed, last_sequence.value())) {
       reader = Status::corruption("the database has lost transactions");
-    } else if (is_older_than_segments(directory, opened.control.get(), *reader.value(),
+    } else if (is_older_than_segments(directory, opened.control.get(), *reader.value(), boot,
                                       last_sequence.value())) {
       reader = Status::corruption("the database is older than the segments");
     }

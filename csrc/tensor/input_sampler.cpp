@@ -167,7 +167,6 @@ class InputSampler::Source {
   }
 
   bool is_float() const { return is_float_; }
-  bool empty() const { return pieces_.count == 0; }
   std::size_t blocks() const { return pieces_.count; }
 
   // Sums of as many blocks as there are. Returns how long the longest is.

@@ -40,14 +40,6 @@ bool is_stored_as(at::ScalarType dtype, at::ScalarType stored) {
          (stored == at::kHalf || stored == at::kBFloat16);
 }
 
-// torch computes strides, and refuses those that overflow, of empty tensors too.
-bool has_countable_elements(const std::vector<std::int64_t>& sizes) {
-  std::int64_t bytes = 16;  // of the largest element
-  return std::all_of(sizes.begin(), sizes.end(), [&bytes](std::int64_t size) {
-    return !__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
-  });
-}
-
 Result<at::ScalarType> dtype_from(std::uint8_t number) {
   const auto type = static_cast<at::ScalarType>(number);
   if (number >= static_cast<std::uint8_t>(at::ScalarType::NumOptions) || !is_storable_dtype(type)) {
@@ -57,6 +49,13 @@ Result<at::ScalarType> dtype_from(std::uint8_t number) {
 }
 
 }  // namespace
+
+bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
+  std::int64_t bytes = rows * 16;  // of the largest element
+  return std::all_of(sizes.begin(), sizes.end(), [&bytes](std::int64_t size) {
+    return !__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
+  });
+}
 
 Result<LayoutPtr> Layout::of(ValueHeader header) {
   auto layout = std::make_shared<Layout>();

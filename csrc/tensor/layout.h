@@ -25,6 +25,10 @@ struct Tolerance {
   double absolute = 0;
 };
 
+// Whether tensors of these sizes have elements that can be counted, `rows` of them side by side:
+// torch computes strides, and refuses those that overflow, of empty tensors too.
+bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows = 1);
+
 class Layout;
 using LayoutPtr = std::shared_ptr<const Layout>;
 

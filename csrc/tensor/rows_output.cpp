@@ -74,11 +74,8 @@ at::Tensor RowsOutput::room(at::IntArrayRef sizes, at::ScalarType dtype) const {
 
 Status RowsOutput::begin(const StoredRow& first) {
   for (const TensorLayout& tensor : first.layout->tensors()) {
-    std::int64_t bytes = static_cast<std::int64_t>(rows_) * 16;  // of the largest element
-    for (const std::int64_t size : tensor.sizes) {
-      if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-        return Status::corruption("a row has sizes that overflow in a batch");
-      }
+    if (!has_countable_elements(tensor.sizes, static_cast<std::int64_t>(rows_))) {
+      return Status::corruption("a row has sizes that overflow in a batch");
     }
   }
   layout_ = first.layout->shared_from_this();

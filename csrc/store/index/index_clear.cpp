@@ -5,6 +5,7 @@
 
 #include "store/directory.h"
 #include "store/index/index.h"
+#include "store/index/index_statements.h"
 #include "store/scope_filter.h"
 
 namespace modcache::store {
@@ -193,8 +194,8 @@ Status Index::apply_plan(const SegmentPlan& plan) {
     for (const std::uint64_t segment : plan.forgotten) {
       const std::string name = segment_name(segment);
       MODCACHE_RETURN_IF_ERROR(Query(statement.value()).bind_text(name).run());
-      MODCACHE_RETURN_IF_ERROR(
-          database_->execute("DELETE FROM meta WHERE name='offset " + name + "'"));
+      MODCACHE_RETURN_IF_ERROR(database_->execute(std::string("DELETE FROM meta WHERE name='") +
+                                                  kLastOffsetName + name + "'"));
     }
   }
   if (!plan.with_tombstone) return Status::ok();

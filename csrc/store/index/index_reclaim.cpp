@@ -18,9 +18,6 @@ namespace {
 // What a record takes in a segment, from the sizes that a row has (FORMAT.md).
 constexpr char kRecordBytes[] = "((80+length(key)+header_size+63)/64*64+(payload_size+63)/64*64)";
 
-// Of names in `meta`: the segment's follows.
-constexpr char kLastOffsetName[] = "offset ";
-
 }  // namespace
 
 Result<std::vector<LiveBytes>> Index::live_bytes(std::int64_t stored_since_us) {

@@ -7,6 +7,9 @@
 
 namespace modcache::store {
 
+// How names in `meta` begin that say where a segment's last record lies; the segment's follows.
+inline constexpr char kLastOffsetName[] = "offset ";
+
 struct Index::Statements {
   Statement find;
   Statement find_in_context;

@@ -239,8 +239,8 @@ bool are_whole(const Directory& directory) {
   return std::all_of(ids.value().begin(), ids.value().end(), [&](std::uint64_t id) {
     auto reader = SegmentReader::open(directory, id, ReadVia::kPread);
     if (!reader.is_ok()) return false;
-    auto gaps = gaps_of(*reader.value());
-    return gaps.is_ok() && gaps.value().empty();
+    const auto is_whole = ends_with_a_record(*reader.value());
+    return is_whole.is_ok() && is_whole.value();
   });
 }
 

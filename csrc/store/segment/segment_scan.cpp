@@ -10,17 +10,20 @@ namespace modcache::store {
 namespace {
 
 constexpr std::size_t kWindowBytes = 256 << 10;
+// Of a look at the end alone, where mostly no more than one head is.
+constexpr std::size_t kSmallWindowBytes = 4 << 10;
 
 // Bytes of a segment, read in windows.
 class Window {
  public:
-  Window(const SegmentReader& reader, std::uint64_t end) : reader_(reader), end_(end) {}
+  Window(const SegmentReader& reader, std::uint64_t end, std::size_t window_bytes = kWindowBytes)
+      : reader_(reader), end_(end), window_bytes_(window_bytes) {}
 
   // The bytes at `offset`; kNotFound when the file ends before.
   Result<std::string_view> at(std::uint64_t offset, std::size_t size_bytes) {
     if (offset > end_ || size_bytes > end_ - offset) return Status::not_found();
     if (offset < begin_ || offset + size_bytes > begin_ + bytes_.size()) {
-      const std::uint64_t wanted = std::max(size_bytes, kWindowBytes);
+      const std::uint64_t wanted = std::max(size_bytes, window_bytes_);
       bytes_.resize(std::min(wanted, end_ - offset));
       begin_ = offset;
       const Status status = reader_.read(offset, bytes_.data(), bytes_.size());
@@ -37,6 +40,7 @@ class Window {
  private:
   const SegmentReader& reader_;
   const std::uint64_t end_;
+  const std::size_t window_bytes_;
   std::uint64_t begin_ = 0;
   std::string bytes_;
 };
@@ -152,7 +156,7 @@ Result<Sequence> last_sequence_from(const SegmentReader& reader, std::uint64_t o
                                     bool with_payloads) {
   auto end = reader.size_bytes();
   if (!end.is_ok()) return end.status();
-  Window window(reader, end.value());
+  Window window(reader, end.value(), kSmallWindowBytes);
   Sequence last = 0;
   while (true) {
     auto record = record_at(window, offset, reader.salt());

@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -292,6 +294,33 @@ TEST_F(BatchTest, leads_the_missing_rows_that_nobody_else_leads) {
   EXPECT_TRUE(session.wait_for(request, lead.awaited));
   lead = session.lead_rows(request, found);
   EXPECT_TRUE(lead.look_again) << "a run ended since the lookup";
+}
+
+// Otherwise whoever waits would take the lead for one whose run gave nothing, and run the row
+// again.
+TEST_F(BatchTest, whoever_waits_for_a_lead_that_found_its_rows_looks_them_up) {
+  const Keys keys = {"a"};
+  const BatchRequest request{row_context(), keys, ""};
+  Session& session = here_.session();
+  BatchFound found = session.lookup_all(request, true);
+  BatchLead runs = session.lead_rows(request, found);
+  found = session.lookup_all(request, true);
+  here_.store({{"a", "1"}});
+  runs.lead.stored();
+  runs.lead.give_up();
+  BatchLead late = session.lead_rows(request, found);
+  ASSERT_TRUE(late.look_again);
+
+  std::atomic<bool> is_waiting{false};
+  auto waits = std::async(std::launch::async, [&] {
+    is_waiting = true;
+    return session.wait_for(request, {0});
+  });
+  while (!is_waiting) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(session.lookup_led(request, late.lead).missing().empty());
+  late.lead.give_up();
+  EXPECT_TRUE(waits.get());
 }
 
 // Overlapping batches in many threads: every row is run once, and nobody waits for ever.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/utf8.h"
+
 namespace modcache::command_line {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "support/store_fixture.h"
 
@@ -31,13 +32,25 @@ class ProvisionalTest : public testing::StoreTest {
     store_ = open_store(options_);
   }
 
-  void store(const std::string& key, const std::string& payload, bool replaces = false) {
-    Put put{{context_, key}, "header", share_bytes(std::string(payload)), 7, replaces};
-    put.confirmation = confirmation_;
+  void store(const std::string& key, const std::string& payload) {
+    store(key, payload, confirmation_);
+  }
+  void store(const std::string& key, const std::string& payload, ConfirmationPtr confirmation) {
+    Put put{{context_, key}, "header", share_bytes(std::string(payload)), 7};
+    put.confirmation = std::move(confirmation);
     EXPECT_TRUE(store_->put(std::move(put)).is_ok());
   }
   std::string found_by_another_process(const std::string& key) {
     return get(*open_store(options_.directory), context_, key);
+  }
+  // As soon as it is there, within some seconds.
+  std::string found_in_time(const std::string& key) {
+    std::string found = found_by_another_process(key);
+    for (int i = 0; i < 500 && found == "<missing>"; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      found = found_by_another_process(key);
+    }
+    return found;
   }
 
   StoreOptions options_;
@@ -56,20 +69,14 @@ TEST_F(ProvisionalTest, is_found_here_and_nowhere_else) {
 TEST_F(ProvisionalTest, is_written_once_a_check_is_due) {
   store("key", "value");
   weights_->is_time = true;
-  for (int i = 0; i < 500 && found_by_another_process("key") == "<missing>"; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(found_by_another_process("key"), "value");
+  EXPECT_EQ(found_in_time("key"), "value");
 }
 
 TEST_F(ProvisionalTest, is_written_by_a_flush_and_by_the_end) {
   store("flushed", "value");
   EXPECT_TRUE(store_->flush().is_ok());
   EXPECT_EQ(found_by_another_process("flushed"), "value");
-  const auto later = std::make_shared<Confirmation>(weights_);
-  Put put{{context_, "closed"}, "header", share_bytes(std::string("value")), 7};
-  put.confirmation = later;
-  EXPECT_TRUE(store_->put(std::move(put)).is_ok());
+  store("closed", "value", std::make_shared<Confirmation>(weights_));
   store_ = nullptr;
   EXPECT_EQ(found_by_another_process("closed"), "value");
 }
@@ -77,10 +84,7 @@ TEST_F(ProvisionalTest, is_written_by_a_flush_and_by_the_end) {
 TEST_F(ProvisionalTest, lets_others_be_written_before_it) {
   store("provisional", "value");
   EXPECT_TRUE(put(*store_, context_, "other", "value").is_ok());
-  for (int i = 0; i < 500 && found_by_another_process("other") == "<missing>"; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(found_by_another_process("other"), "value");
+  EXPECT_EQ(found_in_time("other"), "value");
   EXPECT_EQ(found_by_another_process("provisional"), "<missing>");
 }
 

@@ -238,39 +238,34 @@ TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
 }
 
 // They wait for a look at the weights that they were computed with, and not for the disk.
-TEST(WriteQueueHoldTest, what_waits_for_its_confirmation_holds_nobody_back) {
+TEST_F(WriteQueueTest, what_waits_for_its_confirmation_holds_nobody_back) {
   constexpr std::uint64_t kMiB = 1 << 20;
-  const auto context = std::make_shared<const Context>(context_named("scope"));
   WriteQueue queue(64 * kMiB);
-  const auto push = [&](const std::string& key, Sequence sequence) {
-    auto put = std::make_shared<QueuedPut>();
-    put->context = context;
-    put->key = key;
-    put->sequence = sequence;
-    put->size_bytes = 4 * kMiB;
+  const auto time_of_push = [&](const std::string& key, Sequence sequence) {
     const auto began = Clock::now();
-    EXPECT_TRUE(queue.push(std::move(put), began + std::chrono::seconds(60)).is_ok());
+    const auto put = make(key, sequence, 4 * kMiB);
+    EXPECT_TRUE(queue.push(put, began + std::chrono::seconds(60)).is_ok());
     return Clock::now() - began;
   };
-  const auto take = [&] { return queue.take(milliseconds(0), Clock::now()); };
+  const auto take_all = [&] { return queue.take(milliseconds(0), Clock::now()); };
 
   // 4 MiB are as much as is written in time at first. The least of several, since the machine may
   // be busy.
   auto least_wait = Clock::duration::max();
-  push("a", 1);
-  queue.hold_back(take(), {});
+  time_of_push("a", 1);
+  queue.hold_back(take_all(), {});
   for (Sequence sequence = 2; sequence < 7; ++sequence) {
-    least_wait = std::min(least_wait, push("b", sequence));
-    std::vector<QueuedPutPtr> batch = take();
+    least_wait = std::min(least_wait, time_of_push("b", sequence));
+    std::vector<QueuedPutPtr> batch = take_all();
     ASSERT_EQ(batch.size(), 2u) << "what is held back takes no room of a batch";
     EXPECT_EQ(batch[0]->key, "a");
     queue.hold_back({batch[0]}, {batch[1]});
     queue.finish({batch[1]}, Status::ok());
   }
   EXPECT_LT(least_wait, WriteQueue::kMostAge);
-  EXPECT_NE(queue.find(context->digest, "a"), nullptr);
+  EXPECT_NE(queue.find(context_->digest, "a"), nullptr);
   EXPECT_EQ(queue.size_bytes(), 4 * kMiB);
-  (void)queue.remove({{"scope", "a"}, 10, context->digest});
+  (void)queue.remove({{"scope", "a"}, 10, context_->digest});
   EXPECT_EQ(queue.size_bytes(), 0u);
 }
 

@@ -4,27 +4,17 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <utility>
 #include <vector>
 
+#include "support/value_tensors.h"
 #include "tensor/row_value.h"
 #include "tensor/rows_output.h"
 
 namespace modcache::tensor {
 namespace {
 
-Flat flat_of(std::vector<at::Tensor> tensors) {
-  Flat flat;
-  if (tensors.size() > 1) flat.root.kind = Node::Kind::kTuple;
-  if (tensors.size() > 1) flat.root.children.resize(tensors.size());
-  flat.tensors = std::move(tensors);
-  return flat;
-}
-
-std::shared_ptr<const RowValue> first_row_of(const Flat& flat) {
-  return RowCutter(flat, at::Device(at::kCPU), cache::StoredDtype::kKeep).cut(0);
-}
+using testing::cut;
+using testing::flat_of;
 
 StoredRow stored(std::size_t row, const RowValue& value) {
   StoredRow stored;
@@ -42,9 +32,9 @@ const RowsOutput::ReadStored kReadNothing = [](std::size_t, void*) { return Stat
 
 TEST(OddRowsTest, are_refused_where_most_are_of_another_kind) {
   const at::Tensor x = at::ones({1, 2});
-  const auto usual = first_row_of(flat_of({x}));
+  const auto usual = cut(flat_of({x}))[0];
   for (const Flat& flat : odd_ones(x)) {
-    const auto odd = first_row_of(flat);
+    const auto odd = cut(flat)[0];
     RowsOutput output(3);
     const auto failures =
         output.add_stored({stored(0, *odd), stored(1, *usual), stored(2, *usual)}, kReadNothing);
@@ -60,7 +50,7 @@ TEST(OddRowsTest, are_refused_where_most_are_of_another_kind) {
 TEST(OddRowsTest, are_told_where_the_module_gives_another_kind) {
   const at::Tensor x = at::ones({1, 2});
   for (const Flat& flat : odd_ones(x)) {
-    const auto odd = first_row_of(flat);
+    const auto odd = cut(flat)[0];
     RowsOutput output(2);
     EXPECT_TRUE(output.add_stored({stored(0, *odd)}, kReadNothing).empty());
     output.add_computed({1}, flat_of({x}));
