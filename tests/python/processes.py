@@ -18,6 +18,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+# The command `modcache` of this build.
+PROGRAM = Path(
+    os.environ.get(
+        "MODCACHE_PROGRAM", Path(__file__).resolve().parents[2] / "build/release/bin/modcache"
+    )
+)
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "modcache", "pytest", "numpy"])
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from processes import PROGRAM
 from torch import nn
 
 KEYS = ["a", "b", "c", "d"]
@@ -366,3 +368,18 @@ def test_a_saved_and_loaded_script_agrees(counted: Any, tmp_path: Path) -> None:
     counted()
     modcache.lookup_or_run(torch.jit.load(file), x, KEYS)
     assert counted() == {"hits_memory": 4}
+
+
+def test_a_pack_keeps_the_samples(counted: Any, cache_dir: Path, tmp_path: Path) -> None:
+    module = frozen_encoder()
+    x, other = torch.randn(4, 32), torch.randn(4, 32)
+    expected = modcache.lookup_or_run(module, x, KEYS)
+    modcache.flush()
+    pack = tmp_path / "all.modcache"
+    subprocess.run([PROGRAM, "pack", cache_dir, pack], check=True, timeout=120)
+    modcache.configure(dir=pack)
+    counted()
+    assert torch.equal(modcache.lookup_or_run(module, x, KEYS), expected)
+    assert counted() == {"hits_disk": 4}
+    assert torch.allclose(modcache.lookup_or_run(module, other, KEYS), module(other))
+    assert counted()["key_conflicts"] == 4

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,8 @@ import modcache
 import pytest
 import torch
 from models import Encoder, frozen
-from processes import ProcessRunner
+from processes import PROGRAM, ProcessRunner
 
-PROGRAM = Path(
-    os.environ.get(
-        "MODCACHE_PROGRAM", Path(__file__).resolve().parents[2] / "build/release/bin/modcache"
-    )
-)
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 WHOLE = 5
 

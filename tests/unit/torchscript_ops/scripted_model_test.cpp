@@ -105,6 +105,21 @@ TEST_F(ScriptedModelTest, one_key_per_row_runs_missing_rows_only) {
   EXPECT_EQ(counters(), (Counters{{"misses", 3}, {"stored", 3}, {"hits_memory", 2}}));
 }
 
+TEST_F(ScriptedModelTest, another_input_under_the_same_key_is_noticed) {
+  Module model = model_of(encoder());
+  const at::Tensor x = at::randn({3, 2});
+  const c10::List<std::string> keys({"a", "b", "c"});
+  for (const at::Tensor& input : {x, x.clone().neg(), at::rand({3, 2})}) {
+    const at::Tensor expected = encoder().forward({input}).toTensor();
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      EXPECT_TRUE(at::allclose(model.get_method("rows")({input, keys}).toTensor(), expected));
+      EXPECT_TRUE(at::allclose(model.forward({input, std::string("k")}).toTensor(), expected));
+    }
+  }
+  EXPECT_EQ(counters(),
+            (Counters{{"misses", 12}, {"stored", 12}, {"hits_memory", 12}, {"key_conflicts", 8}}));
+}
+
 // As a host without Python sees it; tests/python and tests/unit/store have the table of all files.
 TEST_F(ScriptedModelTest, a_stranger_in_the_directory_changes_no_output_and_nobody_waits) {
   Module model = model_of(encoder());
