@@ -32,6 +32,7 @@ CLASS_NOISE = frozenset(
         "_backward_cls",
     }
 )  # fmt: skip
+_MOST_DECORATORS = 16  # of one function
 _LIBRARY_PREFIXES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -107,6 +108,11 @@ def file_behind(value: Any) -> str:
     for member in map(plain_of, members.values()):
         if is_left_here(member):
             continue
+        # A decorator of somebody else's has a file of its own: around the __repr__ of a dataclass
+        # there is one of the standard library.
+        for _ in range(_MOST_DECORATORS):
+            if isinstance(member, types.FunctionType):
+                member = vars(member).get("__wrapped__", member)
         if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
             filename = member.__code__.co_filename
             if not filename.startswith("<"):  # a dataclass's __init__, for instance
