@@ -39,8 +39,11 @@ struct Damage {
   std::vector<Clear> lost_clears;
 
   bool has(Finding::Kind kind) const { return verification.counts.count(kind) != 0; }
-  bool needs_rebuild() const {
-    return has(Finding::Kind::kDatabaseBroken) || has(Finding::Kind::kRowsLost);
+  // Two copies of one record, of which one is broken, are a lost row beside a broken one. A rebuild
+  // reads no payloads and may name the broken copy again: once it did, that row is dropped.
+  bool needs_rebuild(bool was_rebuilt) const {
+    const bool has_doubt = was_rebuilt && !broken_entries.empty();
+    return has(Finding::Kind::kDatabaseBroken) || (has(Finding::Kind::kRowsLost) && !has_doubt);
   }
 };
 
@@ -100,7 +103,7 @@ class Mender {
     if (damage.has(Finding::Kind::kControlBroken)) note("the control page was made anew");
     if (damage.has(Finding::Kind::kLockMissing)) note("the lock was made");
     MODCACHE_RETURN_IF_ERROR(write_again(damage));
-    if (damage.needs_rebuild()) return rebuild();
+    if (damage.needs_rebuild(mending_.was_rebuilt)) return rebuild();
     return drop(damage.broken_entries);
   }
 
@@ -138,7 +141,7 @@ class Mender {
     for (const std::string& file : damage.leftovers) MODCACHE_RETURN_IF_ERROR(sweep(file));
     for (const std::string& file : damage.notes) MODCACHE_RETURN_IF_ERROR(remove(file));
     for (const std::string& file : damage.segment_files) {
-      MODCACHE_RETURN_IF_ERROR(put_aside(file, damage.needs_rebuild()));
+      MODCACHE_RETURN_IF_ERROR(put_aside(file, damage.needs_rebuild(mending_.was_rebuilt)));
     }
     MODCACHE_RETURN_IF_ERROR(remove_gone(directory_).status());
     return rename_back();
@@ -248,6 +251,7 @@ class Mender {
     opened_.control->set_committed(last_sequence.value());
     opened_.control->add_removal();
     note("the database was made anew from the segments");
+    mending_.was_rebuilt = true;
     return opened_.control->raise_sequence(last_sequence.value() + 1);
   }
 

@@ -105,6 +105,7 @@ struct Mending {
   Verification after;
   std::int64_t dropped = 0;        // rows whose record is broken
   std::int64_t recovered = 0;      // entries that the database names again
+  bool was_rebuilt = false;        // the database, from the segments
   std::vector<std::string> steps;  // what was done, as sentences
 };
 

@@ -244,6 +244,9 @@ void Trial::mend_and_read_again() {
   options.directory = directory();
   auto mending = store::mend_directory(file_system(), options);
   if (!mending.is_ok()) return;
+  for (const store::Finding& finding : mending.value().after.findings) {
+    std::fprintf(stderr, "left by mending: %s\n", finding.what.c_str());
+  }
   FUZZ_CHECK(mending.value().after.is_clean());
   auto store = store::Store::open(file_system(), options_);
   FUZZ_CHECK(store.is_ok());
