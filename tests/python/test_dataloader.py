@@ -202,6 +202,7 @@ def test_what_a_parent_holds_in_memory_stays_its_own(tmp_path: Path) -> None:
     raw.write(64)
     dataset = modcache.CachedDataset(raw)
     dataset.__getitems__(list(range(8)))
+    modcache.flush()  # a worker finds what is on disk, and what waits to be written is not
     held = modcache.stats()["bytes_memory"]
     assert held > 0
     loader = DataLoader(WithWorker(dataset), batch_size=8, num_workers=1, collate_fn=list)
