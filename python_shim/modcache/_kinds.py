@@ -216,6 +216,22 @@ def _by_name(walk: Walk, value: Any) -> None:
     walk.leaves += (_NAMED, name)
 
 
+_AUTOCAST = torch.amp.autocast_mode.autocast
+# Kinds of which a few attributes say all, and which. Those of an autocast object are what it was
+# made with: the others are written whenever its block is entered.
+PARTS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords", "__dict__"),
+    _AUTOCAST: ("device", "fast_dtype", "_enabled", "_cache_enabled"),
+}
+
+
+def _autocast(walk: Walk, value: Any) -> None:
+    walk.leaves += (_NAMED, walk.named(type(value)))
+    for name in PARTS[_AUTOCAST]:
+        walk.value(getattr(value, name, None))
+
+
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
 _PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *SCALARS)
@@ -286,6 +302,7 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
         _reduced,
     ),
     (weakref.ref, _weak),
+    (_AUTOCAST, _autocast),
     (types.ModuleType, _python_module),
     (logging.Logger, _logger),
     (

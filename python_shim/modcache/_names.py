@@ -108,17 +108,21 @@ def file_behind(value: Any) -> str:
     for member in map(plain_of, members.values()):
         if is_left_here(member):
             continue
-        # A decorator of somebody else's has a file of its own: around the __repr__ of a dataclass
-        # there is one of the standard library.
-        for _ in range(_MOST_DECORATORS):
-            if isinstance(member, types.FunctionType):
-                member = vars(member).get("__wrapped__", member)
+        member = _undecorated(member)
         if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
             filename = member.__code__.co_filename
             if not filename.startswith("<"):  # a dataclass's __init__, for instance
                 return filename
     module = sys.modules.get(str(getattr(value, "__module__", "")))
     return str(getattr(module, "__file__", None) or "")
+
+
+def _undecorated(member: Any) -> Any:
+    """What was decorated: a decorator has a file of its own, as the one of __repr__ in dataclasses."""
+    for _ in range(_MOST_DECORATORS):
+        if isinstance(member, types.FunctionType):
+            member = vars(member).get("__wrapped__", member)
+    return member
 
 
 def plain_name(value: Any) -> str:

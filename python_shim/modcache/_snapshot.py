@@ -24,7 +24,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from modcache._compiled_part import guards
-from modcache._kinds import array_way
+from modcache._kinds import PARTS, array_way
 from modcache._names import (
     is_installed,
     is_installed_module,
@@ -149,13 +149,13 @@ class _Builder:
             if hasattr(value, "__dict__") and self._is_first_visit(value):
                 self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
             return self._mapping(value)
-        if kind not in _PARTS and not _is_watchable(value):
+        if kind not in PARTS and not _is_watchable(value):
             return self._unwatched(value, kind)
         return self._object_expected(value, kind)
 
     def _object_expected(self, value: Any, kind: type) -> _Expected:
-        if kind in _PARTS:
-            parts = _PARTS[kind]
+        if kind in PARTS:
+            parts = PARTS[kind]
             return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
         if kind in _IMMUTABLE:
             return (guards.VALUE, value)
@@ -386,10 +386,6 @@ def _is_watchable(value: object) -> bool:
     return True
 
 
-_PARTS: dict[type, tuple[str, ...]] = {
-    types.MethodType: ("__self__", "__func__"),
-    functools.partial: ("func", "args", "keywords", "__dict__"),
-}
 _IMMUTABLE = frozenset({re.Pattern, type(pathlib.PurePath()), type(pathlib.Path())})
 _LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
     types.FunctionType: _Builder._function,

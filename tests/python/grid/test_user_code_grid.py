@@ -71,6 +71,7 @@ CASES = [
     Case("class", "dataclass that is made in forward", "import dataclasses\n@dataclasses.dataclass\nclass C:\n    s: float = 2.0", "return x * C().s", "import dataclasses\n@dataclasses.dataclass\nclass C:\n    s: float = 3.0"),
     Case("class", "default factory of a dataclass", "import dataclasses\n@dataclasses.dataclass\nclass C:\n    s: list = dataclasses.field(default_factory=lambda: [2.0])", "return x * C().s[0]", "import dataclasses\n@dataclasses.dataclass\nclass C:\n    s: list = dataclasses.field(default_factory=lambda: [3.0])"),
     Case("class", "all of whose methods have a decorator of the standard library", "import contextlib\nclass C:\n    @contextlib.contextmanager\n    def f(self): yield 2.0", "with C().f() as s: return x * s", "import contextlib\nclass C:\n    @contextlib.contextmanager\n    def f(self): yield 3.0"),
+    Case("class", "methods under autocast, of another dtype", "def of(d):\n    class C:\n        @torch.autocast('cpu', dtype=d)\n        def f(self, x): return x.reshape(1, 3) @ x.reshape(3, 1) * 1.001\n    return C()\nc = of(torch.bfloat16)", "return c.f(x * 1.01).double()", "c = of(torch.float16)"),
     Case("global", "slots", "class C:\n    __slots__ = ('s',)\nc = C()\nc.s = 2.0", "return x * c.s", "c.s = 3.0"),
     Case("global", "named tuple", "import collections\nC = collections.namedtuple('C', 's')\nc = C(2.0)", "return x * c.s", "c = C(3.0)"),
     Case("global", "pattern", "import re\nS = re.compile('a+')", "return x * len(S.findall('aba'))", "S = re.compile('b+')"),
