@@ -120,8 +120,9 @@ def file_behind(value: Any) -> str:
 def _undecorated(member: Any) -> Any:
     """What was decorated: a decorator has a file of its own, as that of a dataclass's repr has."""
     for _ in range(_MOST_DECORATORS):
-        if isinstance(member, types.FunctionType):
-            member = vars(member).get("__wrapped__", member)
+        if not isinstance(member, types.FunctionType) or not hasattr(member, "__wrapped__"):
+            break
+        member = member.__wrapped__
     return member
 
 

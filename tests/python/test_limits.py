@@ -25,10 +25,8 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from look_ups import Call, X, looked_up, made_of
 from torch import nn
-
-X = torch.ones(3)
-Call = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Calls(nn.Module):
@@ -40,12 +38,6 @@ class Calls(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
-
-
-def looked_up(module: nn.Module, key: str = "k", scope: str = "") -> float:
-    """The first element of what the cache gives."""
-    result: torch.Tensor = modcache.lookup_or_run(module, X, key, scope=scope)
-    return result.flatten()[0].item()
 
 
 def package(monkeypatch: pytest.MonkeyPatch, text: str) -> Any:
@@ -345,10 +337,6 @@ def test_one_that_switches_gradients_on_inside_of_no_grad_is_looked_up_as_one_wi
         assert module(X).requires_grad
         assert not modcache.lookup_or_run(module, X, "k").requires_grad
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
-
-
-def made_of(factor: float) -> Call:
-    return lambda x: x * factor
 
 
 def test_under_a_scope_of_your_own_nothing_is_compared_at_all(counted: Any) -> None:

@@ -15,18 +15,10 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from look_ups import Call, X, looked_up, made_of
 from modcache import _observed
 from modcache._compiled_part import guards
 from torch import nn
-
-X = torch.ones(3)
-Call = Callable[[torch.Tensor], torch.Tensor]
-
-
-def looked_up(module: nn.Module, key: str = "k", scope: str = "") -> float:
-    """The first element of what the cache gives."""
-    result: torch.Tensor = modcache.lookup_or_run(module, X, key, scope=scope)
-    return result.flatten()[0].item()
 
 
 class Hidden(nn.Module):
@@ -41,10 +33,6 @@ class Hidden(nn.Module):
 def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Puts a function where ``Hidden`` calls it."""
     return lambda hook: monkeypatch.setattr(torch.nn.functional, "limits_hook", hook, raising=False)
-
-
-def made_of(factor: float) -> Call:
-    return lambda x: x * factor
 
 
 def plain(factor: float) -> Call:
