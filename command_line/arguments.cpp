@@ -10,7 +10,7 @@
 namespace modcache::command_line {
 namespace {
 
-// CLI11's own, with the usage that the command gives.
+// CLI11's formatter, with the command's own usage line.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(28); }
@@ -35,7 +35,8 @@ void Arguments::describe(Description description) {
       "Usage: modcache " + description_.name + ' ' + description_.words + " [OPTIONS]\n"));
 }
 
-// One option of CLI11 for each word: one that takes many would take "[a,b]" apart.
+// Declares one option of CLI11 for each word: an option that takes several words would split
+// "[a,b]".
 void Arguments::words(std::size_t least, std::size_t most, std::vector<std::string>& target) {
   least_words_ = least;
   words_ = &target;
@@ -70,11 +71,6 @@ Status Arguments::check() const {
   if (given >= least_words_) return Status::ok();
   return Status::invalid_argument("modcache " + description_.name + " takes " + description_.words +
                                   ", and got " + (given == 0 ? "nothing" : "too little"));
-}
-
-Status check_narrows(const std::string& name, const std::optional<std::string>& given) {
-  if (!given || !given->empty()) return Status::ok();
-  return Status::invalid_argument(name + " is empty; leave it out to name all entries");
 }
 
 Result<std::string> directory_or_default(const std::optional<std::string>& given) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments: what a command takes on its line. A Command declares them; afterwards the targets,
-// which are members of the Command, have what was given. Over CLI11, which arguments.cpp and
-// program.cpp alone include.
+// Arguments: the words and options of a command. A Command declares them, with members of its own
+// as targets; parsing the line fills these. Implemented with CLI11, which only arguments.cpp and
+// program.cpp include.
 #pragma once
 
 #include <cstddef>
@@ -28,20 +28,21 @@ struct Description {
 
 class Arguments {
  public:
-  // `application` belongs to the program.
+  // `application` belongs to the program, and outlives this object.
   explicit Arguments(CLI::App& application) : application_(application) {}
 
   void describe(Description description);
   const Description& description() const { return description_; }
 
-  // What is given without a name, in order. More than `most` is misuse; fewer than `least`, too.
+  // Declares the words without a name, in order. More than `most`, or fewer than `least`, are
+  // misuse.
   void words(std::size_t least, std::size_t most, std::vector<std::string>& target);
-  // `value` is what help calls it.
+  // `value` is the name of the value in the help text.
   void option(const std::string& name, const std::string& value, const std::string& help,
               std::optional<std::string>& target);
   void flag(const std::string& name, const std::string& help, bool& target);
 
-  // kInvalidArgument: fewer words than the command needs.
+  // Returns kInvalidArgument when fewer words were given than the command needs.
   Status check() const;
 
  private:
@@ -51,13 +52,10 @@ class Arguments {
   const std::vector<std::string>* words_ = nullptr;
 };
 
-// kInvalidArgument: `name` was given, and is empty. Nothing narrows like "everything", which is
-// what that would mean.
-Status check_narrows(const std::string& name, const std::optional<std::string>& given);
-
-// What the word DIR stands for: what was given, else MODCACHE_DIR. kInvalidArgument: neither.
+// Returns the directory for the word DIR: the given one, or that of MODCACHE_DIR. kInvalidArgument
+// when there is neither.
 Result<std::string> directory_or_default(const std::optional<std::string>& given);
-// The same, where DIR comes first, and `others` words follow it.
+// Does the same where DIR comes first and `others` words follow it.
 Result<std::string> directory_before(const std::vector<std::string>& words, std::size_t others);
 
 }  // namespace modcache::command_line

@@ -10,7 +10,7 @@
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "store/index/index.h"
 #include "store/store.h"
 
@@ -31,7 +31,7 @@ Status no_scope(const std::string& given) {
                            "'; modcache ls DIR --scopes lists all");
 }
 
-// By SQLite's file header: its title, and at byte 68 the number of the application.
+// Checks SQLite's file header: its title, and the application's number at byte 68.
 bool is_our_database(const store::Directory& directory) {
   constexpr std::string_view kTitle("SQLite format 3\0", 16);
   std::array<unsigned char, 72> head{};
@@ -45,7 +45,7 @@ bool is_our_database(const store::Directory& directory) {
          application == store::kApplicationId;
 }
 
-// One sign is enough: of a damaged directory some of them are gone.
+// One sign is enough, as a damaged directory lacks some of them.
 bool is_made_by_modcache(const store::Directory& directory) {
   if (is_our_database(directory)) return true;
   const Status page = store::ControlPage::open(directory.file_system(), directory.control_path(),
@@ -70,27 +70,17 @@ KnownContext with_parts(store::ListedContext listed) {
   return known;
 }
 
-void add_to(KnownScope& scope, const KnownContext& context) {
-  const store::ListedContext& listed = context.listed;
-  const bool is_first = scope.entries == 0;
-  scope.name_space = context.name_space;
-  scope.scope = context.scope();
-  scope.entries += listed.entries;
-  scope.record_bytes += listed.record_bytes;
-  scope.run_us += listed.run_us;
-  scope.first_stored_at_us = is_first
-                                 ? listed.first_stored_at_us
-                                 : std::min(scope.first_stored_at_us, listed.first_stored_at_us);
-  scope.last_stored_at_us = std::max(scope.last_stored_at_us, listed.last_stored_at_us);
-}
-
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 }  // namespace
+
+void Totals::add(const store::ListedContext& context) {
+  first_stored_at_us = entries == 0 ? context.first_stored_at_us
+                                    : std::min(first_stored_at_us, context.first_stored_at_us);
+  last_stored_at_us = std::max(last_stored_at_us, context.last_stored_at_us);
+  entries += context.entries;
+  payload_bytes += context.payload_bytes;
+  record_bytes += context.record_bytes;
+  run_us += context.run_us;
+}
 
 Status check_is_cache(const std::string& path) {
   fs::FileSystem& file_system = fs::posix_file_system();
@@ -129,9 +119,8 @@ Result<std::unique_ptr<CacheDirectory>> CacheDirectory::open(const std::string& 
 }
 
 Status CacheDirectory::read_contexts() {
-  auto contexts = listing_->contexts();
-  if (!contexts.is_ok()) return contexts.status();
-  for (auto& context : contexts.value()) contexts_.push_back(with_parts(std::move(context)));
+  MODCACHE_ASSIGN_OR_RETURN(auto contexts, listing_->contexts());
+  for (auto& context : contexts) contexts_.push_back(with_parts(std::move(context)));
   return Status::ok();
 }
 
@@ -141,20 +130,18 @@ Result<std::vector<KnownScope>> CacheDirectory::scopes() const {
   std::map<Name, std::set<std::string>> methods;
   for (const KnownContext& context : contexts_) {
     const Name name{context.name_space, context.scope()};
-    add_to(scopes[name], context);
+    scopes[name].totals.add(context.listed);
     if (!context.method.empty()) methods[name].insert(context.method);
   }
-  auto manifests = manifests_in(*listing_);
-  if (!manifests.is_ok()) return manifests.status();
-  for (Manifest& manifest : manifests.value()) {
+  MODCACHE_ASSIGN_OR_RETURN(auto manifests, manifests_in(*listing_));
+  for (Manifest& manifest : manifests) {
     const Name name{manifest.name_space, manifest.scope};
-    KnownScope& scope = scopes[name];
-    std::tie(scope.name_space, scope.scope) = name;
     if (!manifest.method.empty()) methods[name].insert(manifest.method);
-    scope.manifest = std::move(manifest);
+    scopes[name].manifest = std::move(manifest);
   }
   std::vector<KnownScope> known;
   for (auto& [name, scope] : scopes) {
+    std::tie(scope.name_space, scope.scope) = name;
     scope.methods = joined(methods[name]);
     known.push_back(std::move(scope));
   }
@@ -165,26 +152,29 @@ Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_v
                                       const Visit& visit) const {
   std::string from(key_prefix);
   while (true) {
-    auto page = listing_->page(context.listed, from, kRowsOfPage);
-    if (!page.is_ok()) return page.status();
-    for (const store::ListedEntry& entry : page.value()) {
+    MODCACHE_ASSIGN_OR_RETURN(auto page, listing_->page(context.listed, from, kRowsOfPage));
+    for (const store::ListedEntry& entry : page) {
       if (entry.key.compare(0, key_prefix.size(), key_prefix) != 0) return true;
       if (!visit(entry)) return false;
     }
-    if (page.value().size() < kRowsOfPage) return true;
-    from = store::Listing::key_after(page.value().back().key);
+    if (page.size() < kRowsOfPage) return true;
+    from = store::Listing::key_after(page.back().key);
   }
 }
 
 Status check_has_scope(const std::string& path, const std::string& scope) {
-  const auto directory = CacheDirectory::open(path);
-  if (!directory.is_ok()) return directory.status();
-  const auto scopes = directory.value()->scopes();
-  if (!scopes.is_ok()) return scopes.status();
-  for (const KnownScope& known : scopes.value()) {
-    if (known.scope == scope) return Status::ok();
-  }
-  return no_scope(scope);
+  MODCACHE_ASSIGN_OR_RETURN(const auto directory, CacheDirectory::open(path));
+  MODCACHE_ASSIGN_OR_RETURN(const auto scopes, directory->scopes());
+  const std::vector<std::string> names = names_of(scopes);
+  const bool is_there = std::find(names.begin(), names.end(), scope) != names.end();
+  return is_there ? Status::ok() : no_scope(scope);
+}
+
+std::vector<std::string> names_of(const std::vector<KnownScope>& scopes) {
+  std::vector<std::string> names;
+  names.reserve(scopes.size());
+  for (const KnownScope& scope : scopes) names.push_back(scope.scope);
+  return names;
 }
 
 Result<std::string> scope_named(const std::vector<std::string>& scopes, const std::string& given) {
@@ -195,14 +185,12 @@ Result<std::string> scope_named(const std::vector<std::string>& scopes, const st
   }
   if (beginning.size() == 1) return *beginning.begin();
   if (beginning.empty()) return no_scope(given);
-  std::string some;
-  std::size_t named = 0;
+  std::vector<std::string> some;
   for (const std::string& scope : beginning) {
-    if (named++ == kMostScopesNamed) break;
-    some += (some.empty() ? "" : ", ") + printable(scope);
+    if (some.size() < kMostScopesNamed) some.push_back(printable(scope));
   }
   return Status::not_found(std::to_string(beginning.size()) + " scopes begin with '" +
-                           printable(given) + "', such as " + some + "; give more of it");
+                           printable(given) + "', such as " + joined(some) + "; give more of it");
 }
 
 }  // namespace modcache::command_line

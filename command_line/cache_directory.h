@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CacheDirectory: the directory, or pack, that a command is about, as commands see it: what lies
-// there, which contexts and scopes it knows. Opening it changes no byte.
+// CacheDirectory: the directory or pack that a command is about: its contexts, scopes and entries.
+// Opening it changes no byte.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,17 +16,18 @@
 #include "base/result.h"
 #include "cache/context.h"
 #include "command_line/manifest.h"
-#include "store/listing.h"
+#include "store/listing/listing.h"
 
 namespace modcache::command_line {
 
-// kInvalidArgument unless `path` is a directory that modcache made: what lies in it says so by more
-// than a name that others give, too. Changes nothing, and takes no lock.
+// Returns kInvalidArgument unless `path` is a directory that modcache made, which its files must
+// show by more than names that others might use, too. Changes nothing, and takes no lock.
 Status check_is_cache(const std::string& path);
-// What is no directory may be a pack.
+// Returns whether `path` exists and is not a directory; it may then be a pack.
 bool is_file(const std::string& path);
 
-// A context with its parts. Those of a description that is none of cache/context.h are empty.
+// A context and the parts of its description. They are empty for a description that is not one of
+// cache/context.h.
 struct KnownContext {
   store::ListedContext listed;
   std::string name_space;
@@ -39,33 +39,42 @@ struct KnownContext {
   const std::string& scope() const { return listed.context.scope; }
 };
 
-// One that has entries, a manifest, or both.
+// The sums over the entries of some contexts.
+struct Totals {
+  std::int64_t entries = 0;
+  std::int64_t payload_bytes = 0;
+  std::int64_t record_bytes = 0;
+  std::int64_t run_us = 0;
+  std::int64_t first_stored_at_us = 0;  // 0, like the next: there are no entries
+  std::int64_t last_stored_at_us = 0;
+
+  void add(const store::ListedContext& context);
+};
+
+// A scope that has entries, a manifest, or both.
 struct KnownScope {
   std::string name_space;
   std::string scope;
-  std::string methods;  // those of its contexts, with commas
-  std::int64_t entries = 0;
-  std::int64_t record_bytes = 0;
-  std::int64_t run_us = 0;
-  std::int64_t first_stored_at_us = 0;
-  std::int64_t last_stored_at_us = 0;
+  std::string methods;  // those of its contexts, separated by commas
+  Totals totals;
   std::optional<Manifest> manifest;
 };
 
 class CacheDirectory {
  public:
-  // The message of a failure says what is wrong with `path` and what would be right.
+  // Opens the directory or pack. The message of an error says what is wrong with `path` and what
+  // would be right.
   static Result<std::unique_ptr<CacheDirectory>> open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // Read once, when it was opened.
+  // The contexts, read once when the directory was opened.
   const std::vector<KnownContext>& contexts() const { return contexts_; }
 
-  // In the order of namespace and scope.
+  // Returns the scopes in the order of namespace and scope.
   Result<std::vector<KnownScope>> scopes() const;
 
   // Calls visit for entries whose keys begin with `key_prefix`, in the order of their keys, until
-  // it says false. False: it did.
+  // it returns false. Returns false in that case.
   using Visit = std::function<bool(const store::ListedEntry&)>;
   Result<bool> for_each(const KnownContext& context, std::string_view key_prefix,
                         const Visit& visit) const;
@@ -79,11 +88,13 @@ class CacheDirectory {
   std::vector<KnownContext> contexts_;
 };
 
-// kNotFound: the directory has neither entries nor a manifest of exactly this scope.
+// Returns kNotFound when the directory has neither entries nor a manifest of exactly this scope.
 Status check_has_scope(const std::string& path, const std::string& scope);
 
-// The one scope that is `given` or, where none is, begins with it. kNotFound: none does, or
-// several; the message names them.
+// Returns the names of scopes, in their order.
+std::vector<std::string> names_of(const std::vector<KnownScope>& scopes);
+// Returns the scope that is `given` or, when there is none, the only one that begins with it.
+// kNotFound when none or several do; the message names them.
 Result<std::string> scope_named(const std::vector<std::string>& scopes, const std::string& given);
 
 }  // namespace modcache::command_line

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/changing.h"
 
+#include <utility>
 #include <vector>
 
 #include "cache/settings.h"
@@ -12,7 +13,7 @@
 namespace modcache::command_line {
 
 store::StoreOptions options_of(const std::string& directory) {
-  std::vector<std::string> warnings;  // doctor tells them
+  std::vector<std::string> warnings;  // doctor reports them
   const cache::Settings settings = cache::settings_from_environment(warnings);
   store::StoreOptions options;
   options.directory = directory;
@@ -30,14 +31,25 @@ Result<std::unique_ptr<store::Store>> open_to_change(const std::string& path) {
   store::StoreOptions options = options_of(path);
   Status foreign;
   options.on_foreign_file = [&foreign](const Status& status) { foreign = status; };
-  auto opened = store::Store::open(fs::posix_file_system(), std::move(options));
-  if (!opened.is_ok()) return opened.status();
-  if (opened.value()->is_read_only()) {
+  MODCACHE_ASSIGN_OR_RETURN(auto opened,
+                            store::Store::open(fs::posix_file_system(), std::move(options)));
+  if (opened->is_read_only()) {
     if (!foreign.is_ok()) return foreign;
     return Status::io_error("'" + path +
                             "' cannot be written: its owner, or chmod -R u+w, can help");
   }
   return opened;
+}
+
+Result<store::ClearFilter> filter_of(const std::optional<std::string>& scope,
+                                     const std::optional<std::string>& prefix) {
+  for (const auto& [name, given] : {std::pair("--scope", &scope), std::pair("--prefix", &prefix)}) {
+    if (*given && (*given)->empty()) {
+      return Status::invalid_argument(std::string(name) +
+                                      " is empty; leave it out to name all entries");
+    }
+  }
+  return store::ClearFilter{scope.value_or(""), prefix.value_or(""), 0};
 }
 
 std::int64_t size_bytes_of(const std::string& path) {

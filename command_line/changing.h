@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What commands that change a directory share.
+// Shared by the commands that change a directory, or take a part of one.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -12,17 +13,23 @@
 
 namespace modcache::command_line {
 
-// What a store is to be told besides its directory: how large it may be, as the environment says,
-// and what leaves when it is made smaller: what was used longest ago, or, by the policy `keep`,
-// what came last. (By other policies what is new stays for as long as their budget is far away,
-// whatever is used beside it: here somebody asks for room that no budget does.)
+// Returns the options for opening a store: the budget from the environment, and the policy that
+// decides which entries leave when the directory is made smaller. That is "longest unused first",
+// or, with the policy `keep`, "newest first". Other policies protect new entries while their budget
+// is far away, but this command wants space below the budget.
 store::StoreOptions options_of(const std::string& directory);
 
-// As a program that stores would, with time for the one that is at it. kInvalidArgument: no
-// directory of modcache. kIoError: one that cannot be written.
+// Opens the store as a program that stores entries would, and waits a while for another one that
+// has it locked. Returns kInvalidArgument when it is not a directory of modcache, and kIoError when
+// it cannot be written.
 Result<std::unique_ptr<store::Store>> open_to_change(const std::string& path);
 
-// Of all files; 0 where that cannot be told.
+// Returns the filter for the options --scope and --prefix. kInvalidArgument when one was given with
+// an empty value, which would match everything; nobody who narrows a command wants that.
+Result<store::ClearFilter> filter_of(const std::optional<std::string>& scope,
+                                     const std::optional<std::string>& prefix);
+
+// The size of all files; 0 when it cannot be determined.
 std::int64_t size_bytes_of(const std::string& path);
 
 }  // namespace modcache::command_line

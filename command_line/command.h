@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command: one of the program's commands. Each has a file of its own in commands/.
+// Command: one command of the program. Each has its own file in commands/.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -16,26 +17,32 @@ namespace modcache::command_line {
 
 enum class ExitCode {
   kSuccess = 0,
-  kFindings = 1,  // damage, a key or a scope that is not there
-  kMisuse = 2,    // nothing was done: wrong arguments, a directory that is none or cannot be read
+  kFindings = 1,  // damage, or a key or scope that does not exist
+  kMisuse = 2,    // nothing was done: wrong arguments, not a cache directory, or not readable
 };
 
 class Command {
  public:
   virtual ~Command() = default;
 
-  // Says what the command is called and takes, into members of this object.
+  // Declares the command's name and arguments; the targets are members of this object.
   virtual void declare(Arguments& arguments) = 0;
 
-  // Called once, after all members were set. A failure is said: kCorruption is kFindings, all
-  // others are kMisuse.
+  // Runs the command, once, after all members were set. The program prints the message of an error;
+  // kCorruption becomes kFindings, any other error kMisuse.
   virtual Result<ExitCode> run(Output& output) = 0;
 
  protected:
-  Report report(Output& output) const {
-    return Report(output, is_json_ ? Report::Form::kJson : Report::Form::kTables);
+  // The report about a directory begins with its path.
+  Report report(Output& output, std::string_view directory = {}) const {
+    return {output, is_json_ ? Report::Form::kJson : Report::Form::kTables, directory};
   }
   bool is_json() const { return is_json_; }
+  // Says that a key, a scope or the like is not there, which is a finding. Any other error stays.
+  static Result<ExitCode> finding_if_not_found(Output& output, const Status& error);
+
+  // The words without a name. declare() says how many there may be.
+  std::vector<std::string> words_;
 
  private:
   friend class Program;

@@ -18,8 +18,8 @@
 #include "cache/settings.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
-#include "store/directory.h"
-#include "store/directory_files.h"
+#include "store/directory/directory.h"
+#include "store/directory/directory_files.h"
 #include "store/index/index.h"
 #include "store/index/wal_peek.h"
 
@@ -28,10 +28,10 @@ namespace {
 
 using State = Finding::State;
 
-// A process goes on with a segment of up to 256 MiB; less than that is soon full.
+// A process may append up to 256 MiB to a segment, so less space than that is soon used up.
 constexpr std::int64_t kLittleSpaceBytes = 256 << 20;
 constexpr std::int64_t kLittleFiles = 1000;
-// What clocks of one network may differ by.
+// The clocks of a network may differ by this much.
 constexpr std::int64_t kClockToleranceUs = 120'000'000;
 constexpr std::int64_t kAbandonedAfterUs = 3'600'000'000;
 constexpr std::size_t kMostNamed = 5;
@@ -53,13 +53,9 @@ constexpr std::array<FileSystemType, 24> kFileSystems{{
 }};
 
 std::string some_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kMostNamed; ++i) {
-    text += (i > 0 ? ", " : "") + names[i];
-  }
-  return names.size() > kMostNamed
-             ? text + " and " + std::to_string(names.size() - kMostNamed) + " more"
-             : text;
+  if (names.size() <= kMostNamed) return joined(names);
+  const std::vector<std::string> first(names.begin(), names.begin() + kMostNamed);
+  return joined(first) + " and " + std::to_string(names.size() - kMostNamed) + " more";
 }
 
 std::string plural(std::size_t count, const char* noun) {
@@ -125,7 +121,7 @@ Finding check_permissions(const std::string& directory, const DiskFiles& files) 
   return {State::kOk, kCheck, "this user can read and write", ""};
 }
 
-// By names and kinds alone: nothing is opened.
+// Looks at names and kinds alone, and opens nothing.
 Finding check_kinds(const std::string& path) {
   using Use = store::ForeignFile::Use;
   constexpr const char* kCheck = "kinds of files";
@@ -140,8 +136,7 @@ Finding check_kinds(const std::string& path) {
     is_read = is_read && (file.use == Use::kWritten || file.use == Use::kRead);
     if (found.size() < kMostNamed) found.push_back(file.status.message());
   }
-  std::string text;
-  for (const std::string& one : found) text += (text.empty() ? "" : "; ") + one;
+  const std::string text = joined(found, "; ");
   if (is_read && has_written) {
     return {State::kProblem, kCheck, text + ": programs read here and store nothing",
             "copy the directory (cp -r, without -l) and use the copy"};
@@ -179,7 +174,7 @@ Finding check_free_space(const std::string& directory, std::int64_t budget_bytes
   if (::statvfs(directory.c_str(), &facts) != 0) {
     return {State::kProblem, "free space", std::strerror(errno), ""};
   }
-  // Some file systems count no files.
+  // Some file systems do not count files.
   const auto files = facts.f_files == 0 ? std::numeric_limits<std::int64_t>::max()
                                         : static_cast<std::int64_t>(facts.f_favail);
   return judge_free_space(static_cast<std::int64_t>(facts.f_bavail * facts.f_frsize), files,
@@ -238,12 +233,12 @@ Finding check_leftovers(const DiskFiles& files, std::int64_t now_us) {
   constexpr const char* kCheck = "leftover files";
   std::vector<std::string> abandoned;
   std::vector<std::string> unknown;
-  std::vector<std::string> gone;
+  std::vector<std::string> retired;
   for (const DiskFile& file : files.files()) {
     const bool is_old = now_us - file.modified_us > kAbandonedAfterUs;
     if (file.kind == DiskFile::Kind::kInTheMaking && is_old) abandoned.push_back(file.name);
     if (file.kind == DiskFile::Kind::kUnknown) unknown.push_back(file.name);
-    if (file.kind == DiskFile::Kind::kGoneSegment) gone.push_back(file.name);
+    if (file.kind == DiskFile::Kind::kRetiredSegment) retired.push_back(file.name);
   }
   if (!unknown.empty()) {
     return {State::kNote, kCheck, "not of modcache: " + some_of(unknown),
@@ -253,8 +248,9 @@ Finding check_leftovers(const DiskFiles& files, std::int64_t now_us) {
     return {State::kNote, kCheck, "begun and never finished: " + some_of(abandoned),
             "programs that write remove them; you may, too"};
   }
-  if (!gone.empty()) {
-    return {State::kNote, kCheck, plural(gone.size(), "removed segment") + " that somebody reads",
+  if (!retired.empty()) {
+    return {State::kNote, kCheck,
+            plural(retired.size(), "removed segment") + " that somebody reads",
             "they go once nobody does"};
   }
   return {State::kOk, kCheck, "none", ""};
@@ -269,7 +265,7 @@ Finding check_processes(const std::string& directory) {
     const std::string name = process.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     if (name == std::to_string(::getpid())) continue;
-    std::error_code ignored;  // other users' are not to be seen
+    std::error_code ignored;  // the descriptors of other users' processes cannot be listed
     for (const auto& open : files::directory_iterator(process.path() / "fd", ignored)) {
       if (files::read_symlink(open.path(), ignored).string().rfind(inside, 0) != 0) continue;
       std::ifstream command(process.path() / "comm");
@@ -333,12 +329,9 @@ Finding judge_installation(const Installation& installation) {
       "libmodcache.so for torch " +
       (library.value().torch.empty() ? "of unknown version" : library.value().torch);
   if (installation.torch.empty()) return {State::kOk, kCheck, std::move(found), ""};
-  // The Python package.
+  // The rest is about the Python package.
   const std::vector<std::string>& pythons = installation.pythons;
-  found += pythons.empty() ? ", no compiled part" : ", compiled part for Python ";
-  for (const std::string& python : pythons) {
-    found += (&python == &pythons.front() ? "" : ", ") + python;
-  }
+  found += pythons.empty() ? ", no compiled part" : ", compiled part for Python " + joined(pythons);
   const std::string& here = installation.python;
   if (here.empty() || std::find(pythons.begin(), pythons.end(), here) != pythons.end()) {
     return {State::kOk, kCheck, std::move(found), ""};

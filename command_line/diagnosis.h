@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `doctor` looks at, one function for each. None of them changes a byte.
+// The checks of `doctor`, one function each. None of them changes a byte.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace modcache::command_line {
 
 struct Finding {
-  enum class State { kOk, kNote, kProblem };  // a note is worth knowing, and no fault
+  enum class State { kOk, kNote, kProblem };  // a note is worth knowing, but not a fault
   State state = State::kOk;
   std::string check;
   std::string found;
@@ -33,7 +33,7 @@ Finding check_limits();
 Finding check_settings(std::int64_t& budget_bytes);
 Finding check_installation();
 
-// The same from numbers, which machines differ in.
+// The judgement of the checks, apart from the numbers, which differ between machines.
 Finding judge_file_system(std::uint64_t type);
 Finding judge_free_space(std::int64_t free_bytes, std::int64_t free_files,
                          std::int64_t budget_bytes, std::int64_t used_bytes);

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "fs/posix_file_system.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 
 namespace modcache::command_line {
 namespace {
@@ -17,7 +17,6 @@ bool ends_with(std::string_view text, std::string_view end) {
 }
 
 Kind kind_of(const std::string& name) {
-  if (ends_with(name, ".new")) return Kind::kInTheMaking;
   if (name == "index.sqlite" || name == "index.sqlite-wal" || name == "index.sqlite-shm") {
     return Kind::kDatabase;
   }
@@ -28,22 +27,20 @@ Kind kind_of(const std::string& name) {
 }
 
 Kind kind_of_segment(const std::string& name) {
-  if (ends_with(name, ".new")) return Kind::kInTheMaking;
-  if (ends_with(name, ".gone")) return Kind::kGoneSegment;
+  if (ends_with(name, ".gone")) return Kind::kRetiredSegment;
   const bool is_segment = ends_with(name, ".seg") &&
                           store::parse_segment_name(name.substr(0, name.size() - 4)).has_value();
   return is_segment ? Kind::kSegment : Kind::kUnknown;
 }
 
-Kind kind_of_note(const std::string& name) {
-  return ends_with(name, ".new") ? Kind::kInTheMaking : Kind::kNote;
-}
+Kind kind_of_note(const std::string&) { return Kind::kNote; }
 
 Status add(const std::string& directory, const std::string& folder,
            Kind (*kind)(const std::string&), std::vector<DiskFile>& files) {
   fs::FileSystem& file_system = fs::posix_file_system();
   auto names = file_system.list(directory + '/' + folder);
-  // What stands there instead of the folder is no file of it; doctor and verify say what it is.
+  // When something else stands in the folder's place, its files are not ours; doctor and verify
+  // report it.
   if (names.is_not_found() || names.status().code() == StatusCode::kForeign) return Status::ok();
   if (!names.is_ok()) return names.status();
   std::sort(names.value().begin(), names.value().end());
@@ -54,7 +51,8 @@ Status add(const std::string& directory, const std::string& folder,
     if (info.value().is_directory && folder.empty() && (name == "segments" || name == "notes")) {
       continue;
     }
-    files.push_back({kind(name), folder + name, static_cast<std::int64_t>(info.value().size_bytes),
+    files.push_back({ends_with(name, ".new") ? Kind::kInTheMaking : kind(name), folder + name,
+                     static_cast<std::int64_t>(info.value().size_bytes),
                      info.value().modified_ns / 1000, file_system.is_writable(path)});
   }
   return Status::ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DiskFiles: the files of a cache directory by what they are for (FORMAT.md), as their names say.
+// DiskFiles: the files of a cache directory by purpose (FORMAT.md), which their names tell.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct DiskFile {
   enum class Kind {
     kDatabase,  // with its log and its shared memory
     kSegment,
-    kGoneSegment,  // removed, and still read by somebody
-    kSharedIndex,  // with what policies know
+    kRetiredSegment,  // a retired segment: removed, but somebody still reads it
+    kSharedIndex,     // with the state of policies
     kControl,
     kLock,
     kNote,
@@ -33,7 +33,7 @@ struct DiskFile {
 
 class DiskFiles {
  public:
-  // One that vanishes meanwhile is left out. A pack is one segment.
+  // Lists the files, without those that vanish meanwhile. A pack counts as one segment.
   static Result<DiskFiles> list(const std::string& directory);
 
   struct Total {

@@ -7,7 +7,7 @@
 #include "command_line/units.h"
 #include "command_line/value_text.h"
 #include "fs/posix_file_system.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 
 namespace modcache::command_line {
 namespace {
@@ -22,7 +22,7 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-// `ls` prints a line for each entry, so people see less of it there than in `show`.
+// `ls` prints a line per entry, so people see fewer columns there than in `show`.
 std::vector<Column> columns_for(bool is_full) {
   const auto full = [is_full](const char* label) { return std::string(is_full ? label : ""); };
   return {{"key", is_full ? "key" : "KEY"},
@@ -48,14 +48,12 @@ EntryColumns::EntryColumns(const std::string& directory, bool has_values, bool c
       has_values_(has_values),
       checks_values_(checks_values),
       columns_(columns_for(checks_values)) {
-  if (has_values_) {
-    columns_.push_back({"value", checks_values ? "value" : "VALUE"});
-    columns_.push_back({"signature", checks_values ? "computed from" : ""});
-    columns_.push_back({"codec", checks_values ? "codec" : ""});
-    columns_.push_back({"damage", ""});
-    columns_.push_back({"", checks_values ? "bytes" : ""});
-  }
   if (!has_values_) return;
+  columns_.push_back({"value", checks_values ? "value" : "VALUE"});
+  columns_.push_back({"signature", checks_values ? "computed from" : ""});
+  columns_.push_back({"codec", checks_values ? "codec" : ""});
+  columns_.push_back({"damage", ""});
+  columns_.push_back({"", checks_values ? "bytes" : ""});
   store::StoreOptions options;
   options.directory = directory;
   options.writable = false;
@@ -67,20 +65,21 @@ EntryColumns::EntryColumns(const std::string& directory, bool has_values, bool c
 
 std::vector<Cell> EntryColumns::cells(const KnownContext& context,
                                       const store::ListedEntry& entry) {
-  std::vector<Cell> cells{Cell::text(entry.key),
-                          is_utf8(entry.key) ? Cell::absent() : Cell::text(hex(entry.key)),
-                          Cell::text(context.scope()),
-                          Cell::text(context.name_space),
-                          Cell::text(context.method),
-                          Cell::text(context.form),
-                          Cell::text(context.arguments),
-                          Cell::text(context.autocast),
-                          Cell::size_bytes(static_cast<std::int64_t>(entry.payload_size_bytes)),
-                          Cell::duration_us(entry.run_us),
-                          Cell::time_us(entry.stored_at_us),
-                          Cell::plain_number(static_cast<std::int64_t>(entry.sequence)),
-                          Cell::text(store::segment_name(entry.segment)),
-                          Cell::plain_number(static_cast<std::int64_t>(entry.offset))};
+  std::vector<Cell> cells{
+      Cell::text(entry.key),
+      is_utf8(entry.key) ? Cell::absent() : Cell::text(hex(entry.key)),
+      Cell::text(context.scope()),
+      Cell::text(context.name_space),
+      Cell::text(context.method),
+      Cell::text(context.form),
+      Cell::text(context.arguments),
+      Cell::text(context.autocast),
+      Cell::size_bytes(static_cast<std::int64_t>(entry.location.payload_size_bytes)),
+      Cell::duration_us(entry.location.run_us),
+      Cell::time_us(entry.stored_at_us),
+      Cell::plain_number(static_cast<std::int64_t>(entry.location.sequence)),
+      Cell::text(store::segment_name(entry.location.segment)),
+      Cell::plain_number(static_cast<std::int64_t>(entry.location.offset))};
   if (has_values_) add_value(context, entry, cells);
   return cells;
 }
@@ -100,18 +99,18 @@ void EntryColumns::add_value(const KnownContext& context, const store::ListedEnt
     }
   }
   if (!status.is_ok() && !status.is_not_found()) ++damaged_;
-  cells.push_back(text.value.empty() ? Cell::absent() : Cell::text(text.value));
+  cells.push_back(Cell::text_if_any(text.value));
   cells.push_back(Cell::text(text.signature));
-  cells.push_back(text.codec.empty() ? Cell::absent() : Cell::text(text.codec));
+  cells.push_back(Cell::text_if_any(text.codec));
   cells.push_back(status.is_ok() ? Cell::absent() : Cell::text(status.message()));
   cells.push_back(Cell::text(status.is_ok() ? "whole" : "damaged: " + status.message()));
 }
 
-// A size that the segment cannot hold is not worth the memory.
+// Check the size against the segment before taking memory for it.
 Status EntryColumns::check(const store::FoundEntry& found, const store::ListedEntry& entry) const {
   const store::Directory directory(fs::posix_file_system(), directory_);
   const auto info = fs::posix_file_system().info(
-      is_file(directory_) ? directory_ : directory.segment_path(entry.segment));
+      is_file(directory_) ? directory_ : directory.segment_path(entry.location.segment));
   if (info.is_ok() && found.payload_size_bytes() > info.value().size_bytes) {
     return Status::corruption("it claims more bytes than its segment has");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EntryColumns: what `ls` and `show` say of an entry. Where the value is asked for, the head of its
-// record is read, and checked; with `checks_values` its bytes are, too.
+// EntryColumns: the facts about an entry that `ls` and `show` print. With `has_values` the head of
+// its record is read and checked; with `checks_values` its bytes are, too.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class EntryColumns {
   const std::vector<Column>& columns() const { return columns_; }
   std::vector<Cell> cells(const KnownContext& context, const store::ListedEntry& entry);
 
-  // So many of those that were looked into are broken or gone.
+  // The number of entries that were read and found damaged or gone.
   std::int64_t damaged() const { return damaged_; }
 
  private:

@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "command_line/units.h"
+
 namespace modcache::command_line {
 namespace {
 
@@ -19,7 +21,7 @@ constexpr char kCompiledPart[] = "_guards.cpython-";
 
 constexpr char kDigits[] = "0123456789";
 
-// "2.13" of "2.13.0+cpu"; empty where that is no version.
+// "2.13" of "2.13.0+cpu"; empty for a text that is not a version.
 std::string minor_of(const std::string& version) {
   const std::size_t dot = version.find_first_not_of(kDigits);
   if (dot == 0 || dot == std::string::npos || version[dot] != '.') return "";
@@ -27,12 +29,12 @@ std::string minor_of(const std::string& version) {
   return end == dot + 1 ? "" : version.substr(0, end);
 }
 
-// Versions are numbers: 2.9 comes before 2.13.
+// Compares versions as numbers: 2.9 comes before 2.13.
 bool is_earlier(const InstalledLibrary& a, const InstalledLibrary& b) {
   return std::make_pair(a.torch.size(), a.torch) < std::make_pair(b.torch.size(), b.torch);
 }
 
-// Folders of `parent` whose names begin with `beginning`, in order.
+// Returns the folders of `parent` whose names begin with `beginning`, in order.
 std::vector<files::path> folders_in(const files::path& parent, const std::string& beginning) {
   std::vector<files::path> folders;
   std::error_code error;
@@ -43,7 +45,7 @@ std::vector<files::path> folders_in(const files::path& parent, const std::string
   return folders;
 }
 
-// Empty where that is no object of JSON.
+// Returns an empty text when the file is not a JSON object with that member.
 std::string torch_in_file(const files::path& path) {
   std::error_code error;
   if (!files::is_regular_file(path, error)) return "";  // a stream over a directory throws
@@ -54,7 +56,8 @@ std::string torch_in_file(const files::path& path) {
   return torch != facts.end() && torch->is_string() ? minor_of(torch->get<std::string>()) : "";
 }
 
-// The build writes libmodcache.json beside libmodcache.so. Without it, the package's folder tells.
+// Reads libmodcache.json, which the build writes beside libmodcache.so. Without it, the name of the
+// package's folder tells.
 std::string torch_of(files::path library) {
   const std::string folder = library.parent_path().filename().string();
   std::string torch = torch_in_file(library.replace_extension(".json"));
@@ -64,7 +67,7 @@ std::string torch_of(files::path library) {
   return torch;
 }
 
-// False: there is none.
+// Returns false when the folder has no library.
 bool add_library(const files::path& folder, Installation& found) {
   found.tried.push_back((folder / kLibrary).string());
   auto library = library_at(found.tried.back());
@@ -100,7 +103,8 @@ std::string python_in(const files::path& packages) {
   return digits == std::string::npos ? "" : folder.substr(digits);
 }
 
-// The Python package, which has one library for each version of torch. False: it is not here.
+// Adds the Python package, which has one library per version of torch. Returns false when it is not
+// in this folder.
 bool add_package(const files::path& packages, Installation& found) {
   const files::path lib = packages / "modcache" / "lib";
   const std::vector<files::path> folders = folders_in(lib, kTorchFolder);
@@ -116,7 +120,7 @@ bool add_package(const files::path& packages, Installation& found) {
   return true;
 }
 
-// The folders in which the Pythons of a prefix keep their packages.
+// Returns the folders in which the Pythons of a prefix keep their packages.
 std::vector<files::path> package_folders_in(const files::path& prefix) {
   std::vector<files::path> folders;
   for (const char* lib : {"lib", "lib64", "local/lib"}) {
@@ -139,13 +143,13 @@ Result<InstalledLibrary> library_at(const std::string& path) {
 }
 
 Installation installation_beside(const std::string& program) {
-  // `cmake --install` and pip put the program into `bin` of a prefix; a build has it there, too.
+  // `cmake --install` and pip put the program into `bin` of a prefix, and so does a build.
   const files::path prefix = files::path(program).parent_path().parent_path();
   Installation found;
   for (const char* lib : {MODCACHE_LIBRARY_FOLDER, "lib", "lib64"}) {
     if (add_library(prefix / lib, found)) return found;
   }
-  // Several Pythons may share a prefix. A package with a torch beside it can be used.
+  // Several Pythons may share a prefix. A package with a torch beside it is preferred.
   std::optional<Installation> without_torch;
   for (const files::path& packages : package_folders_in(prefix)) {
     Installation package = found;
@@ -175,13 +179,11 @@ Result<InstalledLibrary> library_for(const Installation& installation, const std
     for (const std::string& path : installation.tried) {
       if (std::find(tried.begin(), tried.end(), path) == tried.end()) tried.push_back(path);
     }
-    std::string text;
-    for (const std::string& path : tried) text += (text.empty() ? "" : ", ") + path;
-    return Status::not_found(std::string(kLibrary) + " is not there; tried: " + text +
+    return Status::not_found(std::string(kLibrary) + " is not there; tried: " + joined(tried) +
                              ". Install modcache with pip or cmake --install, or set "
                              "MODCACHE_LIBRARY to its path");
   }
-  std::string offered;
+  std::vector<std::string> offered;
   const std::string wanted = torch.empty() ? installation.torch : minor_of(torch);
   if (wanted.empty() && !torch.empty()) {
     return Status::invalid_argument("--torch is '" + torch +
@@ -189,16 +191,16 @@ Result<InstalledLibrary> library_for(const Installation& installation, const std
   }
   for (const InstalledLibrary& library : installation.libraries) {
     if (!wanted.empty() && library.torch == wanted) return library;
-    offered += offered.empty() ? "" : ", ";
-    offered += library.torch.empty() ? "an unknown version" : library.torch;
+    offered.push_back(library.torch.empty() ? "an unknown version" : library.torch);
   }
   if (wanted.empty() && installation.libraries.size() == 1) return installation.libraries[0];
   if (wanted.empty()) {
-    return Status::not_found("there are libraries for torch " + offered +
+    return Status::not_found("there are libraries for torch " + joined(offered) +
                              ", and no torch beside them: choose one with --torch");
   }
   return Status::not_found("there is no library for torch " + wanted + ", only for torch " +
-                           offered + ": take one of those, or build modcache against this torch");
+                           joined(offered) +
+                           ": take one of those, or build modcache against this torch");
 }
 
 }  // namespace modcache::command_line

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Installation: which native libraries belong to this program, and for which torch each is. They
-// are looked for where `cmake --install`, pip and a build put the program. Reads files, loads
-// nothing.
+// Installation: the native libraries that belong to this program, and the torch that each is for.
+// It looks where `cmake --install`, pip and a build put the program. Reads files, but loads no
+// library.
 #pragma once
 
 #include <string>
@@ -18,23 +18,25 @@ struct InstalledLibrary {
 };
 
 struct Installation {
-  std::vector<InstalledLibrary> libraries;  // by version of torch; none: nothing is installed
-  std::string torch;   // "2.13", of the torch beside the Python package; empty: there is none
-  std::string python;  // "3.11", whose packages these are; empty: the folder's name does not say
+  std::vector<InstalledLibrary> libraries;  // by version of torch; empty: nothing is installed
+  std::string torch;                 // "2.13", the torch beside the Python package; empty: none
+  std::string python;                // "3.11", the owner of these packages; empty: not known
   std::vector<std::string> pythons;  // "3.11": the package has its compiled part for these
-  std::vector<std::string> tried;    // where libraries were looked for
+  std::vector<std::string> tried;    // the places that were searched for libraries
 };
 
-// The library at `path`, with the facts that lie beside it. kNotFound: it is not there.
+// Returns the library at `path` with the facts that lie beside it; kNotFound when it does not
+// exist.
 Result<InstalledLibrary> library_at(const std::string& path);
 
-// kIoError: the program does not know where it is.
+// Finds the installation of this program; kIoError when the program cannot find its own path.
 Result<Installation> find_installation();
-// The same, of a program at this path.
+// Finds the installation of a program at this path.
 Installation installation_beside(const std::string& program);
 
-// The library for `torch` ("2.13" or "2.13.0"); empty: for the torch that is there. kNotFound says
-// what is there and how to choose; kInvalidArgument: `torch` is no version.
+// Returns the library for `torch` ("2.13" or "2.13.0"), or, when that is empty, for the torch that
+// is installed. kNotFound when there is none; the message says what is there and how to choose.
+// kInvalidArgument when `torch` is not a version.
 Result<InstalledLibrary> library_for(const Installation& installation, const std::string& torch);
 
 }  // namespace modcache::command_line

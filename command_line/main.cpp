@@ -9,10 +9,9 @@
 
 int main(int argc, char** argv) {
   using namespace modcache::command_line;
-  // Who reads the data may leave early; a command that changes a directory still ends what it
-  // began.
+  // The reader of the data may leave early. A command that changes a directory still has to finish.
   std::signal(SIGPIPE, SIG_IGN);
-  // Beyond `ulimit -f` a write fails, then, and says so.
+  // A write beyond `ulimit -f` then fails with an error instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
   Output output(stdout, stderr);
   const int code = Program(all_commands()).run({argv + (argc > 0 ? 1 : 0), argv + argc}, output);

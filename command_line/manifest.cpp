@@ -34,7 +34,7 @@ Manifest::Names names_in(const Json& object, const char* name) {
   return names;
 }
 
-// What differs by name, if both say.
+// Returns the differences by name; none when one of the manifests does not have these names.
 std::vector<Difference> between(const char* kind, const Manifest::Names& a,
                                 const Manifest::Names& b) {
   std::vector<Difference> found;
@@ -60,7 +60,7 @@ void compare_texts(std::vector<Difference>& all, const char* kind, const std::st
   if (a != b) all.push_back({kind, "", a, b});
 }
 
-// A class is made of its functions: it is named only where none of them says more.
+// Names a class only where none of its functions explains the difference.
 std::vector<Difference> of_code(const Manifest& a, const Manifest& b) {
   std::vector<Difference> code = between("code", a.code, b.code);
   const auto is_class = [](const Difference& d) { return d.name.rfind(kClass, 0) == 0; };
@@ -97,7 +97,8 @@ Result<std::vector<Manifest>> manifests_in(store::Listing& listing) {
   const Status status = listing.visit_notes([&](std::string_view about, std::string_view text) {
     if (about.substr(0, kAbout.size()) != kAbout) return;
     about.remove_prefix(kAbout.size());
-    // A namespace may hold a newline, a fingerprint cannot: the text knows its scope.
+    // A namespace may contain a newline and a fingerprint cannot, so the scope in the text tells
+    // where it begins.
     auto manifest = parse_manifest(text);
     if (!manifest || about.size() <= manifest->scope.size()) return;
     const std::size_t size = about.size() - manifest->scope.size() - 1;
@@ -118,7 +119,7 @@ std::vector<Difference> differences(const Manifest& a, const Manifest& b) {
     append(all, between("submodule", a.modules, b.modules));
     append(all, between("package", a.packages, b.packages));
   }
-  // The module itself is the class.
+  // The submodule without a name is the module itself, whose class is compared next.
   all.erase(
       std::remove_if(all.begin(), all.end(),
                      [](const Difference& d) { return d.kind == "submodule" && d.name.empty(); }),

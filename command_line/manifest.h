@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Manifest: what a scope stood for when it first stored something (FORMAT.md, "Manifests"), and
-// what differs between two of them. The text comes from disk: members that are missing or of
-// another type than expected are as ones that were never there.
+// Manifest: a description of what a scope stood for when it first stored something (FORMAT.md,
+// "Manifests"), and the differences between two of them. The text comes from disk: members of an
+// unexpected type count as missing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "store/listing.h"
+#include "store/listing/listing.h"
 
 namespace modcache::command_line {
 
@@ -27,28 +27,29 @@ struct Manifest {
   std::string python;
   std::int64_t created_us = 0;
   std::int64_t process = 0;
-  // By name. None: the manifest does not say.
+  // Digests by name; nothing when the manifest does not have them.
   using Names = std::optional<std::map<std::string, std::string>>;
   Names code;
   Names attributes;
   Names modules;
-  Names packages;  // installed ones: the version, and a digest of the files
+  Names packages;  // installed packages: the version, and a digest of the files
   Names tensors;
 };
 
-// None: `text` is no manifest that this program reads.
+// Returns nothing when `text` is not a manifest that this program can read.
 std::optional<Manifest> parse_manifest(std::string_view text);
 
-// All that a directory or pack keeps.
+// Returns all manifests of a directory or pack.
 Result<std::vector<Manifest>> manifests_in(store::Listing& listing);
 
 struct Difference {
   std::string kind;  // weight, code, attribute, submodule, class, method, face, torch, python
-  std::string name;  // empty where the kind says it
-  std::string in_a;  // empty: it is not there
+  std::string name;  // empty where the kind is enough
+  std::string in_a;  // empty: not in A
   std::string in_b;
 };
-// Digests of the two faces cannot be compared: of such a pair only the rest is.
+// The digests of an eager and a TorchScript manifest cannot be compared, so for such a pair only
+// the other members are.
 std::vector<Difference> differences(const Manifest& a, const Manifest& b);
 
 }  // namespace modcache::command_line

@@ -21,7 +21,7 @@ void Output::write(std::string_view text) {
 
 void Output::say(std::string_view text) {
   end_progress();
-  // Arguments and paths are in many of them.
+  // Messages contain arguments and paths, which may hold anything.
   std::fprintf(messages_, "modcache: %s\n", printable_message(text).c_str());
 }
 

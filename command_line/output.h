@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Output: where a command writes. Data goes to standard output and nothing else does; messages for
-// people go to standard error. Not thread-safe.
+// Output: the destination of a command's text. Data alone goes to standard output, messages for
+// people to standard error. Not thread-safe.
 #pragma once
 
 #include <cstdio>
@@ -17,15 +17,18 @@ class Output {
   Output(std::FILE* data, std::FILE* messages) : data_(data), messages_(messages) {}
 
   void write(std::string_view text);
-  // "modcache: <text>", on a line of its own.
+  // Writes "modcache: <text>" on a line of its own.
   void say(std::string_view text);
-  // A line that the next one replaces, and that finish() removes; nothing where no person looks.
+  // Writes a line that the next one replaces and that end_progress() removes. Does nothing when
+  // standard error is not a terminal.
   void show_progress(const std::string& text);
   void end_progress();
 
-  // Nobody reads the data any more, or it cannot be written: the rest need not be made.
+  // Returns whether nobody reads the data any more, or it cannot be written; the rest need not be
+  // made.
   bool is_closed() const { return error_ != 0; }
-  // All of it is written. A reader who had enough, as in `modcache ls | head`, is no failure.
+  // Returns once everything is written. A reader that stopped early, as in `modcache ls | head`, is
+  // not an error.
   Status finish();
 
  private:

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "command_line/units.h"
+
 namespace modcache::command_line {
 namespace {
 
@@ -20,6 +22,12 @@ ExitCode exit_code_of(const Status& failure) {
 
 }  // namespace
 
+Result<ExitCode> Command::finding_if_not_found(Output& output, const Status& error) {
+  if (!error.is_not_found()) return error;
+  output.say(error.message());
+  return ExitCode::kFindings;
+}
+
 struct Program::Parser {
   CLI::App application{"Looks after the directories in which modcache keeps what modules returned.",
                        "modcache"};
@@ -27,7 +35,7 @@ struct Program::Parser {
     CLI::App* application;
     std::unique_ptr<Arguments> arguments;
   };
-  std::vector<Of> commands;  // in the order of Program's
+  std::vector<Of> commands;  // in the order of Program's commands
 };
 
 Program::Program(std::vector<CommandPtr> commands)
@@ -62,12 +70,11 @@ int Program::misuse(Output& output, const std::string& what, const std::string& 
 }
 
 std::string Program::unknown_command(const std::string& name) const {
-  std::string valid;
+  std::vector<std::string> valid;
   for (const auto& command : parser_->commands) {
-    if (!valid.empty()) valid += ", ";
-    valid += command.arguments->description().name;
+    valid.push_back(command.arguments->description().name);
   }
-  return "there is no command '" + name + "'; valid are: " + valid;
+  return "there is no command '" + name + "'; valid are: " + joined(valid);
 }
 
 int Program::run(const std::vector<std::string>& arguments, Output& output) {
@@ -81,7 +88,7 @@ int Program::run(const std::vector<std::string>& arguments, Output& output) {
     return misuse(output, unknown_command(arguments.front()), "");
   }
   try {
-    // CLI11 takes them from the end.
+    // CLI11 takes the arguments from the end of the vector.
     parser_->application.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForVersion&) {
     const bool is_json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();

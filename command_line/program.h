@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Program: the commands, and one run of one of them.
+// Program: all commands, and one run of one of them.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace modcache::command_line {
 
-// All of them, in the order in which help names them. (commands/*.cpp)
+// Returns all commands in the order of the help text. (commands/*.cpp)
 std::vector<CommandPtr> all_commands();
 
 class Program {
@@ -19,7 +19,7 @@ class Program {
   explicit Program(std::vector<CommandPtr> commands);
   ~Program();
 
-  // `arguments` without the program's name. Returns the exit status.
+  // Runs a command. `arguments` are those without the program's name. Returns the exit status.
   int run(const std::vector<std::string>& arguments, Output& output);
 
  private:

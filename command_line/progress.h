@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: how far a long command is, for the person who waits for it.
+// Progress: shows how far a long command is to the person who waits for it.
 #pragma once
 
 #include <chrono>

@@ -13,8 +13,8 @@ namespace {
 constexpr char kNothing[] = "-";
 
 std::string json_text(std::string_view text) {
-  // Bytes that are no UTF-8 become U+FFFD. All but ASCII is escaped, since a terminal obeys some of
-  // it: U+009B begins a command, U+202E turns the direction.
+  // Invalid UTF-8 becomes U+FFFD. Everything beyond ASCII is escaped, as terminals obey some
+  // characters: U+009B begins a command, U+202E reverses the direction.
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
@@ -64,13 +64,15 @@ bool Cell::is_number() const {
          kind_ == Kind::kDuration;
 }
 
-Report::Report(Output& output, Form form) : output_(output), form_(form) {
+Report::Report(Output& output, Form form, std::string_view directory)
+    : output_(output), form_(form) {
   if (form_ == Form::kJson) output_.write("{");
+  if (!directory.empty()) add("directory", "directory", Cell::text(directory));
 }
 
 Report::~Report() {
   if (is_finished_) return;
-  // That there are none is not known.
+  // It is not known that there are no rows, so the text that says so is dropped.
   if_none_.clear();
   if (is_in_rows_) end_rows();
   finish();
@@ -148,7 +150,7 @@ bool Report::add_row(std::vector<Cell> cells) {
   return !output_.is_closed();
 }
 
-// The first block decides; what is longer later moves its own line alone.
+// The first block determines the widths; a longer cell in a later row shifts that row alone.
 void Report::measure_columns() {
   widths_.resize(columns_.size());
   is_right_.resize(columns_.size());

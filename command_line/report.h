@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Report: what a command found out, said once and written in one of two ways: tables for people, or
-// one JSON object for machines. Members of JSON are named as in docs/command-line.md and keep their
-// names; what a member is counted in stands in its name (size_bytes, run_us).
+// Report: the results of a command, written in one of two forms: tables for people, or one JSON
+// object for machines. docs/command-line.md defines the members of JSON, whose names never change
+// and contain their unit (size_bytes, run_us).
 //
-// Rows are written as they come: a listing may have any length.
+// Rows are written as they come, so a listing may have any length.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace modcache::command_line {
 
-// One value, with a face for people and one for machines.
+// A value with one form for people and one for machines.
 class Cell {
  public:
   static Cell text(std::string_view text) { return {Kind::kText, 0, text}; }
@@ -25,8 +25,11 @@ class Cell {
   static Cell plain_number(std::int64_t number) { return {Kind::kPlainNumber, number}; }
   static Cell size_bytes(std::int64_t size) { return {Kind::kSize, size}; }
   static Cell duration_us(std::int64_t time) { return {Kind::kDuration, time}; }
-  static Cell time_us(std::int64_t time) { return {Kind::kTime, time}; }  // since 1970
+  static Cell time_us(std::int64_t time) { return {Kind::kTime, time}; }  // since 1970; 0: absent
   static Cell yes_no(bool is_true) { return {Kind::kBoolean, is_true ? 1 : 0}; }
+  static Cell text_if_any(std::string_view text) {
+    return text.empty() ? absent() : Cell::text(text);
+  }
   static Cell absent() { return {Kind::kAbsent, 0}; }
 
   std::string for_people() const;
@@ -44,35 +47,38 @@ class Cell {
 };
 
 struct Column {
-  std::string name;   // in JSON; empty: for people alone
-  std::string label;  // for people; empty: for machines alone
+  std::string name;   // the name in JSON; empty: for people alone
+  std::string label;  // the label for people; empty: for machines alone
 };
 
 class Report {
  public:
   enum class Form { kTables, kJson };
-  Report(Output& output, Form form);
-  // One that is left early, since the rest could not be read, is ended: JSON is always whole.
+  // The first fact is the `directory`, unless it is empty.
+  Report(Output& output, Form form, std::string_view directory = {});
+  // Completes a report that was left early because the rest could not be read, so JSON is always
+  // whole.
   ~Report();
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
-  // A fact. An empty `label`: for machines alone.
+  // Adds a fact. With an empty `label` it is for machines alone.
   void add(std::string_view name, std::string_view label, const Cell& value);
 
-  // A table of rows, an array of objects in JSON. `if_none`: what people read where there are none.
+  // Begins a table of rows, which is an array of objects in JSON. `if_none` is the text for people
+  // when there are no rows.
   void begin_rows(std::string_view name, std::vector<Column> columns, std::string_view if_none);
-  // The same, where people read each row as a list of facts, without what is absent.
+  // Does the same, but people read each row as a list of facts, without absent ones.
   void begin_records(std::string_view name, std::vector<Column> columns, std::string_view if_none);
-  // REQUIRES: as many cells as columns. False: nobody reads on.
+  // Adds a row. Returns false when nobody reads on. REQUIRES: as many cells as columns.
   bool add_row(std::vector<Cell> cells);
   void end_rows();
 
-  // Nothing may be added afterwards.
+  // Ends the report. Nothing may be added afterwards.
   void finish();
 
  private:
-  // So many rows decide how wide the columns are.
+  // The first block of rows determines the widths of the columns.
   static constexpr std::size_t kRowsOfBlock = 512;
 
   void begin_member(std::string_view name);

@@ -16,7 +16,7 @@ constexpr std::int64_t kMinute = 60 * kSecond;
 constexpr std::int64_t kHour = 60 * kMinute;
 constexpr std::int64_t kDay = 24 * kHour;
 
-// Three digits that mean something.
+// Writes three significant digits.
 std::string short_number(double number) {
   const int digits = number < 9.995 ? 2 : number < 99.95 ? 1 : 0;
   std::array<char, 32> text{};
@@ -32,7 +32,7 @@ std::string two_units(std::int64_t time, std::int64_t large, const char* large_n
 }
 
 bool broken_down(std::int64_t time_us, bool is_local, std::tm& parts) {
-  // Years with four digits; 0 is what was never set.
+  // Years have four digits. 0 stands for a time that was never set.
   constexpr std::int64_t kYear10000 = 253'402'300'800;
   const std::int64_t seconds = time_us / kSecond;
   if (time_us <= 0 || seconds >= kYear10000) return false;
@@ -47,7 +47,7 @@ std::string formatted(const std::tm& parts, char between) {
   return text.data();
 }
 
-// The character that begins `text`, and its size in bytes; size 0: no UTF-8.
+// The first character of a text, and its size in bytes; size 0: not UTF-8.
 struct Character {
   std::uint32_t code = 0;
   std::size_t size = 0;
@@ -81,7 +81,7 @@ bool is_in(const std::array<Range, N>& ranges, std::uint32_t code) {
   return false;
 }
 
-// What terminals show across two columns, about: East Asian scripts, and pictures.
+// Characters that terminals show in two columns, approximately: East Asian scripts and pictures.
 constexpr std::array<Range, 10> kWide{{{0x1100, 0x115f},
                                        {0x2e80, 0xa4cf},
                                        {0xac00, 0xd7a3},
@@ -92,10 +92,10 @@ constexpr std::array<Range, 10> kWide{{{0x1100, 0x115f},
                                        {0x1f300, 0x1f64f},
                                        {0x1f900, 0x1f9ff},
                                        {0x20000, 0x3fffd}}};
-// Marks over the character before, and what joins or reorders characters.
+// Characters without a width: combining marks, and characters that join or reorder others.
 constexpr std::array<Range, 4> kNarrow{
     {{0x0300, 0x036f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}}};
-// Control characters, and those that turn the direction of what follows.
+// Control characters, and those that change the direction of the following text.
 constexpr std::array<Range, 6> kUnsafe{{{0x00, 0x1f},
                                         {0x7f, 0x9f},
                                         {0x061c, 0x061c},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers as people read and write them. Pure functions.
+// Conversion of numbers to and from text for people. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,31 @@ namespace modcache::command_line {
 std::string count_text(std::int64_t count);       // "1,234,567"
 std::string size_text(std::int64_t size_bytes);   // "999 B", "1.50 kB", "12.3 GB": powers of 1000
 std::string duration_text(std::int64_t time_us);  // "7 us", "1.50 ms", "2 min 5 s", "3 d 4 h"
-// Local time to the second; what is no time that a calendar has is "-".
+// Local time to the second; "-" for a time that no calendar has.
 std::string local_time_text(std::int64_t time_us);
-// "2026-11-21T23:50:19.000001Z"; empty where a calendar does not have it.
+// "2026-11-21T23:50:19.000001Z"; empty for a time that no calendar has.
 std::string utc_time_text(std::int64_t time_us);
 
-// "90", "15min", "36h", "30d", "2w" -> microseconds; a bare number is seconds, like `max_age`.
+// Returns the words of a container, one behind the other.
+template <typename Words>
+std::string joined(const Words& words, const char* separator = ", ") {
+  std::string text;
+  for (const std::string& word : words) {
+    if (&word != &*words.begin()) text += separator;
+    text += word;
+  }
+  return text;
+}
+
+// Parses "90", "15min", "36h", "30d", "2w"; a bare number is in seconds, like `max_age`.
 Result<std::int64_t> parse_age_us(std::string_view text);
 
-// With everything escaped that would move a terminal's cursor or change its colours, or that is not
-// UTF-8: \n, \t, \x1b, \xff; and \ itself.
+// Returns the text with escapes (\n, \t, \x1b, \xff) for everything that would move a terminal's
+// cursor or change its colours, for invalid UTF-8, and for \ itself.
 std::string printable(std::string_view text);
-// The same for messages, which have texts made printable() in them: lines and backslashes stay.
+// Does the same for messages that contain printable() texts: keeps line ends and backslashes.
 std::string printable_message(std::string_view text);
-// Columns that it takes on a terminal. REQUIRES: UTF-8.
+// Returns the number of columns that the text takes on a terminal. REQUIRES: UTF-8.
 std::size_t columns_of(std::string_view text);
 
 }  // namespace modcache::command_line

@@ -18,7 +18,7 @@ using tensor::TensorLayout;
 constexpr std::size_t kMostText = 2000;
 constexpr std::size_t kMostString = 40;
 
-// c10::ScalarType numbers its dtypes in this order.
+// The names of dtypes in the order of c10::ScalarType.
 constexpr std::array<const char*, 46> kDtypes{"uint8",
                                               "int8",
                                               "int16",
@@ -159,14 +159,13 @@ Result<ValueText> describe_value(std::string_view header) {
   if (!cache::unpack_header(header, signature, value_header)) {
     return Status::corruption("it has no header of modcache");
   }
-  auto decoded = tensor::decode_value_header(value_header);
-  if (!decoded.is_ok()) return decoded.status();
-  Writer writer(decoded.value().tensors);
-  writer.add(decoded.value().root);
+  MODCACHE_ASSIGN_OR_RETURN(auto decoded, tensor::decode_value_header(value_header));
+  Writer writer(decoded.tensors);
+  writer.add(decoded.root);
   ValueText text;
   text.value = writer.take();
   text.signature = signature;
-  text.codec = codec::codec_name(static_cast<codec::Codec>(decoded.value().codec));
+  text.codec = codec::codec_name(static_cast<codec::Codec>(decoded.codec));
   return text;
 }
 

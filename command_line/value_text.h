@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a stored value is, in words: "float32[3, 256]", "(float32[2], {'ids': int64[7]})".
+// The type of a stored value in words: "float32[3, 256]", "(float32[2], {'ids': int64[7]})".
 #pragma once
 
 #include <string>
@@ -12,11 +12,12 @@ namespace modcache::command_line {
 
 struct ValueText {
   std::string value;      // shortened where it would fill a screen
-  std::string signature;  // of the input that it was computed from; empty: none
+  std::string signature;  // of the input that the value was computed from; empty: none
   std::string codec;      // "none", "zstd"
 };
 
-// Of an entry's header (FORMAT.md). kCorruption: it is none of modcache's.
+// Describes a value by its entry's header (FORMAT.md). kCorruption when it is not a header of
+// modcache's.
 Result<ValueText> describe_value(std::string_view header);
 
 }  // namespace modcache::command_line

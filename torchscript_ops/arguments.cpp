@@ -63,6 +63,12 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
   return module::BatchKeys(texts);
 }
 
+module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
+                               const Maybe<at::Tensor>& ids) {
+  if (texts.has_value()) return checked_keys(op, at::IValue(*texts));
+  return checked_keys(op, at::IValue(ids.has_value() ? *ids : at::Tensor()));
+}
+
 void check_ok(const char* op, const Status& status) {
   if (status.is_ok()) return;
   TORCH_CHECK_VALUE(status.code() != StatusCode::kInvalidArgument, op, ": ", status.message());

@@ -5,14 +5,16 @@
 // fix it.
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "cache/cache.h"
-#include "module/batch_keys.h"
+#include "module/call/batch_keys.h"
 
 namespace modcache::ops {
 
@@ -22,6 +24,22 @@ void check_scope(const char* op, const std::string& scope);
 
 // One key per row: a list of texts, or a tensor of ids.
 module::BatchKeys checked_keys(const char* op, const at::IValue& keys);
+
+// The optional of this torch, for arguments of methods.
+template <typename Value>
+using Maybe = decltype(std::declval<at::IValue>().toOptional<Value>());
+
+// The same in the optional of this torch, which old versions have of their own.
+template <typename Value>
+Maybe<Value> maybe(std::optional<Value> value) {
+  if (!value.has_value()) return {};
+  return *std::move(value);  // NOLINT(bugprone-optional-value-conversion)
+}
+
+// One key per row as methods take them, one of the two: torch reads a list of which it knows that
+// it holds texts five times as fast as one of anything.
+module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
+                               const Maybe<at::Tensor>& ids);
 
 // Ids as the library reads them: on the CPU, one after the other.
 at::Tensor checked_ids(const char* op, const at::Tensor& ids);

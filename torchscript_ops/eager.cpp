@@ -1,185 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/eager.h"
+//
+// Eager modules, which Python runs: the watch over a module's tensors, and a call between its two
+// halves. Values are tagged where they are structured (tensor/tree.h).
+//
+// Python calls methods of classes here. With torch 2.13 an operator that is given an object costs
+// 25 us, a method 5 us, and a static one 1 us: so what each hit needs is static.
+#include "module/eager/eager.h"
 
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "arguments.h"
-#include "module/identity.h"
-#include "module/optimizer_steps.h"
-#include "module/recall.h"
-#include "operators.h"
+#include "module/call/fast_path.h"
+#include "module/call/manifest.h"
+#include "module/eager/eager_fast_path.h"
+#include "module/watch/optimizer_steps.h"
+#include "module/watch/watch.h"
+#include "needs_torchscript.h"
+#include "registration.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
 
 namespace modcache::ops {
-
-using torch::jit::Stack;
-
-std::int64_t eager_watch() { return module::new_watch(); }
-void eager_unwatch(std::int64_t watch) { module::forget_watch(watch); }
-void eager_refresh(std::int64_t watch) { module::refresh_watch(watch); }
-
-void optimizer_stepped(const std::vector<at::Tensor>& tensors) {
-  module::note_optimizer_step(tensors);
-}
-
-std::string eager_tensors_digest(std::int64_t watch, const std::vector<at::Tensor>& tensors) {
-  return module::tensors_digest(watch, tensors);
-}
-
 namespace {
 
-c10::List<std::int64_t> list_of(const std::vector<std::int64_t>& numbers) {
+using module::RowsRun;
+using module::Run;
+using module::Watch;
+using module::WatchPtr;
+
+constexpr const char* kLookupOrRun = "modcache.lookup_or_run";
+
+// Static, as they are called at each look at a module and at each run.
+std::string digest_of_watched(const WatchPtr& watch, const std::vector<at::Tensor>& tensors) {
+  return watch->digest(tensors);
+}
+void refresh_watch(const WatchPtr& watch) { watch->refresh(); }
+
+module::CallParts parts_of(const std::string& scope, const std::string& method,
+                           const Maybe<WatchPtr>& watch, const std::string& class_name) {
+  module::CallParts parts;
+  parts.scope = scope;
+  parts.method = method;
+  parts.class_name = class_name;
+  if (watch.has_value()) parts.weights = (*watch)->contents();
+  return parts;
+}
+
+template <typename RunPtr>
+at::IValue value_or_none(RunPtr run) {
+  return run.defined() ? at::IValue(std::move(run)) : at::IValue();
+}
+
+// The answer of module::Next, the value if it is to be returned, and the run if there is to be one.
+using Begun = std::tuple<std::int64_t, at::IValue, at::IValue>;
+
+// `watch`: None where a name stands for the module. The arguments are those of the schema.
+// NOLINTNEXTLINE(readability-function-size)
+Begun begin_call(const std::string& scope, const std::string& method, const at::IValue& input,
+                 const std::string& key, std::int64_t params_grad_pattern,
+                 const Maybe<WatchPtr>& watch, const std::string& class_name) {
+  check_key(kLookupOrRun, key);
+  module::Begun begun = module::begin_eager(parts_of(scope, method, watch, class_name), key, input,
+                                            params_grad_pattern);
+  return {static_cast<std::int64_t>(begun.next), std::move(begun.value),
+          value_or_none(std::move(begun.run))};
+}
+
+at::IValue numbers(const std::vector<std::int64_t>& numbers) {
   return c10::List<std::int64_t>(c10::ArrayRef<std::int64_t>(numbers));
 }
 
-c10::intrusive_ptr<module::RowsRun> rows_run(const at::IValue& run) {
-  return run.toCustomClass<module::RowsRun>();
+// Whether they are a list of rows that do not fit together, and they.
+std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run) {
+  module::TaggedRows rows = module::eager_rows(run->call);
+  if (!rows.apart.has_value()) return {false, std::move(rows.together)};
+  return {true, c10::ivalue::Tuple::create(*std::move(rows.apart))};
 }
 
-// The module was loaded meanwhile. `who`: its watch, or itself if it is scripted; None: the caller
-// named it.
-template <typename AnyCall>
-void restart(AnyCall& call, const at::IValue& who) {
-  if (who.isInt()) call.note_weights(module::contents_of_watch(who.toInt()));
-  if (who.isObject()) {
-    const auto identity = module::identity_of(who.toObject(), call.parts().method);
-    call.note_weights(identity->fingerprint(who.toObject()).weights);
+// With one key per row: the value is what rows() gives, or the numbers of the rows to run first.
+// NOLINTNEXTLINE(readability-function-size)
+Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
+                      const Maybe<c10::List<std::string>>& texts, const Maybe<at::Tensor>& ids,
+                      std::int64_t params_grad_pattern, const Maybe<WatchPtr>& watch,
+                      const std::string& class_name) {
+  module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
+  module::RowsBegun begun = module::begin_eager_rows(parts_of(scope, method, watch, class_name),
+                                                     std::move(keys), input, params_grad_pattern);
+  const auto next = static_cast<std::int64_t>(begun.next);
+  if (begun.next != module::Next::kReturn) {
+    return {next, numbers(begun.rows), value_or_none(std::move(begun.run))};
+  }
+  auto [is_apart, rows] = rows_of_run(begun.run);
+  return {next, c10::ivalue::Tuple::create(is_apart, std::move(rows)), at::IValue()};
+}
+
+// The numbers of the rows to run next; None when there are no more.
+at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
+  const auto rows = run->call.next_rows();
+  if (!rows.has_value()) return {};
+  run->call.begin_run();
+  return numbers(*rows);
+}
+
+// A plain hit in memory, else None (module/eager/eager_fast_path.h).
+// NOLINTNEXTLINE(readability-function-size)
+Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
+                            const at::Tensor& input, const std::string& key,
+                            const std::vector<at::Tensor>& tensors, const Maybe<WatchPtr>& watch,
+                            const std::string& weights) {
+  check_key(kLookupOrRun, key);
+  const Watch* const watched = watch.has_value() ? watch->get() : nullptr;
+  return maybe(module::eager_fast_path({scope, method, input, key}, {tensors, watched, weights}));
+}
+
+// The address of a function `int()`, which says whether module::fast_path_is_open(): where even a
+// static method is too slow.
+std::int64_t fast_path_is_open_address() {
+  int (*const function)() = [] { return module::fast_path_is_open() ? 1 : 0; };
+  return reinterpret_cast<std::intptr_t>(function);
+}
+
+// Whether the scope is to be given a manifest, for what rule the result was not kept, the warning.
+using Outcome = std::tuple<bool, std::string, std::string>;
+
+template <typename AnyRun>
+Outcome outcome_of(const c10::intrusive_ptr<AnyRun>& run) {
+  const module::Outcome& found = run->call.outcome();
+  const bool lacks = found.has_stored && module::lacks_manifest(run->call.parts().scope);
+  return {lacks, found.refused_for, found.refusal};
+}
+
+template <typename AnyRun>
+Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
+                      const std::string& impure_because, std::int64_t requiring_grad) {
+  run->call.finish_run(tensor::flatten_tagged(output), {impure_because, requiring_grad});
+  return outcome_of(run);
+}
+
+// Starts the run again, because the module was loaded since begin(), which is no part of the run.
+// Its tensors have a watch, or it is scripted; neither is given if the caller named the scope.
+template <typename AnyRun>
+void restart(const c10::intrusive_ptr<AnyRun>& run, const Maybe<WatchPtr>& watch,
+             const at::IValue& scripted) {
+  auto& call = run->call;
+  if (watch.has_value()) call.note_weights((*watch)->contents());
+  if (scripted.isObject()) {
+    call.note_weights(weights_of_scripted(scripted, call.parts().method));
   }
   call.begin_run();
 }
 
+template <typename AnyRun>
+void abandon(const c10::intrusive_ptr<AnyRun>& run) {
+  run->call.abandon();
+}
+
+template <typename AnyRun>
+void put_manifest_of(const c10::intrusive_ptr<AnyRun>& run, const std::string& class_name,
+                     const std::string& text) {
+  const module::CallParts& parts = run->call.parts();
+  module::put_manifest(parts.scope, class_name, parts.method, text);
+}
+
+template <typename AnyRun>
+torch::class_<AnyRun> run_class(torch::Library& m, const std::string& name) {
+  return m.class_<AnyRun>(name)
+      .def("restart", &restart<AnyRun>)
+      .def("finish", &finish_run_of<AnyRun>)
+      .def("outcome", &outcome_of<AnyRun>)
+      .def("abandon", &abandon<AnyRun>)
+      .def("put_manifest", &put_manifest_of<AnyRun>);
+}
+
 }  // namespace
 
-void eager_recall(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 7);
-  const std::string& key = arguments[3].toStringRef();
-  check_key("modcache.lookup_or_run", key);
-  std::optional<at::Tensor> found = module::recall_eager(
-      {arguments[0].toStringRef(), arguments[1].toStringRef(), arguments[2].toTensor(), key},
-      {arguments[4].toTensorVector(), arguments[5].toInt(), arguments[6].toStringRef()});
-  torch::jit::drop(*stack, 7);
-  torch::jit::push(*stack, found.has_value() ? at::IValue(*std::move(found)) : at::IValue());
-}
-
-void scripted_recall(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 5);
-  const std::string& scope = arguments[1].toStringRef();
-  const std::string& key = arguments[4].toStringRef();
-  check_key("modcache.lookup_or_run", key);
-  if (!scope.empty()) check_scope("modcache.lookup_or_run", scope);
-  std::optional<at::Tensor> found = module::recall_scripted(
-      arguments[0].toInt(), {scope, arguments[2].toStringRef(), arguments[3].toTensor(), key});
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, found.has_value() ? at::IValue(*std::move(found)) : at::IValue());
-}
-
-std::int64_t may_recall_address() {
-  int (*const function)() = [] { return module::may_recall() ? 1 : 0; };
-  return reinterpret_cast<std::intptr_t>(function);
-}
-
-void note_scripted(const c10::OperatorHandle&, Stack* stack) {
-  const std::int64_t number = module::note_scripted(torch::jit::last(*stack, 1)[0]);
-  torch::jit::drop(*stack, 1);
-  torch::jit::push(*stack, number);
-}
-
-void forget_scripted(std::int64_t number) { module::forget_scripted(number); }
-
-at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
-  return tensor::select_rows(tensor, rows);
-}
-
-void eager_begin(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 7);
-  const std::string& key = arguments[3].toStringRef();
-  check_key("modcache.lookup_or_run", key);
-  module::CallParts parts;
-  parts.scope = arguments[0].toStringRef();
-  parts.method = arguments[1].toStringRef();
-  parts.class_name = arguments[6].toStringRef();
-  parts.weights = module::contents_of_watch(arguments[5].toInt());
-  module::Begun begun =
-      module::begin_eager(std::move(parts), key, arguments[2], arguments[4].toInt());
-  torch::jit::drop(*stack, 7);
-  torch::jit::push(*stack, static_cast<std::int64_t>(begun.next));
-  torch::jit::push(*stack, std::move(begun.value));
-  torch::jit::push(*stack, begun.run.defined() ? at::IValue(std::move(begun.run)) : at::IValue());
-}
-
-void eager_finish(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 4);
-  arguments[0].toCustomClass<module::Run>()->call.finish(
-      tensor::flatten_tagged(arguments[1]), {arguments[2].toStringRef(), arguments[3].toInt()});
-  torch::jit::drop(*stack, 4);
-}
-
-void eager_restart(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 2);
-  restart(arguments[0].toCustomClass<module::Run>()->call, arguments[1]);
-  torch::jit::drop(*stack, 2);
-}
-
-void eager_abandon(const c10::OperatorHandle&, Stack* stack) {
-  torch::jit::last(*stack, 1)[0].toCustomClass<module::Run>()->call.abandon();
-  torch::jit::drop(*stack, 1);
-}
-
-void eager_begin_rows(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 7);
-  module::CallParts parts;
-  parts.scope = arguments[0].toStringRef();
-  parts.method = arguments[1].toStringRef();
-  parts.weights = module::contents_of_watch(arguments[5].toInt());
-  parts.class_name = arguments[6].toStringRef();
-  module::BatchKeys keys = checked_keys("modcache.lookup_or_run", arguments[3]);
-  module::RowsBegun begun = module::begin_eager_rows(std::move(parts), std::move(keys),
-                                                     arguments[2], arguments[4].toInt());
-  torch::jit::drop(*stack, 7);
-  torch::jit::push(*stack, static_cast<std::int64_t>(begun.next));
-  torch::jit::push(*stack, list_of(begun.rows));
-  torch::jit::push(*stack, begun.run.defined() ? at::IValue(std::move(begun.run)) : at::IValue());
-}
-
-void eager_finish_rows(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 4);
-  rows_run(arguments[0])
-      ->call.finish_run(tensor::flatten_tagged(arguments[1]),
-                        {arguments[2].toStringRef(), arguments[3].toInt()});
-  torch::jit::drop(*stack, 4);
-}
-
-void eager_next_rows(const c10::OperatorHandle&, Stack* stack) {
-  const auto run = rows_run(torch::jit::last(*stack, 1)[0]);
-  const auto rows = run->call.next_rows();
-  if (rows.has_value()) run->call.begin_run();
-  torch::jit::drop(*stack, 1);
-  torch::jit::push(*stack, rows.has_value() ? at::IValue(list_of(*rows)) : at::IValue());
-}
-
-void eager_restart_rows(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 2);
-  restart(rows_run(arguments[0])->call, arguments[1]);
-  torch::jit::drop(*stack, 2);
-}
-
-void eager_abandon_rows(const c10::OperatorHandle&, Stack* stack) {
-  rows_run(torch::jit::last(*stack, 1)[0])->call.abandon();
-  torch::jit::drop(*stack, 1);
-}
-
-void eager_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::TaggedRows rows = module::eager_rows(rows_run(torch::jit::last(*stack, 1)[0])->call);
-  torch::jit::drop(*stack, 1);
-  torch::jit::push(*stack, rows.apart.has_value());
-  torch::jit::push(*stack, rows.apart.has_value()
-                               ? at::IValue(c10::ivalue::Tuple::create(*std::move(rows.apart)))
-                               : std::move(rows.together));
+void register_eager(torch::Library& m) {
+  m.class_<Watch>("Watch")
+      .def(torch::init<>())
+      .def_static("digest", &digest_of_watched)
+      .def_static("refresh", &refresh_watch)
+      .def("digests", &Watch::digests);
+  run_class<Run>(m, "Run")
+      .def_static("begin", &begin_call)
+      .def_static("fast_path", &eager_hit)
+      .def_static("fast_path_is_open_address", &fast_path_is_open_address);
+  run_class<RowsRun>(m, "RowsRun")
+      .def_static("begin", &begin_rows_call)
+      .def("next_rows", &next_rows)
+      .def("rows", &rows_of_run);
+  define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);
+  define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor",
+         [](const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
+           return tensor::select_rows(tensor, rows);
+         });
 }
 
 }  // namespace modcache::ops

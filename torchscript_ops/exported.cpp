@@ -2,23 +2,26 @@
 //
 // The operators that an exported or compiled program has in place of lookup_or_run, and what the
 // shim asks while it records one. They are functional; Python has their shapes
-// (modcache/_export_operators.py). Programs that were saved carry the schemas: as elsewhere they
+// (modcache/_export/operators.py). Programs that were saved carry the schemas: as elsewhere they
 // may grow defaults, and nothing else.
-#include "module/exported.h"
-
+#include "registration.h"
 #include "tensor/torch_version.h"
 
 #if MODCACHE_TORCH_HAS_EXPORT
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
+#include <torch/custom_class.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
-#include "operators.h"
+#include "base/hash.h"
+#include "module/exported/exported.h"
+#include "tensor/input.h"
 #include "tensor/tree.h"
 
 namespace modcache::ops {
@@ -29,7 +32,7 @@ using Tensors = std::vector<at::Tensor>;
 // AOTInductor hands over None for a list that is empty. So input and weights are one list, and the
 // sizes of the result's tensors follow upon the number of these.
 at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& tensors,
-                          std::int64_t inputs, at::IntArrayRef sizes, const std::string& site) {
+                          std::int64_t inputs, at::IntArrayRef sizes, const std::string& recorded) {
   TORCH_CHECK_VALUE(inputs >= 0 && inputs <= static_cast<std::int64_t>(tensors.size()),
                     "modcache.lookup_or_run: of ", tensors.size(), " tensors ", inputs,
                     " cannot be the input");
@@ -38,54 +41,50 @@ at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& t
   const Tensors weights(tensors.begin() + inputs, tensors.end());
   std::optional<at::Tensor> here;
   if (ids.has_value()) here = checked_ids("modcache.lookup_or_run", *ids);
-  std::optional<module::ExportedSite> known;
+  std::optional<module::RecordedCall> known;
   try {
-    known = module::ExportedSite::parse(site);
+    known = module::RecordedCall::parse(recorded);
   } catch (const c10::Error& error) {
     // The program is right without the cache, too.
-    return module::no_ticket(error.what_without_backtrace());
+    return module::no_handle(error.what_without_backtrace());
   }
   return module::probe({here, input, weights, sizes.slice(1).vec(), *known});
 }
 
-Tensors exported_fetch(const at::Tensor& ticket, const at::Tensor& /*beside*/,
+Tensors exported_fetch(const at::Tensor& handle, const at::Tensor& /*beside*/,
                        at::IntArrayRef /*sizes*/, const std::string& /*dtypes*/) {
-  return module::fetch(ticket);
+  return module::fetch(handle);
 }
 
-Tensors exported_put(const at::Tensor& ticket, const Tensors& values) {
-  return module::put(ticket, values);
+Tensors exported_put(const at::Tensor& handle, const Tensors& values) {
+  return module::put(handle, values);
 }
 
-void exported_form(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  tensor::InputForm form = tensor::form_of_input(torch::jit::last(*stack, 1)[0]);
-  torch::jit::drop(*stack, 1);
-  torch::jit::push(*stack, std::move(form.signature), std::move(form.arguments),
-                   std::move(form.why_not_cacheable));
+// The questions that the Python package asks while it records a call.
+struct Recording : torch::CustomClassHolder {};
+
+// The input's signature, its arguments, why it is not cacheable; and the state of torch's
+// arithmetic.
+std::tuple<std::string, std::string, std::string, std::string> recorded_form(
+    const at::IValue& input) {
+  tensor::InputForm form = tensor::form_of_input(input);
+  return {std::move(form.signature), std::move(form.arguments), std::move(form.why_not_cacheable),
+          tensor::arithmetic_state()};
 }
 
-// In hexadecimal digits, for text is what a program can carry.
-void exported_structure(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  static constexpr const char* kDigits = "0123456789abcdef";
-  const tensor::Flat flat = tensor::flatten_tagged(torch::jit::last(*stack, 1)[0]);
+// The tree of a result in hexadecimal digits, for text is what a program can carry; and why it
+// cannot be stored.
+std::tuple<std::string, std::string> recorded_structure(const at::IValue& output) {
+  const tensor::Flat flat = tensor::flatten_tagged(output);
   tensor::ValueHeader header;
   header.root = flat.root;
   header.tensors.resize(flat.tensors.size());
-  std::string digits;
-  for (const char byte : tensor::encode_value_header(header)) {
-    digits += kDigits[static_cast<unsigned char>(byte) >> 4];
-    digits += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  torch::jit::drop(*stack, 1);
-  torch::jit::push(*stack, std::move(digits), flat.why_not_storable);
+  return {hex_of(tensor::encode_value_header(header)), flat.why_not_storable};
 }
-
-std::string exported_digest(const Tensors& tensors) { return module::weights_digest(tensors); }
-std::string exported_arithmetic() { return tensor::arithmetic_state(); }
 
 }  // namespace
 
-void define_exported(torch::Library& m) {
+void register_exported(torch::Library& m) {
   constexpr auto kKernel = c10::DispatchKey::CompositeExplicitAutograd;
   // Its answer changes from call to call, so compilers may neither fold nor merge it: this tag is
   // how torch says so.
@@ -94,20 +93,22 @@ void define_exported(torch::Library& m) {
   m.impl("_probe", torch::dispatch(kKernel, TORCH_FN(exported_probe)));
   m.def("_fetch(Tensor ticket, Tensor beside, SymInt[] sizes, str dtypes) -> Tensor[]");
   m.impl("_fetch", torch::dispatch(kKernel, TORCH_FN(exported_fetch)));
-  // What comes from the cache has no gradient.
+  // A value from the cache has no gradient.
   for (const char* op : {"_probe", "_fetch"}) {
     m.impl(op, torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
   }
   m.def("_put(Tensor ticket, Tensor[] values) -> Tensor[]");
   m.impl("_put", torch::dispatch(kKernel, TORCH_FN(exported_put)));
-  m.def("_form_of_input(Any input) -> (str, str, str)",
-        torch::CppFunction::makeFromBoxedFunction<&exported_form>());
-  m.def("_structure(Any output) -> (str, str)",
-        torch::CppFunction::makeFromBoxedFunction<&exported_structure>());
-  m.def("_weights_digest(Tensor[] tensors) -> str", &exported_digest);
-  m.def("_arithmetic_state() -> str", &exported_arithmetic);
+  m.class_<Recording>("Recording")
+      .def_static("form_of_input", &recorded_form)
+      .def_static("structure", &recorded_structure)
+      .def_static("weights_digest", &module::weights_digest);
 }
 
 }  // namespace modcache::ops
+
+#else
+
+void modcache::ops::register_exported(torch::Library&) {}
 
 #endif  // MODCACHE_TORCH_HAS_EXPORT

@@ -7,8 +7,8 @@
 
 #include "arguments.h"
 #include "cache/cache.h"
-#include "module/batch_keys.h"
-#include "operators.h"
+#include "module/call/batch_keys.h"
+#include "registration.h"
 #include "tensor/input.h"
 #include "tensor/placement.h"
 
@@ -21,6 +21,9 @@ using cache::Form;
 constexpr const char* kPrefetch = "cache::prefetch";
 constexpr const char* kPlace = "cache::place";
 
+// How many of the distinct keys have an entry of `method`, one value for the key or one row, as the
+// calling thread's autocast state addresses it. What only the directory has is brought into memory
+// in the background. 0 where the mode may not read.
 std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& keys,
                            const std::string& method) {
   check_scope(kPrefetch, scope);
@@ -35,8 +38,6 @@ std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& ke
   }
   return std::count(is_there.begin(), is_there.end(), true);
 }
-
-}  // namespace
 
 std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& keys,
                       const std::string& method) {
@@ -54,12 +55,22 @@ std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
   return prefetch_keys(scope, checked_keys(kPrefetch, ids), method);
 }
 
+// Where memory holds the values of this scope (tensor/placement.h). Returns the place's name:
+// "host" for what this machine does not have.
 std::string place(const std::string& scope, const std::string& place) {
   check_scope(kPlace, scope);
   auto parsed = tensor::parse_place(place);
   check_ok(kPlace, parsed.status());
   Cache::instance().place(scope, parsed.value());
   return tensor::place_name(parsed.value());
+}
+
+}  // namespace
+
+void register_feeding(torch::Library& m) {
+  define(m, "prefetch(str scope, str[] keys, *, str method=\"forward\") -> int", &prefetch);
+  define(m, "prefetch.ids(str scope, Tensor ids, *, str method=\"forward\") -> int", &prefetch_ids);
+  define(m, "place(str scope, str place) -> str", &place);
 }
 
 }  // namespace modcache::ops

@@ -12,8 +12,8 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "base/mutex.h"
-#include "define.h"
+#include "base/process_wide.h"
+#include "registration.h"
 
 namespace modcache::ops {
 namespace {
@@ -22,13 +22,11 @@ namespace {
 constexpr std::size_t kMostWaiting = 1000;
 constexpr auto kPatience = std::chrono::seconds(1);
 
-class LogReader {
+class LogReader : public ProcessWide<LogReader> {
  public:
-  LogReader() { hold_across_fork(mutex_); }
-
   void set(void (*reader)()) {
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       forget_the_parents();
       reader_ = reader;
     }
@@ -46,7 +44,7 @@ class LogReader {
   std::tuple<c10::List<std::int64_t>, c10::List<std::string>> take() {
     std::deque<Message> taken;
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       forget_the_parents();
       taken.swap(waiting_);
       ++takes_;
@@ -65,7 +63,7 @@ class LogReader {
 
   void add(LogLevel level, const std::string& message) {
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       forget_the_parents();
       if (waiting_.size() >= kMostWaiting) return;
       waiting_.emplace_back(level, message);
@@ -75,7 +73,7 @@ class LogReader {
     try {
       std::thread([this] { read(); }).detach();
     } catch (const std::exception&) {  // no thread to be had: the next message tries again
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       is_being_read_ = false;
     }
   }
@@ -90,7 +88,7 @@ class LogReader {
 
   // Null, once nothing waits: the thread ends. So it does when the reader took nothing.
   void (*reader_of_what_waits())() {
-    MutexLock lock(mutex_);
+    MutexLock lock(mutex);
     const bool is_useless = was_called_ && takes_ == takes_before_;
     takes_before_ = takes_;
     is_being_read_ = was_called_ = !waiting_.empty() && reader_ != nullptr && !is_useless;
@@ -98,12 +96,12 @@ class LogReader {
   }
 
   bool is_being_read() {
-    MutexLock lock(mutex_);
+    MutexLock lock(mutex);
     return is_being_read_;
   }
 
   // A forked child has no reading thread, and what waits is its parent's to tell.
-  void forget_the_parents() MODCACHE_REQUIRES(mutex_) {
+  void forget_the_parents() MODCACHE_REQUIRES(mutex) {
     if (generation_ == fork_generation()) return;
     generation_ = fork_generation();
     is_being_read_ = false;
@@ -111,28 +109,21 @@ class LogReader {
     waiting_.clear();
   }
 
-  Mutex mutex_;
-  std::deque<Message> waiting_ MODCACHE_GUARDED_BY(mutex_);
-  void (*reader_)() MODCACHE_GUARDED_BY(mutex_) = nullptr;
-  bool is_being_read_ MODCACHE_GUARDED_BY(mutex_) = false;
-  std::uint64_t takes_ MODCACHE_GUARDED_BY(mutex_) = 0;         // by readers
-  std::uint64_t takes_before_ MODCACHE_GUARDED_BY(mutex_) = 0;  // the thread's last call
-  bool was_called_ MODCACHE_GUARDED_BY(mutex_) = false;         // by the thread that reads now
-  std::uint64_t generation_ MODCACHE_GUARDED_BY(mutex_) = fork_generation();
+  std::deque<Message> waiting_ MODCACHE_GUARDED_BY(mutex);
+  void (*reader_)() MODCACHE_GUARDED_BY(mutex) = nullptr;
+  bool is_being_read_ MODCACHE_GUARDED_BY(mutex) = false;
+  std::uint64_t takes_ MODCACHE_GUARDED_BY(mutex) = 0;         // by readers
+  std::uint64_t takes_before_ MODCACHE_GUARDED_BY(mutex) = 0;  // the thread's last call
+  bool was_called_ MODCACHE_GUARDED_BY(mutex) = false;         // by the thread that reads now
+  std::uint64_t generation_ MODCACHE_GUARDED_BY(mutex) = fork_generation();
 };
-
-// Never destroyed: threads of the host may log while the process exits.
-LogReader& log_reader() {
-  static auto* const instance = new LogReader;
-  return *instance;
-}
 
 }  // namespace
 
-void define_log_reader(torch::Library& m) {
-  define(m, "_take_log() -> (int[], str[])", [] { return log_reader().take(); });
+void register_log_reader(torch::Library& m) {
+  define(m, "_take_log() -> (int[], str[])", [] { return LogReader::instance().take(); });
 }
 
 }  // namespace modcache::ops
 
-void modcache_read_log(void (*reader)()) { modcache::ops::log_reader().set(reader); }
+void modcache_read_log(void (*reader)()) { modcache::ops::LogReader::instance().set(reader); }

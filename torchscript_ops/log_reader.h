@@ -7,8 +7,6 @@
 // that lives only as long as there are some, and holds no lock, calls the reader.
 #pragma once
 
-#include <torch/library.h>
-
 extern "C" {
 
 // From now on `reader` is called after each message, until it has taken all with cache::_take_log.
@@ -17,9 +15,3 @@ extern "C" {
 // by a reader.
 __attribute__((visibility("default"))) void modcache_read_log(void (*reader)());
 }
-
-namespace modcache::ops {
-
-void define_log_reader(torch::Library& m);
-
-}  // namespace modcache::ops

@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lookup_or_run and lookup_or_run_any: one key for the whole call, or one per row as texts or ids.
+// lookup_or_run, lookup_or_run_any and lookup_or_run_file: one key for the whole call, or one per
+// row as texts or ids.
+#include <string>
+
+#include "needs_torchscript.h"
+#include "registration.h"
+
+#if MODCACHE_WITH_TORCHSCRIPT
+
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "arguments.h"
-#include "module/as_loaded.h"
-#include "module/file_call.h"
-#include "module/model_file.h"
-#include "module/module_run.h"
-#include "module/scripted.h"
-#include "operators.h"
+#include "module/call/module_run.h"
+#include "module/file/file_call.h"
+#include "module/scripted/scripted.h"
+#include "rows_value.h"
 
 namespace modcache::ops {
 namespace {
 
 using module::Want;
-using torch::jit::Stack;
 
 const char* name_of(Want want) {
   return want == Want::kTensor ? "cache::lookup_or_run" : "cache::lookup_or_run_any";
@@ -28,14 +32,14 @@ const char* name_of(Want want) {
 
 // The stack's last five: module, input, key or keys, scope, method.
 module::ScriptedCall call_on(const Stack& stack, Want want) {
-  const auto arguments = torch::jit::last(stack, 5);
+  const auto arguments = last(stack, 5);
   const std::string& scope = arguments[3].toStringRef();
   if (!scope.empty()) check_scope(name_of(want), scope);
   return {arguments[0], arguments[1], scope, arguments[4].toStringRef(), want};
 }
 
 void one_key(Stack* stack, Want want) {
-  const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
+  const std::string& key = last(*stack, 5)[2].toStringRef();
   check_key(name_of(want), key);
   const module::ScriptedCall call = call_on(*stack, want);
   if (module::is_bypassed_by_mode(1)) {
@@ -43,8 +47,7 @@ void one_key(Stack* stack, Want want) {
     return;
   }
   at::IValue result = module::lookup_or_run(call, key);
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, std::move(result));
+  replace(*stack, 5, std::move(result));
 }
 
 // A list whose elements are what one row is.
@@ -58,10 +61,9 @@ at::IValue list_of(std::vector<at::IValue> rows) {
 }
 
 void key_per_row(Stack* stack, Want want) {
-  module::BatchKeys keys = checked_keys(name_of(want), torch::jit::last(*stack, 5)[2]);
+  module::BatchKeys keys = checked_keys(name_of(want), last(*stack, 5)[2]);
   module::Rows rows = module::lookup_or_run_rows(call_on(*stack, want), std::move(keys));
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, value_of(std::move(rows)));
+  replace(*stack, 5, value_of(std::move(rows)));
 }
 
 }  // namespace
@@ -69,6 +71,8 @@ void key_per_row(Stack* stack, Want want) {
 at::IValue value_of(module::Rows rows) {
   return rows.apart.has_value() ? list_of(*std::move(rows.apart)) : std::move(rows.together);
 }
+
+namespace {
 
 void lookup_or_run(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kTensor); }
 void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
@@ -79,13 +83,11 @@ void lookup_or_run_any_rows(const c10::OperatorHandle&, Stack* stack) {
   key_per_row(stack, Want::kAny);
 }
 
-namespace {
-
 constexpr const char* kFileOp = "cache::lookup_or_run_file";
 
 // The stack's last five: path, input, key or keys, scope, method.
 module::FileCall file_call_on(const Stack& stack) {
-  const auto arguments = torch::jit::last(stack, 5);
+  const auto arguments = last(stack, 5);
   TORCH_CHECK_VALUE(!arguments[0].toStringRef().empty(), kFileOp,
                     ": path is an empty string; name a TorchScript file");
   const std::string& scope = arguments[3].toStringRef();
@@ -93,51 +95,50 @@ module::FileCall file_call_on(const Stack& stack) {
   return {arguments[0].toStringRef(), arguments[1], scope, arguments[4].toStringRef()};
 }
 
-}  // namespace
-
 void lookup_or_run_file(const c10::OperatorHandle&, Stack* stack) {
-  const std::string& key = torch::jit::last(*stack, 5)[2].toStringRef();
+  const std::string& key = last(*stack, 5)[2].toStringRef();
   check_key(kFileOp, key);
   at::IValue result = module::lookup_or_run_file(file_call_on(*stack), key);
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, std::move(result));
+  replace(*stack, 5, std::move(result));
 }
 
 void lookup_or_run_file_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::BatchKeys keys = checked_keys(kFileOp, torch::jit::last(*stack, 5)[2]);
+  module::BatchKeys keys = checked_keys(kFileOp, last(*stack, 5)[2]);
   module::Rows rows = module::lookup_or_run_file_rows(file_call_on(*stack), std::move(keys));
-  torch::jit::drop(*stack, 5);
-  torch::jit::push(*stack, value_of(std::move(rows)));
+  replace(*stack, 5, value_of(std::move(rows)));
 }
 
-std::string file_digest(const std::string& path) {
-  const auto file = module::model_file(path);
-  check_ok("modcache.lazy", file.status());
-  const auto digest = file.value()->digest();
-  check_ok("modcache.lazy", digest.status());
-  return digest.value();
+}  // namespace
+}  // namespace modcache::ops
+
+#endif  // MODCACHE_WITH_TORCHSCRIPT
+
+namespace modcache::ops {
+namespace {
+
+template <BoxedKernel* one_key, BoxedKernel* key_per_row>
+void define_overloads(torch::Library& m, const std::string& name, const std::string& result,
+                      const std::string& module = "Any module") {
+  const auto schema = [&](const char* overload, const char* keys) {
+    return name + overload + "(" + module + ", Any input, " + keys +
+           ", *, str scope=\"\", str method=\"forward\") -> " + result;
+  };
+  define(m, schema("", "str key"), boxed<one_key>());
+  define(m, schema(".keys", "str[] keys"), boxed<key_per_row>());
+  define(m, schema(".ids", "Tensor ids"), boxed<key_per_row>());
 }
 
-void as_loaded(const c10::OperatorHandle&, Stack* stack) {
-  auto observed = c10::make_intrusive<module::AsLoaded>(torch::jit::pop(*stack).toObject());
-  torch::jit::push(*stack, std::move(observed));
-}
+}  // namespace
 
-void fingerprint_as_loaded(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 3);
-  std::string text = arguments[0].toCustomClass<module::AsLoaded>()->fingerprint(
-      arguments[1].toObject(), arguments[2].toStringRef());
-  torch::jit::drop(*stack, 3);
-  torch::jit::push(*stack, std::move(text));
-}
-
-void scripted_rows(const c10::OperatorHandle&, Stack* stack) {
-  module::BatchKeys keys = checked_keys("modcache.lookup_or_run", torch::jit::last(*stack, 5)[2]);
-  module::Rows rows = module::lookup_or_run_rows(call_on(*stack, Want::kAny), std::move(keys));
-  torch::jit::drop(*stack, 5);
-  const bool is_apart = rows.apart.has_value();
-  torch::jit::push(*stack, is_apart);
-  torch::jit::push(*stack, value_of(std::move(rows)));
+void register_lookup_or_run(torch::Library& m) {
+  define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run),
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_rows)>(m, "lookup_or_run", "Tensor");
+  define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any),
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_rows)>(m, "lookup_or_run_any",
+                                                                         "Any");
+  define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file),
+                   &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_rows)>(m, "lookup_or_run_file",
+                                                                          "Tensor", "str path");
 }
 
 }  // namespace modcache::ops

@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "base/process_wide.h"
 #include "base/result.h"
 #include "cache/cache.h"
 #include "fs/posix_file_system.h"
@@ -29,21 +28,10 @@ struct LoadedModel {
   cache::Options options;  // those that its file set, as settings() shows them
 };
 
-struct LoadedModels {
-  Mutex mutex;
+struct LoadedModels : ProcessWide<LoadedModels> {
   std::vector<LoadedModel> models MODCACHE_GUARDED_BY(mutex);
   std::int64_t last_number MODCACHE_GUARDED_BY(mutex) = 0;
 };
-
-// Never destroyed: a server may unload models while it exits.
-LoadedModels& loaded_models() {
-  static LoadedModels* const instance = [] {
-    auto* created = new LoadedModels;
-    hold_across_fork(created->mutex);
-    return created;
-  }();
-  return *instance;
-}
 
 // kNotFound: there is no such file.
 Result<std::string> read_file(const std::string& path) {
@@ -54,13 +42,12 @@ Result<std::string> read_file(const std::string& path) {
   if (!error && kind != std::filesystem::file_type::regular) {
     return Status::invalid_argument("not a regular file");
   }
-  auto file = fs::posix_file_system().open(path, fs::OpenMode::kReadFollowing);
-  if (!file.is_ok()) return file.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto file,
+                            fs::posix_file_system().open(path, fs::OpenMode::kReadFollowing));
   std::string text(kMostBytes + 1, '\0');
-  const auto size_bytes = file.value()->read_at(0, text.data(), text.size());
-  if (!size_bytes.is_ok()) return size_bytes.status();
-  if (size_bytes.value() > kMostBytes) return Status::invalid_argument("longer than 1 MiB");
-  text.resize(size_bytes.value());
+  MODCACHE_ASSIGN_OR_RETURN(const auto size_bytes, file->read_at(0, text.data(), text.size()));
+  if (size_bytes > kMostBytes) return Status::invalid_argument("longer than 1 MiB");
+  text.resize(size_bytes);
   return text;
 }
 
@@ -94,16 +81,15 @@ Result<cache::Options> options_of(const std::string& model_dir) {
   const auto text = read_file(dir / kFileName);
   if (text.is_not_found()) return cache::Options();
   if (!text.is_ok()) return text.status();
-  auto options = parse(text.value());
-  if (!options.is_ok()) return options.status();
-  const auto found = options.value().find("dir");
-  if (found != options.value().end() && !found->second.empty()) {
+  MODCACHE_ASSIGN_OR_RETURN(auto options, parse(text.value()));
+  const auto found = options.find("dir");
+  if (found != options.end() && !found->second.empty()) {
     found->second = dir / found->second;  // the second one alone, if it is absolute
   }
   cache::Settings settings;
-  MODCACHE_RETURN_IF_ERROR(apply_options(options.value(), settings));
+  MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
   const cache::Options shown = to_options(settings);
-  for (auto& [name, value] : options.value()) value = shown.at(name);
+  for (auto& [name, value] : options) value = shown.at(name);
   return options;
 }
 
@@ -135,7 +121,7 @@ std::int64_t load_model(const std::string& model_dir) {
         "'" + file + "': " + read.status().message() + ". Nothing of this file is applied");
   }
 
-  LoadedModels& loaded = loaded_models();
+  LoadedModels& loaded = LoadedModels::instance();
   MutexLock lock(loaded.mutex);
   cache::Options options;
   for (const auto& [name, value] : read.is_ok() ? read.value() : cache::Options()) {
@@ -154,7 +140,7 @@ std::int64_t load_model(const std::string& model_dir) {
 }
 
 void unload_model(std::int64_t model) {
-  LoadedModels& loaded = loaded_models();
+  LoadedModels& loaded = LoadedModels::instance();
   {
     MutexLock lock(loaded.mutex);
     const auto found =

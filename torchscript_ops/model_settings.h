@@ -27,8 +27,8 @@ namespace modcache::ops {
 // Applies the model's file. Returns what unload_model() takes, never 0.
 std::int64_t load_model(const std::string& model_dir);
 
-// What the model's calls stored before is then safe, as after flush(). Ignores what it does not
-// know.
+// The entries that the model's calls stored before are then safe, as after flush(). A number that
+// is not known is ignored.
 void unload_model(std::int64_t model);
 
 }  // namespace modcache::ops

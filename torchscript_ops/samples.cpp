@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the Python package asks for its datasets: private operators, with values as tagged tuples
-// (tensor/tree.h).
-#include "module/samples.h"
+// What the Python package asks for its datasets, with values as tagged tuples (tensor/tree.h).
+#include "module/call/samples.h"
 
 #include <c10/util/Exception.h>
+#include <torch/custom_class.h>
 
+#include <cstdint>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "arguments.h"
-#include "operators.h"
+#include "registration.h"
 
 namespace modcache::ops {
 namespace {
 
-using torch::jit::Stack;
+struct Samples : torch::CustomClassHolder {};
 
-module::SampleNames names_of(const at::IValue& scope, const at::IValue& class_name) {
-  check_scope(class_name.toStringRef().c_str(), scope.toStringRef());
-  return {scope.toStringRef(), class_name.toStringRef()};
-}
+using Keys = c10::List<std::string>;
 
 // `class_name` is who asks, for messages.
-module::BatchKeys distinct_keys(const at::IValue& keys, const at::IValue& class_name) {
-  const char* const asks = class_name.toStringRef().c_str();
-  module::BatchKeys checked = checked_keys(asks, keys);
-  TORCH_CHECK(checked.repeated().empty(), asks, ": a key comes twice");
+module::SampleNames names_of(const std::string& scope, const std::string& class_name) {
+  check_scope(class_name.c_str(), scope);
+  return {scope, class_name};
+}
+
+module::BatchKeys distinct_keys(const Keys& keys, const std::string& class_name) {
+  module::BatchKeys checked = checked_keys(class_name.c_str(), at::IValue(keys));
+  TORCH_CHECK(checked.repeated().empty(), class_name, ": a key comes twice");
   return checked;
 }
 
-}  // namespace
-
-// (scope, keys, class_name) -> (is_off, missing, values): the places of keys that are not there,
-// and a value or None for each key.
-void lookup_samples(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 3);
-  const module::BatchKeys keys = distinct_keys(arguments[1], arguments[2]);
+// -> (is_off, missing, values): the places of keys that are not there, and a value or None for each
+// key.
+std::tuple<bool, c10::List<std::int64_t>, at::IValue> look_up(const std::string& scope,
+                                                              const std::string& class_name,
+                                                              const Keys& keys) {
+  const module::BatchKeys checked = distinct_keys(keys, class_name);
   module::SamplesFound found =
-      module::look_up_samples(names_of(arguments[0], arguments[2]), keys.distinct());
+      module::look_up_samples(names_of(scope, class_name), checked.distinct());
   c10::List<std::int64_t> missing;
   std::vector<at::IValue> values(found.values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -47,25 +51,23 @@ void lookup_samples(const c10::OperatorHandle&, Stack* stack) {
       missing.push_back(static_cast<std::int64_t>(i));
     }
   }
-  torch::jit::drop(*stack, 3);
-  torch::jit::push(*stack, found.is_off);
-  torch::jit::push(*stack, std::move(missing));
-  torch::jit::push(*stack, c10::ivalue::Tuple::create(std::move(values)));
+  return {found.is_off, std::move(missing), c10::ivalue::Tuple::create(std::move(values))};
 }
 
-// (scope, keys, values, run_us, class_name) -> ()
-void keep_samples(const c10::OperatorHandle&, Stack* stack) {
-  const auto arguments = torch::jit::last(*stack, 5);
-  const module::BatchKeys keys = distinct_keys(arguments[1], arguments[4]);
-  std::vector<tensor::Flat> values;
-  for (const at::IValue& value : arguments[2].toTupleRef().elements()) {
-    values.push_back(tensor::flatten_tagged(value));
+void keep(const std::string& scope, const std::string& class_name, const Keys& keys,
+          const at::IValue& values, const std::vector<std::int64_t>& run_us) {
+  const module::BatchKeys checked = distinct_keys(keys, class_name);
+  std::vector<tensor::Flat> flat;
+  for (const at::IValue& value : values.toTupleRef().elements()) {
+    flat.push_back(tensor::flatten_tagged(value));
   }
-  module::keep_samples(names_of(arguments[0], arguments[4]), keys.distinct(), values,
-                       arguments[3].toIntVector());
-  torch::jit::drop(*stack, 5);
+  module::keep_samples(names_of(scope, class_name), checked.distinct(), flat, run_us);
 }
 
-void forgo_memory() { cache::Cache::instance().forgo_memory(); }
+}  // namespace
+
+void register_samples(torch::Library& m) {
+  m.class_<Samples>("Samples").def_static("look_up", &look_up).def_static("keep", &keep);
+}
 
 }  // namespace modcache::ops

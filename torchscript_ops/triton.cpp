@@ -2,8 +2,8 @@
 #include "triton.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/custom_class.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -12,21 +12,21 @@
 #include <utility>
 
 #include "base/log.h"
-#include "define.h"
 #include "model_settings.h"
+#include "registration.h"
 
 namespace {
 
 struct Handle {
-  std::int64_t model = 0;  // 0: there is nothing to unload
+  c10::IValue model;  // what cache::_load_model gave; None: there is nothing to unload
 };
 
 // Through the dispatcher: when another copy of this library registered the operators, that one has
 // the settings.
-torch::jit::Stack call(const char* name, c10::IValue argument) {
-  torch::jit::Stack stack{std::move(argument)};
-  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
-  return stack;
+c10::IValue load(const std::string& model_dir) {
+  c10::Stack stack{model_dir};
+  c10::Dispatcher::singleton().findSchemaOrThrow("cache::_load_model", "").callBoxed(stack);
+  return std::move(stack.at(0));
 }
 
 void log_failure(const char* function, const std::string& why) noexcept {
@@ -37,28 +37,13 @@ void log_failure(const char* function, const std::string& why) noexcept {
   }
 }
 
-void unload(Handle* handle) noexcept {
-  constexpr const char* kFunction = "triton_pytorch_model_fini";
-  const std::unique_ptr<Handle> owned(handle);
-  if (owned == nullptr || owned->model == 0) return;
-  try {
-    call("cache::_unload_model", owned->model);
-  } catch (const std::exception& error) {
-    log_failure(kFunction, error.what());
-  } catch (...) {
-    log_failure(kFunction, "unknown exception");
-  }
-}
-
 }  // namespace
 
 void* triton_pytorch_model_init(const char* model_dir, int /*device_index*/) {
   auto* handle = new (std::nothrow) Handle;
   if (handle == nullptr) return nullptr;
   try {
-    handle->model = call("cache::_load_model", std::string(model_dir != nullptr ? model_dir : ""))
-                        .at(0)
-                        .toInt();
+    handle->model = load(model_dir != nullptr ? model_dir : "");
   } catch (const std::exception& error) {
     log_failure(__func__, error.what());
   } catch (...) {
@@ -67,14 +52,38 @@ void* triton_pytorch_model_init(const char* model_dir, int /*device_index*/) {
   return handle;
 }
 
-void triton_pytorch_model_fini(void* handle) { unload(static_cast<Handle*>(handle)); }
-void triton_pytorch_model_release(void* handle) { unload(static_cast<Handle*>(handle)); }
+void triton_pytorch_model_fini(void* handle) { delete static_cast<Handle*>(handle); }
+void triton_pytorch_model_release(void* handle) { delete static_cast<Handle*>(handle); }
 
 namespace modcache::ops {
+namespace {
 
-void define_triton(torch::Library& m) {
-  define(m, "_load_model(str model_dir) -> int", &load_model);
-  define(m, "_unload_model(int model) -> ()", &unload_model);
+// A model that is loaded for as long as this lives.
+class LoadedModel : public torch::CustomClassHolder {
+ public:
+  explicit LoadedModel(const std::string& model_dir) : number_(load_model(model_dir)) {}
+  ~LoadedModel() override {
+    try {
+      unload_model(number_);
+    } catch (const std::exception& error) {
+      log_failure("triton_pytorch_model_fini", error.what());
+    } catch (...) {
+      log_failure("triton_pytorch_model_fini", "unknown exception");
+    }
+  }
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+
+ private:
+  const std::int64_t number_;
+};
+
+}  // namespace
+
+void register_triton(torch::Library& m) {
+  m.class_<LoadedModel>("LoadedModel");
+  define(m, "_load_model(str model_dir) -> __torch__.torch.classes.cache.LoadedModel",
+         [](const std::string& model_dir) { return c10::make_intrusive<LoadedModel>(model_dir); });
 }
 
 }  // namespace modcache::ops

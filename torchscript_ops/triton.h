@@ -18,8 +18,6 @@
 // the environment has the settings.
 #pragma once
 
-#include <torch/library.h>
-
 extern "C" {
 
 // Applies the model's settings. Any thread; never throws. Never null unless memory ran out.
@@ -32,9 +30,3 @@ __attribute__((visibility("default"))) void* triton_pytorch_model_init(const cha
 __attribute__((visibility("default"))) void triton_pytorch_model_fini(void* handle);
 __attribute__((visibility("default"))) void triton_pytorch_model_release(void* handle);
 }
-
-namespace modcache::ops {
-
-void define_triton(torch::Library& m);
-
-}  // namespace modcache::ops

@@ -8,7 +8,7 @@
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/units.h"
-#include "store/scope_filter.h"
+#include "store/entry/scope_filter.h"
 
 namespace modcache::command_line {
 namespace {
@@ -30,48 +30,34 @@ class ClearCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    MODCACHE_RETURN_IF_ERROR(check_narrows("--scope", scope_));
-    MODCACHE_RETURN_IF_ERROR(check_narrows("--prefix", prefix_));
-    store::ClearFilter filter{scope_.value_or(""), prefix_.value_or(""), 0};
+    MODCACHE_ASSIGN_OR_RETURN(auto filter, filter_of(scope_, prefix_));
     if (name_space_) {
       filter.scope = store::scope_range(cache::description_prefix_of(*name_space_), filter.scope);
     }
     if (age_) {
-      auto age = parse_age_us(*age_);
-      if (!age.is_ok()) return age.status();
-      // The smallest time that is none would mean "whenever".
-      filter.older_than_us = std::max<std::int64_t>(1, now_us() - age.value());
+      MODCACHE_ASSIGN_OR_RETURN(auto age, parse_age_us(*age_));
+      // 0 would mean "no limit".
+      filter.older_than_us = std::max<std::int64_t>(1, now_us() - age);
     }
-    auto path = directory_before(words_, 0);
-    if (!path.is_ok()) return path.status();
-    auto store = open_to_change(path.value());
-    if (!store.is_ok()) return store.status();
-    const std::int64_t before = size_bytes_of(path.value());
-    auto removed = store.value()->clear(filter);
-    if (!removed.is_ok()) return removed.status();
-    if (filter.covers_everything()) MODCACHE_RETURN_IF_ERROR(store.value()->clear_notes());
-    store.value() = nullptr;  // which empties the log
-    const std::int64_t freed = before - size_bytes_of(path.value());
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path.value()));
-    report.add("removed", "entries removed", Cell::count(removed.value()));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    MODCACHE_ASSIGN_OR_RETURN(auto store, open_to_change(path));
+    const std::int64_t before = size_bytes_of(path);
+    MODCACHE_ASSIGN_OR_RETURN(auto removed, store->clear(filter));
+    if (filter.covers_everything()) MODCACHE_RETURN_IF_ERROR(store->clear_notes());
+    store = nullptr;  // closing it empties the database's log
+    const std::int64_t freed = before - size_bytes_of(path);
+    Report report = this->report(output, path);
+    report.add("removed", "entries removed", Cell::count(removed));
     report.add("freed_bytes", "disk space freed",
                Cell::size_bytes(std::max<std::int64_t>(0, freed)));
     report.finish();
-    if (removed.value() == 0 && scope_) return say_if_no_scope(output, path.value());
+    if (removed > 0 || !scope_) return ExitCode::kSuccess;
+    const Status scope = check_has_scope(path, *scope_);
+    if (!scope.is_ok()) return finding_if_not_found(output, scope);
     return ExitCode::kSuccess;
   }
 
  private:
-  Result<ExitCode> say_if_no_scope(Output& output, const std::string& path) const {
-    const Status status = check_has_scope(path, *scope_);
-    if (status.is_ok()) return ExitCode::kSuccess;
-    if (!status.is_not_found()) return status;
-    output.say(status.message());
-    return ExitCode::kFindings;
-  }
-
-  std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
   std::optional<std::string> name_space_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The commands, each made by the file of its name (unpack: pack.cpp).
+// Factories of the commands. Each is in the file of its name (unpack: pack.cpp).
 #pragma once
 
 #include "command_line/command.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache doctor: what about a directory, and the machine it is on, will make trouble.
-#include <algorithm>
-
+// modcache doctor: finds what will cause trouble in a directory and on its machine.
 #include "base/clock.h"
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
@@ -20,19 +18,17 @@ const char* state_name(Finding::State state) {
   return "problem";
 }
 
-// Whether its entries can be read; and when the last one was stored.
+// Checks that the entries can be read, and finds out when the last one was stored.
 Finding check_contents(const std::string& path, std::int64_t& last_stored_at_us) {
   auto directory = CacheDirectory::open(path);
   if (!directory.is_ok()) {
     return {Finding::State::kProblem, "contents", directory.status().message(), ""};
   }
-  std::int64_t entries = 0;
-  for (const KnownContext& context : directory.value()->contexts()) {
-    entries += context.listed.entries;
-    last_stored_at_us = std::max(last_stored_at_us, context.listed.last_stored_at_us);
-  }
+  Totals totals;
+  for (const KnownContext& context : directory.value()->contexts()) totals.add(context.listed);
+  last_stored_at_us = totals.last_stored_at_us;
   return {Finding::State::kOk, "contents",
-          std::to_string(entries) + " entries (modcache verify checks their bytes)", ""};
+          std::to_string(totals.entries) + " entries (modcache verify checks their bytes)", ""};
 }
 
 class DoctorCommand final : public Command {
@@ -48,14 +44,11 @@ class DoctorCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    auto path = directory_before(words_, 0);
-    if (!path.is_ok()) return path.status();
-    MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
-    auto files = DiskFiles::list(path.value());
-    if (!files.is_ok()) return files.status();
-    const std::vector<Finding> findings = look_at(path.value(), files.value());
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path.value()));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+    MODCACHE_ASSIGN_OR_RETURN(auto files, DiskFiles::list(path));
+    const std::vector<Finding> findings = look_at(path, files);
+    Report report = this->report(output, path);
     report.begin_rows(
         "findings", {{"check", "CHECK"}, {"state", "STATE"}, {"found", "FOUND"}, {"cure", "CURE"}},
         "");
@@ -63,8 +56,7 @@ class DoctorCommand final : public Command {
     for (const Finding& finding : findings) {
       has_problem = has_problem || finding.state == Finding::State::kProblem;
       report.add_row({Cell::text(finding.check), Cell::text(state_name(finding.state)),
-                      Cell::text(finding.found),
-                      finding.cure.empty() ? Cell::absent() : Cell::text(finding.cure)});
+                      Cell::text(finding.found), Cell::text_if_any(finding.cure)});
     }
     report.end_rows();
     report.finish();
@@ -90,8 +82,6 @@ class DoctorCommand final : public Command {
             settings,
             check_installation()};
   }
-
-  std::vector<std::string> words_;
 };
 
 }  // namespace

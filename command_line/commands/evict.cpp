@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache evict: makes a directory smaller, by what was used longest ago.
+// modcache evict: makes a directory smaller, removing what was not used for longest first.
 #include "cache/settings.h"
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
@@ -32,22 +32,18 @@ class EvictCommand final : public Command {
                                       "', but must be a number of bytes such as 1073741824, 512MiB "
                                       "or 10GB, not negative");
     }
-    auto path = directory_before(words_, 0);
-    if (!path.is_ok()) return path.status();
-    auto store = open_to_change(path.value());
-    if (!store.is_ok()) return store.status();
-    const std::int64_t before = size_bytes_of(path.value());
-    auto evicted = store.value()->evict(to_bytes.value());
-    if (!evicted.is_ok()) return evicted.status();
-    store.value() = nullptr;
-    const std::int64_t after = size_bytes_of(path.value());
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path.value()));
-    report.add("evicted", "entries that left", Cell::count(evicted.value().entries));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    MODCACHE_ASSIGN_OR_RETURN(auto store, open_to_change(path));
+    const std::int64_t before = size_bytes_of(path);
+    MODCACHE_ASSIGN_OR_RETURN(auto evicted, store->evict(to_bytes.value()));
+    store = nullptr;
+    const std::int64_t after = size_bytes_of(path);
+    Report report = this->report(output, path);
+    report.add("evicted", "entries that left", Cell::count(evicted.entries));
     report.add("disk_bytes_before", "size before", Cell::size_bytes(before));
     report.add("disk_bytes", "size now", Cell::size_bytes(after));
     report.finish();
-    if (evicted.value().is_hindered) {
+    if (evicted.is_hindered) {
       output.say("it is still larger than " +
                  size_text(static_cast<std::int64_t>(to_bytes.value())) +
                  ": a program keeps a segment open to write to; end it, or try again while it "
@@ -63,7 +59,6 @@ class EvictCommand final : public Command {
   }
 
  private:
-  std::vector<std::string> words_;
   std::optional<std::string> to_;
 };
 

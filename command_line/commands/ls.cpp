@@ -32,16 +32,15 @@ const std::vector<Column>& scope_columns() {
 }
 
 std::vector<Cell> cells_of(const KnownScope& scope) {
-  const bool has_entries = scope.entries > 0;
   return {Cell::text(scope.scope),
           Cell::text(scope.name_space),
           scope.manifest ? Cell::text(scope.manifest->class_name) : Cell::absent(),
           Cell::text(scope.methods),
-          Cell::count(scope.entries),
-          Cell::size_bytes(scope.record_bytes),
-          Cell::duration_us(scope.run_us),
-          has_entries ? Cell::time_us(scope.first_stored_at_us) : Cell::absent(),
-          has_entries ? Cell::time_us(scope.last_stored_at_us) : Cell::absent(),
+          Cell::count(scope.totals.entries),
+          Cell::size_bytes(scope.totals.record_bytes),
+          Cell::duration_us(scope.totals.run_us),
+          Cell::time_us(scope.totals.first_stored_at_us),
+          Cell::time_us(scope.totals.last_stored_at_us),
           Cell::yes_no(scope.manifest.has_value())};
 }
 
@@ -65,42 +64,31 @@ class LsCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    auto limit = parse_limit(limit_);
-    if (!limit.is_ok()) return limit.status();
-    auto path = directory_before(words_, 0);
-    if (!path.is_ok()) return path.status();
-    auto directory = CacheDirectory::open(path.value());
-    if (!directory.is_ok()) return directory.status();
+    MODCACHE_ASSIGN_OR_RETURN(auto limit, parse_limit(limit_));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    MODCACHE_ASSIGN_OR_RETURN(auto directory, CacheDirectory::open(path));
     std::string scope;
     if (scope_) {
-      auto named = scope_in(*directory.value());
-      if (!named.is_ok() && !named.status().is_not_found()) return named.status();
-      if (!named.is_ok()) {
-        output.say(named.status().message());
-        return ExitCode::kFindings;
-      }
+      auto named = scope_in(*directory);
+      if (!named.is_ok()) return finding_if_not_found(output, named.status());
       scope = named.value();
     }
-    return lists_scopes_ ? list_scopes(output, *directory.value(), limit.value(), scope)
-                         : list_entries(output, *directory.value(), limit.value(), scope);
+    return lists_scopes_ ? list_scopes(output, *directory, limit, scope)
+                         : list_entries(output, *directory, limit, scope);
   }
 
  private:
   Result<std::string> scope_in(const CacheDirectory& directory) const {
-    auto scopes = directory.scopes();
-    if (!scopes.is_ok()) return scopes.status();
-    std::vector<std::string> names;
-    for (const KnownScope& known : scopes.value()) names.push_back(known.scope);
-    return scope_named(names, *scope_);
+    MODCACHE_ASSIGN_OR_RETURN(auto scopes, directory.scopes());
+    return scope_named(names_of(scopes), *scope_);
   }
 
   Result<ExitCode> list_scopes(Output& output, const CacheDirectory& directory, std::uint64_t limit,
                                const std::string& scope) const {
-    auto scopes = directory.scopes();
-    if (!scopes.is_ok()) return scopes.status();
+    MODCACHE_ASSIGN_OR_RETURN(auto scopes, directory.scopes());
     Report report = this->report(output);
     report.begin_rows("scopes", scope_columns(), "no scopes");
-    for (const KnownScope& known : scopes.value()) {
+    for (const KnownScope& known : scopes) {
       if (scope_ && known.scope != scope) continue;
       if (limit-- == 0 || !report.add_row(cells_of(known))) break;
     }
@@ -128,7 +116,6 @@ class LsCommand final : public Command {
     return columns.damaged() > 0 ? ExitCode::kFindings : ExitCode::kSuccess;
   }
 
-  std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
   std::optional<std::string> limit_;

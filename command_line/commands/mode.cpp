@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache mode: what the processes that use a directory may do with it, from outside of them.
+// modcache mode: shows or sets, from outside, what the processes that use a directory may do with
+// it.
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
 #include "fs/posix_file_system.h"
@@ -26,7 +27,7 @@ class ModeCommand final : public Command {
   Result<ExitCode> run(Output& output) override {
     const bool names_mode = !words_.empty() && store::parse_directory_mode(words_[0]).is_ok();
     if (words_.size() == 2 && !names_mode) {
-      // Who has them the other way round reads what is right.
+      // The words may be in the wrong order, so the message says the right one.
       return Status::invalid_argument(store::parse_directory_mode(words_[0]).status().message() +
                                       "; the mode comes before the directory");
     }
@@ -39,22 +40,16 @@ class ModeCommand final : public Command {
       MODCACHE_RETURN_IF_ERROR(
           store::set_directory_mode(fs::posix_file_system(), path.value(), mode, kPatienceMs));
     }
-    auto mode = store::directory_mode(fs::posix_file_system(), path.value());
-    if (!mode.is_ok()) return mode.status();
-    const std::string_view name = store::directory_mode_name(mode.value());
-    if (is_json()) {
-      Report report = this->report(output);
-      report.add("directory", "", Cell::text(path.value()));
-      report.add("mode", "", Cell::text(name));
-      report.finish();
-    } else {
-      output.write(std::string(name) + '\n');
-    }
+    MODCACHE_ASSIGN_OR_RETURN(auto mode,
+                              store::directory_mode(fs::posix_file_system(), path.value()));
+    const std::string_view name = store::directory_mode_name(mode);
+    Report report = this->report(output);
+    report.add("directory", "", Cell::text(path.value()));
+    report.add("mode", "", Cell::text(name));
+    report.finish();
+    if (!is_json()) output.write(std::string(name) + '\n');
     return ExitCode::kSuccess;
   }
-
- private:
-  std::vector<std::string> words_;
 };
 
 }  // namespace

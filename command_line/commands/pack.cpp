@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache pack and unpack: a directory as one sealed file, and back.
-#include "store/pack/pack.h"
-
+// modcache pack and unpack: turn a directory into one sealed file, and back.
 #include "command_line/cache_directory.h"
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/progress.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
+#include "store/packing/packing.h"
 
 namespace modcache::command_line {
 namespace {
@@ -24,7 +23,7 @@ store::OnPackProgress shown_by(Progress& progress) {
   };
 }
 
-// Broken entries are passed over, and said.
+// Reports the broken entries, which were left out.
 ExitCode say_broken(Output& output, const store::PackSummary& summary) {
   if (summary.broken == 0) return ExitCode::kSuccess;
   output.say(count_text(summary.broken) +
@@ -49,32 +48,26 @@ class PackCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    MODCACHE_RETURN_IF_ERROR(check_narrows("--scope", scope_));
-    MODCACHE_RETURN_IF_ERROR(check_narrows("--prefix", prefix_));
-    auto path = directory_before(words_, 1);
-    if (!path.is_ok()) return path.status();
-    MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
+    MODCACHE_ASSIGN_OR_RETURN(const auto filter, filter_of(scope_, prefix_));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 1));
+    MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
     const std::string& file = words_.back();
-    store::ClearFilter filter;
-    filter.scope = scope_.value_or("");
-    filter.key_prefix = prefix_.value_or("");
     Progress progress(output);
-    auto packed =
-        store::write_pack(fs::posix_file_system(), path.value(), file, filter, shown_by(progress));
-    if (!packed.is_ok()) return packed.status();
+    MODCACHE_ASSIGN_OR_RETURN(auto packed, store::write_pack(fs::posix_file_system(), path, file,
+                                                             filter, shown_by(progress)));
     output.end_progress();
-    const bool is_written = packed.value().entries > 0 || filter.covers_everything();
+    const bool is_written = packed.entries > 0 || filter.covers_everything();
     Report report = this->report(output);
     report.add("file", "file", is_written ? Cell::text(file) : Cell::absent());
-    report.add("entries", "entries", Cell::count(packed.value().entries));
-    report.add("notes", "notes", Cell::count(packed.value().notes));
-    report.add("broken", "", Cell::count(packed.value().broken));
+    report.add("entries", "entries", Cell::count(packed.entries));
+    report.add("notes", "notes", Cell::count(packed.notes));
+    report.add("broken", "", Cell::count(packed.broken));
     report.add("file_bytes", "size",
                is_written ? Cell::size_bytes(file_size_bytes(file)) : Cell::absent());
     report.finish();
-    const ExitCode code = say_broken(output, packed.value());
+    const ExitCode code = say_broken(output, packed);
     if (is_written) return code;
-    return say_nothing_written(output, path.value(), file);
+    return say_nothing_written(output, path, file);
   }
 
  private:
@@ -87,7 +80,6 @@ class PackCommand final : public Command {
     return ExitCode::kFindings;
   }
 
-  std::vector<std::string> words_;
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
 };
@@ -104,44 +96,40 @@ class UnpackCommand final : public Command {
   }
 
   Result<ExitCode> run(Output& output) override {
-    auto path = directory_or_default(words_.size() == 2 ? std::optional(words_[1]) : std::nullopt);
-    if (!path.is_ok()) return path.status();
-    MODCACHE_RETURN_IF_ERROR(check_may_be_cache(path.value()));
+    MODCACHE_ASSIGN_OR_RETURN(
+        auto path,
+        directory_or_default(words_.size() == 2 ? std::optional(words_[1]) : std::nullopt));
+    MODCACHE_RETURN_IF_ERROR(check_may_be_cache(path));
     Progress progress(output);
-    const store::StoreOptions into = options_of(path.value());
+    const store::StoreOptions into = options_of(path);
     const auto budget_bytes = static_cast<std::int64_t>(into.disk_budget_bytes);
-    auto unpacked =
-        store::unpack_into(fs::posix_file_system(), words_[0], into, shown_by(progress));
-    if (!unpacked.is_ok()) return unpacked.status();
+    MODCACHE_ASSIGN_OR_RETURN(auto unpacked, store::unpack_into(fs::posix_file_system(), words_[0],
+                                                                into, shown_by(progress)));
     output.end_progress();
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path.value()));
-    report.add("entries", "entries put", Cell::count(unpacked.value().entries));
-    report.add("there", "there already", Cell::count(unpacked.value().there));
-    report.add("notes", "notes", Cell::count(unpacked.value().notes));
-    report.add("broken", "", Cell::count(unpacked.value().broken));
-    report.add("not_kept", "", Cell::count(unpacked.value().not_kept));
+    Report report = this->report(output, path);
+    report.add("entries", "entries put", Cell::count(unpacked.entries));
+    report.add("there", "there already", Cell::count(unpacked.there));
+    report.add("notes", "notes", Cell::count(unpacked.notes));
+    report.add("broken", "", Cell::count(unpacked.broken));
+    report.add("not_kept", "", Cell::count(unpacked.not_kept));
     report.finish();
-    const ExitCode code = say_broken(output, unpacked.value());
-    if (unpacked.value().not_kept == 0) return code;
+    const ExitCode code = say_broken(output, unpacked);
+    if (unpacked.not_kept == 0) return code;
     output.say(
-        count_text(unpacked.value().not_kept) + " entries found no room in " +
-        size_text(budget_bytes) +
+        count_text(unpacked.not_kept) + " entries found no room in " + size_text(budget_bytes) +
         ", which is what the directory may have; set MODCACHE_DISK to what the programs that "
         "use it have as their setting `disk`, and unpack again");
     return ExitCode::kFindings;
   }
 
  private:
-  // A cache, an empty directory, or nothing yet.
+  // Returns ok for a cache, an empty directory, and a path that does not exist.
   static Status check_may_be_cache(const std::string& path) {
     const auto names = fs::posix_file_system().list(fs::posix_file_system().resolve(path));
     const bool is_new = fs::posix_file_system().info(path).is_not_found() ||
                         (names.is_ok() && names.value().empty());
     return is_new ? Status::ok() : check_is_cache(path);
   }
-
-  std::vector<std::string> words_;
 };
 
 }  // namespace

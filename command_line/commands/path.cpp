@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache path: where the native library is that belongs to this program.
+// modcache path: prints where the native library for this program is.
 #include <cstdlib>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace modcache::command_line {
 namespace {
 
-// The installation of which MODCACHE_LIBRARY names the only library.
+// Returns an installation whose only library is the one that MODCACHE_LIBRARY names.
 Result<Installation> installation_named(const std::string& path) {
   auto library = library_at(path);
   if (!library.is_ok()) {
@@ -35,21 +35,14 @@ class PathCommand final : public Command {
 
   Result<ExitCode> run(Output& output) override {
     auto library = find();
-    if (library.is_not_found()) {
-      output.say(library.status().message());
-      return ExitCode::kFindings;
-    }
-    if (!library.is_ok()) return library.status();
+    if (!library.is_ok()) return finding_if_not_found(output, library.status());
     const InstalledLibrary& found = library.value();
-    if (is_json()) {
-      Report report = this->report(output);
-      report.add("library", "", Cell::text(found.path));
-      report.add("version", "", Cell::text(MODCACHE_VERSION));
-      report.add("torch", "", found.torch.empty() ? Cell::absent() : Cell::text(found.torch));
-      report.finish();
-    } else {
-      output.write(found.path + '\n');
-    }
+    Report report = this->report(output);
+    report.add("library", "", Cell::text(found.path));
+    report.add("version", "", Cell::text(MODCACHE_VERSION));
+    report.add("torch", "", Cell::text_if_any(found.torch));
+    report.finish();
+    if (!is_json()) output.write(found.path + '\n');
     return ExitCode::kSuccess;
   }
 
@@ -59,10 +52,10 @@ class PathCommand final : public Command {
       return Status::invalid_argument("--torch is empty, but must be a version such as 2.13");
     }
     const char* const named = std::getenv("MODCACHE_LIBRARY");
-    auto installation =
-        named != nullptr && *named != '\0' ? installation_named(named) : find_installation();
-    if (!installation.is_ok()) return installation.status();
-    return library_for(installation.value(), torch_.value_or(""));
+    MODCACHE_ASSIGN_OR_RETURN(auto installation, named != nullptr && *named != '\0'
+                                                     ? installation_named(named)
+                                                     : find_installation());
+    return library_for(installation, torch_.value_or(""));
   }
 
   std::optional<std::string> torch_;

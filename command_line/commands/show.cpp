@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache show: all that is known of the entries under one key. Their bytes are read and checked.
+// modcache show: shows all facts about the entries under one key, after reading and checking their
+// bytes.
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
 #include "command_line/entry_columns.h"
@@ -22,20 +23,15 @@ class ShowCommand final : public Command {
 
   Result<ExitCode> run(Output& output) override {
     const std::string& key = words_.back();
-    auto path = directory_before(words_, 1);
-    if (!path.is_ok()) return path.status();
-    auto opened = CacheDirectory::open(path.value());
-    if (!opened.is_ok()) return opened.status();
-    const CacheDirectory& directory = *opened.value();
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 1));
+    MODCACHE_ASSIGN_OR_RETURN(auto opened, CacheDirectory::open(path));
+    const CacheDirectory& directory = *opened;
     std::string scope;
     if (scope_) {
       std::vector<std::string> names;
       for (const KnownContext& context : directory.contexts()) names.push_back(context.scope());
       auto named = scope_named(names, *scope_);
-      if (!named.is_ok()) {
-        output.say(named.status().message());
-        return ExitCode::kFindings;
-      }
+      if (!named.is_ok()) return finding_if_not_found(output, named.status());
       scope = named.value();
     }
     return show(output, directory, key, scope);
@@ -51,7 +47,7 @@ class ShowCommand final : public Command {
     for (const KnownContext& context : directory.contexts()) {
       if (scope_ && context.scope() != scope) continue;
       auto read = directory.for_each(context, key, [&](const store::ListedEntry& entry) {
-        // The first that begins with the key is the key itself, if that is there.
+        // If the key exists, it is the first of those that begin with it.
         if (entry.key != key) return false;
         ++found;
         report.add_row(columns.cells(context, entry));
@@ -65,7 +61,6 @@ class ShowCommand final : public Command {
     return found == 0 || columns.damaged() > 0 ? ExitCode::kFindings : ExitCode::kSuccess;
   }
 
-  std::vector<std::string> words_;
   std::optional<std::string> scope_;
 };
 

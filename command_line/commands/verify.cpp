@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache verify: reads everything in a directory, and with --fix mends what can be mended.
+// modcache verify: reads everything in a directory, and with --fix repairs what can be repaired.
 #include "store/verify/verify.h"
 
 #include "command_line/cache_directory.h"
@@ -9,14 +9,14 @@
 #include "command_line/units.h"
 #include "command_line/value_text.h"
 #include "fs/posix_file_system.h"
-#include "store/pack/pack.h"
+#include "store/pack/pack_verify.h"
 
 namespace modcache::command_line {
 namespace {
 
 constexpr std::size_t kMostShown = 1000;
 
-// What only the rooms above the store know: whether the value can be put together again.
+// Checks what only the rooms above the store know: that the value can be rebuilt.
 Status check_value(const store::VerifiedEntry& entry) {
   return describe_value(entry.header).status();
 }
@@ -52,7 +52,7 @@ void report_findings(Report& report, std::string_view name, const store::Verific
   report.end_rows();
 }
 
-// Nothing in it can be read.
+// The result for a directory of which nothing can be read.
 store::Verification broken_as_a_whole(const Status& status) {
   store::Finding finding;
   finding.kind = store::Finding::Kind::kDatabaseBroken;
@@ -72,25 +72,24 @@ class VerifyCommand final : public Command {
          "Others may use the directory meanwhile. Without --fix no byte changes.\n"
          "With --fix: entries that are broken go (they are computed again), a broken database is\n"
          "made anew from the segments.\n"
-         "Exit status 1: damage was found, also where it was mended."});
+         "Exit status 1: damage was found, also where it was repaired."});
     arguments.words(0, 1, words_);
-    arguments.flag("--fix", "Mend what can be mended, drop what is broken", fixes_);
+    arguments.flag("--fix", "Repair what can be repaired, drop what is broken", fixes_);
   }
 
   Result<ExitCode> run(Output& output) override {
-    auto path = directory_before(words_, 0);
-    if (!path.is_ok()) return path.status();
-    const bool is_pack = is_file(path.value());
-    if (!is_pack || fixes_) MODCACHE_RETURN_IF_ERROR(check_is_cache(path.value()));
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    const bool is_pack = is_file(path);
+    if (!is_pack || fixes_) MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
     Progress progress(output);
     store::VerifyOptions options;
-    options.directory = path.value();
+    options.directory = path;
     options.check_value = check_value;
     options.most_findings = kMostShown;
     options.on_progress = [&](const store::VerifyProgress& so_far) {
       progress.show(so_far.entries_done, so_far.entries, so_far.bytes_done);
     };
-    return fixes_ ? mend(output, path.value(), options) : verify(output, path.value(), options);
+    return fixes_ ? repair(output, path, options) : verify(output, path, options);
   }
 
  private:
@@ -104,8 +103,7 @@ class VerifyCommand final : public Command {
     if (!verified.is_ok()) return verified.status();
     const store::Verification& found = verified.value();
     output.end_progress();
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path));
+    Report report = this->report(output, path);
     report_counts(report, found);
     report_findings(report, "findings", found, "no damage");
     report.finish();
@@ -113,28 +111,26 @@ class VerifyCommand final : public Command {
     return found.is_clean() ? ExitCode::kSuccess : ExitCode::kFindings;
   }
 
-  Result<ExitCode> mend(Output& output, const std::string& path,
-                        const store::VerifyOptions& options) const {
-    auto mended = store::mend_directory(fs::posix_file_system(), options);
-    if (!mended.is_ok()) return mended.status();
-    const store::Mending& mending = mended.value();
+  Result<ExitCode> repair(Output& output, const std::string& path,
+                          const store::VerifyOptions& options) const {
+    MODCACHE_ASSIGN_OR_RETURN(const auto repairs,
+                              store::repair_directory(fs::posix_file_system(), options));
     output.end_progress();
-    Report report = this->report(output);
-    report.add("directory", "directory", Cell::text(path));
-    report_counts(report, mending.before);
-    report.add("dropped", "entries dropped", Cell::count(mending.dropped));
-    report.add("recovered", "entries found again", Cell::count(mending.recovered));
-    report.add("remaining_damage", "damage that is left", Cell::count(mending.after.damage));
-    report_findings(report, "findings", mending.before, "no damage");
+    Report report = this->report(output, path);
+    report_counts(report, repairs.before);
+    report.add("dropped", "entries dropped", Cell::count(repairs.dropped));
+    report.add("recovered", "entries found again", Cell::count(repairs.recovered));
+    report.add("remaining_damage", "damage that is left", Cell::count(repairs.after.damage));
+    report_findings(report, "findings", repairs.before, "no damage");
     report.begin_rows("steps", {{"step", "DONE"}}, "nothing was to be done");
-    for (const std::string& step : mending.steps) report.add_row({Cell::text(step)});
+    for (const std::string& step : repairs.steps) report.add_row({Cell::text(step)});
     report.end_rows();
-    if (!mending.after.is_clean()) {
-      report_findings(report, "remaining_findings", mending.after, "");
+    if (!repairs.after.is_clean()) {
+      report_findings(report, "remaining_findings", repairs.after, "");
     }
     report.finish();
-    say_what_is_left_out(output, mending.before);
-    const bool was_clean = mending.before.is_clean() && mending.after.is_clean();
+    say_what_is_left_out(output, repairs.before);
+    const bool was_clean = repairs.before.is_clean() && repairs.after.is_clean();
     return was_clean ? ExitCode::kSuccess : ExitCode::kFindings;
   }
 
@@ -145,7 +141,6 @@ class VerifyCommand final : public Command {
     if (all > shown) output.say(count_text(all - shown) + " more findings are not shown");
   }
 
-  std::vector<std::string> words_;
   bool fixes_ = false;
 };
 

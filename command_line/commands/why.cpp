@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache why: what differs between the modules that two scopes stand for.
+// modcache why: shows the differences between the modules behind two scopes.
 #include <algorithm>
 
 #include "command_line/cache_directory.h"
@@ -10,7 +10,7 @@
 namespace modcache::command_line {
 namespace {
 
-// Digests say nothing to people.
+// True for differences whose values are digests, which mean nothing to people.
 bool has_digests(const Difference& difference) {
   return difference.kind == "weight" || difference.kind == "code" || difference.kind == "attribute";
 }
@@ -21,8 +21,6 @@ std::string change_of(const Difference& difference) {
   if (has_digests(difference)) return "differs";
   return difference.in_a + " -> " + difference.in_b;
 }
-
-Cell side(const std::string& text) { return text.empty() ? Cell::absent() : Cell::text(text); }
 
 class WhyCommand final : public Command {
  public:
@@ -38,18 +36,15 @@ class WhyCommand final : public Command {
 
   Result<ExitCode> run(Output& output) override {
     const bool lists = words_.size() < 2;
-    auto path = directory_before(words_, lists ? 0 : 2);
-    if (!path.is_ok()) return path.status();
-    auto directory = CacheDirectory::open(path.value());
-    if (!directory.is_ok()) return directory.status();
-    auto scopes = directory.value()->scopes();
-    if (!scopes.is_ok()) return scopes.status();
-    if (lists) return list(output, std::move(scopes).value());
-    return compare(output, scopes.value());
+    MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, lists ? 0 : 2));
+    MODCACHE_ASSIGN_OR_RETURN(auto directory, CacheDirectory::open(path));
+    MODCACHE_ASSIGN_OR_RETURN(auto scopes, directory->scopes());
+    if (lists) return list(output, std::move(scopes));
+    return compare(output, scopes);
   }
 
  private:
-  // In the order in which they were made.
+  // Lists the scopes in the order in which they were made.
   Result<ExitCode> list(Output& output, std::vector<KnownScope> scopes) const {
     const auto made = [](const KnownScope& s) { return s.manifest ? s.manifest->created_us : 0; };
     std::sort(scopes.begin(), scopes.end(), [&](const auto& a, const auto& b) {
@@ -70,9 +65,9 @@ class WhyCommand final : public Command {
       if (!scope.manifest) continue;
       const Manifest& manifest = *scope.manifest;
       report.add_row({Cell::text(scope.scope), Cell::text(scope.name_space),
-                      side(manifest.class_name), side(manifest.method),
+                      Cell::text_if_any(manifest.class_name), Cell::text_if_any(manifest.method),
                       Cell::time_us(manifest.created_us), Cell::plain_number(manifest.process),
-                      side(manifest.torch), Cell::count(scope.entries)});
+                      Cell::text_if_any(manifest.torch), Cell::count(scope.totals.entries)});
     }
     report.end_rows();
     report.finish();
@@ -104,9 +99,9 @@ class WhyCommand final : public Command {
                       {{"kind", "KIND"}, {"name", "NAME"}, {"", "CHANGE"}, {"a", ""}, {"b", ""}},
                       "nothing that is on record differs");
     for (const Difference& difference : found) {
-      report.add_row({Cell::text(difference.kind), side(difference.name),
-                      Cell::text(change_of(difference)), side(difference.in_a),
-                      side(difference.in_b)});
+      report.add_row({Cell::text(difference.kind), Cell::text_if_any(difference.name),
+                      Cell::text(change_of(difference)), Cell::text_if_any(difference.in_a),
+                      Cell::text_if_any(difference.in_b)});
     }
     report.end_rows();
     report.finish();
@@ -122,10 +117,7 @@ class WhyCommand final : public Command {
 
   static const KnownScope* scope_of(Output& output, const std::vector<KnownScope>& scopes,
                                     const std::string& given) {
-    std::vector<std::string> names;
-    names.reserve(scopes.size());
-    for (const KnownScope& scope : scopes) names.push_back(scope.scope);
-    auto name = scope_named(names, given);
+    auto name = scope_named(names_of(scopes), given);
     if (!name.is_ok()) {
       output.say(name.status().message());
       return nullptr;
@@ -144,12 +136,11 @@ class WhyCommand final : public Command {
   static void add_side(Report& report, const char* side_name, const KnownScope& scope) {
     const Manifest& manifest = *scope.manifest;
     report.add_row({Cell::text(side_name), Cell::text(scope.scope), Cell::text(scope.name_space),
-                    side(manifest.class_name), side(manifest.method),
+                    Cell::text_if_any(manifest.class_name), Cell::text_if_any(manifest.method),
                     Cell::time_us(manifest.created_us), Cell::plain_number(manifest.process),
-                    side(manifest.torch), side(manifest.python), Cell::count(scope.entries)});
+                    Cell::text_if_any(manifest.torch), Cell::text_if_any(manifest.python),
+                    Cell::count(scope.totals.entries)});
   }
-
-  std::vector<std::string> words_;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@
 
 namespace modcache {
 
-// A read and write in one: it comes before or after the beginning of a check, never beside it.
+// An exchange and not a load: it is ordered before or after the beginning of a check, never during
+// it.
 bool Confirmation::takes_more() {
   State open = State::kOpen;
   return state_.compare_exchange_strong(open, State::kOpen);
@@ -17,7 +18,8 @@ bool Confirmation::settle(const Evidence& evidence) {
   if (state_.compare_exchange_strong(open, State::kChecking)) {
     state_.store(evidence.holds() ? State::kConfirmed : State::kRefuted, std::memory_order_release);
   }
-  // Two directories at once have one runs' results to write only while `dir` is being changed.
+  // Polling is enough here: two threads settle one Confirmation only while the setting `dir` is
+  // being changed and two directories have results of the same runs to write.
   while (state() == State::kChecking) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return is_confirmed();
 }

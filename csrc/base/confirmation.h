@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Confirmation: whether what some runs were computed from was, after them, still what it was told
-// to be. Values stored meanwhile are provisional: they are written to disk once they are
-// confirmed, and are not found any more once they are refuted.
+// Confirmation: the verdict on whether the inputs of some runs (weights, for instance) were still,
+// after those runs, what they were taken for. Values stored meanwhile are provisional: they are
+// written to disk once they are confirmed, and are no longer found once they are refuted.
 //
 // One Confirmation stands for all runs that ended before its check begins. It does not own its
-// evidence: whoever wants a verdict keeps that alive. Thread-safe without locks, so a forked child
-// may go on using what its parent was about to settle.
+// evidence: whoever wants a verdict keeps the evidence alive. Thread-safe without locks, so a
+// forked child may go on using one that its parent was about to settle.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,17 @@
 
 namespace modcache {
 
-// What a check looks at.
+// The state that a check compares. Implemented above this room.
 class Evidence {
  public:
   virtual ~Evidence() = default;
 
-  // Whether it is what it was. May read gigabytes, from a thread of the background; never throws.
+  // Returns whether the state is still what it was. May read gigabytes, and may be called from a
+  // background thread; never throws.
   virtual bool holds() const = 0;
 
-  // Whether a check that nobody waits for should begin now. False: it would cost too much, or
-  // another thread is about to check.
+  // Returns whether a check that nobody waits for should begin now. False when it would cost too
+  // much, or when another thread is about to check.
   virtual bool is_due() const = 0;
 };
 using EvidencePtr = std::shared_ptr<const Evidence>;
@@ -36,16 +37,18 @@ class Confirmation {
 
   bool is_confirmed() const { return state() == State::kConfirmed; }
   bool is_refuted() const { return state() == State::kRefuted; }
-  // Null: nobody keeps it.
+  // Null when the evidence is gone, so that no verdict can come any more.
   EvidencePtr evidence() const { return evidence_.lock(); }
 
-  // Whether a run that has ended may be settled together with those before it: no check has begun.
+  // Returns whether a run that has just ended may be settled together with those before it, which
+  // is so until the check begins.
   bool takes_more();
 
-  // Checks, unless that was done; waits for another thread that is at it. True: confirmed.
+  // Checks `evidence` unless that was done, and waits while another thread checks. Returns whether
+  // the verdict is "confirmed".
   bool settle(const Evidence& evidence);
 
-  // A verdict without a check of its own; the first one stands.
+  // Set a verdict without a check; the first verdict stands.
   void confirm() { decide(State::kConfirmed); }
   void refute() { decide(State::kRefuted); }
 

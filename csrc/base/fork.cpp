@@ -15,8 +15,8 @@ namespace {
 
 struct Registry {
   Mutex mutex;
-  std::uint64_t next_ticket = 1;
-  std::map<std::uint64_t, Mutex*> held;  // by ticket, hence in order of registration
+  std::uint64_t next_registration = 1;
+  std::map<std::uint64_t, Mutex*> held;  // by handle, hence in order of registration
   std::vector<std::function<void()>> child_actions;
 };
 
@@ -35,8 +35,9 @@ bool try_lock_all(Registry& state) MODCACHE_LOCKS_UNCHECKED {
   return true;
 }
 
-// Threads take these locks in orders of their own, and register new ones while they hold others:
-// waiting for one with another in hand could wait forever. So it is all of them or none.
+// Threads take these mutexes in orders of their own, and register new ones while they hold others.
+// Waiting for one of them with another one held could therefore wait for ever, so this takes all of
+// them or none.
 void before_fork() {
   constexpr std::chrono::microseconds kPause{50};
   while (!try_lock_all(registry())) std::this_thread::sleep_for(kPause);
@@ -79,14 +80,14 @@ std::uint64_t fork_generation() {
 std::uint64_t hold_across_fork(Mutex& mutex) {
   Registry& state = registry();
   MutexLock lock(state.mutex);
-  state.held.emplace(state.next_ticket, &mutex);
-  return state.next_ticket++;
+  state.held.emplace(state.next_registration, &mutex);
+  return state.next_registration++;
 }
 
-void stop_holding_across_fork(std::uint64_t ticket) {
+void stop_holding_across_fork(std::uint64_t registration) {
   Registry& state = registry();
   MutexLock lock(state.mutex);
-  state.held.erase(ticket);
+  state.held.erase(registration);
 }
 
 void run_in_forked_child(std::function<void()> action) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fork(): the child has one thread, and whatever other threads had locked stays locked in it.
-// Locks that the child will use are therefore held across fork, and what cannot cross it
-// (connections, background threads, lock files) is left behind: owners compare
-// fork_generation() with the value they were made under and renew themselves.
+// fork(): the child has one thread, and a mutex that another thread held at that moment stays
+// locked in it for ever. So mutexes that the child will use are held across fork. Things that
+// cannot cross it (connections, background threads, lock files) are left behind: owners compare
+// fork_generation() with the value at their construction and renew themselves.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace modcache {
 
-// 0 in the first process, one more in each child. One atomic load.
+// 0 in the first process, one more in each child. Costs one atomic load.
 std::uint64_t fork_generation();
 
-// Holds `mutex` while this process forks, which waits until all such locks are free at once; their
-// order does not matter, and this may be called with some of them held. Returns a ticket for
-// stop_holding_across_fork, which an owner that dies must call.
+// Holds `mutex` while this process forks: fork waits until all such mutexes are free at once. Their
+// order does not matter, and this may be called while some of them are held. Returns a handle; an
+// owner must pass it to stop_holding_across_fork before its mutex is destroyed.
 std::uint64_t hold_across_fork(Mutex& mutex);
-void stop_holding_across_fork(std::uint64_t ticket);
+void stop_holding_across_fork(std::uint64_t registration);
 
-// Runs in the child right after fork, once all held locks are free again. Only
-// async-signal-safe work and plain memory writes belong here. Never unregistered.
+// Runs `action` in each forked child right after fork, once all held mutexes are free again. Only
+// async-signal-safe work and writes to memory belong into it. It is never unregistered.
 void run_in_forked_child(std::function<void()> action);
 
 }  // namespace modcache

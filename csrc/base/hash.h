@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two hashes of the house.
+// The two hash functions of modcache.
 //  - XXH3: checksums, addresses and the weights of a module. Fast, safe against accidents.
 //  - BLAKE2b: whatever a stranger can choose (contexts, content keys).
 // Both give the same digest on every machine. All functions may be called from any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,9 @@
 #include <string_view>
 
 namespace modcache {
+
+// Returns two lower-case hexadecimal digits for each byte.
+std::string hex_of(std::string_view bytes);
 
 struct Digest128 {
   std::uint64_t high = 0;
@@ -24,11 +28,13 @@ struct Digest128 {
   }
   friend bool operator!=(const Digest128& a, const Digest128& b) { return !(a == b); }
 
+  static constexpr std::size_t kSizeBytes = 16;
   // 16 bytes, big-endian, as stored on disk.
   std::string bytes() const;
+  std::array<char, kSizeBytes> byte_array() const;
   // 32 lower-case hexadecimal digits.
   std::string hex() const;
-  // REQUIRES: bytes.size() == 16.
+  // REQUIRES: bytes.size() == kSizeBytes.
   static Digest128 from_bytes(std::string_view bytes);
 };
 
@@ -43,8 +49,8 @@ std::uint64_t xxh3_64(const void* data, std::size_t size_bytes, std::uint64_t se
 Digest128 xxh3_128(const void* data, std::size_t size_bytes);
 inline Digest128 xxh3_128(std::string_view bytes) { return xxh3_128(bytes.data(), bytes.size()); }
 
-// XXH3-128 over a sequence of pieces. update() does not mark boundaries; add() writes the
-// piece's length before it, so that ("ab", "c") and ("a", "bc") differ.
+// XXH3-128 over a sequence of pieces. update() does not mark boundaries. add() writes the piece's
+// length first, so that ("ab", "c") and ("a", "bc") differ.
 class Xxh3Hasher {
  public:
   Xxh3Hasher();
@@ -62,7 +68,7 @@ class Xxh3Hasher {
   std::unique_ptr<State> state_;
 };
 
-// 128 bits of BLAKE2b: nobody finds two inputs with one digest.
+// 128 bits of BLAKE2b. Finding two inputs with the same digest is not feasible.
 Digest128 blake2b_128(std::string_view bytes);
 
 // 256 bits of BLAKE2b over bytes that come in parts. update() does not mark boundaries.
@@ -75,7 +81,7 @@ class Blake2bHasher {
 
   void update(const void* data, std::size_t size_bytes);
   void update(std::string_view bytes) { update(bytes.data(), bytes.size()); }
-  // 64 lower-case hexadecimal digits of what was hashed so far.
+  // 64 lower-case hexadecimal digits of what was hashed so far; more may be added afterwards.
   std::string hex() const;
 
  private:

@@ -8,32 +8,20 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "base/process_wide.h"
 
 namespace modcache {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kRepeatAfter = std::chrono::seconds(30);
-// Causes can carry names that callers choose; forgetting them all now and then bounds the memory.
+// Causes can contain names that callers choose, so the table is emptied when it reaches this size.
 constexpr std::size_t kMostCauses = 4096;
 
-struct Limiter {
-  Mutex mutex;
+struct Limiter : ProcessWide<Limiter> {
   std::unordered_map<std::string, Clock::time_point> quiet_until MODCACHE_GUARDED_BY(mutex);
   LogSink sink MODCACHE_GUARDED_BY(mutex);
 };
-
-// Never destroyed: threads may log while the process exits.
-Limiter& limiter() {
-  static Limiter* const instance = [] {
-    auto* created = new Limiter;
-    hold_across_fork(created->mutex);
-    return created;
-  }();
-  return *instance;
-}
 
 std::atomic<LogLevel> current_level{LogLevel::kWarning};
 
@@ -47,7 +35,7 @@ void write_message(LogLevel level, const std::string& message) {
 void log_limited(LogLevel level, std::string_view cause, const std::string& message,
                  Clock::duration quiet) {
   if (level > current_level.load(std::memory_order_relaxed) || level == LogLevel::kOff) return;
-  Limiter& state = limiter();
+  Limiter& state = Limiter::instance();
   LogSink sink;
   {
     MutexLock lock(state.mutex);
@@ -68,7 +56,6 @@ void log_limited(LogLevel level, std::string_view cause, const std::string& mess
 }  // namespace
 
 void set_log_level(LogLevel level) { current_level.store(level, std::memory_order_relaxed); }
-LogLevel log_level() { return current_level.load(std::memory_order_relaxed); }
 
 void log(LogLevel level, std::string_view cause, const std::string& message) {
   log_limited(level, cause, message, kRepeatAfter);
@@ -79,9 +66,15 @@ void log_once(LogLevel level, std::string_view cause, const std::string& message
 }
 
 void set_log_sink(LogSink sink) {
-  Limiter& state = limiter();
+  Limiter& state = Limiter::instance();
   MutexLock lock(state.mutex);
   state.sink = std::move(sink);
+}
+
+void forget_logged_causes() {
+  Limiter& state = Limiter::instance();
+  MutexLock lock(state.mutex);
+  state.quiet_until.clear();
 }
 
 }  // namespace modcache

@@ -15,14 +15,15 @@ namespace modcache {
 enum class LogLevel { kOff = 0, kError = 1, kWarning = 2, kInfo = 3 };
 
 void set_log_level(LogLevel level);
-LogLevel log_level();
 
-// `cause` names what is limited, for instance "disk-full:/data/cache".
+// `cause` is the unit that is rate-limited, for instance "disk-full:/data/cache".
 void log(LogLevel level, std::string_view cause, const std::string& message);
 void log_once(LogLevel level, std::string_view cause, const std::string& message);
 
-// Replaces standard error as the place messages go; an empty sink restores it.
+// Replaces standard error as the destination of messages; an empty sink restores it.
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 void set_log_sink(LogSink sink);
+// Every cause is told of again. For tests, many of which run in one process.
+void forget_logged_causes();
 
 }  // namespace modcache

@@ -16,8 +16,11 @@
 #endif
 #define MODCACHE_GUARDED_BY(mutex) MODCACHE_ANNOTATE(guarded_by(mutex))
 #define MODCACHE_REQUIRES(mutex) MODCACHE_ANNOTATE(requires_capability(mutex))
+// For a function that returns a reference to this mutex, through which others take it.
+#define MODCACHE_RETURNS_MUTEX(mutex) MODCACHE_ANNOTATE(lock_returned(mutex))
 #define MODCACHE_EXCLUDES(mutex) MODCACHE_ANNOTATE(locks_excluded(mutex))
-// For a function that locks in a way clang cannot follow; say beside it what holds instead.
+// For a function that locks in a way clang cannot follow; a comment beside it says what holds
+// instead.
 #define MODCACHE_LOCKS_UNCHECKED MODCACHE_ANNOTATE(no_thread_safety_analysis)
 
 namespace modcache {
@@ -46,18 +49,17 @@ class MODCACHE_ANNOTATE(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-// Waits release the mutex and take it again. REQUIRES of every wait: the mutex is held.
+// A wait releases the mutex and takes it again. REQUIRES for every wait: the mutex is held.
 class CondVar {
  public:
   void notify_all() { condition_.notify_all(); }
-  void notify_one() { condition_.notify_one(); }
 
   // std::condition_variable::wait of GCC 12 needs a newer libstdc++ than some systems have that
   // torch runs on, so this calls pthread itself.
   void wait(Mutex& mutex) MODCACHE_REQUIRES(mutex) {
     ::pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
   }
-  // False when `deadline` (of a steady clock) passed first.
+  // Returns false when `deadline` (of a steady clock) passed first.
   template <typename TimePoint>
   bool wait_until(Mutex& mutex, const TimePoint& deadline) MODCACHE_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

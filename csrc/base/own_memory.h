@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This process's own memory, read by way of the kernel: for memory that another thread may give
-// back at any moment. Several times slower than reading it.
+// Reads this process's own memory through the kernel, for memory that another thread may unmap at
+// any moment: that is an error here, and not a crash. Several times slower than reading it
+// directly.
 #pragma once
 
 #include <cstddef>
 
 namespace modcache {
 
-// Fills `size_bytes` at `to`. False: some of the memory at `from` is not there (any more), or the
-// kernel forbids a process to read itself so. Any thread.
+// Copies `size_bytes` from `from` to `to`. Returns false when some of the memory at `from` is not
+// mapped, or when the kernel forbids the process to read itself this way; `to` may then hold
+// anything. Any thread may call it.
 bool copy_own_memory(const std::byte* from, std::size_t size_bytes, std::byte* to);
 
 }  // namespace modcache

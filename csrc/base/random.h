@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers that nobody else has: ids and salts. Not for secrets.
+// Random 64-bit numbers for ids and salts, from the system's source. Not meant for secrets.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class [[nodiscard]] Result {
   T& value() & { return std::get<T>(state_); }
   T&& value() && { return std::get<T>(std::move(state_)); }
 
-  // The failure, or ok.
+  // The error, or ok when there is a value.
   Status status() const { return is_ok() ? Status::ok() : std::get<Status>(state_); }
 
  private:
@@ -42,3 +42,16 @@ class [[nodiscard]] Result {
     ::modcache::Status modcache_status_ = (expr);           \
     if (!modcache_status_.is_ok()) return modcache_status_; \
   } while (false)
+
+// Assigns the value of a Result to a variable, which may be declared there, or returns its error
+// from the enclosing function (which returns Status or Result):
+//     MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(path, mode));
+//     MODCACHE_ASSIGN_OR_RETURN(file_, file_system.open(path, mode));
+#define MODCACHE_ASSIGN_OR_RETURN(variable, ...) \
+  MODCACHE_ASSIGN_OR_RETURN_VIA(MODCACHE_RESULT_OF_LINE(__LINE__), variable, __VA_ARGS__)
+#define MODCACHE_ASSIGN_OR_RETURN_VIA(result, variable, ...) \
+  auto result = (__VA_ARGS__);                               \
+  if (!result.is_ok()) return result.status();               \
+  variable = std::move(result).value()
+#define MODCACHE_RESULT_OF_LINE(line) MODCACHE_RESULT_OF_LINE_NUMBER(line)
+#define MODCACHE_RESULT_OF_LINE_NUMBER(line) modcache_result_##line

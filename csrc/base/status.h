@@ -20,7 +20,7 @@ enum class StatusCode {
   kBusy,                // a bounded wait for another process ran out
   kNoSpace,             // disk or budget full
   kInvalidArgument,     // the caller's mistake; the message says what is valid
-  kForeign,             // no file of ours stands there (a link, a pipe, another user's); left alone
+  kForeign,  // no file of ours is there but a link, a pipe, another user's file ...; left alone
 };
 
 class [[nodiscard]] Status {

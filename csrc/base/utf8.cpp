@@ -6,7 +6,7 @@
 namespace modcache {
 namespace {
 
-// Length of the UTF-8 sequence of several bytes that starts with `lead`; 0 when none does.
+// Returns the length of the multi-byte UTF-8 sequence that starts with `lead`; 0 when none does.
 std::size_t sequence_length(unsigned char lead) {
   if (lead >= 0xc2 && lead <= 0xdf) return 2;
   if (lead >= 0xe0 && lead <= 0xef) return 3;
@@ -30,7 +30,7 @@ bool is_utf8(std::string_view text) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
     }
     const auto second = static_cast<unsigned char>(text[i + 1]);
-    // Overlong forms, surrogates, and what lies beyond Unicode.
+    // Reject overlong forms, surrogates, and code points beyond U+10FFFF.
     if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
         (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
       return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For threads of ours, where an exception would end the process of the caller.
+// Turns exceptions into a Status, for our own threads: an exception there would end the process.
 #pragma once
 
 #include <exception>
@@ -11,8 +11,8 @@
 
 namespace modcache {
 
-// What `work` returns, a Status or a Result; kNoSpace where memory, or another thing that the
-// standard library throws for, was not to be had.
+// Returns the result of `work`, a Status or a Result. Returns kNoSpace when `work` throws, which
+// the standard library does where memory or another resource cannot be had.
 template <typename Work>
 auto without_throwing(Work&& work) -> decltype(work()) {
   try {

@@ -3,9 +3,15 @@
 
 namespace modcache::cache {
 
+// Never destroyed, as all that is the process's own.
+const FoundRows& BatchFound::no_rows() {
+  static const FoundRows& none = *new FoundRows;
+  return none;
+}
+
 std::vector<std::size_t> BatchFound::missing() const {
   std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
     if (is_missing(i)) missing.push_back(i);
   }
   return missing;

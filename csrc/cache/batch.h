@@ -3,7 +3,7 @@
 // A batch: many keys of one context that go through the tiers together.
 //
 //     found = session->lookup_all(request, may_write)       hits, counted; found.missing()
-//     lead = session->lead_rows(request, found)             which of those this thread shall run
+//     lead = session->lead_rows(found)                      which of those this thread shall run
 //         run lead.led, and if session->store_all(...) kept any: lead.lead.stored()
 //         lead.lead.give_up()                               before it waits for others
 //     if (session->wait_for(request, lead.awaited)) ...     look those up again
@@ -11,31 +11,38 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/one_or_many.h"
+#include "base/span.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
 #include "cache/single_flight.h"
+#include "cache/tier.h"
 #include "cache/value.h"
 
 namespace modcache::cache {
 
 struct BatchRequest {
   ContextPtr context;
-  const std::vector<std::string_view>& keys;  // distinct, none empty; borrowed for each call
-  std::string_view signature;                 // of every row's input; empty: matches any entry
-  // Null: only the signature is known. Otherwise keys[i] comes with row (*rows)[i] of it.
+  Span<std::string_view> keys;  // distinct, none empty; borrowed for each call
+  std::string_view signature;   // of every row's input; empty: matches any entry
+  // Null: only signatures are compared. Otherwise keys[i] comes with row rows[i] of it. Whether to
+  // look at an input is asked once for a call (Session::compares_input), however often it looks up.
   const InputSource* input = nullptr;
-  const std::vector<std::size_t>* rows = nullptr;
+  Span<std::size_t> rows = {};
+  Form form = Form::kRow;
 };
 
 // Where the rows of a batch were found, by their place in BatchRequest::keys.
 class BatchFound {
  public:
-  std::size_t size() const { return places_.size(); }
+  BatchFound() = default;
+  std::size_t size() const { return rows_.size(); }
 
-  bool is_missing(std::size_t i) const { return places_[i] == kMissing; }
+  bool is_missing(std::size_t i) const { return rows_[i].tier == kNone; }
   // In ascending order.
   std::vector<std::size_t> missing() const;
 
@@ -43,24 +50,31 @@ class BatchFound {
   const std::vector<std::size_t>& conflicts() const { return conflicts_; }
 
   // Null: not from memory.
-  EntryPtr in_memory(std::size_t i) const {
-    return places_[i] == kInMemory ? entries_[i] : nullptr;
-  }
-  bool is_on_disk(std::size_t i) const { return places_[i] >= 0; }
+  const EntryPtr& in_memory(std::size_t i) const { return rows_[i].held.entry; }
+  bool is_on_disk(std::size_t i) const { return !is_missing(i) && in_memory(i) == nullptr; }
   // Which row of disk() it is. REQUIRES: is_on_disk(i).
-  std::size_t disk_row(std::size_t i) const { return static_cast<std::size_t>(places_[i]); }
-  const FoundRows& disk() const { return disk_; }
+  std::size_t disk_row(std::size_t i) const { return rows_[i].disk_row; }
+  const FoundRows& disk() const { return disk_.has_value() ? *disk_ : no_rows(); }
 
  private:
   friend class Session;
-  static constexpr std::int64_t kMissing = -1;
-  static constexpr std::int64_t kInMemory = -2;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  std::vector<std::int64_t> places_;
-  std::vector<EntryPtr> entries_;  // empty, or one for each key
+  struct Row {
+    HeldEntry held;
+    std::uint32_t tier = kNone;  // that has it, counted from the nearest
+    std::uint32_t disk_row = 0;
+  };
+
+  static const FoundRows& no_rows();
+
+  explicit BatchFound(std::size_t size) : rows_(size) {}
+
+  OneOrMany<Row> rows_;
+  OneOrMany<Digest128> addresses_;  // of the keys
   std::vector<std::size_t> conflicts_;
-  FoundRows disk_;
-  std::uint64_t landings_ = 0;  // of single flight, before the first look
+  std::optional<FoundRows> disk_;
+  std::uint64_t completed_runs_ = 0;  // of single flight, before the first look
 };
 
 struct BatchLead {

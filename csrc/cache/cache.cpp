@@ -9,7 +9,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "cache/context.h"
-#include "store/scope_filter.h"
+#include "store/entry/scope_filter.h"
 
 namespace modcache::cache {
 namespace {
@@ -37,11 +37,11 @@ Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system)
       file_system_(file_system),
       read_ahead_(format, places_,
                   [this] { return may_read(combine(process_mode(), directory_mode())); }),
-      fork_ticket_(hold_across_fork(mutex_)) {}
+      fork_registration_(hold_across_fork(mutex_)) {}
 
 Cache::~Cache() {
   read_ahead_.stop();
-  stop_holding_across_fork(fork_ticket_);
+  stop_holding_across_fork(fork_registration_);
 }
 
 SessionPtr Cache::session() {
@@ -58,11 +58,8 @@ SessionPtr Cache::session_locked() {
   int unknown = kModeUnknown;
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   use_mode_page(settings);
-  auto memory = std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
-  memory->set_max_age(settings.max_age_s);
-  auto disk = std::make_shared<DiskTier>(settings, format_, stats_, file_system_);
-  session_ =
-      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
+  Tiers tiers = make_tiers(settings, tier_parts());
+  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return session_;
 }
 
@@ -97,29 +94,13 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   const SessionPtr current = session_locked();
   Settings settings = current->settings_;
   MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
-  const Settings& before = current->settings_;
-
-  const bool same_place = settings.dir == before.dir;
-  const bool same_store = same_place && settings.disk_bytes == before.disk_bytes &&
-                          settings.max_age_s == before.max_age_s &&
-                          settings.durability == before.durability && settings.io == before.io &&
-                          settings.codec == before.codec && settings.policy == before.policy;
-  auto disk = same_store ? current->disk_
-                         : std::make_shared<DiskTier>(settings, format_, stats_, file_system_);
-  // A memory tier mirrors its directory, so another directory starts with an empty one.
-  auto memory = same_place
-                    ? current->memory_
-                    : std::make_shared<MemoryTier>(settings.memory_bytes, settings.policy, stats_);
-  memory->set_policy(settings.policy);
-  memory->set_max_age(settings.max_age_s);
-  memory->set_budget(settings.memory_bytes);
+  Tiers tiers = make_tiers(settings, tier_parts(), current->settings_, current->tiers_);
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   use_mode_page(settings);
   replaced = current;
-  session_ =
-      std::make_shared<Session>(std::move(settings), std::move(memory), std::move(disk), shared());
+  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return Status::ok();
 }
 
@@ -162,17 +143,14 @@ std::map<std::string, std::int64_t> Cache::stats() {
     const auto counter = static_cast<Counter>(i);
     all.emplace(counter_name(counter), stats_.get(counter));
   }
-  const SessionPtr session = this->session();
-  all["entries_memory"] = session->memory_->entries();
-  all["bytes_memory"] = session->memory_->size_bytes();
   // While the mode is off the directory is not even opened to be counted.
-  const store::Totals totals = session->disk_->totals(mode() != Mode::kOff);
-  all["entries_disk"] = totals.entries;
-  all["bytes_disk"] = totals.size_bytes;
+  const bool may_open = mode() != Mode::kOff;
+  const SessionPtr session = this->session();
+  for (const auto& tier : session->tiers_.nearest_first) tier->add_sizes(all, may_open);
   return all;
 }
 
-void Cache::flush() { session()->disk_->flush(); }
+void Cache::flush() { session()->tiers_.disk->flush(); }
 
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
@@ -181,7 +159,7 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
   }
-  if (tier == Tier::kMemory) return session->memory_->clear(filter).entries;
+  if (tier == Tier::kMemory) return session->tiers_.memory->clear(filter).entries;
   // Before anything goes: an entry that is gone from memory alone is found on disk again.
   if (!may_write(mode())) {
     log(LogLevel::kWarning, "clear-not-allowed",
@@ -190,34 +168,33 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
             "'; clearing it needs the mode 'on' or 'refresh'");
     return 0;
   }
-  const MemoryTier::Cleared in_memory =
-      tier != Tier::kDisk ? session->memory_->clear(filter) : MemoryTier::Cleared{};
-  return in_memory.only_here + session->disk_->clear(filter);
+  const MemoryStore::Cleared in_memory =
+      tier != Tier::kDisk ? session->tiers_.memory->clear(filter) : MemoryStore::Cleared{};
+  return in_memory.only_here + session->tiers_.disk->clear(filter);
 }
 
-void Cache::forgo_memory() {
+void Cache::disable_memory_tier() {
   // Reachable for ever, and never freed.
-  static auto* const left = new std::vector<std::shared_ptr<MemoryTier>>;
+  static auto* const left = new std::vector<std::shared_ptr<MemoryStore>>;
   MutexLock lock(mutex_);
   const SessionPtr current = session_locked();
   Settings settings = current->settings_;
   if (settings.memory_bytes == 0 || settings.disk_bytes == 0) return;
   settings.memory_bytes = 0;
-  left->push_back(current->memory_);
-  auto none = std::make_shared<MemoryTier>(0, settings.policy, stats_);
-  session_ =
-      std::make_shared<Session>(std::move(settings), std::move(none), current->disk_, shared());
+  left->push_back(current->tiers_.memory);
+  Tiers tiers = with_empty_memory(settings, tier_parts(), current->tiers_);
+  session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
 }
 
 void Cache::place(const std::string& scope, const Place& place) {
   places_.set(scope, place);
   const SessionPtr session = this->session();
-  for (const MemoryTier::OfScope& held : session->memory_->entries_of(scope)) {
+  for (const MemoryStore::OfScope& held : session->tiers_.memory->entries_of(scope)) {
     Entry moved = *held.entry;
     moved.value = format_.moved(held.entry->value, place);
     if (moved.value == held.entry->value) continue;
-    session->memory_->exchange(held.address, held.entry,
-                               std::make_shared<const Entry>(std::move(moved)));
+    session->tiers_.memory->exchange(held.address, held.entry,
+                                     std::make_shared<const Entry>(std::move(moved)));
   }
 }
 
@@ -228,7 +205,7 @@ void Cache::close() {
     MutexLock lock(mutex_);
     session = session_;
   }
-  if (session != nullptr) session->disk_->close();
+  if (session != nullptr) session->tiers_.disk->close();
 }
 
 }  // namespace modcache::cache

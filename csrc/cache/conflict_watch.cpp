@@ -7,11 +7,11 @@
 
 namespace modcache::cache {
 
-ConflictWatch::ConflictWatch() : fork_ticket_(hold_across_fork(mutex_)) {}
+ConflictWatch::ConflictWatch() : fork_registration_(hold_across_fork(mutex_)) {}
 
-ConflictWatch::~ConflictWatch() { stop_holding_across_fork(fork_ticket_); }
+ConflictWatch::~ConflictWatch() { stop_holding_across_fork(fork_registration_); }
 
-// Of more scopes than there is room for, all are learned anew.
+// When there is no room for another scope, all scopes are forgotten and learned anew.
 ConflictWatch::Scope& ConflictWatch::scope_locked(const std::string& scope) {
   if (scopes_.size() >= kMostScopes && scopes_.count(scope) == 0) scopes_.clear();
   return scopes_[scope];
@@ -57,7 +57,7 @@ bool ConflictWatch::judge(Scope& scope) {
   return stops;
 }
 
-// Not under the lock: the log may call Python.
+// Called without the lock, because the log may call Python.
 void ConflictWatch::report_stop(const std::string& scope) {
   log_once(LogLevel::kWarning, "conflicts-stop:" + scope,
            "the keys of scope '" + scope.substr(0, 200) +
@@ -86,6 +86,28 @@ void ConflictWatch::forget() {
   scopes_.clear();
   has_conflicts_.store(false, std::memory_order_relaxed);
   has_stopped_.store(false, std::memory_order_relaxed);
+}
+
+void warn_of_conflict(std::string_view key, const std::string& scope, std::string_view given,
+                      std::string_view stored) {
+  const std::string named = "key '" + std::string(key.substr(0, 200)) + "' ";
+  if (stored == given) {
+    log_once(LogLevel::kWarning, "key-conflict-values:" + scope,
+             named +
+                 "was stored for another input of the same shape: the entry is not used, and the "
+                 "module is run. One key must always mean the same input. Likely causes: two data "
+                 "sets under the same keys, such as a training and a validation set that both use "
+                 "their index (give each a prefix or a scope of its own), or inputs that were "
+                 "augmented before the cached module (augment after it, or put the variant into "
+                 "the key). Where that is what you want, set match=\"shape\"");
+    return;
+  }
+  log_once(LogLevel::kWarning, "key-conflict:" + scope,
+           named + "was stored for an input " + std::string(stored) +
+               " and is now asked for with " + std::string(given) +
+               ": the entry is replaced. One key must always mean the same input; inputs padded "
+               "to different lengths are a likely cause (pad to a fixed length, put the length "
+               "into the key, or set match=dtype or match=none)");
 }
 
 }  // namespace modcache::cache

@@ -72,7 +72,12 @@ class ConflictWatch {
   std::atomic<bool> has_conflicts_{false};
   std::atomic<bool> has_stopped_{false};
   std::uint64_t random_ MODCACHE_GUARDED_BY(mutex_) = 1;
-  std::uint64_t fork_ticket_;
+  std::uint64_t fork_registration_;
 };
+
+// Warns, once for each scope and kind of difference, that a key came with an input of signature
+// `given` and its entry was computed from one of `stored`, with the likely causes and what to do.
+void warn_of_conflict(std::string_view key, const std::string& scope, std::string_view given,
+                      std::string_view stored);
 
 }  // namespace modcache::cache

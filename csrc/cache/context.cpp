@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/context.h"
 
-#include <array>
 #include <charconv>
-#include <cstring>
 
 namespace modcache::cache {
 namespace {
@@ -68,22 +66,6 @@ ContextPtr make_context(const ContextParts& parts) {
         store::Context{blake2b_128(description), std::string(parts.scope), description});
   }
   return last;
-}
-
-Digest128 address_of(const store::EntryId& id) {
-  constexpr std::size_t kInlineKeyBytes = 240;
-  std::array<char, 16 + kInlineKeyBytes> buffer;
-  const Digest128& digest = id.context.digest;
-  std::memcpy(buffer.data(), &digest.high, 8);
-  std::memcpy(buffer.data() + 8, &digest.low, 8);
-  if (id.key.size() <= kInlineKeyBytes) {
-    std::memcpy(buffer.data() + 16, id.key.data(), id.key.size());
-    return xxh3_128(buffer.data(), 16 + id.key.size());
-  }
-  Xxh3Hasher hasher;
-  hasher.update(buffer.data(), 16);
-  hasher.update(id.key.data(), id.key.size());
-  return hasher.digest();
 }
 
 }  // namespace modcache::cache

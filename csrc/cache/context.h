@@ -37,7 +37,4 @@ using ContextPtr = std::shared_ptr<const store::Context>;
 // of times in a row.
 ContextPtr make_context(const ContextParts& parts);
 
-// Where an entry lies in hash tables. Tables compare context and key themselves.
-Digest128 address_of(const store::EntryId& id);
-
 }  // namespace modcache::cache

@@ -2,7 +2,7 @@
 #include "cache/entry_header.h"
 
 #include "base/utf8.h"
-#include "store/own_part.h"
+#include "store/entry/own_part.h"
 
 namespace modcache::cache {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An entry's header in the store: the input's sample as the header's own part (store/own_part.h),
-// the signature's size (4 bytes, little-endian), the signature, the value's header. FORMAT.md has
-// it, too.
+// An entry's header in the store: the input's sample as the header's own part
+// (store/entry/own_part.h), the signature's size (4 bytes, little-endian), the signature, the
+// value's header. FORMAT.md has it, too.
 #pragma once
 
 #include <string>

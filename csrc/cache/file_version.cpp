@@ -33,7 +33,7 @@ bool is_same_version(const fs::FileInfo& a, const fs::FileInfo& b) {
 
 std::string about(const FileVersion& version) { return "file " + version.path; }
 
-// What is the same for one version, and for no other.
+// Returns a text that is the same for one version of a file and differs for every other.
 std::string marks_of(const fs::FileInfo& info) {
   std::string marks;
   for (const std::uint64_t mark :
@@ -53,22 +53,20 @@ std::optional<std::string> noted_digest(const FileVersion& version, Session& ses
 }
 
 Result<std::string> read_digest(const FileVersion& version) {
-  auto opened = fs::posix_file_system().open(version.path, fs::OpenMode::kReadFollowing);
-  if (!opened.is_ok()) return opened.status();
-  const fs::File& file = *opened.value();
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto opened, fs::posix_file_system().open(version.path, fs::OpenMode::kReadFollowing));
+  const fs::File& file = *opened;
   Xxh3Hasher hasher;
   std::vector<char> part(kReadSizeBytes);
   std::uint64_t offset = 0;
   while (true) {
-    auto count = file.read_at(offset, part.data(), part.size());
-    if (!count.is_ok()) return count.status();
-    hasher.update(part.data(), count.value());
-    offset += count.value();
-    if (count.value() < part.size()) break;
+    MODCACHE_ASSIGN_OR_RETURN(auto count, file.read_at(offset, part.data(), part.size()));
+    hasher.update(part.data(), count);
+    offset += count;
+    if (count < part.size()) break;
   }
-  auto after = file.info();
-  if (!after.is_ok()) return after.status();
-  if (!is_same_version(after.value(), version.info)) {
+  MODCACHE_ASSIGN_OR_RETURN(auto after, file.info());
+  if (!is_same_version(after, version.info)) {
     return Status::busy("'" + version.path + "' was changed while it was read");
   }
   return hasher.digest().hex();
@@ -96,9 +94,7 @@ std::string absolute_path(const std::string& path) {
 Result<FileVersion> look_at(const std::string& path) {
   FileVersion version;
   version.path = absolute_path(path);
-  auto info = fs::posix_file_system().info(version.path);
-  if (!info.is_ok()) return info.status();
-  version.info = info.value();
+  MODCACHE_ASSIGN_OR_RETURN(version.info, fs::posix_file_system().info(version.path));
   version.seen_ns = steady_now_ns();  // after the look: what is read from now on is newer
   if (version.info.is_directory) {
     return Status::invalid_argument("'" + version.path + "' is a directory");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FoundRows: what the disk tier found of a batch, row by row, with the parts of each header told
+// FoundRows: what the disk tier found of some keys, row by row, with the parts of each header told
 // apart once for all rows that share it. Movable; owns what keeps the bytes readable
-// (store/found_entries.h, which also says what several threads may do at once).
+// (store/found/found_entries.h, which also says what several threads may do at once).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/found_entries.h"
+#include "store/found/found_entries.h"
 
 namespace modcache::cache {
 
@@ -40,21 +40,25 @@ class FoundRows {
   const Header& header(std::size_t i) const { return headers_[entries_.header_index(i)]; }
   // Rows with the same index have the same header; it is below headers().size().
   std::size_t header_index(std::size_t i) const { return entries_.header_index(i); }
-  // Of the input that the row was computed from; empty: there is none.
+  // The sample of the input that the row was computed from; empty: there is none.
   std::string_view sample(std::size_t i) const { return entries_.own(i); }
   std::size_t payload_size_bytes(std::size_t i) const { return entries_.payload_size_bytes(i); }
   store::Sequence sequence(std::size_t i) const { return entries_.sequence(i); }
   std::int64_t run_us(std::size_t i) const { return entries_.run_us(i); }
-  // As in an Entry.
+  // Whether it waits for its confirmation, so that nothing may keep it.
+  bool is_provisional(std::size_t i) const { return entries_.is_provisional(i); }
+  // See FoundEntries::verify_again().
+  void verify_again(std::size_t i) { entries_.verify_again(i); }
+  // See Entry::stored_at_us.
   std::int64_t stored_at_us(std::size_t i) const {
     return have_ages_ ? entries_.stored_at_us(i) : kAgeless;
   }
-  // Failures are for Session::refuse() or DiskTier::refuse(), which count them.
+  // Failures are for Session::refuse() or Tier::refuse(), which count them.
   Status read(std::size_t i, void* target) const { return entries_.read(i, target); }
   const std::byte* verified_bytes(std::size_t i) const { return entries_.verified_bytes(i); }
 
   const std::vector<Header>& headers() const { return headers_; }
-  // Of the directory, before the rows were looked up.
+  // The directory's count of removals, read before the rows were looked up.
   std::uint64_t removals() const { return removals_; }
   const store::FoundEntries& entries() const { return entries_; }
 

@@ -18,8 +18,8 @@ static_assert(1 + MeasuredInput::kMostBlocks * kCodeBytes + kExactBytes <= Input
 // kept as one, by as much once more: 2^-7 of the magnitude. The rest is for sums that were added up
 // in another order.
 constexpr float kOfMagnitude = 1.0F / 96;
-// What a block of zeros may differ by, as a share of the tensor's mean block: values that cancel
-// out have the last bits of larger ones.
+// A block of zeros may differ by this share of the tensor's mean block, because values that cancel
+// out keep the last bits of larger ones.
 constexpr float kOfMean = 1.0F / 16384;
 // Rounding to float16 changes the smallest elements by up to this, which is counted up to a share
 // of the tensor's mean block: a tensor of tiny numbers alone is no other one's equal.

@@ -1,395 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/memory_tier.h"
 
-#include <algorithm>
+#include <string_view>
 #include <utility>
 
-#include "store/scope_filter.h"
-
 namespace modcache::cache {
-namespace {
 
-// List node, hash node and the two string and entry objects of one slot, measured with glibc.
-constexpr std::size_t kSlotOverheadBytes = 384;
-// Of so many entries taken at random the first to leave is among the first sixteenth of all.
-constexpr std::size_t kRankedAtOnce = 16;
-
-}  // namespace
-
-MemoryTier::MemoryTier(std::uint64_t budget_bytes, policy::Kind kind, Stats& stats)
-    : stats_(stats),
-      budget_bytes_(budget_bytes),
-      kind_(kind),
-      policy_(policy::make_policy(kind)),
-      fork_ticket_(hold_across_fork(mutex_)) {}
-
-MemoryTier::~MemoryTier() {
-  stop_holding_across_fork(fork_ticket_);
-  MutexLock lock(mutex_);
-  leave_to_parent();
-}
-
-MemoryTier::Slots::iterator MemoryTier::find(const Digest128& address, const store::EntryId& id) {
-  const auto found = by_address_.find(address);
-  if (found == by_address_.end()) return slots_.end();
-  return is_of(*found->second, id) ? found->second : slots_.end();
-}
-
-// Compared in full: an address is a hash, and a stranger may have chosen the key.
-bool MemoryTier::is_of(const Slot& slot, const store::EntryId& id) {
-  if (slot.key != id.key) return false;
-  return slot.context.get() == &id.context || slot.context->digest == id.context.digest;
-}
-
-// An address's high half is its hash to policies; the table of addresses uses the low one.
-MemoryTier::Held MemoryTier::get(const Digest128& address, const store::EntryId& id,
-                                 OnMiss on_miss) {
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  if (slots_.empty()) return {};
-  const auto slot = find(address, id);
-  const bool is_found = slot != slots_.end();
-  if (is_found || on_miss == OnMiss::kCount) policy_->saw(address.high, is_found, ++now_);
-  if (!is_found) return {};
-  use(*slot);
-  return slot->held;
-}
-
-void MemoryTier::use(const Slot& slot) {
-  policy::Usage& usage = usages_[slot.place];
-  usage = policy_->used(usage, now_);
-}
-
-void MemoryTier::get_all(const std::vector<Digest128>& addresses, const store::Context& context,
-                         const std::vector<std::string_view>& keys, std::vector<Held>& held,
-                         OnMiss on_miss) {
-  held.assign(keys.size(), Held{});
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  if (slots_.empty()) return;
-  // In three rounds, so that what one needs is on its way from memory when it comes.
-  std::vector<Slots::iterator> found(keys.size(), slots_.end());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto slot = by_address_.find(addresses[i]);
-    if (slot == by_address_.end()) continue;
-    found[i] = slot->second;
-    __builtin_prefetch(&found[i]->key);
-    __builtin_prefetch(&found[i]->held);
-  }
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (found[i] == slots_.end()) continue;
-    if (!is_of(*found[i], {context, keys[i]})) {
-      found[i] = slots_.end();
-      continue;
-    }
-    __builtin_prefetch(&usages_[found[i]->place], 1);
-    __builtin_prefetch(found[i]->held.entry.get());
-  }
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const bool is_found = found[i] != slots_.end();
-    if (is_found || on_miss == OnMiss::kCount) policy_->saw(addresses[i].high, is_found, ++now_);
-    if (!is_found) continue;
-    use(*found[i]);
-    held[i] = found[i]->held;
-  }
-}
-
-bool MemoryTier::put(const Digest128& address, const ContextPtr& context, std::string_view key,
-                     Held held) {
-  std::vector<Put> puts;
-  puts.push_back({address, key, std::move(held)});
-  return put_all(context, std::move(puts)).front();
-}
-
-std::vector<bool> MemoryTier::put_all(const ContextPtr& context, std::vector<Put> puts) {
-  Slots fresh;
-  for (Put& put : puts) {
-    const std::size_t size_bytes = size_bytes_of(*put.held.entry, put.key);
-    fresh.push_back(
-        Slot{put.address, context, std::string(put.key), std::move(put.held), size_bytes, 0, 0});
-  }
-  Slots evicted;  // freed, like what is left of `fresh`, when the lock is no longer held
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  std::vector<bool> are_taken;
-  are_taken.reserve(puts.size());
-  while (!fresh.empty()) are_taken.push_back(insert(fresh, evicted));
-  measure();
-  return are_taken;
-}
-
-std::size_t MemoryTier::size_bytes_of(const Entry& entry, std::string_view key) {
-  return entry.value->size_bytes() + entry.signature.size() + key.size() + kSlotOverheadBytes;
-}
-
-bool MemoryTier::holds(const Digest128& address, const store::EntryId& id) {
-  MutexLock lock(mutex_);
-  return find(address, id) != slots_.end();
-}
-
-bool MemoryTier::has_room_locked(std::uint64_t size_bytes, std::uint64_t load) {
-  const std::uint64_t staying_bytes = load == kFreeRoomOnly ? size_bytes_ : bytes_brought_by(load);
-  return size_bytes <= budget_bytes_ && staying_bytes <= budget_bytes_ - size_bytes;
-}
-
-std::uint64_t MemoryTier::bytes_brought_by(std::uint64_t load) const {
-  return load == last_load_ ? last_load_bytes_ : 0;
-}
-
-bool MemoryTier::has_room(std::uint64_t value_bytes, std::uint64_t load) {
-  MutexLock lock(mutex_);
-  const std::uint64_t size_bytes = value_bytes + kSlotOverheadBytes;
-  return size_bytes > budget_bytes_ || has_room_locked(size_bytes, load);
-}
-
-bool MemoryTier::put_ahead(const Digest128& address, const ContextPtr& context,
-                           std::string_view key, Held held, std::uint64_t load) {
-  const std::size_t size_bytes = size_bytes_of(*held.entry, key);
-  Slots fresh;
-  fresh.push_back(Slot{address, context, std::string(key), std::move(held), size_bytes, load, 0});
-  Slots evicted;
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  // Whoever put it knows better: what was read may have been replaced since.
-  if (by_address_.count(address) != 0) return true;
-  if (size_bytes > budget_bytes_) return budget_bytes_ > 0;
-  if (!has_room_locked(size_bytes, load)) return false;
-  if (load > last_load_) {
-    last_load_ = load;
-    last_load_bytes_ = 0;
-  }
-  const auto slot = fresh.begin();
-  slots_.splice(slots_.end(), fresh, slot);
-  // Somebody asked for it, if only ahead: it does not leave as what nobody ever used.
-  ++now_;
-  link(slot, policy_->used(policy_->inserted(address.high, now_), now_));
-  shrink(evicted, load);
-  measure();
-  return true;
-}
-
-std::vector<MemoryTier::OfScope> MemoryTier::entries_of(const std::string& scope) {
-  std::vector<OfScope> found;
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  for (const Slot& slot : slots_) {
-    if (slot.context->scope == scope) found.push_back({slot.address, slot.held.entry});
-  }
+TierFound MemoryTier::find(const TierKeys& keys, Access, OnMiss on_miss) {
+  TierFound found;
+  if (store_->is_empty()) return found;
+  found.entries = OneOrMany<HeldEntry>(keys.size());
+  store_->get_all(keys.ids(), found.entries.data(), on_miss);
+  drop_outdated(keys, found.entries);
   return found;
 }
 
-void MemoryTier::exchange(const Digest128& address, const EntryPtr& before, EntryPtr after) {
-  Slots evicted;
-  MutexLock lock(mutex_);
-  const auto found = by_address_.find(address);
-  if (found == by_address_.end() || found->second->held.entry != before) return;
-  const Slots::iterator slot = found->second;
-  const policy::Usage usage = usages_[slot->place];
-  unlink(*slot);
-  slot->size_bytes = size_bytes_of(*after, slot->key);
-  slot->held.entry = std::move(after);
-  link(slot, usage);
-  shrink(evicted);
-}
-
-void MemoryTier::leave_to_parent() {
-  if (fork_generation_ == modcache::fork_generation()) return;
-  fork_generation_ = modcache::fork_generation();
-  for (auto slot = slots_.begin(); slot != slots_.end();) {
-    const auto next = std::next(slot);
-    if (!slot->held.entry->value->outlives_fork()) {
-      new EntryPtr(std::move(slot->held.entry));  // NOLINT: leaked, it cannot be freed here either
-      remove(slot);
+void MemoryTier::drop_outdated(const TierKeys& keys, OneOrMany<HeldEntry>& held) {
+  std::vector<MemoryStore::Verdict> verdicts;
+  std::optional<std::uint64_t> removals;
+  std::vector<std::size_t> doubtful;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    if (held[i].entry == nullptr) continue;
+    if (!is_valid(*held[i].entry, max_age_s_)) {
+      verdicts.push_back({keys.id(i)});
+      held[i] = {};
+      continue;
     }
-    slot = next;
+    if (!removals.has_value()) removals = directory_->removals();
+    if (held[i].removals != *removals) doubtful.push_back(i);
+  }
+  if (!doubtful.empty()) compare_with_directory(keys, doubtful, held, verdicts);
+  if (!verdicts.empty()) store_->settle_all(verdicts, removals.value_or(0));
+}
+
+void MemoryTier::compare_with_directory(const TierKeys& keys, const std::vector<std::size_t>& which,
+                                        OneOrMany<HeldEntry>& held,
+                                        std::vector<MemoryStore::Verdict>& verdicts) {
+  std::vector<std::string_view> asked;
+  std::vector<Digest128> addresses;
+  std::vector<DiskTier::Known> known;
+  for (const std::size_t i : which) {
+    asked.push_back(keys.keys[i]);
+    addresses.push_back(keys.addresses[i]);
+    known.push_back({held[i].sequence, held[i].removals});
+  }
+  const std::vector<bool> are_current =
+      directory_->are_current({*keys.context(), asked, addresses}, known);
+  for (std::size_t place = 0; place < which.size(); ++place) {
+    const std::size_t i = which[place];
+    verdicts.push_back({keys.id(i), known[place].sequence, are_current[place]});
+    if (!are_current[place]) held[i] = {};
   }
 }
 
-void MemoryTier::link(Slots::iterator slot, policy::Usage usage) {
-  slot->place = at_.size();
-  at_.push_back(slot);
-  usages_.push_back(usage);
-  by_address_.emplace(slot->address, slot);
-  size_bytes_ += slot->size_bytes;
-  if (slot->load != 0 && slot->load == last_load_) last_load_bytes_ += slot->size_bytes;
-}
-
-void MemoryTier::unlink(Slot& slot) {
-  at_[slot.place] = at_.back();
-  at_[slot.place]->place = slot.place;
-  usages_[slot.place] = usages_.back();
-  at_.pop_back();
-  usages_.pop_back();
-  by_address_.erase(slot.address);
-  size_bytes_ -= slot.size_bytes;
-  if (slot.load != 0 && slot.load == last_load_) last_load_bytes_ -= slot.size_bytes;
-}
-
-bool MemoryTier::insert(Slots& fresh, Slots& evicted) {
-  const auto slot = fresh.begin();
-  if (const auto old = by_address_.find(slot->address); old != by_address_.end()) {
-    return replace(old->second, fresh, evicted);
+void MemoryTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool,
+                       OneOrMany<Kept>& kept) {
+  std::vector<MemoryStore::Put> puts;
+  puts.reserve(keys.size());
+  // Replacing an entry counts as a removal, so a count from before that only makes the next lookup
+  // compare once more.
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    entries[i] = moved_to_place(keys.context()->scope, std::move(entries[i]));
+    puts.push_back(
+        {keys.addresses[i], keys.keys[i], {entries[i], kept[i].sequence, kept[i].removals}});
   }
-  ++now_;
-  if (slot->size_bytes <= budget_bytes_) shrink_by_expired(evicted, slot->size_bytes);
-  const bool is_admitted =
-      slot->size_bytes <= budget_bytes_ && (size_bytes_ + slot->size_bytes <= budget_bytes_ ||
-                                            policy_->admits(slot->address.high, now_));
-  if (!is_admitted) {
-    evicted.splice(evicted.end(), fresh, slot);
-    return false;
-  }
-  slots_.splice(slots_.end(), fresh, slot);
-  link(slot, policy_->inserted(slot->address.high, now_));
-  shrink(evicted);
-  return true;
-}
-
-// What a key has now is another value, but as much in use as the one before.
-bool MemoryTier::replace(Slots::iterator old, Slots& fresh, Slots& evicted) {
-  const auto slot = fresh.begin();
-  const policy::Usage usage = usages_[old->place];
-  unlink(*old);
-  evicted.splice(evicted.end(), slots_, old);
-  if (slot->size_bytes > budget_bytes_) {
-    evicted.splice(evicted.end(), fresh, slot);
-    return false;
-  }
-  slots_.splice(slots_.end(), fresh, slot);
-  link(slot, policy_->used(usage, ++now_));
-  shrink(evicted);
-  return true;
-}
-
-void MemoryTier::shrink(Slots& evicted, std::uint64_t load) {
-  while (size_bytes_ > budget_bytes_) evict(next_to_leave(load), evicted);
-}
-
-void MemoryTier::evict(Slots::iterator slot, Slots& evicted) {
-  policy_->evicted(slot->address.high, usages_[slot->place], now_);
-  unlink(*slot);
-  evicted.splice(evicted.end(), slots_, slot);
-  stats_.add(Counter::kEvicted);
-}
-
-// None is kept beyond its age for long: whatever came before it becomes too old no later than
-// `max_age_s_` after it came.
-void MemoryTier::shrink_by_expired(Slots& evicted, std::uint64_t wanted_bytes) {
-  while (size_bytes_ > budget_bytes_ - wanted_bytes && !slots_.empty() &&
-         is_expired(*slots_.front().held.entry, max_age_s_)) {
-    evict(slots_.begin(), evicted);
+  const std::vector<bool> are_taken = store_->put_all(keys.context(), std::move(puts));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (are_taken[i]) kept[i].is_kept = true;
   }
 }
 
-// REQUIRES: there is an entry.
-MemoryTier::Slots::iterator MemoryTier::next_to_leave(std::uint64_t load) {
-  const std::size_t count = at_.size();
-  const bool ranks_all = count <= kRankedAll;
-  std::size_t next = count;
-  std::uint32_t smallest = 0;
-  for (std::size_t i = 0; i < (ranks_all ? count : kRankedAtOnce); ++i) {
-    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
-    const std::size_t place = ranks_all ? i : (random_ >> 33) % count;
-    if (load != kFreeRoomOnly && at_[place]->load == load) continue;
-    const std::uint32_t rank = policy_->rank(usages_[place], now_);
-    if (next != count && rank >= smallest) continue;
-    next = place;
-    smallest = rank;
-  }
-  // Nearly all are of this load: the next one that is not.
-  for (std::size_t looked = 0; next == count && looked < count; ++looked) {
-    next_place_ = (next_place_ + 1) % count;
-    if (at_[next_place_]->load != load) next = next_place_;
-  }
-  return at_[next == count ? 0 : next];
+EntryPtr MemoryTier::moved_to_place(const std::string& scope, EntryPtr entry) const {
+  const Place place = places_.of(scope);
+  if (place.is_host() || store_->budget_bytes() == 0) return entry;
+  Entry moved = *entry;
+  moved.value = format_.moved(std::move(moved.value), place);
+  if (moved.value == entry->value) return entry;
+  return std::make_shared<const Entry>(std::move(moved));
 }
 
-void MemoryTier::measure() {
-  const std::uint64_t entries = slots_.size();
-  if (entries == 0) return;
-  policy_->measured(entries, budget_bytes_ / std::max<std::uint64_t>(size_bytes_ / entries, 1));
+std::optional<EntryInfo> MemoryTier::look(const store::EntryId& id) {
+  const ContextPtr context(ContextPtr(), &id.context);
+  const TierFound found =
+      find({context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)},
+           Access::kRead, OnMiss::kIgnore);
+  if (found.is_empty() || !found.has(0)) return std::nullopt;
+  const Entry& entry = *found.entries[0].entry;
+  EntryInfo info;
+  info.is_in_memory = true;
+  info.signature = entry.signature;
+  info.sample = entry.sample;
+  info.size_bytes = static_cast<std::int64_t>(entry.value->size_bytes());
+  info.run_us = entry.run_us.value_or(0);
+  return info;
 }
 
-void MemoryTier::confirm(const Digest128& address, const store::EntryId& id,
-                         store::Sequence sequence, std::uint64_t removals) {
-  MutexLock lock(mutex_);
-  const auto slot = find(address, id);
-  if (slot != slots_.end() && slot->held.sequence == sequence) slot->held.removals = removals;
-}
-
-void MemoryTier::settle_all(const store::Context& context, const std::vector<Verdict>& verdicts,
-                            std::uint64_t removals) {
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  for (const Verdict& verdict : verdicts) {
-    const auto slot = find(verdict.address, {context, verdict.key});
-    if (slot == slots_.end()) continue;
-    if (!verdict.is_current) {
-      remove(slot);
-    } else if (slot->held.sequence == verdict.sequence) {
-      slot->held.removals = removals;
-    }
-  }
-}
-
-void MemoryTier::remove(Slots::iterator slot) {
-  unlink(*slot);
-  slots_.erase(slot);
-}
-
-void MemoryTier::erase(const Digest128& address, const store::EntryId& id) {
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  const auto slot = find(address, id);
-  if (slot != slots_.end()) remove(slot);
-}
-
-MemoryTier::Cleared MemoryTier::clear(const store::ClearFilter& filter) {
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  Cleared cleared;
-  for (auto slot = slots_.begin(); slot != slots_.end();) {
-    const auto next = std::next(slot);
-    if (store::covers(filter, *slot->context, slot->key, slot->held.entry->stored_at_us)) {
-      ++cleared.entries;
-      if (slot->held.sequence == 0) ++cleared.only_here;
-      remove(slot);
-    }
-    slot = next;
-  }
-  return cleared;
-}
-
-void MemoryTier::set_budget(std::uint64_t budget_bytes) {
-  Slots evicted;
-  MutexLock lock(mutex_);
-  leave_to_parent();
-  budget_bytes_ = budget_bytes;
-  shrink(evicted);
-  measure();
-}
-
-void MemoryTier::set_max_age(std::int64_t max_age_s) {
-  MutexLock lock(mutex_);
-  max_age_s_ = max_age_s;
-}
-
-void MemoryTier::set_policy(policy::Kind kind) {
-  MutexLock lock(mutex_);
-  if (kind == kind_) return;
-  kind_ = kind;
-  policy_ = policy::make_policy(kind);
-  measure();
-}
-
-std::int64_t MemoryTier::entries() const {
-  MutexLock lock(mutex_);
-  return static_cast<std::int64_t>(slots_.size());
-}
-
-std::int64_t MemoryTier::size_bytes() const {
-  MutexLock lock(mutex_);
-  return static_cast<std::int64_t>(size_bytes_);
+void MemoryTier::add_sizes(std::map<std::string, std::int64_t>& sizes, bool) {
+  sizes["entries_memory"] = store_->entries();
+  sizes["bytes_memory"] = store_->size_bytes();
 }
 
 }  // namespace modcache::cache

@@ -43,7 +43,7 @@ constexpr bool may_write(Mode mode) { return (static_cast<unsigned>(mode) & 2U) 
 // the cache has no part in the call.
 constexpr bool always_runs(Mode mode) { return (static_cast<unsigned>(mode) & 4U) != 0; }
 
-// What two levels leave. kOn changes nothing.
+// Returns the mode that two levels leave together. kOn changes nothing.
 constexpr Mode combine(Mode a, Mode b) {
   const unsigned both = static_cast<unsigned>(a) & static_cast<unsigned>(b) & 3U;
   const unsigned either = (static_cast<unsigned>(a) | static_cast<unsigned>(b)) & 4U;
@@ -60,9 +60,9 @@ static_assert(mode_of(store::DirectoryMode::kOff) == Mode::kOff &&
 // none. Threads do not inherit it; a forked child has that of the thread that forked.
 Mode thread_mode();
 
-// What a language's own tasks leave on the calling thread, combined: replaces what the last call
-// gave, beside the thread's ModeGuards. For tasks that take turns on a thread (Python's asyncio),
-// whose guards end in any order.
+// Sets the modes of a language's own tasks on the calling thread, which apply beside the thread's
+// ModeGuards. Replaces those of the last call. It exists for tasks that take turns on a thread
+// (Python's asyncio), whose guards end in any order.
 void follow_modes(const std::vector<Mode>& modes);
 
 // The mode whose number is `number`: a mode that went through an int.

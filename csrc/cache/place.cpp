@@ -7,9 +7,9 @@
 
 namespace modcache::cache {
 
-Places::Places() : fork_ticket_(hold_across_fork(mutex_)) {}
+Places::Places() : fork_registration_(hold_across_fork(mutex_)) {}
 
-Places::~Places() { stop_holding_across_fork(fork_ticket_); }
+Places::~Places() { stop_holding_across_fork(fork_registration_); }
 
 void Places::set(const std::string& scope, Place place) {
   MutexLock lock(mutex_);

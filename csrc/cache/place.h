@@ -41,7 +41,7 @@ class Places {
   std::atomic<bool> has_any_{false};
   Mutex mutex_;
   std::unordered_map<std::string, Place> by_scope_ MODCACHE_GUARDED_BY(mutex_);
-  std::uint64_t fork_ticket_;
+  std::uint64_t fork_registration_;
 };
 
 }  // namespace modcache::cache

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "cache/read_entries.h"
 
 namespace modcache::cache {
 
@@ -14,11 +15,11 @@ ReadAhead::ReadAhead(const ValueFormat& format, Places& places, std::function<bo
     : format_(format),
       places_(places),
       may_read_(std::move(may_read)),
-      fork_ticket_(hold_across_fork(mutex_)) {}
+      fork_registration_(hold_across_fork(mutex_)) {}
 
 ReadAhead::~ReadAhead() {
   stop();
-  stop_holding_across_fork(fork_ticket_);
+  stop_holding_across_fork(fork_registration_);
 }
 
 ReadAhead::Queue& ReadAhead::queue() {
@@ -111,14 +112,14 @@ bool ReadAhead::may_go_on(Queue& queue) {
 struct ReadAhead::Errand {
   const ContextPtr& context;
   Form form;
-  MemoryTier& memory;
+  MemoryStore& memory;
   DiskTier& disk;
   Place place;
   std::uint64_t load;
 };
 
 void ReadAhead::bring(const Request& request, Queue& queue) {
-  std::uint64_t load = MemoryTier::kFreeRoomOnly;
+  std::uint64_t load = MemoryStore::kFreeRoomOnly;
   if (request.pushes_out) {
     MutexLock lock(mutex_);
     load = ++last_load_;
@@ -131,7 +132,7 @@ void ReadAhead::bring(const Request& request, Queue& queue) {
     std::vector<std::string_view> keys;
     for (std::size_t i = begin; i < end; ++i) {
       const store::EntryId id{*request.context, request.keys[i]};
-      if (!memory->holds(address_of(id), id)) keys.emplace_back(request.keys[i]);
+      if (!memory->holds(id)) keys.emplace_back(request.keys[i]);
     }
     const Errand errand{
         request.context, request.form, *memory, *disk, places_.of(request.context->scope), load};
@@ -141,13 +142,17 @@ void ReadAhead::bring(const Request& request, Queue& queue) {
 
 bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_view>& keys,
                            Queue& queue) {
-  const FoundRows found = errand.disk.get_all(*errand.context, keys, DiskTier::Access::kRead);
+  const OneOrMany<Digest128> addresses = store::addresses_of(errand.context->digest, keys);
+  const TierKeys asked{errand.context, keys, addresses};
+  const TierFound answer = errand.disk.find(asked, Access::kRead, OnMiss::kIgnore);
+  if (answer.is_empty()) return true;
+  const FoundRows& found = *answer.rows;
   std::size_t next = 0;
   while (next < found.entries().size()) {
     std::vector<std::size_t> rows;
     std::size_t size_bytes = 0;
     for (; next < found.entries().size(); ++next) {
-      if (!found.has(next) || found.entries().is_provisional(next)) continue;
+      if (!found.has(next) || found.is_provisional(next)) continue;
       const std::size_t more_bytes = found.payload_size_bytes(next);
       if (!rows.empty() && size_bytes + more_bytes > kBytesAtOnce) break;
       size_bytes += more_bytes;
@@ -157,29 +162,29 @@ bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_v
     if (!may_go_on(queue) || !errand.memory.has_room(size_bytes / rows.size(), errand.load)) {
       return false;
     }
-    auto values = format_.read_all(errand.form, found, rows);
+    auto entries = read_entries(format_, errand.form, found, rows);
     for (std::size_t k = 0; k < rows.size(); ++k) {
       const std::size_t i = rows[k];
-      if (!values[k].is_ok()) {
-        errand.disk.refuse({*errand.context, keys[i]}, found.sequence(i), values[k].status(),
-                           DiskTier::Access::kRead);
+      if (!entries[k].is_ok()) {
+        errand.disk.refuse(asked.id(i), found.sequence(i), entries[k].status(), Access::kRead);
         continue;
       }
-      if (!keep(errand, found, i, keys[i], std::move(values[k]).value())) return false;
+      HeldEntry held{at_place(errand, std::move(entries[k]).value()), found.sequence(i),
+                     found.removals()};
+      if (!errand.memory.put_ahead(addresses[i], errand.context, keys[i], std::move(held),
+                                   errand.load)) {
+        return false;
+      }
     }
   }
   return true;
 }
 
-bool ReadAhead::keep(const Errand& errand, const FoundRows& found, std::size_t i,
-                     std::string_view key, std::shared_ptr<const Value> value) const {
-  if (!errand.place.is_host()) value = format_.moved(std::move(value), errand.place);
-  auto entry = std::make_shared<const Entry>(
-      Entry{std::move(value), std::string(found.header(i).signature), found.run_us(i),
-            found.stored_at_us(i), /*confirmation=*/nullptr, InputSample(found.sample(i))});
-  return errand.memory.put_ahead(address_of({*errand.context, key}), errand.context, key,
-                                 {std::move(entry), found.sequence(i), found.removals()},
-                                 errand.load);
+EntryPtr ReadAhead::at_place(const Errand& errand, EntryPtr entry) const {
+  if (errand.place.is_host()) return entry;
+  Entry moved = *entry;
+  moved.value = format_.moved(std::move(moved.value), errand.place);
+  return std::make_shared<const Entry>(std::move(moved));
 }
 
 }  // namespace modcache::cache

@@ -22,7 +22,7 @@
 #include "base/mutex.h"
 #include "cache/context.h"
 #include "cache/disk_tier.h"
-#include "cache/memory_tier.h"
+#include "cache/memory_store.h"
 #include "cache/place.h"
 #include "cache/value.h"
 
@@ -32,13 +32,13 @@ class ReadAhead {
  public:
   // Keys that wait, of all requests together.
   static constexpr std::size_t kMostKeys = 1 << 18;
-  // What is read at once, unless one entry is larger: so much may be read in vain.
+  // This much is read at once, unless one entry is larger. It may be read in vain.
   static constexpr std::size_t kBytesAtOnce = 8 << 20;
   static constexpr std::size_t kKeysAtOnce = 256;
 
   struct Request {
-    // Those of a session that is gone by then are not read for.
-    std::weak_ptr<MemoryTier> memory;
+    // Nothing is read for a session that has ended by then.
+    std::weak_ptr<MemoryStore> memory;
     std::weak_ptr<DiskTier> disk;
     ContextPtr context;
     Form form = Form::kWhole;
@@ -81,8 +81,7 @@ class ReadAhead {
   struct Errand;
   // False: no more of this request.
   bool bring_some(const Errand& errand, const std::vector<std::string_view>& keys, Queue& queue);
-  bool keep(const Errand& errand, const FoundRows& found, std::size_t i, std::string_view key,
-            std::shared_ptr<const Value> value) const;
+  EntryPtr at_place(const Errand& errand, EntryPtr entry) const;
 
   const ValueFormat& format_;
   Places& places_;
@@ -90,7 +89,7 @@ class ReadAhead {
   Mutex mutex_;
   std::unique_ptr<Queue> queue_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Queue>();
   std::uint64_t last_load_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t fork_ticket_;
+  std::uint64_t fork_registration_;
 };
 
 }  // namespace modcache::cache

@@ -1,54 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cache/session.h"
+
+#include <cassert>
 #include <utility>
 
-#include "base/log.h"
-#include "cache/cache.h"
-
 namespace modcache::cache {
-Session::Session(Settings settings, std::shared_ptr<MemoryTier> memory,
-                 std::shared_ptr<DiskTier> disk, const Shared& shared)
+namespace {
+
+// A single key is a batch of one. Borrowed from `request`.
+BatchRequest batch_of(const Request& request) {
+  return {request.context, Span<std::string_view>::of_one(request.key), request.signature,
+          request.input,   Span<std::size_t>::of_one(request.row),      Form::kWhole};
+}
+
+std::size_t input_row_of(const BatchRequest& batch, std::size_t i) {
+  return batch.input != nullptr ? batch.rows[i] : 0;
+}
+
+// Key i of the batch as a question of its own.
+Request request_of(const BatchRequest& batch, std::size_t i) {
+  return {batch.context, batch.keys[i], batch.signature, batch.input, input_row_of(batch, i)};
+}
+
+TierKeys keys_of(const ContextPtr& context, const store::EntryId& id) {
+  return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
+}
+
+}  // namespace
+
+Session::Session(Settings settings, Tiers tiers, const Shared& shared)
     : settings_(std::move(settings)),
       match_(settings_.match),
-      memory_(std::move(memory)),
-      disk_(std::move(disk)),
-      format_(shared.format),
+      tiers_(std::move(tiers)),
       flights_(shared.flights),
       stats_(shared.stats),
       places_(shared.places),
       read_ahead_(shared.read_ahead),
       conflicts_(shared.conflicts) {}
-
-// What is held in memory is what the directory would answer, unless some process has removed or
-// replaced entries since it was last compared; then it is compared again, entry by entry. Where
-// another directory or pack took its place nothing is comparable, and each entry goes.
-EntryPtr Session::find_in_memory(const Digest128& address, const Request& request,
-                                 MemoryTier::OnMiss on_miss) {
-  MemoryTier::Held held = memory_->get(address, request.id(), on_miss);
-  if (held.entry == nullptr) return nullptr;
-  if (!is_valid(*held.entry, settings_.max_age_s)) {
-    memory_->erase(address, request.id());
-    return nullptr;
-  }
-  const std::uint64_t removals = disk_->removals();
-  if (held.removals == removals) return std::move(held.entry);
-  if (disk_->is_current(request.id(), {held.sequence, held.removals})) {
-    memory_->confirm(address, request.id(), held.sequence, removals);
-    return std::move(held.entry);
-  }
-  memory_->erase(address, request.id());
-  return nullptr;
-}
-
-Session::Found Session::find(const Digest128& address, const Request& request, bool may_write) {
-  if (EntryPtr entry = find_in_memory(address, request, MemoryTier::OnMiss::kCount))
-    return {std::move(entry), Counter::kHitsMemory};
-  DiskTier::Found found = disk_->get(request.id(), access(may_write));
-  if (found.entry == nullptr) return {};
-  found.entry = moved_to_place(request.context->scope, std::move(found.entry));
-  memory_->put(address, request.context, request.key,
-               MemoryTier::Held{found.entry, found.sequence, found.removals});
-  return {std::move(found.entry), Counter::kHitsDisk};
-}
 
 bool Session::compares_input(const std::string& scope, const InputSource* input) {
   if (input == nullptr || !match_.compares_samples()) return false;
@@ -61,80 +49,193 @@ InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) c
   return is_wanted && input.measure(row, measured) ? measured.sample() : InputSample();
 }
 
-Request Session::asked(const Request& request) {
-  Request asked = request;
-  if (!compares_input(request.context->scope, request.input)) asked.input = nullptr;
-  return asked;
+Request Session::as_compared(const Request& given) {
+  Request request = given;
+  if (!compares_input(given.context->scope, given.input)) request.input = nullptr;
+  return request;
 }
 
-bool Session::accepts(const Request& request, const Entry& entry) {
-  if (matches(request, entry.signature, entry.sample.bytes())) return true;
-  note_conflict(request, entry.signature, entry.stored_at_us);
-  return false;
+BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
+  BatchFound found = find_all(request, may_write);
+  bring_to_device(request, found);
+  return found;
 }
 
-void Session::note_conflict(const Request& request, std::string_view signature,
-                            std::int64_t stored_at_us) {
-  stats_.add(Counter::kKeyConflicts);
-  warn_of_conflict(request, signature);
-  if (match_.fits_signature(request.signature, signature)) {
-    conflicts_.note_conflict(request.context->scope, stored_at_us);
+BatchFound Session::find_all(const BatchRequest& request, bool may_write) {
+  BatchFound found(request.keys.size());
+  found.completed_runs_ = flights_.completed_runs();
+  found.addresses_ = store::addresses_of(request.context->digest, request.keys);
+  RemainingKeys remaining({request.context, request.keys, found.addresses_});
+  for (std::size_t tier = 0; tier < tiers_.nearest_first.size() && !remaining.empty(); ++tier) {
+    TierFound answer =
+        tiers_.nearest_first[tier]->find(remaining.keys(), access(may_write), OnMiss::kCount);
+    if (answer.is_empty()) continue;
+    if (tier + 1 == tiers_.nearest_first.size()) {
+      settle(request, tier, remaining, answer, access(may_write), found);
+      break;
+    }
+    RemainingKeys unanswered = remaining.without(answer);
+    settle(request, tier, remaining, answer, access(may_write), found);
+    remaining = std::move(unanswered);
+  }
+  return found;
+}
+
+void Session::settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+                     TierFound& answer, Access access, BatchFound& found) {
+  if (answer.entries.empty()) {
+    settle_rows(request, tier, asked, *answer.rows, access, found);
+  } else {
+    settle_entries(request, tier, asked, answer, found);
   }
 }
 
-void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
-  stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
-  warn_of_conflict(request, request.signature);
-  for (std::size_t i = 0; i < rows; ++i) {
-    conflicts_.note_conflict(request.context->scope, now_us());
+void Session::settle_entries(const BatchRequest& request, std::size_t tier,
+                             const RemainingKeys& asked, TierFound& answer, BatchFound& found) {
+  std::int64_t hits = 0;
+  std::int64_t saved_us = 0;
+  for (std::size_t place = 0; place < answer.entries.size(); ++place) {
+    HeldEntry& held = answer.entries[place];
+    if (held.entry == nullptr) continue;
+    const std::size_t i = asked.row(place);
+    const Entry& entry = *held.entry;
+    if (!match_.fits_signature(request.signature, entry.signature) ||
+        !match_.fits_sample(request.input, input_row_of(request, i), entry.sample.bytes())) {
+      note_conflict(request_of(request, i), entry.signature, entry.stored_at_us);
+      found.conflicts_.push_back(i);
+      continue;
+    }
+    ++hits;
+    saved_us += entry.run_us.value_or(0);
+    found.rows_[i].tier = static_cast<std::uint32_t>(tier);
+    found.rows_[i].held = std::move(held);
   }
+  count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
 }
 
-void Session::warn_of_conflict(const Request& request, std::string_view signature) {
-  const std::string key = "key '" + std::string(request.key.substr(0, 200)) + "' ";
-  if (signature == request.signature) {
-    log_once(LogLevel::kWarning, "key-conflict-values:" + request.context->scope,
-             key +
-                 "was stored for another input of the same shape: the entry is not used, and the "
-                 "module is run. One key must always mean the same input. Likely causes: two data "
-                 "sets under the same keys, such as a training and a validation set that both use "
-                 "their index (give each a prefix or a scope of its own), or inputs that were "
-                 "augmented before the cached module (augment after it, or put the variant into "
-                 "the key). Where that is what you want, set match=\"shape\"");
-    return;
+void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+                          FoundRows& rows, Access access, BatchFound& found) {
+  // Signatures are compared once for all rows that share a header.
+  std::vector<bool> is_match;
+  is_match.reserve(rows.headers().size());
+  for (const auto& header : rows.headers()) {
+    is_match.push_back(match_.fits_signature(request.signature, header.signature));
   }
-  log_once(LogLevel::kWarning, "key-conflict:" + request.context->scope,
-           key + "was stored for an input " + std::string(signature) +
-               " and is now asked for with " + std::string(request.signature) +
-               ": the entry is replaced. One key must always mean the same input; inputs padded "
-               "to different lengths are a likely cause (pad to a fixed length, put the length "
-               "into the key, or set match=dtype or match=none)");
+  std::int64_t hits = 0;
+  std::int64_t saved_us = 0;
+  for (std::size_t row = 0; row < asked.size(); ++row) {
+    if (!rows.has(row)) continue;
+    const std::size_t i = asked.row(row);
+    if (!is_match[rows.header_index(row)] ||
+        !match_.fits_sample(request.input, input_row_of(request, i), rows.sample(row))) {
+      // A single value that cannot be read is broken, whatever input it was stored for.
+      const bool is_read =
+          request.form == Form::kRow ||
+          tiers_.nearest_first[tier]->read(asked.keys().id(row), rows, row, access).entry !=
+              nullptr;
+      if (!is_read) continue;
+      note_conflict(request_of(request, i), rows.header(row).signature, rows.stored_at_us(row));
+      found.conflicts_.push_back(i);
+      continue;
+    }
+    ++hits;
+    saved_us += rows.run_us(row);
+    found.rows_[i].tier = static_cast<std::uint32_t>(tier);
+    found.rows_[i].disk_row = static_cast<std::uint32_t>(row);
+  }
+  assert(!found.disk_.has_value());
+  found.disk_ = std::move(rows);
+  count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
 }
 
-EntryPtr Session::find_and_count(const Digest128& address, const Request& request, bool may_write,
-                                 bool* is_conflict) {
-  Found found = find(address, request, may_write);
-  const bool is_accepted = found.entry != nullptr && accepts(request, *found.entry);
-  if (is_conflict != nullptr) *is_conflict = found.entry != nullptr && !is_accepted;
-  if (!is_accepted) return nullptr;
-  count_hits(request.context->scope, found.counter, 1, found.entry->run_us.value_or(0));
-  return std::move(found.entry);
+void Session::bring_to_device(const BatchRequest& request, const BatchFound& found) {
+  if (places_.of(request.context->scope).kind != Place::Kind::kDevice) return;
+  std::vector<std::string> brought;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found.is_on_disk(i)) brought.emplace_back(request.keys[i]);
+  }
+  // Over a set larger than memory the last ones used are no better than any others: they stay.
+  bring({tiers_.memory, tiers_.disk, request.context, request.form, std::move(brought),
+         /*pushes_out=*/false});
+}
+
+void Session::count_hits(const std::string& scope, Counter counter, std::int64_t hits,
+                         std::int64_t saved_us) {
+  if (hits > 0) stats_.add(counter, hits);
+  if (saved_us > 0) stats_.add(Counter::kSavedUs, saved_us);
+  conflicts_.note_agreements(scope, hits);
+}
+
+void Session::take_back(BatchFound& found, std::size_t i) {
+  const BatchFound::Row& row = found.rows_[i];
+  const Counter counter = tiers_.nearest_first[row.tier]->hits();
+  const std::int64_t saved_us = row.held.entry != nullptr ? row.held.entry->run_us.value_or(0)
+                                                          : found.disk_->run_us(row.disk_row);
+  stats_.add(counter, -1);
+  stats_.add(Counter::kSavedUs, -saved_us);
+  found.rows_[i] = {};
+}
+
+void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t i,
+                     const Status& broken, bool may_write) {
+  if (found.is_missing(i)) return;
+  const BatchFound::Row row = found.rows_[i];
+  take_back(found, i);
+  if (row.held.entry != nullptr) return;
+  tiers_.nearest_first[row.tier]->refuse({*request.context, request.keys[i], found.addresses_[i]},
+                                         found.disk_->sequence(row.disk_row), broken,
+                                         access(may_write));
+}
+
+EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size_t i,
+                       bool may_write) {
+  if (found.is_missing(i)) return nullptr;
+  BatchFound::Row& row = found.rows_[i];
+  if (row.tier == 0) return std::move(row.held.entry);
+  const store::EntryId id{*request.context, request.keys[i], found.addresses_[i]};
+  HeldEntry held = std::move(row.held);
+  if (held.entry == nullptr) {
+    held = tiers_.nearest_first[row.tier]->read(id, *found.disk_, row.disk_row, access(may_write));
+    if (held.entry == nullptr) {
+      take_back(found, i);
+      return nullptr;
+    }
+    // One that waits for its confirmation may still prove to be none.
+    if (found.disk_->is_provisional(row.disk_row)) return std::move(held.entry);
+  }
+  OneOrMany<EntryPtr> entries(1);
+  entries[0] = std::move(held.entry);
+  OneOrMany<Kept> kept(1);
+  kept[0] = {held.sequence, held.removals, /*is_kept=*/true};
+  for (std::size_t tier = row.tier; tier-- > 0;) {
+    if (tier > 0 && !may_write) continue;  // the nearest is this process's own memory
+    tiers_.nearest_first[tier]->store(keys_of(request.context, id), entries, /*replaces=*/false,
+                                      kept);
+  }
+  return std::move(entries[0]);
 }
 
 EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lead& lead,
                          bool* is_conflict) {
-  const Request request = asked(given);
-  const Digest128 address = address_of(request.id());
+  const Request one = as_compared(given);
+  const BatchRequest request = batch_of(one);
+  const auto take_one = [&](BatchFound& found) {
+    if (is_conflict != nullptr) *is_conflict = !found.conflicts().empty();
+    return take(request, found, 0, may_write);
+  };
   while (true) {
-    const std::uint64_t landings = flights_.landings();
-    if (EntryPtr entry = find_and_count(address, request, may_write, is_conflict)) return entry;
-    if (!may_write) return nullptr;
-    SingleFlight::Entered entered = flights_.enter(address);
-    lead = std::move(entered.lead);
-    if (entered.look_again) continue;
-    // A run that landed between the look and the lead may have been this key's.
-    if (!lead.is_held() || flights_.landings() == landings) return nullptr;
-    EntryPtr entry = find_and_count(address, request, may_write, is_conflict);
+    BatchFound found = find_all(request, may_write);
+    EntryPtr entry = take_one(found);
+    if (entry != nullptr || !may_write) return entry;
+    BatchLead rows = lead_rows(found);
+    if (rows.led.empty()) {
+      if (!wait_for(request, rows.awaited)) return nullptr;
+      continue;
+    }
+    lead = std::move(rows.lead);
+    if (!rows.look_again) return nullptr;
+    found = find_all(request, may_write);
+    entry = take_one(found);
     if (entry != nullptr) {
       lead.stored();
       lead.give_up();
@@ -143,98 +244,116 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
   }
 }
 
-EntryPtr Session::recall(const Request& given, bool (*wanted)(const Entry&)) {
-  const Request request = asked(given);
-  EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
+EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
+  const store::EntryId id = given.id();
+  TierFound found = tiers_.nearest_first.front()->find(keys_of(given.context, id), Access::kRead,
+                                                       OnMiss::kIgnore);
+  if (found.entries.empty() || found.entries[0].entry == nullptr) return nullptr;
+  EntryPtr entry = std::move(found.entries[0].entry);
   // Most that is not wanted is known without reading the input.
-  if (entry == nullptr || !wanted(*entry) ||
-      !matches(request, entry->signature, entry->sample.bytes())) {
-    return nullptr;
-  }
-  count_hits(request.context->scope, Counter::kHitsMemory, 1, entry->run_us.value_or(0));
+  if (!wanted(*entry)) return nullptr;
+  const Request request = as_compared(given);
+  if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
+  count_hits(request.context->scope, tiers_.nearest_first.front()->hits(), 1,
+             entry->run_us.value_or(0));
   return entry;
-}
-
-bool Session::store(const Request& request, EntryPtr entry, bool replaces) {
-  // What is there must not outlive a newer result, however quickly that was computed.
-  const bool is_quick = entry->run_us.has_value() && *entry->run_us < settings_.min_run_us;
-  if (is_quick && !contains(request)) return false;
-  const Digest128 address = address_of(request.id());
-  const std::uint64_t removals = disk_->removals(DiskTier::Access::kWrite);
-  const store::Sequence sequence = disk_->put(request.id(), *entry, replaces);
-  entry = moved_to_place(request.context->scope, std::move(entry));
-  // Replacing an entry counts as a removal, so `removals` from before the put only makes the
-  // next lookup compare once more.
-  const std::uint64_t size_bytes = MemoryTier::size_bytes_of(*entry, request.key);
-  const bool is_in_memory = memory_->put(address, request.context, request.key,
-                                         MemoryTier::Held{std::move(entry), sequence, removals});
-  if (is_in_memory || sequence != 0) {
-    stats_.add(Counter::kStored);
-  } else {
-    count_not_kept(1, size_bytes);
-  }
-  return true;
-}
-
-// The directory, where there is one, counts for itself.
-void Session::count_not_kept(std::int64_t entries, std::uint64_t largest_bytes) {
-  if (settings_.disk_bytes > 0) return;
-  stats_.add(Counter::kNotKept, entries);
-  if (settings_.memory_bytes == 0 || largest_bytes <= settings_.memory_bytes) return;
-  log_once(LogLevel::kWarning, "too-large-for-memory",
-           "a result takes " + std::to_string(largest_bytes) +
-               " bytes, more than all of memory may (option memory: " +
-               std::to_string(settings_.memory_bytes) +
-               "), and there is no directory (disk=0): such results are not kept; raise 'memory' "
-               "or 'disk'");
-}
-
-EntryPtr Session::moved_to_place(const std::string& scope, EntryPtr entry) const {
-  const Place place = places_.of(scope);
-  if (place.is_host() || settings_.memory_bytes == 0) return entry;
-  Entry moved = *entry;
-  moved.value = format_.moved(std::move(moved.value), place);
-  if (moved.value == entry->value) return entry;
-  return std::make_shared<const Entry>(std::move(moved));
 }
 
 EntryPtr Session::peek(const Request& request) {
-  EntryPtr entry = find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore);
-  if (entry == nullptr) entry = disk_->get(request.id(), DiskTier::Access::kRead).entry;
-  if (entry == nullptr || !accepts(request, *entry)) return nullptr;
-  return entry;
-}
-
-std::optional<Sighting> Session::look(const Request& request) {
-  auto seen = disk_->look(request.id());
-  if (const EntryPtr held =
-          find_in_memory(address_of(request.id()), request, MemoryTier::OnMiss::kIgnore)) {
-    if (!seen.has_value()) seen.emplace();
-    seen->is_in_memory = true;
-    seen->signature = held->signature;
-    seen->sample = held->sample;
-    seen->size_bytes = static_cast<std::int64_t>(held->value->size_bytes());
-    seen->run_us = held->run_us.value_or(0);
+  const store::EntryId id = request.id();
+  for (const auto& tier : tiers_.nearest_first) {
+    TierFound found = tier->find(keys_of(request.context, id), Access::kRead, OnMiss::kIgnore);
+    if (!found.has(0)) continue;
+    const HeldEntry held = found.entries.empty() ? tier->read(id, *found.rows, 0, Access::kRead)
+                                                 : std::move(found.entries[0]);
+    if (held.entry == nullptr) return nullptr;
+    const Entry& entry = *held.entry;
+    if (matches(request, entry.signature, entry.sample.bytes())) return held.entry;
+    note_conflict(request, entry.signature, entry.stored_at_us);
+    return nullptr;
   }
-  if (seen.has_value()) {
-    seen->matches = matches(request, seen->signature, seen->sample.bytes());
+  return nullptr;
+}
+
+std::optional<EntryInfo> Session::look(const Request& request) {
+  const store::EntryId id = request.id();
+  std::optional<EntryInfo> info;
+  // The nearest tier's answer counts; but it may not know when the entry was stored.
+  for (auto tier = tiers_.nearest_first.rbegin(); tier != tiers_.nearest_first.rend(); ++tier) {
+    std::optional<EntryInfo> seen = (*tier)->look(id);
+    if (!seen.has_value()) continue;
+    if (seen->stored_at_us == 0 && info.has_value()) seen->stored_at_us = info->stored_at_us;
+    info = std::move(seen);
   }
-  return seen;
+  if (info.has_value()) {
+    info->matches = matches(request, info->signature, info->sample.bytes());
+  }
+  return info;
 }
 
-bool Session::contains(const Request& request) {
-  const Digest128 address = address_of(request.id());
-  return find_in_memory(address, request, MemoryTier::OnMiss::kIgnore) != nullptr ||
-         disk_->contains(request.id());
+bool Session::contains(const Request& request) { return contains(request.id()); }
+
+bool Session::contains(const store::EntryId& id) {
+  for (const auto& tier : tiers_.nearest_first) {
+    if (tier->contains(id)) return true;
+  }
+  return false;
 }
 
-std::optional<std::string> Session::find_note(std::string_view about, Mode mode) {
-  if (!may_read(mode)) return std::nullopt;
-  return disk_->find_note(about, access(may_write(mode)));
+void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_view> keys,
+                       std::vector<bool>& is_there) {
+  const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
+  RemainingKeys remaining({context, keys, addresses});
+  std::vector<std::string> brought;
+  for (std::size_t tier = 0; tier < tiers_.nearest_first.size() && !remaining.empty(); ++tier) {
+    // Entries in memory count as used, so that those that are brought do not push them out.
+    const TierFound answer =
+        tiers_.nearest_first[tier]->find(remaining.keys(), Access::kRead, OnMiss::kIgnore);
+    for (std::size_t i = 0; i < remaining.size(); ++i) {
+      if (!answer.has(i)) continue;
+      is_there[remaining.row(i)] = true;
+      if (answer.rows.has_value()) brought.emplace_back(keys[remaining.row(i)]);
+    }
+    if (!answer.is_empty()) remaining = remaining.without(answer);
+  }
+  bring({tiers_.memory, tiers_.disk, context, form, std::move(brought)});
 }
 
-void Session::keep_note(std::string_view about, std::string_view text, Mode mode) {
-  if (may_write(mode)) disk_->keep_note(about, text);
+void Session::bring(ReadAhead::Request request) {
+  if (request.keys.empty() || settings_.memory_bytes == 0) return;
+  read_ahead_.ask(std::move(request));
+}
+
+BatchLead Session::lead_rows(const BatchFound& found) {
+  const std::vector<std::size_t> missing = found.missing();
+  BatchLead rows;
+  if (missing.empty()) return rows;
+  std::vector<Digest128> addresses;
+  addresses.reserve(missing.size());
+  for (const std::size_t i : missing) addresses.push_back(found.addresses_[i]);
+  std::vector<bool> is_led;
+  rows.lead = flights_.try_enter_all(addresses, is_led);
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    (is_led[place] ? rows.led : rows.awaited).push_back(missing[place]);
+  }
+  rows.look_again = flights_.completed_runs() != found.completed_runs_;
+  return rows;
+}
+
+BatchFound Session::lookup_led(const BatchRequest& request, SingleFlight::Lead& lead) {
+  BatchFound found = lookup_all(request, /*may_write=*/true);
+  if (found.missing().size() < found.size()) lead.stored();
+  return found;
+}
+
+bool Session::wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows) {
+  if (rows.empty()) return false;
+  std::vector<Digest128> addresses;
+  addresses.reserve(rows.size());
+  for (const std::size_t row : rows) {
+    addresses.push_back(store::address_of(request.context->digest, request.keys[row]));
+  }
+  return flights_.wait_all(addresses);
 }
 
 }  // namespace modcache::cache

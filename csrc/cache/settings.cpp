@@ -136,7 +136,7 @@ Status set_dir(std::string_view given, std::string& target) {
   return Status::ok();
 }
 
-// One row per option: the only place to touch when an option is added.
+// One row per option. An option is added here, as a field in settings.h, and where it acts.
 struct Option {
   std::string_view name;
   Status (*set)(std::string_view given, Settings& settings);

@@ -23,7 +23,7 @@ namespace modcache::cache {
 // of its values (input_sample.h).
 enum class Match { kInput, kShape, kDtype, kNone };
 
-// What floating-point values are stored as. Hits come back in the module's own dtype.
+// The dtype that floating-point values are stored as. Hits come back in the module's own dtype.
 enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
 
 struct Settings {

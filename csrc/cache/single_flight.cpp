@@ -24,8 +24,8 @@ thread_local int leads_of_this_thread = 0;
 
 }  // namespace
 
-SingleFlight::SingleFlight() : fork_ticket_(hold_across_fork(mutex_)) {}
-SingleFlight::~SingleFlight() { stop_holding_across_fork(fork_ticket_); }
+SingleFlight::SingleFlight() : fork_registration_(hold_across_fork(mutex_)) {}
+SingleFlight::~SingleFlight() { stop_holding_across_fork(fork_registration_); }
 
 SingleFlight::Lead::Lead(Lead&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)),
@@ -46,7 +46,7 @@ void SingleFlight::Lead::stored() {
   if (owner_ == nullptr) return;
   MutexLock lock(owner_->mutex_);
   flight_->stored = true;
-  owner_->landings_.fetch_add(1, std::memory_order_release);
+  owner_->completed_runs_.fetch_add(1, std::memory_order_release);
 }
 
 SingleFlight::Board& SingleFlight::board() {
@@ -97,42 +97,22 @@ bool SingleFlight::await(Board& board, const Lead::Flight& flight,
   return true;
 }
 
-SingleFlight::Entered SingleFlight::enter(const Digest128& address) {
-  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-  MutexLock lock(mutex_);
-  Board& board = this->board();
-  auto& flight = board.flights[address];
-  if (flight == nullptr) {
-    flight = std::make_shared<Lead::Flight>();
-    Entered entered;
-    entered.lead = lead({address}, flight);
-    return entered;
-  }
-  if (leads_of_this_thread > 0) return {};
-  const std::shared_ptr<Lead::Flight> awaited = flight;
-  Entered entered;
-  entered.look_again = await(board, *awaited, deadline) && awaited->stored;
-  return entered;
-}
-
 SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& addresses,
                                                std::vector<bool>& is_led) {
   is_led.assign(addresses.size(), false);
-  auto flight = std::make_shared<Lead::Flight>();
-  std::vector<Digest128> led;
-  MutexLock lock(mutex_);
-  Board& board = this->board();
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    is_led[i] = board.flights.emplace(addresses[i], flight).second;
-    if (is_led[i]) led.push_back(addresses[i]);
+  // Made before the lock, so that it gives up what it has, and can, should memory run out.
+  Lead lead = this->lead({}, std::make_shared<Lead::Flight>());
+  lead.addresses_.reserve(addresses.size());
+  {
+    MutexLock lock(mutex_);
+    Board& board = this->board();
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      is_led[i] = board.flights.emplace(addresses[i], lead.flight_).second;
+      if (is_led[i]) lead.addresses_.push_back(addresses[i]);
+    }
   }
-  if (led.empty()) return {};
-  return lead(std::move(led), std::move(flight));
-}
-
-SingleFlight::Lead SingleFlight::try_enter(const Digest128& address) {
-  std::vector<bool> is_led;
-  return try_enter_all({address}, is_led);
+  if (lead.addresses_.empty()) lead.give_up();
+  return lead;
 }
 
 bool SingleFlight::wait_all(const std::vector<Digest128>& addresses) {
@@ -140,7 +120,7 @@ bool SingleFlight::wait_all(const std::vector<Digest128>& addresses) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   MutexLock lock(mutex_);
   Board& board = this->board();
-  // Those that are under way now; who takes the lead later is not waited for.
+  // The flights that are under way now. Later ones are not waited for.
   std::vector<std::shared_ptr<Lead::Flight>> awaited;
   for (const Digest128& address : addresses) {
     const auto current = board.flights.find(address);

@@ -56,29 +56,18 @@ class SingleFlight {
   SingleFlight(const SingleFlight&) = delete;
   SingleFlight& operator=(const SingleFlight&) = delete;
 
-  struct Entered {
-    Lead lead;
-    bool look_again = false;  // another thread's run has ended; the key may be there now
-  };
-
-  // Waits while another thread leads `address`. Addresses are hashes: two keys that share one
-  // merely take turns.
-  Entered enter(const Digest128& address);
-
   // For a batch, which must not wait while it leads: the right to run every address that nobody
   // else leads, taken under one lock. `is_led[i]` says which. The Lead stands for all of them; it
   // is empty where there are none.
   Lead try_enter_all(const std::vector<Digest128>& addresses, std::vector<bool>& is_led);
-  Lead try_enter(const Digest128& address);
 
   // Returns when nobody leads any of them, when a leader seems to wait for a thread, or after
   // kLongestWait; does not wait in a thread that leads. True: it is worth while to look again, for
   // all that was waited for has ended, and may have stored something.
   bool wait_all(const std::vector<Digest128>& addresses);
-  bool wait(const Digest128& address) { return wait_all({address}); }
 
   // How many runs have stored something so far.
-  std::uint64_t landings() const { return landings_.load(std::memory_order_acquire); }
+  std::uint64_t completed_runs() const { return completed_runs_.load(std::memory_order_acquire); }
 
  private:
   // Flights, and the condition their waiters wait for. A forked child starts with another one: in
@@ -96,8 +85,8 @@ class SingleFlight {
 
   Mutex mutex_;
   std::unique_ptr<Board> board_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Board>();
-  std::atomic<std::uint64_t> landings_{0};
-  std::uint64_t fork_ticket_;
+  std::atomic<std::uint64_t> completed_runs_{0};
+  std::uint64_t fork_registration_;
 };
 
 }  // namespace modcache::cache

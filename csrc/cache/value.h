@@ -37,7 +37,7 @@ class Value {
   virtual ~Value() = default;
   // Memory held while this value lives.
   virtual std::size_t size_bytes() const = 0;
-  // What is written down. `codec` is a wish: the header says what the payload is.
+  // Returns the bytes to store. `codec` is a wish: the header says how the payload is encoded.
   virtual Written write(codec::Codec codec) const = 0;
   // Whether a forked child can read it, and let go of it: not what lies in an accelerator's memory.
   virtual bool outlives_fork() const { return true; }
@@ -46,11 +46,9 @@ class Value {
 class ValueFormat {
  public:
   virtual ~ValueFormat() = default;
-  // `header` as Value::write() gave it; the payload is read from `found`.
-  // kCorruption when the two do not fit, or the payload fails its checksum.
-  virtual Result<std::shared_ptr<const Value>> read(std::string_view header,
-                                                    const store::FoundEntry& found) const = 0;
-  // The same for entries of a batch: one for each of `rows`, which `found` has.
+  // Entries that were found, read back: one for each of `rows`, which `found` has. The header is
+  // as Value::write() gave it. kCorruption when header and payload do not fit, or the payload fails
+  // its checksum.
   virtual std::vector<Result<std::shared_ptr<const Value>>> read_all(
       Form form, const FoundRows& found, const std::vector<std::size_t>& rows) const = 0;
   // The same value in another memory; as it is where that cannot be had. REQUIRES: this format's.
@@ -80,8 +78,8 @@ inline bool is_valid(const Entry& entry, std::int64_t max_age_s) {
   return !is_expired(entry, max_age_s);
 }
 
-// What can be told of an entry without reading its value.
-struct Sighting {
+// The facts about an entry that are known without reading its value.
+struct EntryInfo {
   bool is_in_memory = false;
   bool matches = true;    // the input that was asked with
   InputSample sample;     // of the input that it was computed from

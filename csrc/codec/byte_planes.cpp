@@ -7,7 +7,7 @@
 namespace modcache::codec {
 namespace {
 
-// The number of planes is known when this is compiled, so that the loops become vector code.
+// The number of planes is a template argument, so that the compiler vectorizes the loops.
 template <std::size_t kPlanes>
 void split(const char* __restrict source, std::size_t elements, char* __restrict target) {
   for (std::size_t k = 0; k < kPlanes; ++k) {

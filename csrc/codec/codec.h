@@ -6,8 +6,8 @@
 //     encoded = encode(codec, sizeof(float), bytes);       nullopt: store the bytes as they are
 //     decode(codec, sizeof(float), *encoded, target, bytes.size())
 //
-// The number of bytes and the element's size are not part of what is encoded: the caller keeps
-// them. Any thread may call, also in a forked child. Nothing throws, std::bad_alloc aside.
+// The caller keeps the number of bytes and the size of an element: the encoded bytes hold neither.
+// Any thread may call, also in a forked child. Nothing throws but std::bad_alloc.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,17 @@ enum class Codec : std::uint8_t {
   kZstd = 1,  // planes of bytes, each compressed with Zstandard (zstd_codec.h)
 };
 
-// As the option `codec` names it; empty for a number that is none of the above.
+// Returns the name as the option `codec` has it; empty for a number that is none of the above.
 std::string_view codec_name(Codec codec);
 
-// Nullopt when that would not be shorter than `bytes`, as always with kNone.
+// Returns nullopt when the encoded bytes would not be shorter than `bytes`, as always with kNone.
 std::optional<std::string> encode(Codec codec, std::size_t element_size_bytes,
                                   std::string_view bytes);
 
-// Writes exactly `target_size_bytes` to `target`, or is kCorruption: then `target` may hold
-// anything. `encoded` may be anything at all: no byte outside it and `target` is touched, and
-// memory is needed for one block only. A codec this version does not know is
-// kUnsupportedVersion.
+// Writes exactly `target_size_bytes` to `target`, or returns kCorruption, after which `target` may
+// hold anything. `encoded` need not be trusted: this touches no byte outside of it and `target`,
+// and takes memory for one block only. Returns kUnsupportedVersion for a codec that this version
+// does not know.
 Status decode(Codec codec, std::size_t element_size_bytes, std::string_view encoded, void* target,
               std::size_t target_size_bytes);
 

@@ -17,9 +17,9 @@ namespace modcache::codec {
 namespace {
 
 constexpr std::size_t kBlockElements = 65536;
-// Higher levels took longer over features of real encoders and saved nothing.
+// Higher levels took longer on features of real encoders and saved nothing.
 constexpr int kLevel = 1;
-// A frame's length fits: it is shorter than its plane.
+// Two bytes hold every length of a frame, as a frame is shorter than its plane.
 using FrameSize = std::uint16_t;
 static_assert(kBlockElements <= std::size_t{UINT16_MAX} + 1);
 
@@ -31,7 +31,8 @@ struct FreeContext {
 ZSTD_CCtx* create_context(const ZSTD_CCtx*) { return ZSTD_createCCtx(); }
 ZSTD_DCtx* create_context(const ZSTD_DCtx*) { return ZSTD_createDCtx(); }
 
-// What one encode or decode works with. Making it costs more than decoding a small value.
+// The memory that one encode or decode needs. It is reused, as making it costs more than decoding a
+// small value.
 template <typename Context>
 class Workplace {
  public:
@@ -54,9 +55,9 @@ class Workplace {
   std::size_t scratch_size_bytes_ = 0;
 };
 
-// A workplace for as long as this lives. Idle ones wait in a few slots of the process. There is no
-// lock, so a fork at any moment does no harm, and no destructor, so calls may come while the
-// process exits.
+// Borrows a workplace for its lifetime. Idle workplaces wait in a few slots of the process. There
+// is no lock, so a fork at any moment does no harm, and the slots are never destroyed, so calls may
+// come while the process exits.
 template <typename Context>
 class Borrowed {
  public:
@@ -87,12 +88,14 @@ class Borrowed {
   std::unique_ptr<Workplace<Context>> workplace_;
 };
 
-// Appends one plane at `out`, which has room for `room` bytes; 0 when it does not fit.
+// Writes one plane to `out`, which has room for `room` bytes. Returns the bytes written, or 0 when
+// the plane does not fit.
 std::size_t write_plane(ZSTD_CCtx* context, const char* plane, std::size_t size_bytes, char* out,
                         std::size_t room) {
   if (room <= sizeof(FrameSize)) return 0;
   char* const body = out + sizeof(FrameSize);
   const std::size_t body_room = room - sizeof(FrameSize);
+  // A frame that is not shorter than its plane is not worth decoding.
   std::size_t written = ZSTD_compressCCtx(context, body, std::min(size_bytes - 1, body_room), plane,
                                           size_bytes, kLevel);
   FrameSize frame_size = 0;
@@ -108,8 +111,8 @@ std::size_t write_plane(ZSTD_CCtx* context, const char* plane, std::size_t size_
   return sizeof(FrameSize) + written;
 }
 
-// One frame of today's format and nothing else: Zstandard would also read several, and some of
-// its older formats.
+// Returns whether `bytes` are one frame of today's format and nothing else. ZSTD_decompress alone
+// would also accept several frames, and some of its older formats.
 bool is_one_frame(std::string_view bytes) {
   static constexpr std::array<unsigned char, 4> kMagic{0x28, 0xb5, 0x2f, 0xfd};
   return bytes.size() >= kMagic.size() &&
@@ -117,8 +120,8 @@ bool is_one_frame(std::string_view bytes) {
          ZSTD_findFrameCompressedSize(bytes.data(), bytes.size()) == bytes.size();
 }
 
-// Takes one plane of `size_bytes` off the front of `encoded`: where it lies there, or decoded into
-// `scratch`. Null: it is damaged.
+// Takes one plane of `size_bytes` off the front of `encoded`. Returns where it lies there, or
+// `scratch` after decoding into it; null when the plane is damaged.
 const char* read_plane(ZSTD_DCtx* context, std::string_view& encoded, std::size_t size_bytes,
                        char* scratch) {
   if (encoded.size() < sizeof(FrameSize)) return nullptr;
@@ -146,6 +149,7 @@ std::optional<std::string> encode_zstd(std::size_t element_size_bytes, std::stri
   Borrowed<ZSTD_CCtx> workplace;
   char* const split = workplace->scratch(planes * std::min(elements, kBlockElements));
 
+  // One byte less than the input: what does not fit is not worth encoding.
   std::string encoded(bytes.size() - 1, '\0');
   std::size_t end = 0;
   for (std::size_t begin = 0; begin < elements; begin += kBlockElements) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codec `zstd`: blocks of 65,536 elements; each block's byte planes (byte_planes.h) one after
-// another; each plane as it is, or as one Zstandard frame where that is shorter. Mantissas, which
-// no compressor shortens, so cost no more than a copy.
+// Codec `zstd`: blocks of 65,536 elements. A block holds its byte planes (byte_planes.h) one after
+// another, each either unchanged or as one Zstandard frame where that is shorter. So mantissas,
+// which no compressor shortens, cost no more than a copy.
 //
-//     block    for each plane: u16 (little-endian) length of its frame, or 0: as it is; the bytes
-//     tail     the bytes that are no whole element, as they are
+//     block    for each plane: u16 (little-endian), the length of its frame, or 0 when the plane
+//              is unchanged; then the bytes
+//     tail     the bytes after the last whole element, unchanged
 //
 // Call through codec.h, which has the contract.
 #pragma once

@@ -7,7 +7,7 @@ namespace modcache::fs {
 namespace {
 
 constexpr std::int64_t kMillisecondNs = 1'000'000;
-// Of file systems that keep whole seconds, or two.
+// For file systems that keep times in units of one or two seconds.
 constexpr std::int64_t kLongTickNs = 3'000 * kMillisecondNs;
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the time of a file's last change can tell. File systems count it in ticks, so two changes
-// within one have the same time: who looks between them sees no difference afterwards.
+// How far the time of a file's last change can be trusted. File systems count that time in ticks,
+// and two changes within one tick have the same time: whoever looks between them sees no difference
+// afterwards.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,15 @@
 
 namespace modcache::fs {
 
-// The shortest time that is a tick of clocks for files, several times over.
+// An upper bound, several times over, of the tick where file systems count finer than seconds.
 constexpr std::int64_t kShortTickNs = 50'000'000;
 
-// Whether the file's times have more digits than those of file systems that keep whole seconds.
+// Returns whether the file's times are finer than the whole seconds that some file systems keep.
 bool has_short_ticks(const FileInfo& info);
-// How long a later change may have the same time.
+// Returns for how long after a change another one may have the same time.
 std::int64_t tick_ns(const FileInfo& info);
-// Whether a change from now on has another time than the last one before `info` was asked for. A
-// time that is yet to come is not settled.
+// Returns whether any change from now on would have another time than the last change before `info`
+// was asked for. A time in the future is not settled.
 bool is_settled(const FileInfo& info);
 
 }  // namespace modcache::fs

@@ -14,7 +14,7 @@ Status check_is_file(const std::string& path, const FileInfo& info) {
   return Status::foreign("'" + path + "' is a " + info.kind + ", not a regular file");
 }
 
-// A file that was unlinked meanwhile has no name, and is nobody else's.
+// A link count of 0 is fine: the file was unlinked meanwhile, so no other name leads to it.
 Status check_is_own_file(const std::string& path, const FileInfo& info) {
   MODCACHE_RETURN_IF_ERROR(check_is_file(path, info));
   if (info.link_count > 1) {
@@ -28,15 +28,14 @@ Status check_is_own_file(const std::string& path, const FileInfo& info) {
   return Status::ok();
 }
 
-// flock has no timed form, so this asks again and again, at growing intervals.
+// flock has no timed form, so this polls at growing intervals.
 Status lock_within(File& file, std::int64_t patience_ms) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::milliseconds(patience_ms);
   auto pause = std::chrono::microseconds(50);
   while (true) {
-    auto is_locked = file.try_lock();
-    if (!is_locked.is_ok()) return is_locked.status();
-    if (is_locked.value()) return Status::ok();
+    MODCACHE_ASSIGN_OR_RETURN(auto is_locked, file.try_lock());
+    if (is_locked) return Status::ok();
     if (Clock::now() >= deadline) {
       return Status::busy("another process held '" + file.path() + "' for more than " +
                           std::to_string(patience_ms) + " ms");

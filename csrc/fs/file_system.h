@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FileSystem: everything that modcache does to files of its own. A seam: tests put a file system
-// that fails on demand in its place. SQLite reads and writes its database itself, through the VFS
-// that the file system names.
+// FileSystem: everything that modcache does to its own files. Tests replace it by a file system
+// that fails on demand. SQLite reads and writes its database itself, through the VFS that the file
+// system names.
 //
-// All calls may be made from any thread. Interrupted and short reads and writes are continued;
-// descriptors are never inherited by exec. Failures name the path: a missing file is kNotFound, a
-// full disk or quota kNoSpace, anything else kIoError.
+// All calls may be made from any thread. Interrupted and short reads and writes are continued; exec
+// never inherits a descriptor. Errors name the path: kNotFound for a missing file, kNoSpace for a
+// full disk or quota, kIoError for anything else.
 //
-// A directory that others can reach may hold a pipe, a device or a link where a file is expected.
-// So open() waits for nobody, and only ever opens regular files; kForeign says what stands there
-// instead. No path given here may lead through a symbolic link, be it its last part or a folder on
-// the way, except where the call says that it follows them: resolve() gives such a path.
+// A directory that others can write to may hold a pipe, a device or a link where a file is
+// expected. So open() never blocks on one and only opens regular files; a kForeign error says what
+// is there instead. No path given here may lead through a symbolic link, neither as its last part
+// nor as a folder on the way, unless a call is documented to follow links. resolve() makes a path
+// without links.
 #pragma once
 
 #include <cstddef>
@@ -36,11 +37,11 @@ struct FileInfo {
   std::uint64_t inode = 0;
   std::uint64_t link_count = 0;  // 0: the file was unlinked, and lives as long as it is open
   std::int64_t modified_ns = 0;  // since 1970; anybody may set it
-  std::int64_t changed_ns = 0;   // of contents or attributes; the kernel's own
+  std::int64_t changed_ns = 0;   // last change of contents or attributes, set by the kernel alone
   bool is_directory = false;
-  bool is_regular = false;            // no directory, device, pipe, socket or link
-  bool is_own = true;                 // of the user who runs this process
-  std::uint32_t permissions = 0;      // as chmod takes them
+  bool is_regular = false;            // not a directory, device, pipe, socket or link
+  bool is_own = true;                 // belongs to the user who runs this process
+  std::uint32_t permissions = 0;      // the bits that chmod takes
   const char* kind = "regular file";  // or "directory", "symbolic link", "named pipe (FIFO)", ...
 
   bool is_same_file(const FileInfo& other) const {
@@ -48,20 +49,21 @@ struct FileInfo {
   }
 };
 
-// What is opened for writing has one name and belongs to the user who runs this process: through a
-// hard link, or in another user's file, the bytes of a stranger would change. What is made gets no
-// right that its folder does not give to the same people, and none for everybody to write it.
+// A file that is opened for writing has one name and belongs to the user who runs this process:
+// otherwise a write would change a stranger's bytes through a hard link or in another user's file.
+// A file that is created gets no permission that its folder does not give to the same people, and
+// is never writable for everybody.
 enum class OpenMode {
   kRead,
-  kReadFollowing,    // the same where links may lead: a pack, a model, a file of the system
+  kReadFollowing,    // as kRead, and follows links: for a pack, a model, a file of the system
   kReadWrite,        // must exist
-  kReadWriteCreate,  // made empty when missing
+  kReadWriteCreate,  // created empty when missing
   kCreateExclusive,  // for reading and writing; must not exist
-  kCreateToShare,    // the same, with the rights that the umask alone leaves: a pack
+  kCreateToShare,    // the same, with all permissions that the umask leaves: for a pack
 };
 
-// Bytes of a file in memory, shared with everyone who maps or writes it. Touching bytes beyond the
-// file's end kills the process: check File::info() first.
+// Bytes of a file in memory, shared with everybody who maps or writes the file. Touching bytes
+// beyond the file's end kills the process, so check File::info() first.
 class Mapping {
  public:
   virtual ~Mapping() = default;
@@ -81,31 +83,33 @@ class File {
  public:
   virtual ~File() = default;
 
-  // Reads up to `size_bytes`; fewer only at the file's end.
+  // Reads up to `size_bytes` and returns how many were read: fewer only at the file's end.
   virtual Result<std::size_t> read_at(std::uint64_t offset, void* target,
                                       std::size_t size_bytes) const = 0;
-  // Writes the pieces one after another. After a failure any prefix may have been written.
+  // Writes the pieces one after another. After an error any prefix of them may have been written.
   virtual Status write_at(std::uint64_t offset, const std::vector<Slice>& pieces) = 0;
-  // Makes the file this long: what lies behind is lost, or zeros are added. REQUIRES: nobody reads
-  // what is lost through a mapping.
+  // Sets the length of the file, cutting bytes off or adding zeros. REQUIRES: nobody reads the
+  // bytes that are cut off through a mapping.
   virtual Status truncate(std::uint64_t size_bytes) = 0;
-  // Returns when the contents (not the name) survive power loss.
+  // Returns once the contents (not the name) survive a power loss.
   virtual Status sync_data() = 0;
   virtual Result<FileInfo> info() const = 0;
-  // The mapping may reach beyond the end of a file that grows, and outlives this object.
+  // Maps the first `size_bytes`, which may reach beyond the end of a file that grows. The mapping
+  // outlives this object.
   virtual Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const = 0;
 
-  // The exclusive lock that goes with this opening of the file (two openings exclude each other,
-  // also within a process). It ends with unlock(), this object or the process; a forked child
-  // does not keep it: its copy of the file is closed. False: somebody else has it.
+  // Takes the exclusive lock on the file without waiting. It belongs to this opening, so two
+  // openings exclude each other also within a process. It ends with unlock(), this object or the
+  // process. A forked child does not keep it: the child's copy of the descriptor is closed. Returns
+  // false when somebody else has the lock.
   virtual Result<bool> try_lock() = 0;
   virtual void unlock() = 0;
 
-  // A mark that this opening uses the file. It lasts until this object and all its mappings are
-  // gone (also those that a forked child shares); it has nothing to do with the lock. Many openings
-  // may hold a file kShared, or one alone kExclusive, for which it must have been opened for
-  // writing. False: somebody else's hold is in the way. An error: there are no holds here, as on
-  // some file systems.
+  // Marks the file as used by this opening, until this object and all its mappings are gone, those
+  // that a forked child shares included. Many openings may hold a file kShared, or one alone
+  // kExclusive, for which it must have been opened for writing. Holds and the lock do not affect
+  // each other. Returns false when somebody else's hold conflicts, and an error where the file
+  // system has no holds.
   enum class Hold { kShared, kExclusive };
   virtual Result<bool> try_hold(Hold hold);
 
@@ -116,39 +120,42 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
+  // Opens a regular file, or creates it where the mode says so. kForeign: something else is there,
+  // or a file that must not be written.
   virtual Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) = 0;
-  // Follows links.
+  // Describes what the path leads to. Follows links.
   virtual Result<FileInfo> info(const std::string& path) = 0;
-  // What stands at the path itself: of a link, the link.
+  // Describes what stands at the path itself: where that is a link, the link.
   virtual Result<FileInfo> name_info(const std::string& path) { return info(path); }
-  // The absolute path without links that leads where this one does. The end of it that is not there
-  // stays as it is; so does all of it where it cannot be followed.
+  // Returns the absolute path without links that leads to the same place. Missing parts at the end
+  // stay as they are, and the whole path does where it cannot be followed.
   virtual std::string resolve(const std::string& path) { return path; }
-  // Takes rights from an own file that its folder does not give, and that of everybody to write it.
-  // A file that has no more rights than that stays as it is.
+  // Takes from our own file the permissions that its folder does not give, and that of everybody to
+  // write it. Changes nothing when the file has no more than that.
   virtual Status restrict_rights(const std::string&) { return Status::ok(); }
-  // Names in a directory, without "." and "..", in no order.
+  // Returns the names in a directory, without "." and "..", in no order.
   virtual Result<std::vector<std::string>> list(const std::string& path) = 0;
-  // Makes the directory and its parents where they are missing, for this user alone (0700).
+  // Creates the directory and its missing parents, for this user alone (0700).
   virtual Status make_directories(const std::string& path) = 0;
+  // Renames a file and replaces the one at `to`, if any, in one step.
   virtual Status rename(const std::string& from, const std::string& to) = 0;
-  // A file that is not there counts as removed.
+  // Removes a file. Ok when the file does not exist.
   virtual Status remove(const std::string& path) = 0;
-  // Returns when the directory's names survive power loss.
+  // Returns once the names in the directory survive a power loss.
   virtual Status sync_directory(const std::string& path) = 0;
-  // Whether this process may write the file, or make files in the directory.
+  // Returns whether this process may write the file, or create files in the directory.
   virtual bool is_writable(const std::string& path) = 0;
-  // The registered name of the VFS for databases on this file system; null: SQLite's default.
-  // Lives as long as this object, which must outlive the databases.
+  // The registered name of the VFS for databases on this file system; null means SQLite's default.
+  // The VFS lives as long as this object, which must outlive the databases.
   virtual const char* sqlite_vfs() const { return nullptr; }
 };
 
-// kForeign unless it is a regular file; the message says what stands at `path`.
+// Returns kForeign unless `info` is of a regular file. The message says what is at `path`.
 Status check_is_file(const std::string& path, const FileInfo& info);
-// kForeign unless it may be written, too: it has one name, and is this user's.
+// Returns kForeign unless the file may also be written: it has one name and belongs to this user.
 Status check_is_own_file(const std::string& path, const FileInfo& info);
 
-// Waits for the lock of `file`: kBusy after `patience_ms`.
+// Takes the lock of `file`, waiting up to `patience_ms`; kBusy after that.
 Status lock_within(File& file, std::int64_t patience_ms);
 
 }  // namespace modcache::fs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What posix_*.cpp of this folder share, for them alone: system calls as results.
+// System calls as results: shared by posix_*.cpp of this folder, and used by nothing else.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 
 namespace modcache::fs {
 
-// Names the path, and says what could not be done with it.
+// Makes a Status of errno `error`. The message is "cannot <doing> '<path>': <reason>".
 Status failure(const char* doing, const std::string& path, int error);
 FileInfo to_info(const struct stat& facts);
 

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/fork.h"
-#include "base/mutex.h"
+#include "base/process_wide.h"
 #include "fs/posix_calls.h"
 #include "fs/posix_open.h"
 
@@ -34,19 +34,19 @@ class PosixMapping final : public Mapping {
 
 class PosixFile;
 
-// Files with a lock. flock belongs to what was opened, which fork shares: a child that kept its
-// copy would keep the lock beyond the death of the parent.
-struct LockedFiles {
-  Mutex mutex;
+// The files that have a lock. flock belongs to the open file description, which fork shares: a
+// child that kept its copy would keep the lock beyond the death of the parent.
+struct LockedFiles : ProcessWide<LockedFiles> {
+  LockedFiles();
+
   std::set<PosixFile*> files MODCACHE_GUARDED_BY(mutex);
 };
-LockedFiles& locked_files();
 
 class PosixFile final : public File {
  public:
   PosixFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   ~PosixFile() override {
-    LockedFiles& locked = locked_files();
+    LockedFiles& locked = LockedFiles::instance();
     MutexLock lock(locked.mutex);
     locked.files.erase(this);
     close_descriptor();
@@ -76,21 +76,13 @@ class PosixFile final : public File {
   int descriptor_;
 };
 
-// Runs in a forked child, which has one thread and a quiet registry.
+// Runs in a forked child, which has one thread, so nobody else uses the registry.
 void close_locked_files() MODCACHE_LOCKS_UNCHECKED {
-  for (PosixFile* file : locked_files().files) file->close_descriptor();
-  locked_files().files.clear();
+  for (PosixFile* file : LockedFiles::instance().files) file->close_descriptor();
+  LockedFiles::instance().files.clear();
 }
 
-LockedFiles& locked_files() {
-  static LockedFiles* const instance = [] {
-    auto* created = new LockedFiles;
-    hold_across_fork(created->mutex);
-    run_in_forked_child(close_locked_files);
-    return created;
-  }();
-  return *instance;
-}
+LockedFiles::LockedFiles() { run_in_forked_child(close_locked_files); }
 
 Result<std::size_t> PosixFile::read_at(std::uint64_t offset, void* target,
                                        std::size_t size_bytes) const {
@@ -121,6 +113,8 @@ Status PosixFile::write_at(std::uint64_t offset, const std::vector<Slice>& piece
                        static_cast<off_t>(offset));
     });
     if (written < 0) return failure("write", path_, errno);
+    // Partly written: skip the pieces that are done, and advance in the one that is not.
+    // Nothing was written without an error: trying again could go on for ever.
     if (written == 0) return failure("write", path_, ENOSPC);
     offset += static_cast<std::uint64_t>(written);
     auto left = static_cast<std::size_t>(written);
@@ -163,7 +157,7 @@ Result<std::shared_ptr<Mapping>> PosixFile::map(std::size_t size_bytes, bool is_
 }
 
 Result<bool> PosixFile::try_lock() {
-  LockedFiles& locked = locked_files();
+  LockedFiles& locked = LockedFiles::instance();
   MutexLock lock(locked.mutex);
   if (retry_interrupted([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) != 0) {
     if (errno == EWOULDBLOCK) return false;
@@ -173,12 +167,12 @@ Result<bool> PosixFile::try_lock() {
   return true;
 }
 
-// The file stays registered: its next lock may come any time, and closing an unlocked file in a
-// child harms nobody.
+// The file stays registered: it may be locked again at any time, and closing an unlocked file in a
+// child does no harm.
 void PosixFile::unlock() { ::flock(descriptor_, LOCK_UN); }
 
-// A lock of the open file description, which mappings keep: it ends when the last of them does. One
-// byte far beyond all contents.
+// Locks one byte far beyond all contents. A lock of this kind belongs to the open file description,
+// which mappings keep alive, so it ends when the last of them does.
 Result<bool> PosixFile::try_hold(Hold hold) {
 #ifdef F_OFD_SETLK
   struct flock range {};
@@ -186,10 +180,10 @@ Result<bool> PosixFile::try_hold(Hold hold) {
   range.l_whence = SEEK_SET;
   range.l_start = off_t{1} << 62;
   range.l_len = 1;
-  LockedFiles& locked = locked_files();
+  LockedFiles& locked = LockedFiles::instance();
   MutexLock lock(locked.mutex);
   if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_SETLK, &range); }) == 0) {
-    // A shared one is of use to a child, which goes on reading what it has mapped.
+    // A shared hold is kept in the child, which goes on reading what it has mapped.
     if (hold == Hold::kExclusive) locked.files.insert(this);
     return true;
   }
@@ -203,9 +197,8 @@ Result<bool> PosixFile::try_hold(Hold hold) {
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
-    auto opened = open_file(path, mode);
-    if (!opened.is_ok()) return opened.status();
-    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, opened.value().release()));
+    MODCACHE_ASSIGN_OR_RETURN(auto opened, open_file(path, mode));
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(path, opened.release()));
   }
 
   Result<FileInfo> info(const std::string& path) override {
@@ -228,7 +221,7 @@ class PosixFileSystem final : public FileSystem {
       if (errno != ENOENT) return path;
       const std::size_t slash = there.rfind('/');
       missing.insert(0, there.substr(slash));
-      there.resize(std::max<std::size_t>(slash, 1));  // of "/" alone there always is something
+      there.resize(std::max<std::size_t>(slash, 1));  // never empty, as "/" itself always exists
     }
     const std::string found = folder;
     return (found == "/" && !missing.empty() ? "" : found) + missing;
@@ -237,13 +230,12 @@ class PosixFileSystem final : public FileSystem {
   Status restrict_rights(const std::string& path) override { return fs::restrict_rights(path); }
 
   Result<std::vector<std::string>> list(const std::string& path) override {
-    auto folder = open_folder(path);
-    if (!folder.is_ok()) return folder.status();
-    DIR* directory = ::fdopendir(folder.value().get());
+    MODCACHE_ASSIGN_OR_RETURN(auto folder, open_folder(path));
+    DIR* directory = ::fdopendir(folder.get());
     if (directory == nullptr) return failure("list", path, errno);
-    folder.value().release();  // closed with `directory`
+    folder.release();  // closed with `directory`
     std::vector<std::string> names;
-    errno = 0;
+    errno = 0;  // readdir returns null at the end as well as on an error
     while (const dirent* entry = ::readdir(directory)) {
       const std::string name = entry->d_name;
       if (name != "." && name != "..") names.push_back(name);
@@ -264,12 +256,10 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Status rename(const std::string& from, const std::string& to) override {
-    auto old_place = place_of(from);
-    if (!old_place.is_ok()) return old_place.status();
-    auto place = place_of(to);
-    if (!place.is_ok()) return place.status();
-    if (::renameat(old_place.value().folder.get(), old_place.value().name.c_str(),
-                   place.value().folder.get(), place.value().name.c_str()) != 0) {
+    MODCACHE_ASSIGN_OR_RETURN(auto old_place, place_of(from));
+    MODCACHE_ASSIGN_OR_RETURN(auto place, place_of(to));
+    if (::renameat(old_place.folder.get(), old_place.name.c_str(), place.folder.get(),
+                   place.name.c_str()) != 0) {
       return failure("rename", from, errno);
     }
     return Status::ok();
@@ -287,9 +277,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Status sync_directory(const std::string& path) override {
-    auto folder = open_folder(path);
-    if (!folder.is_ok()) return folder.status();
-    if (retry_interrupted([&] { return ::fsync(folder.value().get()); }) != 0) {
+    MODCACHE_ASSIGN_OR_RETURN(auto folder, open_folder(path));
+    if (retry_interrupted([&] { return ::fsync(folder.get()); }) != 0) {
       return failure("sync", path, errno);
     }
     return Status::ok();
@@ -303,7 +292,7 @@ class PosixFileSystem final : public FileSystem {
   static Status make_directory(const std::string& path) {
     if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return Status::ok();
     const int error = errno;
-    // Some file systems refuse to make what is there with another error than EEXIST.
+    // Some file systems report another error than EEXIST for a directory that exists.
     struct stat facts {};
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return Status::ok();
     return failure("make directory", path, error);

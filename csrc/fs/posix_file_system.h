@@ -7,7 +7,7 @@
 
 namespace modcache::fs {
 
-// Never destroyed.
+// Never destroyed, so threads may use files while the process exits.
 FileSystem& posix_file_system();
 
 }  // namespace modcache::fs

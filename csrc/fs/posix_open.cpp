@@ -13,13 +13,13 @@ namespace modcache::fs {
 namespace {
 
 #ifdef O_PATH
-constexpr int kOnTheWay = O_PATH;  // asks for no right but that of passing through
+constexpr int kOnTheWay = O_PATH;  // asks for no permission but that of passing through
 #else
 constexpr int kOnTheWay = O_RDONLY;
 #endif
 constexpr int kFolder = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-// A pipe or a device that took the file's place after we looked neither stops us nor becomes our
-// terminal. For regular files these flags mean nothing.
+// If a pipe or a device takes the file's place after we looked, opening it neither blocks nor makes
+// it our terminal. For regular files these flags mean nothing.
 constexpr int kFile = O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 constexpr mode_t kReadAndWrite = 0666;
@@ -48,7 +48,7 @@ Status check_for(OpenMode mode, const std::string& path, const struct stat& fact
                       : check_is_own_file(path, to_info(facts));
 }
 
-// Of the one that is made, what the umask leaves of them.
+// The permissions of a new file, before the umask.
 mode_t rights_in(const struct stat& folder) {
   return folder.st_mode & kReadAndWrite & ~kWrittenByAll;
 }
@@ -59,6 +59,7 @@ Result<Descriptor> enter(const Descriptor& folder, const char* name, int access,
       retry_interrupted([&] { return ::openat(folder.get(), name, access | kFolder); });
   if (entered >= 0) return Descriptor(entered);
   const int error = errno;
+  // The error does not tell a link from a file or a missing folder.
   struct stat facts {};
   if (::fstatat(folder.get(), name, &facts, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(facts.st_mode)) {
     return Status::foreign("'" + path + "' is a " + to_info(facts).kind + ", not a directory");
@@ -66,8 +67,8 @@ Result<Descriptor> enter(const Descriptor& folder, const char* name, int access,
   return failure("open", path, error);
 }
 
-// From the root, or from where the process is, one folder after another: the kernel follows links
-// everywhere but at a path's end.
+// Opens one folder after another, from the root or from the working directory. The kernel would
+// follow links everywhere but at a path's end, so it is given one name at a time.
 Result<Descriptor> enter_all(const std::string& path, std::size_t end, int access_at_end) {
   const bool is_absolute = !path.empty() && path.front() == '/';
   const char* start = is_absolute ? "/" : ".";
@@ -87,7 +88,7 @@ Result<Descriptor> enter_all(const std::string& path, std::size_t end, int acces
 
 Result<Descriptor> opened(int number, const std::string& path, OpenMode mode) {
   if (number < 0) {
-    // It became a link after we looked.
+    // A link took the file's place after we looked.
     if (errno == ELOOP) return Status::foreign("'" + path + "' is a symbolic link");
     return failure("open", path, errno);
   }
@@ -123,9 +124,8 @@ int Descriptor::release() { return std::exchange(number_, -1); }
 Result<Place> place_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
-  auto folder = enter_all(path, name, kOnTheWay);
-  if (!folder.is_ok()) return folder.status();
-  return Place{std::move(folder).value(), path.substr(name)};
+  MODCACHE_ASSIGN_OR_RETURN(auto folder, enter_all(path, name, kOnTheWay));
+  return Place{std::move(folder), path.substr(name)};
 }
 
 Result<Descriptor> open_folder(const std::string& path) {
@@ -134,12 +134,11 @@ Result<Descriptor> open_folder(const std::string& path) {
 
 Result<Descriptor> open_file(const std::string& path, OpenMode mode) {
   if (mode == OpenMode::kReadFollowing) return open_following(path);
-  auto place = place_of(path);
-  if (!place.is_ok()) return place.status();
-  const int folder = place.value().folder.get();
-  const char* name = place.value().name.c_str();
+  MODCACHE_ASSIGN_OR_RETURN(auto place, place_of(path));
+  const int folder = place.folder.get();
+  const char* name = place.name.c_str();
   struct stat facts {};
-  // Before it is opened: a device may act on that alone.
+  // Look before opening, as some devices act on being opened.
   const bool is_there = ::fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) == 0;
   const bool must_be_new = mode == OpenMode::kCreateExclusive || mode == OpenMode::kCreateToShare;
   if (!is_there && !(errno == ENOENT && is_created(mode))) return failure("open", path, errno);
@@ -160,17 +159,16 @@ Result<FileInfo> name_info(const std::string& path) {
   return to_info(facts);
 }
 
-// Through the number of a descriptor that cannot be read or written: closing any other would let go
-// of the locks that SQLite has on the file in this process.
+// Works through the number of an O_PATH descriptor. Closing any other descriptor of the file would
+// drop the locks that SQLite has on it in this process.
 Status restrict_rights(const std::string& path) {
 #ifdef O_PATH
-  auto place = place_of(path);
-  if (!place.is_ok()) return place.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto place, place_of(path));
   struct stat folder {};
-  if (::fstat(place.value().folder.get(), &folder) != 0) return failure("inspect", path, errno);
+  if (::fstat(place.folder.get(), &folder) != 0) return failure("inspect", path, errno);
   const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-  const Descriptor file(retry_interrupted(
-      [&] { return ::openat(place.value().folder.get(), place.value().name.c_str(), flags); }));
+  const Descriptor file(
+      retry_interrupted([&] { return ::openat(place.folder.get(), place.name.c_str(), flags); }));
   if (file.get() < 0) return failure("open", path, errno);
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) return failure("inspect", path, errno);

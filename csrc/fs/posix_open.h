@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening what a path names, and nothing that somebody put there instead: no link is followed, no
-// pipe waited for, no device touched. All of posix_file_system.cpp goes through here; file_system.h
-// has the contract. May be called from any thread.
+// Opens what a path names, and nothing that somebody put there instead: it follows no link, waits
+// for no pipe and touches no device. All of posix_file_system.cpp opens files through here;
+// file_system.h has the contract. May be called from any thread.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace modcache::fs {
 
-// Closed when destroyed.
+// Owns a file descriptor and closes it when destroyed.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -27,17 +27,19 @@ class Descriptor {
   int number_ = -1;
 };
 
-// A name in an open folder. The way there had no links; what has the name may be anything.
+// A name in an open folder that was reached without following links. The name itself may be that of
+// anything, or of nothing.
 struct Place {
   Descriptor folder;
   std::string name;
 };
 
-// kForeign: a folder on the way is a link. REQUIRES: the path has a name after its last slash.
+// Opens the folder of `path`. Returns kForeign when a folder on the way is a link. REQUIRES: the
+// path has a name after its last slash.
 Result<Place> place_of(const std::string& path);
-// The folder itself, for reading its names and for syncing them.
+// Opens the folder itself, for reading its names and syncing them.
 Result<Descriptor> open_folder(const std::string& path);
-// kForeign: what stands there is not to be opened in this mode.
+// Returns kForeign when the thing at `path` must not be opened in this mode.
 Result<Descriptor> open_file(const std::string& path, OpenMode mode);
 // See FileSystem::name_info and FileSystem::restrict_rights.
 Result<FileInfo> name_info(const std::string& path);

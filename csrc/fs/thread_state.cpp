@@ -9,7 +9,7 @@
 namespace modcache::fs {
 
 bool is_in_lock(pid_t thread) {
-  // The number of the system call in which it sleeps is first in the line.
+  // The line begins with the number of the system call in which the thread sleeps.
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/syscall");
   long number = -1;
   return (file >> number) && number == SYS_futex;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Differences of ticks that wrap around.
+// Arithmetic on ticks, which wrap around.
 #pragma once
 
 #include "policy/policy.h"
@@ -9,17 +9,18 @@ namespace modcache::policy {
 
 inline constexpr Tick kMostAge = Tick{1} << 31;
 
-// Whether `tick` lies before `other`, less than kMostAge apart.
+// Returns whether `tick` lies before `other`. REQUIRES: they are less than kMostAge apart.
 inline bool is_before(Tick tick, Tick other) { return tick - other >= kMostAge; }
 
-// How long ago the entry was used. Others may have used it since `now` was taken: not at all, then.
+// Returns how many ticks ago the entry was used. 0 when that was slightly after `now`, which
+// happens when another thread uses it after `now` was read.
 inline Tick age_of(Usage usage, Tick now) {
   constexpr Tick kMostAhead = Tick{1} << 24;
   const Tick age = now - usage.used_at;
   return age > ~kMostAhead ? 0 : age;
 }
 
-// What is old stays old, instead of becoming new when ticks have gone all the way around.
+// Keeps an old entry old: without this it would look new once ticks have wrapped around.
 inline Usage with_bounded_age(Usage usage, Tick now) {
   if (age_of(usage, now) > kMostAge) usage.used_at = now - kMostAge;
   return usage;

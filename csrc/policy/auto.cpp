@@ -11,13 +11,13 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// Lookups of the sample after which older ones count half.
+// After so many lookups of the sample, older ones count half.
 constexpr std::uint32_t kRemembered = 16384;
 constexpr std::uint32_t kJudgedEvery = 256;
 constexpr std::uint32_t kEvidence = 1024;
-// The other way must have found this share of all lookups more.
+// Another way takes over when it has more hits by one in so many lookups.
 constexpr std::uint32_t kLead = 64;
-// While too few entries were asked for again: so many times as many lookups as there is room for.
+// The horizon while too few reuses were seen: so many lookups per entry that there is room for.
 constexpr std::uint64_t kHorizonOfRoom = 32;
 
 }  // namespace
@@ -86,6 +86,7 @@ void Auto::measured(std::uint64_t entries, std::uint64_t room_entries) {
   const bool is_chosen = state_.sample_end.load(kRelaxed) != 0;
   const std::uint64_t room = room_entries >> shift;
   const bool is_too_small = shift > 0 && room < Shadow::kMostRoom / 4;
+  // A new sample clears the shadows and their evidence, so one is kept while its size will do.
   if (room_entries != 0 && (!is_chosen || room > Shadow::kMostRoom || is_too_small)) {
     choose_sample(room_entries);
   }
@@ -93,6 +94,7 @@ void Auto::measured(std::uint64_t entries, std::uint64_t room_entries) {
 
 void Auto::choose_sample(std::uint64_t room_entries) {
   std::uint32_t shift = 0;
+  // Leaves the tier room to grow before the next choice.
   while (room_entries >> shift > Shadow::kMostRoom * 3 / 4) ++shift;
   state_.sample_shift.store(shift, kRelaxed);
   state_.sample_end.store(~std::uint64_t{0} >> shift, kRelaxed);

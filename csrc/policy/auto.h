@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Auto: notices by itself which way of keeping entries finds most of what is asked for:
-//  - stable: a full tier takes one in a few of what is new. For epochs.
-//  - open: as S3Fifo. Where some entries are asked for more often than others.
-//  - recent: as Lru. For a set in use that fits and moves on.
-// A sample of all lookups goes to a Shadow of each; the one that found clearly more of late
-// decides. Before there is evidence: stable. Entries that nobody asked for within more than the
-// usual time leave first, so that yesterday's stable part does not stay for ever.
+// Auto: finds out by itself which way of keeping entries has the most hits:
+//  - stable: a full tier takes only one in a few of the new entries. For epochs.
+//  - open: as S3Fifo. For lookups that ask for some entries more often than for others.
+//  - recent: as Lru. For a working set that fits and changes.
+// A sample of all lookups goes to a Shadow of each way, and the way that had clearly more hits of
+// late decides. Until there is evidence that is "stable". Entries that were not asked for within
+// much more than the usual time leave first, so that the stable part of yesterday does not stay for
+// ever.
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ class Auto final : public Policy {
 
  private:
   void simulate(std::uint64_t hash, Tick now);
-  // Sets how large a sample is taken.
+  // Chooses which share of the hashes is in the sample, so that the shadows have room for it.
   void choose_sample(std::uint64_t room_entries);
   void judge();
   void choose_way();

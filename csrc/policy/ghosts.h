@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ghosts: which hashes left a tier of late without ever having been used there. About twice as many
-// are remembered as the tier has room for, up to the table's size; which ones are forgotten is left
-// to chance. Any thread or process may write at any time.
+// Ghosts: the hashes of entries that left a tier of late without ever having been used there. It
+// remembers about twice as many as the tier has room for, up to the table's size; collisions decide
+// which ones are forgotten. Any thread or process may write at any time.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Ghosts {
     slot_of(hash, room_entries).store(mark_of(hash), std::memory_order_relaxed);
   }
 
-  // Whether it was there; it is not any more.
+  // Removes the hash, and returns whether it was there.
   bool take(std::uint64_t hash, std::uint64_t room_entries) {
     GhostSlot& slot = slot_of(hash, room_entries);
     if (slot.load(std::memory_order_relaxed) != mark_of(hash)) return false;

@@ -5,7 +5,7 @@
 
 namespace modcache::policy {
 
-// `used_at` is when the entry came.
+// Under this policy `used_at` is the time of insertion.
 Usage Keep::inserted(std::uint64_t, Tick now) { return {now, 0, 0, 0}; }
 
 Usage Keep::spared(Usage usage, Tick now) const { return with_bounded_age(usage, now); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keep: first come, never evicted. A full tier takes nothing new; where it must shrink all the
-// same, because its budget did, the newest leave first. Keeps no state of its own.
+// Keep: first come, never evicted. A full tier takes nothing new. If the tier has to shrink all the
+// same, because its budget was lowered, the newest entries leave first. Keeps no state of its own.
 #pragma once
 
 #include "policy/policy.h"

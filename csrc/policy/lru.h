@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lru: what was used longest ago leaves first. Best for a set in use that fits and moves on; gives
-// nothing on epochs over a set that does not fit. Keeps no state of its own.
+// Lru: the entry that was used longest ago leaves first. Best for a working set that fits and
+// changes; useless for epochs over a set that does not fit. Keeps no state of its own.
 #pragma once
 
 #include "policy/policy.h"

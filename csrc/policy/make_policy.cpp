@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
-#include <utility>
 
 #include "policy/auto.h"
 #include "policy/keep.h"
@@ -16,7 +15,7 @@ namespace {
 
 void leave_it(void*) {}
 
-// The given memory, or zeros of its own, most of which are never touched.
+// Returns the given memory, or new memory of zeros, most of whose pages are never touched.
 std::shared_ptr<SharedState> state_in(void* given) {
   if (given != nullptr) return {static_cast<SharedState*>(given), leave_it};
   constexpr std::size_t kAlignment = alignof(SharedState);

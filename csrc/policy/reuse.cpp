@@ -10,10 +10,11 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::size_t kWays = 8;
-constexpr std::uint32_t kRemembered = 4096;  // reuses; then the older ones count half
+constexpr std::uint32_t kRemembered = 4096;  // reuses, after which older ones count half
 constexpr std::uint32_t kEvidence = 128;
 
-// 0, 1, 2, 3, 4, 5, 6, 7, 8 - 9, 10 - 11, ...
+// Maps an interval to its step. The steps begin at 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20,
+// ...
 std::size_t step_of(Tick interval) {
   if (interval < 4) return interval;
   const int log = 31 - __builtin_clz(interval);
@@ -42,6 +43,7 @@ void Reuse::saw(std::uint64_t hash, Tick now) {
       count(age);
       return;
     }
+    // The hash seen longest ago makes room, as its reuse would count least.
     if (slot == 0 || age >= oldest_age) {
       oldest = i;
       oldest_age = slot == 0 ? ~Tick{0} : age;

@@ -8,12 +8,13 @@
 namespace modcache::policy {
 namespace {
 
-constexpr std::uint8_t kMain = 1;  // of Usage::state
+constexpr std::uint8_t kMain = 1;  // a bit of Usage::state
 constexpr std::uint8_t kMostUses = 3;
-// A new entry is left alone for one to two steps of so many insertions.
+// The small part holds 1 / kStepsOfRoom of the room, in steps: a new entry is safe for one to two
+// steps of that many insertions.
 constexpr std::uint64_t kStepsOfRoom = 40;
 
-// Ranks, from those that leave first: unused for long, main, new.
+// Ranges of ranks: abandoned and unused entries from 0, then the main part, then new entries.
 constexpr std::uint32_t kOfMain = 1U << 30;
 constexpr std::uint32_t kOfNew = 3U << 30;
 
@@ -31,7 +32,7 @@ Usage S3Fifo::inserted(std::uint64_t hash, Tick now) {
   const std::uint64_t room = room_entries();
   const auto step = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(room / kStepsOfRoom, std::uint64_t{1} << 30));
-  if (step == 0) {  // so small a part has room for nothing but this entry
+  if (step == 0) {  // the small part has room for this entry alone
     state_.new_since.store(now, kRelaxed);
   } else if (state_.inserts.fetch_add(1, kRelaxed) % step == 0) {
     state_.new_since.store(state_.step_at.load(kRelaxed), kRelaxed);
@@ -42,11 +43,13 @@ Usage S3Fifo::inserted(std::uint64_t hash, Tick now) {
 
 Usage S3Fifo::used(Usage usage, Tick now) const {
   if ((usage.state & kMain) == 0) {
+    // The first use only moves a new entry into the main part.
     usage.uses = 0;
   } else {
     const Tick turn = state_.turn.load(kRelaxed);
     const Tick age = age_of(usage, now);
     usage.uses = std::min(usage.uses, kMostUses);
+    // Each turn since the last use has used up one earlier use.
     if (turn != 0 && age >= turn) {
       usage.uses -= static_cast<std::uint8_t>(std::min<Tick>(usage.uses, age / turn));
     }
@@ -86,6 +89,7 @@ void S3Fifo::evicted(std::uint64_t hash, Usage usage, Tick now) {
   const std::int64_t turn = state_.turn.load(kRelaxed);
   const std::int64_t lived = std::max<std::int64_t>(
       std::int64_t{age_of(usage, now)} - std::min(usage.uses, kMostUses) * turn, 0);
+  // A moving average, since evictions vary and the turn must follow a change of the workload.
   const std::int64_t next = turn == 0 ? lived : turn + (lived - turn) / 16;
   state_.turn.store(static_cast<Tick>(std::min<std::int64_t>(next, kMostAge)), kRelaxed);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// S3Fifo: a small part for what is new, a main part for what was used again, in the manner of
+// S3Fifo: a small part for new entries and a main part for those that were used again, as in
 // S3-FIFO (Yang et al., SOSP 2023), expressed by ranks instead of queues:
-//  - new entries are left alone for a while: until as many others came as the small part holds;
-//  - after that those that were never used leave first, and their hashes are remembered: one that
-//    comes back goes to the main part at once;
-//  - in the main part each of up to three uses is worth one turn: the time that an unused entry of
-//    that part has to live.
-// Optionally entries that were not used for a whole horizon count as never used.
+//  - new entries are safe until as many others came as the small part holds;
+//  - after that, entries that were never used leave first, and their hashes are remembered: an
+//    entry that comes back goes to the main part at once;
+//  - in the main part each use, up to three, adds one turn to the entry's life. A turn is the time
+//    that an unused entry of that part has to live.
+// Where a horizon is set, entries that were not used for that long count as never used.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@
 
 namespace modcache::policy {
 
-// Perhaps shared by processes; zeros are a beginning.
+// May be shared by processes; all zeros is a valid start.
 struct S3FifoState {
   std::atomic<std::uint64_t> room_entries;
   std::atomic<std::uint32_t> inserts;
-  // When the newest and the second newest step of insertions ended.
+  // The ticks at which the newest and the second newest step of insertions ended.
   std::atomic<Tick> step_at;
   std::atomic<Tick> new_since;
   std::atomic<Tick> turn;
@@ -33,7 +33,7 @@ struct S3FifoState {
 
 class S3Fifo final : public Policy {
  public:
-  // `state` and the memory of `ghosts` outlive this; `owner` makes sure of that where it is given.
+  // `state` and the memory of `ghosts` outlive this object; `owner`, where given, keeps them alive.
   S3Fifo(S3FifoState& state, Ghosts ghosts, std::shared_ptr<void> owner = nullptr)
       : state_(state), ghosts_(ghosts), owner_(std::move(owner)) {}
 
@@ -48,7 +48,7 @@ class S3Fifo final : public Policy {
 
   std::uint64_t room_entries() const;
   void set_horizon(Tick horizon) { state_.horizon.store(horizon, std::memory_order_relaxed); }
-  // Not used for the whole horizon.
+  // Returns whether the entry was not used for the whole horizon.
   bool is_abandoned(Usage usage, Tick now) const;
 
  private:

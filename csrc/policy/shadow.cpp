@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/shadow.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace modcache::policy {
@@ -36,7 +35,7 @@ Shadow::Shadow(ShadowState& state, Way way)
       way_(way) {}
 
 bool Shadow::find_or_insert(std::uint64_t hash, std::uint64_t room_entries, Tick now) {
-  if (hash == 0) hash = 1;
+  if (hash == 0) hash = 1;  // 0 marks an empty slot
   s3fifo_.measured(0, room_entries);
   const std::size_t begin = first_place(hash);
   for (std::size_t i = begin; i < begin + kPlaces; ++i) {
@@ -48,7 +47,7 @@ bool Shadow::find_or_insert(std::uint64_t hash, std::uint64_t room_entries, Tick
   }
   if (state_.entries.load(kRelaxed) >= room_entries) {
     if (way_ == Way::kStable && !gate_.admits(hash)) return false;
-    // Twice, so that it also shrinks.
+    // Evict up to two, so that the shadow also shrinks when its room does.
     evict_one(now);
     if (state_.entries.load(kRelaxed) >= room_entries) evict_one(now);
   }
@@ -67,7 +66,8 @@ std::uint32_t Shadow::rank(const Slot& slot, Tick now) const {
   return way_ == Way::kRecent ? lru_.rank(usage, now) : s3fifo_.rank(usage, now);
 }
 
-// The smallest rank of the first occupied slots from a few places on.
+// Evicts the entry with the smallest rank among kCompared occupied slots, drawn at random in runs
+// of four.
 void Shadow::evict_one(Tick now) {
   Slot* worst = nullptr;
   std::uint32_t worst_rank = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shadow: what a tier would find if it kept entries in one way, told from a sample of its lookups:
-// a tier without values, as much smaller as the sample is. What it misses it takes, as callers
-// store what they had to compute. Any thread or process may call it at any time, on the same state:
-// what they write over one another is a little less evidence.
+// Shadow: estimates the hits of a tier that kept entries in one given way. It is such a tier
+// without values, for a sample of the lookups, and smaller in the same proportion. It inserts each
+// entry that it misses, as callers store what they had to compute. Any thread or process may call
+// it at any time, on the same state: writes that overwrite each other only lose some evidence.
 #pragma once
 
 #include <array>
@@ -35,15 +35,15 @@ struct ShadowState {
 
 class Shadow {
  public:
-  // So many entries fit well: a slot is in one of few places, and half of them should be free.
+  // Half of the slots should be free, since each hash may lie in few of them.
   static constexpr std::uint64_t kMostRoom = ShadowState::kSlots / 2;
 
   Shadow(ShadowState& state, Way way);
 
-  // Whether it was there. REQUIRES: 0 < room_entries <= kMostRoom.
+  // Returns whether the entry was there. REQUIRES: 0 < room_entries <= kMostRoom.
   bool find_or_insert(std::uint64_t hash, std::uint64_t room_entries, Tick now);
   void clear();
-  // Counts what is there, in case somebody died or two counted at once.
+  // Corrects the number of entries, which is wrong after a process died or two counted at once.
   void recount();
   void set_horizon(Tick horizon) { s3fifo_.set_horizon(horizon); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SharedState: all that the policies of a tier remember besides what is kept with its entries.
-// Plain numbers that any process may write at any time and leave half written.
+// SharedState: everything that a tier's policies remember besides the usage of entries. Numbers
+// that any process may write at any time and leave half written.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 namespace modcache::policy {
 
 struct AutoState {
-  // Hashes from here on are not in the sample; 0: none is. Read by every lookup.
+  // Hashes below this are in the sample; 0: none is. Every lookup reads it.
   alignas(64) std::atomic<std::uint64_t> sample_end;
   std::atomic<std::uint32_t> sample_shift;
   std::atomic<std::uint32_t> way;
-  // Of the sample, since the last time that older ones were made to count half.
+  // Counts of the sample; from time to time they are halved, so that older lookups count less.
   alignas(64) std::atomic<std::uint32_t> lookups;
   std::array<std::atomic<std::uint32_t>, kWays> found;
   StableGateState gate;

@@ -16,12 +16,12 @@ bool StableGate::admits(std::uint64_t hash) {
     state_.vacancies.store(vacancies - 1, kRelaxed);
     return true;
   }
-  // By chance, so that no order of keys can make it always the same ones.
+  // Pseudo-random, so that no order of keys can make it always admit the same ones.
   const std::uint64_t asked = state_.asked.fetch_add(1, kRelaxed);
   return ((hash ^ (asked * 0x9e3779b97f4a7c15U)) * 0xd6e8feb86659fd93U >> 32) % kOneIn == 0;
 }
 
-// Each abandoned entry makes room for two, one of which finds out whether there are more.
+// Each abandoned entry makes room for two: the second one tests whether more are abandoned.
 void StableGate::evicted(bool was_abandoned, std::uint64_t room_entries) {
   const std::uint32_t vacancies = state_.vacancies.load(kRelaxed);
   if (!was_abandoned) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StableGate: how a full tier keeps a stable part. Of new entries it lets in one in kOneIn, so that
-// what is there stays until it is asked for again, however long that takes; on epochs over more
-// than fits that is as good as anything can be. As long as those that leave had been abandoned,
-// others may come in their places at once.
-// Any thread or process may call it at any time, on the same state.
+// StableGate: makes a full tier keep a stable part. It admits one in kOneIn new entries, so that an
+// entry stays until it is asked for again, however long that takes. On epochs over a set that does
+// not fit, no policy can do better. While the entries that leave were abandoned ones, new ones are
+// admitted at once in their places. Any thread or process may call it at any time, on the same
+// state.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Way: how Auto keeps entries at a time. What is written down of an entry's use serves all of them,
-// so nothing is lost by changing over.
+// Way: how Auto keeps entries at a time. All ways read the same Usage, so a change of way loses
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace modcache::policy {
 
 enum class Way {
-  kStable,  // as S3Fifo, but a full tier takes one in a few of what is new (stable.h)
+  kStable,  // as S3Fifo, but a full tier takes one in a few of the new entries (stable.h)
   kOpen,    // as S3Fifo
   kRecent,  // as Lru
 };

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "tensor/input.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
+#include "tensor/value_header.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "content keys are hashes of little-endian bytes");
@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kLayout("mcCT\1\0\0\0", 8);  // mark and version
 constexpr const char* kCure = "; give a key of your own, such as the sample's id or file name";
 
-// Bytes that every row has, and the tensor, if any, whose bytes follow them.
+// Bytes that all rows share, and then perhaps a tensor whose bytes follow them.
 struct Piece {
   std::string before;
   at::Tensor tensor;  // contiguous, on the CPU; keeps `data` alive
@@ -45,7 +45,7 @@ at::ScalarType raw_type(std::size_t element_size_bytes) {
   }
 }
 
-// Whether the storage really holds the elements: some libraries empty it for a while.
+// Returns whether the storage really holds the elements: some libraries empty it for a while.
 bool has_all_bytes(const at::Tensor& tensor) {
   if (tensor.numel() == 0 || tensor._is_zerotensor()) return true;
   const std::size_t needed_bytes = at::detail::computeStorageNbytes(
@@ -53,21 +53,20 @@ bool has_all_bytes(const at::Tensor& tensor) {
   return tensor.storage().nbytes() >= needed_bytes;
 }
 
-// The elements in row-major order on the CPU; the dtype of the result may be another one.
+// Returns the elements in row-major order on the CPU. The dtype of the result may be another one.
 at::Tensor dense_bytes(const at::Tensor& tensor) {
-  const bool is_plain = !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
-  if (is_plain && tensor.is_cpu() && tensor.is_contiguous()) return tensor;
+  if (tensor.is_cpu() && has_plain_memory(tensor)) return tensor;
   const at::NoGradGuard no_grad;
   at::Tensor plain = tensor.detach();
   if (tensor._is_zerotensor()) {
     plain = at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));
   }
   plain = plain.resolve_conj().resolve_neg();
-  // torch cannot copy every dtype, but every size of element.
+  // torch has copy operators for every element size, but not for every dtype.
   return plain.view(raw_type(plain.element_size())).cpu().contiguous();
 }
 
-// Writes an input down as pieces. The bytes say where each part ends, so no two inputs share them.
+// Writes an input as pieces. The bytes delimit every part, so no two inputs give the same bytes.
 class Writer {
  public:
   enum class Unit { kWhole, kRow };
@@ -81,13 +80,13 @@ class Writer {
 
   Status write(const TakenApart& input);
 
-  // After the last write().
+  // Ends the writing: nothing may be written after this.
   std::vector<Piece> take_pieces() {
     pieces_.push_back({std::move(before_), {}, nullptr, 0});
     return std::move(pieces_);
   }
 
-  // Unset when there was no tensor.
+  // Nothing if the input had no tensor.
   std::optional<std::int64_t> rows() const { return rows_; }
 
  private:
@@ -110,18 +109,13 @@ class Writer {
   void append_number(std::uint64_t value) {
     for (int i = 0; i < 8; ++i) before_ += static_cast<char>((value >> (8 * i)) & 0xff);
   }
-  void append_bits(double value) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    append_number(bits);
-  }
   void append_text(std::string_view text) {
     append_number(text.size());
     before_ += text;
   }
 
   const Unit unit_;
-  std::string before_;  // what is written since the last tensor's bytes
+  std::string before_;  // what was written since the last tensor's bytes
   std::vector<Piece> pieces_;
   std::optional<std::int64_t> rows_;
 };
@@ -177,11 +171,11 @@ Status Writer::write_leaf(const at::IValue& value) {
     append_number(static_cast<std::uint64_t>(value.toInt()));
   } else if (value.isDouble()) {
     before_ += 'd';
-    append_bits(value.toDouble());
+    append_number(bits_of(value.toDouble()));
   } else if (value.isComplexDouble()) {
     before_ += 'c';
-    append_bits(value.toComplexDouble().real());
-    append_bits(value.toComplexDouble().imag());
+    append_number(bits_of(value.toComplexDouble().real()));
+    append_number(bits_of(value.toComplexDouble().imag()));
   } else if (value.isString()) {
     before_ += 's';
     append_text(value.toStringRef());

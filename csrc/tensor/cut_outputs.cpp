@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kLargeBytes = 1 << 20;
 constexpr std::uint64_t kLargeShare = 4;
-// The system takes as long to hand out so much again as a run takes that fills it.
+// At this size, mapping the memory again costs no more than the runs that fill it.
 constexpr std::uint64_t kTrimEveryBytes = 128 << 20;
 
 void give_free_heap_back() {

@@ -24,7 +24,7 @@ at::Tensor as_wide(const at::Tensor& tensor) {
   return plain.to(plain.is_complex() ? at::kComplexDouble : at::kDouble);
 }
 
-// The finite ones; the others have to be the same in both.
+// Replaces infinities and NaN by 0: those are compared for equality instead.
 at::Tensor finite_part(const at::Tensor& tensor) {
   return at::where(at::isfinite(tensor), tensor, at::zeros_like(tensor));
 }
@@ -38,7 +38,7 @@ bool are_same_where_not_finite(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(a.masked_select(is_infinite), b.masked_select(is_infinite));
 }
 
-// Numbers that no operator takes out of their byte are compared like integers.
+// Numbers that no operator unpacks from their byte are compared like integers.
 bool has_tolerance(const at::Tensor& tensor) {
   return (tensor.is_floating_point() || tensor.is_complex()) &&
          !is_packed_float(tensor.scalar_type());

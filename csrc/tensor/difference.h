@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a result differs from the one that is stored: what the mode `verify` reports.
+// Describes how a result differs from the stored one, for the mode `verify`.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace modcache::tensor {
 
-// Empty: none beyond the tolerance, which is for floating numbers; everything else is to be equal,
-// NaN to NaN.
+// Returns an empty text when the values are equal within the tolerance. That applies to
+// floating-point numbers; everything else must be equal, and NaN equals NaN.
 std::string difference(const Flat& fresh, const Flat& stored, const Tolerance& tolerance);
 
 }  // namespace modcache::tensor

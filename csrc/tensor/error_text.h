@@ -6,7 +6,8 @@
 
 namespace modcache::tensor {
 
-// What an exception says, without the stack that torch's own carry: for log lines and statuses.
+// The message of an exception without the stack trace that torch's own append, for log lines and
+// statuses.
 std::string text_of(const std::exception& error);
 
 }  // namespace modcache::tensor

@@ -5,11 +5,11 @@
 #include <c10/util/Exception.h>
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
+#include "tensor/value_header.h"
 
 namespace modcache::tensor {
 namespace {
@@ -29,11 +29,11 @@ class Summarizer {
   void summarize(const at::IValue& input) {
     const bool is_one_argument = input.isTuple() && input.toTupleRef().elements().size() == 1;
     visit(is_one_argument ? input.toTupleRef().elements()[0] : input);
-    // Lists of numbers that differ only in how they are nested are other arguments.
+    // The structure tells apart lists of numbers that differ only in their nesting.
     if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
   }
 
-  // What `form` is with these tensors in place of its marks.
+  // Fills the summary as for an input of this form, with these tensors in place of its marks.
   void fill(const InputForm& form, const std::vector<at::Tensor>& tensors) {
     std::size_t next = 0;
     for (const char part : form.signature) {
@@ -97,10 +97,7 @@ class Summarizer {
     out += ']';
     summary_.tensors.push_back(tensor);
     if (!summary_.device.has_value()) summary_.device = tensor.device();
-    const bool requires_grad = tensor.requires_grad();
-    summary_.any_requires_grad |= requires_grad;
-    summary_.requires_grad_pattern =
-        summary_.requires_grad_pattern * 0x9e3779b97f4a7c15ULL + (requires_grad ? 2 : 1);
+    summary_.requiring_grad.add(tensor);
   }
 
   template <typename Elements>
@@ -117,7 +114,7 @@ class Summarizer {
     structure_ += close;
   }
 
-  // Dicts keep their order: a module may iterate over them.
+  // Dicts keep their order, as a module may iterate over them.
   void visit_dict(const at::IValue& value) {
     summary_.signature += '{';
     structure_ += '{';
@@ -133,7 +130,7 @@ class Summarizer {
     structure_ += '}';
   }
 
-  // Written with its place among the leaves, so that (x, 1) and (1, x) differ.
+  // Writes the value with its place among the leaves, so that (x, 1) and (1, x) differ.
   void visit_plain(const at::IValue& value) {
     std::string& out = summary_.arguments;
     out += '@';
@@ -166,10 +163,7 @@ class Summarizer {
   }
 
   void append_bits(char tag, double number) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &number, sizeof bits);
-    summary_.arguments += tag;
-    summary_.arguments += std::to_string(bits);
+    summary_.arguments += tag + std::to_string(bits_of(number));
   }
 
   InputSummary& summary_;
@@ -227,7 +221,7 @@ void check_rows(const at::IValue& input, std::int64_t rows) {
   std::int64_t tensors = 0;
   for_each_tensor(input, [&](const at::Tensor& tensor) {
     ++tensors;
-    // What is no dense tensor is run uncached, and need not have sizes at all.
+    // A call with such a tensor runs uncached, and the tensor need not even have sizes.
     if (why_not_storable(tensor) != nullptr) return;
     TORCH_CHECK_VALUE(tensor.dim() > 0 && tensor.size(0) == rows, "cache::lookup_or_run: ", rows,
                       " keys were given, but a tensor of the input has the shape ", tensor.sizes(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the cache needs to know about a call's input: the signature that is kept with the entry,
-// the non-tensor arguments that are part of the address, and what forbids caching.
+// Summarizes a call's input for the cache: the signature that is stored with the entry, the
+// non-tensor arguments, which are part of the address, and the reason why a call cannot be cached.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,52 +14,64 @@
 
 namespace modcache::tensor {
 
+// Which of some tensors, in their order, require grad.
+struct RequiringGrad {
+  std::int64_t count = 0;
+  std::uint64_t hash = 1;  // of one bit per tensor
+
+  void add(const at::Tensor& tensor) {
+    const bool requires_grad = tensor.defined() && tensor.requires_grad();
+    count += requires_grad ? 1 : 0;
+    hash = hash * 0x9e3779b97f4a7c15ULL + (requires_grad ? 2 : 1);
+  }
+  // The hash; 0 when no tensor requires grad.
+  std::uint64_t pattern() const { return count == 0 ? 0 : hash == 0 ? 1 : hash; }
+};
+
 struct InputSummary {
-  // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])". Per row, without
-  // their first dimension.
+  // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])". With Per::kRow the
+  // shapes lack the first dimension.
   std::string signature;
-  // Non-tensor values, their places and what they are nested in, unambiguous; empty when there
-  // are none.
+  // The non-tensor values, their places and the containers around them, unambiguously; empty when
+  // there are none.
   std::string arguments;
-  // All of them, in the order of the signature; those that cannot be stored are left out.
+  // The tensors in the order of the signature, without those that cannot be stored.
   std::vector<at::Tensor> tensors;
-  // Of the first tensor.
+  // The device of the first tensor.
   std::optional<at::Device> device;
-  bool any_requires_grad = false;
-  // One bit per tensor, in order, hashed together.
-  std::uint64_t requires_grad_pattern = 0;
-  // Set when the input holds something that no address can stand for: "a tensor subclass", ...
+  RequiringGrad requiring_grad;
+  // Set when the input holds something that an address cannot cover: "a tensor subclass", ...
   std::string why_not_cacheable;
 };
 
 enum class Per { kCall, kRow };
 InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall);
 
-// An input apart from its tensors, as an exported program has it: the signature with a mark in
-// place of each tensor, and the arguments.
+// The input of a call without its tensors, which is what an exported program records: the signature
+// with a mark in place of each tensor, and the arguments.
 struct InputForm {
   std::string signature;
   std::string arguments;
   std::string why_not_cacheable;
 };
 InputForm form_of_input(const at::IValue& input);
-// What summarize_input() says of the input that `form` and `tensors` make. Throws when the form has
-// another number of tensors.
+// Returns what summarize_input() returns for the input that `form` and `tensors` make. Throws when
+// their number of tensors differs.
 InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors, Per per);
 
-// The first size that all tensors of `input` share. Throws (the caller's mistake) when it is not
-// `rows`, saying which tensor has another, or when there is no tensor.
+// Throws (the caller's mistake) when a tensor's first size is not `rows`, naming that tensor's
+// shape, or when the input has no tensor.
 void check_rows(const at::IValue& input, std::int64_t rows);
 
-// Where the first tensor of `input` lies; the CPU where there is none.
+// The device of the first tensor of `input`; the CPU when there is none.
 at::Device device_of(const at::IValue& input);
 
-// "float32", as Python shows a dtype without its "torch.". Part of content keys (FORMAT.md), so no
-// name ever changes.
+// The name that Python shows without its "torch.": "float32". Content keys contain it (FORMAT.md),
+// so no name ever changes.
 std::string_view dtype_name(at::ScalarType type);
 
-// Autocast state and default dtype of this thread, as far as they are not the defaults; part of
-// an entry's address since they change what a module computes.
+// The autocast state and default dtype of this thread where they are not the defaults. They change
+// the result of a module, so they are part of an entry's address.
 std::string arithmetic_state();
 
 }  // namespace modcache::tensor

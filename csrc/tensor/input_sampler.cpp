@@ -19,13 +19,13 @@
 namespace modcache::tensor {
 namespace {
 
-// All of these decide what samples on disk were made of: another value is another version of the
-// sample (FORMAT.md).
+// All of these determine the samples that are stored on disk. A change of one needs a new version
+// of the sample (FORMAT.md).
 constexpr std::size_t kMostPieces = SampledPieces::kMost;
 constexpr std::size_t kPieceElements = 16;  // of a long row of floats
 constexpr std::size_t kExactPieceBytes = 64;
 constexpr std::size_t kMostWholeExactBytes = 8192;
-// What a storable tensor has, and one for the parts of complex numbers.
+// The dimensions of a storable tensor, and one more for the parts of complex numbers.
 constexpr std::size_t kMostDimensions = ValueHeader::kMostDimensions + 1;
 
 SampledPieces whole(std::size_t elements, std::size_t pieces) {
@@ -38,8 +38,8 @@ SampledPieces whole(std::size_t elements, std::size_t pieces) {
   return found;
 }
 
-// One piece in each of as many equal parts of the row, at a place that looks random: a pattern with
-// a period, as rows of an image are, is not met at one phase alone.
+// Splits the row into equal parts and takes one piece of each, at a place that looks random. Equal
+// distances might always hit the same phase of a periodic row, such as one of an image.
 SampledPieces spread(std::size_t elements, std::size_t pieces, std::size_t piece_elements) {
   SampledPieces found;
   found.count = pieces;
@@ -68,8 +68,8 @@ void convert_halves(const std::byte* from, std::size_t count, float* to) {
   for (std::size_t i = 0; i < count; ++i) {
     std::uint16_t half = 0;
     std::memcpy(&half, from + 2 * i, sizeof half);
-    // The exponent is moved to where a float has it and then put right by a product, which makes
-    // the smallest numbers right, too. Infinities and NaN get the exponent of theirs.
+    // Moves the exponent to its place in a float and corrects its bias by a product, which also
+    // normalizes the subnormal numbers. Infinities and NaN get the largest exponent.
     const std::uint32_t magnitude = half & 0x7fffU;
     const std::uint32_t bits = magnitude << 13;
     float number = 0;
@@ -100,13 +100,13 @@ void convert_doubles(const std::byte* from, std::size_t count, float* to) {
   }
 }
 
-// Floats stay where they are, unless that is no place for one.
+// Floats are read in place unless they are misaligned.
 const float* as_floats(at::ScalarType type, const std::byte* from, std::size_t count, float* to) {
   switch (type) {
     case at::kHalf: convert_halves(from, count, to); break;
     case at::kBFloat16: convert_bfloats(from, count, to); break;
     case at::kDouble: convert_doubles(from, count, to); break;
-    default:  // kFloat, see convertible()
+    default:  // kFloat: convertible() leaves no other
       if (reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0) {
         return reinterpret_cast<const float*>(from);
       }
@@ -119,8 +119,8 @@ bool is_read_as_float(at::ScalarType type) {
   return c10::isFloatingType(type) && !is_packed_float(type);
 }
 
-// The same values without what no pointer shows: complex numbers as pairs, signs that are kept
-// apart.
+// Returns the same values in a form whose memory shows them: complex numbers as pairs, and without
+// lazy conjugation or negation.
 at::Tensor readable(at::Tensor tensor) {
   if (c10::isComplexType(tensor.scalar_type())) tensor = at::view_as_real(tensor.resolve_conj());
   return tensor.resolve_neg();
@@ -142,10 +142,10 @@ at::Tensor convertible(const at::Tensor& tensor) {
 
 }  // namespace
 
-// One tensor, and what of each of its rows is read.
+// One tensor, and the pieces that are read of each of its rows.
 class InputSampler::Source {
  public:
-  // `blocks`: how many it has where it is one of floats.
+  // `blocks`: the number of pieces for a tensor of floats.
   Source(at::Tensor tensor, Per per, std::size_t blocks, IsOnHost on_host) {
     const bool has_rows = per == Per::kRow;
     if (!is_read_as_it_is(tensor)) {
@@ -169,7 +169,8 @@ class InputSampler::Source {
   bool is_float() const { return is_float_; }
   std::size_t blocks() const { return pieces_.count; }
 
-  // Sums of as many blocks as there are. Returns how long the longest is.
+  // Writes one sum per piece, blocks() of them. Returns the number of elements in the longest
+  // piece.
   std::size_t sum_up(std::size_t row, cache::BlockSum* sums) const {
     std::array<float, cache::kMostBlockElements> elements;
     std::array<std::byte, cache::kMostBlockElements * sizeof(double)> gathered;
@@ -199,7 +200,7 @@ class InputSampler::Source {
     return xxh3_64(gathered.data(), static_cast<std::size_t>(next - gathered.data()), seed);
   }
 
-  // A hint: this row will be measured soon.
+  // Prefetches a row that will be measured soon.
   void expect(std::size_t row) const {
     if (!is_contiguous_) return;
     for (const SampledPiece& piece : pieces_) __builtin_prefetch(place(row, piece.first));
@@ -213,7 +214,7 @@ class InputSampler::Source {
     return convertible(tensor);
   }
 
-  // The pieces of all rows, side by side in this machine's memory.
+  // Returns the pieces of all rows, side by side in the host's memory.
   at::Tensor gathered(const at::Tensor& tensor, std::int64_t rows, std::size_t elements) {
     std::vector<std::int64_t> index;
     for (SampledPiece& piece : pieces_.all) {
@@ -257,7 +258,8 @@ class InputSampler::Source {
     return data_ + offset * static_cast<std::int64_t>(element_bytes_);
   }
 
-  // The elements of a piece side by side: where they are, or in `buffer`.
+  // Returns the elements of a piece side by side: in place where they are contiguous, otherwise in
+  // `buffer`.
   const std::byte* read(std::size_t row, const SampledPiece& piece, std::byte* buffer) const {
     if (is_contiguous_) return place(row, piece.first);
     std::array<std::int64_t, kMostDimensions> position;
@@ -281,15 +283,15 @@ class InputSampler::Source {
     return buffer;
   }
 
-  at::Tensor tensor_;  // keeps the memory
+  at::Tensor tensor_;  // keeps the memory alive
   const std::byte* data_ = nullptr;
-  std::int64_t row_stride_ = 0;  // in elements, as all strides
+  std::int64_t row_stride_ = 0;  // in elements, as all strides are
   std::size_t element_bytes_ = 0;
   at::ScalarType type_ = at::kFloat;
   bool is_float_ = false;
   bool is_contiguous_ = true;
   SampledPieces pieces_;
-  c10::SmallVector<std::int64_t, 6> sizes_;  // of a row
+  c10::SmallVector<std::int64_t, 6> sizes_;  // of one row
   c10::SmallVector<std::int64_t, 6> strides_;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InputSampler: measures the values of a call's input, whole or row by row, for the comparison with
-// what an entry keeps of its own (cache/input_sample.h). It reads logical elements: strides and the
-// device do not count. Of a long row it reads up to 16 pieces of a cache line each, at places that
-// the shape alone determines; a short one whole.
+// InputSampler: measures the values of a call's input, whole or row by row. The measure is compared
+// with that of the input that an entry was computed from (cache/input_sample.h). It depends on the
+// logical elements alone, not on strides and device. A short row is read whole. A long one is read
+// in up to 16 pieces of a cache line each, at places that the shape alone determines.
 //
-// Tensors on an accelerator are read at once for all rows, by one gather and one copy for each
-// tensor, when the first row is measured. Nothing is allocated for a row.
-// Used by one thread. Never throws: what cannot be read gives no measure.
+// Tensors on an accelerator are read for all rows at once, by one gather and one copy per tensor,
+// when the first row is measured. Otherwise a row allocates nothing.
+// For one thread. Never throws: an input that cannot be read has no measure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@
 
 namespace modcache::tensor {
 
-// What of a row is read: runs of elements.
+// The parts of a row that are read, as runs of elements.
 struct SampledPiece {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -38,17 +38,18 @@ struct SampledPieces {
 
 class InputSampler final : public cache::InputSource {
  public:
-  // Whether a tensor's memory can be read here.
+  // Returns whether the CPU can read a tensor's memory here; tests replace it.
   using IsOnHost = bool (*)(const at::Tensor&);
   static bool is_on_host(const at::Tensor& tensor) { return tensor.device().is_cpu(); }
 
-  // Keeps the tensors, and looks at none of their values. REQUIRES: all are storable.
+  // Keeps the tensors but does not read their values yet. REQUIRES: all can be stored.
   InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on_host = is_on_host);
   ~InputSampler() override;
   InputSampler(const InputSampler&) = delete;
   InputSampler& operator=(const InputSampler&) = delete;
 
-  // False also where there is no tensor, or none has an element.
+  // Adds the measure of a row to `measured`. Returns false when there is none: no tensor has an
+  // element, or reading failed.
   bool measure(std::size_t row, cache::MeasuredInput& measured) const override;
   bool is_costly() const override { return is_costly_; }
 

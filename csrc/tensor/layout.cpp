@@ -4,9 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "tensor/row_bytes.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -14,10 +14,10 @@ namespace modcache::tensor {
 namespace {
 
 constexpr std::size_t kAlignmentBytes = 64;
-// Half a step between two numbers, as a part of the number.
+// Half the distance between neighbouring numbers, relative to the number.
 constexpr double kHalfRounding = 1.0 / 2048;
 constexpr double kBFloat16Rounding = 1.0 / 256;
-// Half the smallest number: where numbers are tiny their steps become no smaller.
+// Half the smallest number: the distance is constant among subnormal numbers.
 constexpr double kHalfSubnormalRounding = 1.0 / (1 << 25);
 constexpr double kBFloat16SubnormalRounding = 0x1p-134;
 
@@ -33,7 +33,8 @@ bool multiply(std::size_t& product, std::int64_t factor) {
   return !__builtin_mul_overflow(product, static_cast<std::size_t>(factor), &product);
 }
 
-// What copy_to_store() makes of a tensor, and no other: torch cannot convert all dtypes to all.
+// Returns whether copy_to_store() stores `dtype` as `stored`. No other pair is accepted, as torch
+// cannot convert every dtype to every other.
 bool is_stored_as(at::ScalarType dtype, at::ScalarType stored) {
   if (stored == dtype) return true;
   return (dtype == at::kFloat || dtype == at::kDouble) &&
@@ -51,7 +52,7 @@ Result<at::ScalarType> dtype_from(std::uint8_t number) {
 }  // namespace
 
 bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
-  std::int64_t bytes = rows * 16;  // of the largest element
+  std::int64_t bytes = rows * 16;  // for the largest element
   return std::all_of(sizes.begin(), sizes.end(), [&bytes](std::int64_t size) {
     return !__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes);
   });
@@ -62,12 +63,10 @@ Result<LayoutPtr> Layout::of(ValueHeader header) {
   std::size_t end = 0;
   for (const TensorLayout& tensor : header.tensors) {
     Place place;
-    auto dtype = dtype_from(tensor.dtype);
-    if (!dtype.is_ok()) return dtype.status();
-    auto stored_dtype = dtype_from(tensor.stored_dtype);
-    if (!stored_dtype.is_ok()) return stored_dtype.status();
-    place.dtype = dtype.value();
-    place.stored_dtype = stored_dtype.value();
+    MODCACHE_ASSIGN_OR_RETURN(auto dtype, dtype_from(tensor.dtype));
+    MODCACHE_ASSIGN_OR_RETURN(auto stored_dtype, dtype_from(tensor.stored_dtype));
+    place.dtype = dtype;
+    place.stored_dtype = stored_dtype;
     place.size_bytes = c10::elementSize(place.stored_dtype);
     if (!is_stored_as(place.dtype, place.stored_dtype)) {
       return Status::corruption("a value header has a dtype that is not stored as another");
@@ -88,9 +87,8 @@ Result<LayoutPtr> Layout::of(ValueHeader header) {
 }
 
 Result<LayoutPtr> Layout::decode(std::string_view bytes) {
-  auto header = decode_value_header(bytes);
-  if (!header.is_ok()) return header.status();
-  return of(std::move(header).value());
+  MODCACHE_ASSIGN_OR_RETURN(auto header, decode_value_header(bytes));
+  return of(std::move(header));
 }
 
 LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
@@ -159,9 +157,7 @@ at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* paylo
   const Layout::Place& place = layout.places()[i];
   at::Tensor stored =
       at::empty(layout.tensors()[i].sizes, at::device(at::kCPU).dtype(place.stored_dtype));
-  if (place.size_bytes != 0) {
-    std::memcpy(mutable_bytes(stored), payload + place.offset, place.size_bytes);
-  }
+  copy_bytes(mutable_bytes(stored), payload + place.offset, place.size_bytes);
   return stored.to(place.dtype);
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layout: what the bytes of a value mean: its header, and where each tensor lies in the payload.
-// Immutable and shared: the rows that a module gives have one layout, as a rule.
+// Layout: the meaning of a value's bytes: its header, and the place of each tensor in the payload.
+// Immutable and shared, as the rows that a module returns usually have the same layout.
 //
-// A lone tensor is the payload. Of several each begins at a multiple of 64 bytes.
+// A lone tensor is the whole payload. Where there are several, each begins at a multiple of 64
+// bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,12 +22,12 @@
 namespace modcache::tensor {
 
 struct Tolerance {
-  double relative = 0;  // to the largest number of a tensor
+  double relative = 0;  // relative to the largest number of a tensor
   double absolute = 0;
 };
 
-// Whether tensors of these sizes have elements that can be counted, `rows` of them side by side:
-// torch computes strides, and refuses those that overflow, of empty tensors too.
+// Returns whether tensors of these sizes have elements that can be counted, `rows` of them side by
+// side. torch computes strides also for empty tensors, and refuses those that overflow.
 bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows = 1);
 
 class Layout;
@@ -37,17 +38,17 @@ class Layout : public std::enable_shared_from_this<Layout> {
   struct Place {
     std::size_t offset = 0;
     std::size_t size_bytes = 0;
-    at::ScalarType dtype = at::kFloat;         // what a hit gives back
-    at::ScalarType stored_dtype = at::kFloat;  // what the bytes are
+    at::ScalarType dtype = at::kFloat;         // the dtype of a hit
+    at::ScalarType stored_dtype = at::kFloat;  // the dtype of the bytes
   };
 
-  // kCorruption: a dtype that this torch does not have or that cannot be stored, or sizes that
-  // overflow.
+  // Return kCorruption for a dtype that this torch lacks or that cannot be stored, and for sizes
+  // that overflow.
   static Result<LayoutPtr> of(ValueHeader header);
   static Result<LayoutPtr> decode(std::string_view header);
 
-  // Of a value whose tensors were copied by copy_to_store, and had `dtypes` before. With
-  // `is_row`, of one row of tensors that all have a first dimension.
+  // Makes the layout of a value whose tensors copy_to_store() copied from `originals`. With
+  // `is_row`, it is the layout of one row of them; then all have a first dimension.
   static LayoutPtr of_stored(Node root, const std::vector<at::Tensor>& copies,
                              const std::vector<at::Tensor>& originals,
                              std::optional<at::Device> input_device, bool is_row);
@@ -60,17 +61,18 @@ class Layout : public std::enable_shared_from_this<Layout> {
   bool is_encoded() const { return header_.codec != 0; }
   std::size_t payload_size_bytes() const { return payload_size_bytes_; }
   std::size_t element_size_bytes() const;  // of the first tensor, for the codec
-  // Memory that the layout itself takes.
+  // The memory that the layout itself takes.
   std::size_t size_bytes() const { return size_bytes_; }
   std::string header_with(std::uint8_t codec) const;
 
-  // How far numbers may be from the stored ones: `rtol`, and what they were rounded by.
+  // The distance that numbers may have from the stored ones: `rtol`, and the rounding of the stored
+  // dtype.
   Tolerance tolerance(double rtol) const;
 
-  // Whether values of both can be rows of one batch: the same tree, dtypes and shapes.
+  // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes.
   bool has_rows_like(const Layout& other) const;
-  // Whether one module may have given both: the same tree, dtypes and numbers of dimensions. Sizes
-  // and plain values may differ between its batches.
+  // Returns whether one module may have returned both: the same tree, dtypes and numbers of
+  // dimensions. Sizes and plain values may differ between its batches.
   bool has_rows_of_the_kind_of(const Layout& other) const;
 
  private:
@@ -80,7 +82,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::size_t size_bytes_ = 0;
 };
 
-// A copy of one tensor of a value whose payload lies at `payload`, in the dtype that it had.
+// A copy of tensor `i` of a value whose payload is at `payload`, in its original dtype.
 at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload);
 
 }  // namespace modcache::tensor

@@ -8,17 +8,16 @@
 #include <list>
 #include <utility>
 
-#include "base/fork.h"
-#include "base/mutex.h"
+#include "base/process_wide.h"
 
 namespace modcache::tensor {
 namespace {
 
-// Below this the allocator's own lists do as well.
+// Below this size the allocator's own free lists are as good.
 constexpr std::size_t kLeastBytes = 128 << 10;
 constexpr std::size_t kHugePageBytes = 2 << 20;
 constexpr std::size_t kPageBytes = 4 << 10;
-// What waits to be used again: two batches that are being trained on, and one that is being made.
+// Enough for two batches that are being trained on and one that is being made.
 constexpr std::size_t kMostFreeBytes = 256 << 20;
 constexpr std::size_t kMostFreeBlocks = 8;
 
@@ -34,7 +33,7 @@ std::size_t rounded_up(std::size_t size_bytes) {
 
 void unmap(const Block& block) { ::munmap(block.data, block.size_bytes); }
 
-// `data` is null when there is no memory.
+// Returns a block whose `data` is null when there is no memory.
 Block map(std::size_t size_bytes) {
   void* data =
       ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -43,15 +42,14 @@ Block map(std::size_t size_bytes) {
   return {data, size_bytes};
 }
 
-class Pool {
+class Pool : public ProcessWide<Pool> {
  public:
-  Pool() { hold_across_fork(mutex_); }
-
   Block take(std::size_t wanted_bytes) {
     const std::size_t size_bytes = rounded_up(wanted_bytes);
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       for (auto block = free_.begin(); block != free_.end(); ++block) {
+        // A block of more than twice the size would waste memory for as long as the batch lives.
         if (block->size_bytes < size_bytes || block->size_bytes / 2 > size_bytes) continue;
         const Block found = *block;
         free_.erase(block);
@@ -65,7 +63,7 @@ class Pool {
   void give_back(const Block& block) {
     std::list<Block> surplus;
     {
-      MutexLock lock(mutex_);
+      MutexLock lock(mutex);
       free_.push_front(block);
       free_bytes_ += block.size_bytes;
       while (free_.size() > kMostFreeBlocks || (free_bytes_ > kMostFreeBytes && !free_.empty())) {
@@ -77,20 +75,13 @@ class Pool {
   }
 
  private:
-  Mutex mutex_;
-  std::list<Block> free_ MODCACHE_GUARDED_BY(mutex_);  // front: given back last
-  std::size_t free_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::list<Block> free_ MODCACHE_GUARDED_BY(mutex);  // front: given back last
+  std::size_t free_bytes_ MODCACHE_GUARDED_BY(mutex) = 0;
 };
-
-// Never destroyed: tensors of the host may die while the process exits.
-Pool& pool() {
-  static auto* const instance = new Pool;
-  return *instance;
-}
 
 void give_back(void* context) {
   auto* block = static_cast<Block*>(context);
-  pool().give_back(*block);
+  Pool::instance().give_back(*block);
   delete block;
 }
 
@@ -100,9 +91,10 @@ at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const auto options = at::TensorOptions().device(at::kCPU).dtype(dtype);
   std::size_t size_bytes = c10::elementSize(dtype);
   for (const std::int64_t size : sizes) size_bytes *= static_cast<std::size_t>(size);
-  const Block block = size_bytes < kLeastBytes ? Block{} : pool().take(size_bytes);
+  const Block block = size_bytes < kLeastBytes ? Block{} : Pool::instance().take(size_bytes);
   if (block.data == nullptr) return at::empty(sizes, options);
-  // Resizable, as a tensor's own memory is: growing, it moves into memory of torch's allocator.
+  // Resizable, like a tensor's own memory: a tensor that grows moves into memory of torch's
+  // allocator.
   c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes,
                        c10::DataPtr(block.data, new Block(block), &give_back, at::kCPU),
                        c10::GetCPUAllocator(), /*resizable=*/true);

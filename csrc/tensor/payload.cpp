@@ -8,7 +8,7 @@ namespace modcache::tensor {
 namespace {
 
 constexpr auto kPlain = static_cast<std::uint8_t>(codec::Codec::kNone);
-// No codec makes numbers this much smaller: what claims it is damaged.
+// No codec makes numbers smaller by this factor, so a header that claims it is damaged.
 constexpr std::size_t kMostShrinking = 1 << 16;
 
 }  // namespace
@@ -40,12 +40,6 @@ Status read_payload(const Layout& layout, std::size_t stored_size_bytes, const R
   MODCACHE_RETURN_IF_ERROR(read(encoded.data()));
   return codec::decode(static_cast<codec::Codec>(layout.codec()), layout.element_size_bytes(),
                        encoded, target, layout.payload_size_bytes());
-}
-
-Status read_payload(const Layout& layout, const store::FoundEntry& found, void* target) {
-  return read_payload(
-      layout, found.payload_size_bytes(), [&](void* stored) { return found.read_payload(stored); },
-      target);
 }
 
 }  // namespace modcache::tensor

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A value's payload on its way to a record and back: plain, or through a codec.
+// Converts a value's payload to the bytes of a record and back: unchanged, or through a codec.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,17 @@
 
 namespace modcache::tensor {
 
-// Encoded where that makes it smaller.
+// Encodes the payload where that makes it smaller.
 cache::Written write_payload(const Layout& layout, SharedBytes payload, codec::Codec codec);
 
-// kCorruption when a payload of this many bytes cannot be that of `layout`: asked before memory
-// for it is taken.
+// Returns kCorruption when a stored payload of this size cannot belong to `layout`. Call it before
+// taking memory for the value.
 Status check_payload_size(const Layout& layout, std::size_t stored_size_bytes);
 
-// Fills layout.payload_size_bytes() bytes at `target`. `read` fills the stored bytes, checked.
-// REQUIRES: check_payload_size().
+// Fills layout.payload_size_bytes() bytes at `target`. `read` fills its buffer with the stored
+// bytes, whose checksum it has checked. REQUIRES: check_payload_size() is ok.
 using ReadStored = std::function<Status(void* target)>;
 Status read_payload(const Layout& layout, std::size_t stored_size_bytes, const ReadStored& read,
                     void* target);
-Status read_payload(const Layout& layout, const store::FoundEntry& found, void* target);
 
 }  // namespace modcache::tensor

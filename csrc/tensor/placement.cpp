@@ -24,11 +24,11 @@ namespace {
 
 using Kind = cache::Place::Kind;
 
-// Kinds of devices that tensors can be sent to while the host goes on.
+// Kinds of devices that copy asynchronously from pinned memory.
 constexpr std::array<at::DeviceType, 3> kAccelerators{at::kCUDA, at::kXPU, at::kPrivateUse1};
 
 // True for the guard that torch.compile and fake tensors register in a torch that was built with
-// CUDA, on a machine without a device: it only pretends to have some.
+// CUDA, on a machine without a device: it reports devices that do not exist.
 bool is_pretended(at::DeviceType type) {
   return type == at::kCUDA && !at::globalContext().hasCUDA();
 }
@@ -78,7 +78,7 @@ cache::Place on_the_host_instead(std::string_view text) {
   return {};
 }
 
-// Once it failed: asking again would cost every batch.
+// Set after the first failure, as each further attempt would cost a batch time.
 std::atomic<bool> has_no_pinned_memory{false};
 
 }  // namespace

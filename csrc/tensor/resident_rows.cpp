@@ -24,7 +24,7 @@ bool fit_together(const RowValue& row, const RowValue& first) {
   return true;
 }
 
-// Tensor `i` of all rows, in the dtype that the module gave.
+// Returns tensor `i` of all rows, in its original dtype.
 at::Tensor tensors_together(const std::vector<std::shared_ptr<const RowValue>>& rows,
                             std::size_t i) {
   const Layout& layout = rows[0]->layout();
@@ -42,7 +42,7 @@ at::Tensor tensors_together(const std::vector<std::shared_ptr<const RowValue>>& 
     bytes.push_back(row->on_device().narrow(0, static_cast<std::int64_t>(place.offset),
                                             static_cast<std::int64_t>(place.size_bytes)));
   }
-  // A copy also of one row: what is held is nobody's to write into.
+  // Copies a single row too, as the caller may write into the result but not into the tier's row.
   const at::Tensor together = bytes.size() == 1 ? bytes[0].clone() : at::cat(bytes);
   return together.view(place.stored_dtype).view(sizes).to(place.dtype);
 }

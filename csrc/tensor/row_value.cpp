@@ -3,11 +3,11 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <cstring>
 #include <utility>
 
 #include "tensor/cut_outputs.h"
 #include "tensor/placement.h"
+#include "tensor/row_bytes.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -43,7 +43,7 @@ std::shared_ptr<const RowValue> RowValue::on_host() const {
   auto row = std::make_shared<RowValue>(layout_, sharers_);
   note_use_by_current_stream(on_device_);
   const at::Tensor here = on_device_.to(at::kCPU);
-  if (here.numel() != 0) std::memcpy(row->bytes_.get(), const_bytes(here), here.nbytes());
+  copy_bytes(row->bytes_.get(), const_bytes(here), here.nbytes());
   return row;
 }
 
@@ -58,10 +58,9 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
                      cache::StoredDtype dtype) {
   copies_.reserve(result.tensors.size());
   for (const at::Tensor& tensor : result.tensors) {
-    // What lies ready to be cut is not copied first.
-    const bool is_ready = dtype == cache::StoredDtype::kKeep && tensor.device().is_cpu() &&
-                          tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
-                          !tensor._is_zerotensor();
+    // A tensor that is contiguous on the CPU and keeps its dtype is cut without a copy.
+    const bool is_ready =
+        dtype == cache::StoredDtype::kKeep && tensor.device().is_cpu() && has_plain_memory(tensor);
     copies_.push_back(is_ready ? tensor : copy_to_store(tensor, dtype));
     note_cut_output(tensor);
   }
@@ -75,10 +74,8 @@ std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
   auto value = std::make_shared<RowValue>(layout_, rows_);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout_->places()[i];
-    if (place.size_bytes == 0) continue;
-    const std::byte* source = const_bytes(copies_[i]);
-    std::memcpy(value->bytes_.get() + place.offset, source + row * place.size_bytes,
-                place.size_bytes);
+    copy_bytes(value->bytes_.get() + place.offset, const_bytes(copies_[i]) + row * place.size_bytes,
+               place.size_bytes);
   }
   return value;
 }

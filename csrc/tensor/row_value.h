@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RowValue: one row of what a module returned for a batch, as the tiers hold it: its own bytes,
-// never a view of the batch. Immutable once it is shared, so any thread may read it.
+// RowValue: one row of a module's result for a batch, as the tiers hold it. It owns its bytes and
+// is never a view of the batch. Immutable once it is shared, so any thread may read it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +20,11 @@ namespace modcache::tensor {
 
 class RowValue final : public cache::Value, public std::enable_shared_from_this<RowValue> {
  public:
-  // `sharers`: how many rows have this layout in common.
+  // `sharers`: the number of rows that share this layout, for size_bytes().
   RowValue(LayoutPtr layout, std::size_t sharers);
 
-  // Of what a directory holds. kCorruption as read_payload() says; throws std::bad_alloc.
-  // REQUIRES: check_payload_size().
+  // Reads a row from a directory. Returns kCorruption as read_payload() does; throws
+  // std::bad_alloc. REQUIRES: check_payload_size() is ok.
   static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout, std::size_t sharers,
                                                           std::size_t stored_size_bytes,
                                                           const ReadStored& read);
@@ -37,7 +37,8 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   // uint8 [payload size]. REQUIRES: is_on_device().
   const at::Tensor& on_device() const { return on_device_; }
 
-  // The same row there; null where the device does not take it. REQUIRES: !is_on_device().
+  // Returns the same row on the device; null when the device cannot take it. REQUIRES:
+  // !is_on_device().
   std::shared_ptr<const RowValue> on(const std::string& device) const;
   // REQUIRES: is_on_device().
   std::shared_ptr<const RowValue> on_host() const;

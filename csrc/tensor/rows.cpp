@@ -5,39 +5,10 @@
 #include <ATen/ops/tensor.h>
 
 #include <sstream>
-#include <utility>
 
 #include "tensor/storable.h"
 
 namespace modcache::tensor {
-namespace {
-
-at::IValue select_in(const at::IValue& value, const std::vector<std::int64_t>& rows) {
-  if (value.isTensor()) return select_rows(value.toTensor(), rows);
-  if (value.isTuple()) {
-    std::vector<at::IValue> items;
-    for (const at::IValue& item : value.toTupleRef().elements()) {
-      items.push_back(select_in(item, rows));
-    }
-    const auto type = value.toTupleRef().type<c10::TupleType>();
-    return type->schema() != nullptr ? c10::ivalue::Tuple::createNamed(std::move(items), type)
-                                     : c10::ivalue::Tuple::create(std::move(items));
-  }
-  if (value.isList()) {
-    c10::impl::GenericList list(value.toList().elementType());
-    for (const at::IValue& item : value.toListRef()) list.push_back(select_in(item, rows));
-    return list;
-  }
-  if (value.isGenericDict()) {
-    const auto items = value.toGenericDict();
-    c10::impl::GenericDict dict(items.keyType(), items.valueType());
-    for (const auto& item : items) dict.insert(item.key(), select_in(item.value(), rows));
-    return dict;
-  }
-  return value;
-}
-
-}  // namespace
 
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   const at::Tensor index = at::tensor(rows, at::kLong).to(tensor.device());
@@ -47,7 +18,7 @@ at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>
 }
 
 at::IValue select_rows(const at::IValue& input, const std::vector<std::int64_t>& rows) {
-  return select_in(input, rows);
+  return with_tensors(input, [&](const at::Tensor& tensor) { return select_rows(tensor, rows); });
 }
 
 std::string why_no_rows(const Flat& result, std::int64_t rows) {

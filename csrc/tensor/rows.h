@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of tensors, picked out of a batch.
+// Selects rows from the tensors of a batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,12 +14,13 @@
 
 namespace modcache::tensor {
 
-// The given rows of a tensor, of any dtype, on its device. REQUIRES: it has a first dimension.
+// Returns the given rows of a tensor of any dtype, on its device. REQUIRES: it has a first
+// dimension.
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
-// The same for every tensor in an input; what is no tensor stays.
+// Does the same for every tensor in an input; other values stay as they are.
 at::IValue select_rows(const at::IValue& input, const std::vector<std::int64_t>& rows);
 
-// Why `result` cannot be what a module returns for `rows` rows; empty when it can. The text
+// Returns why `result` cannot be a module's result for `rows` rows; empty when it can. The text
 // completes "it returned ...".
 std::string why_no_rows(const Flat& result, std::int64_t rows);
 

@@ -3,13 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <string>
 
 #include "base/fork.h"
@@ -24,14 +21,14 @@
 namespace modcache::tensor {
 namespace {
 
-// Less than this is not worth another thread.
+// A thread must copy at least this much to be worth starting.
 constexpr std::size_t kBytesPerThread = 4 << 20;
 
-// How many rows ahead of the one that is being copied they are fetched.
+// How many rows ahead of the copied one are prefetched.
 constexpr std::size_t kAhead = 2;
 
-// The rows of a batch lie anywhere, and what fetches memory ahead by itself finds each row's
-// beginning anew. Past the first 4 KiB it has caught up.
+// Prefetches the first 4 KiB of a row. The rows of a batch are scattered, so the hardware
+// prefetcher has to detect the beginning of each anew; after 4 KiB it has caught up.
 void prefetch(const StoredRow& row) {
   constexpr std::size_t kLineBytes = 64;
   constexpr std::size_t kMostBytes = 4 << 10;
@@ -40,8 +37,8 @@ void prefetch(const StoredRow& row) {
   for (std::size_t i = 0; i < size_bytes; i += kLineBytes) __builtin_prefetch(row.bytes + i);
 }
 
-// Runs `body` over [0, count), in several threads where `size_bytes` in all make that pay. Never
-// in a forked child, where the parent's threads are gone.
+// Runs `body` over [0, count), in several threads where `size_bytes` in all make that worthwhile. A
+// forked child uses one thread, as the threads of torch's pool exist in its parent only.
 template <typename Body>
 void for_each(std::size_t count, std::size_t size_bytes, const Body& body) {
   const auto all = static_cast<std::int64_t>(count);
@@ -56,7 +53,8 @@ void for_each(std::size_t count, std::size_t size_bytes, const Body& body) {
   });
 }
 
-// torch may refuse sizes that a header claims, or find no memory for them.
+// Turns exceptions into kIoError: torch may refuse the sizes that a header claims, or run out of
+// memory.
 template <typename Body>
 Status without_throwing(const Body& body) {
   try {
@@ -64,6 +62,17 @@ Status without_throwing(const Body& body) {
   } catch (const std::exception& error) {
     return Status::io_error(std::string("a stored row could not be made: ") + text_of(error));
   }
+}
+
+// Returns the decoded bytes of the row; `scratch` holds them where they had to be read.
+Result<const std::byte*> payload_of(const StoredRow& row, const RowsOutput::ReadStored& read,
+                                    std::unique_ptr<std::byte[]>& scratch) {
+  if (row.bytes != nullptr) return row.bytes;
+  scratch.reset(new std::byte[row.layout->payload_size_bytes()]);
+  MODCACHE_RETURN_IF_ERROR(read_payload(
+      *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
+      scratch.get()));
+  return scratch.get();
 }
 
 }  // namespace
@@ -97,8 +106,8 @@ bool RowsOutput::has_dtype_of_block(const Layout& layout, std::size_t i) const {
   return layout.places()[i].stored_dtype == block_[i].scalar_type();
 }
 
-// A row that was stored under another setting of `dtype`, or as it was since it would have
-// overflowed, must not be narrowed to what the others are.
+// A row that was stored under another setting of `dtype`, or unchanged because narrowing it would
+// have overflowed, must not be narrowed to the dtype of the others.
 bool RowsOutput::fits_the_block(const StoredRow& row) const {
   for (std::size_t i = 0; i < block_.size(); ++i) {
     if (!has_dtype_of_block(*row.layout, i)) return false;
@@ -114,14 +123,7 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
         row_of(block_[0], row.row, places[0].size_bytes));
   }
   std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
-  const std::byte* payload = row.bytes;
-  if (payload == nullptr) {
-    scratch.reset(new std::byte[row.layout->payload_size_bytes()]);
-    MODCACHE_RETURN_IF_ERROR(read_payload(
-        *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
-        scratch.get()));
-    payload = scratch.get();
-  }
+  MODCACHE_ASSIGN_OR_RETURN(const auto payload, payload_of(row, read, scratch));
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (has_dtype_of_block(*row.layout, i)) {
       copy_bytes(row_of(block_[i], row.row, places[i].size_bytes), payload + places[i].offset,
@@ -138,15 +140,8 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
 
 Status RowsOutput::read_single(const StoredRow& row, const ReadStored& read) {
   const Layout& layout = *row.layout;
-  std::vector<std::byte> scratch;
-  const std::byte* payload = row.bytes;
-  if (payload == nullptr) {
-    scratch.resize(layout.payload_size_bytes());
-    MODCACHE_RETURN_IF_ERROR(read_payload(
-        layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
-        scratch.data()));
-    payload = scratch.data();
-  }
+  std::unique_ptr<std::byte[]> scratch;
+  MODCACHE_ASSIGN_OR_RETURN(const auto payload, payload_of(row, read, scratch));
   OrdinaryTensors ordinary;
   Single single;
   single.row = row.row;
@@ -162,7 +157,7 @@ std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<Stored
                                                         const ReadStored& read) {
   std::vector<Status> statuses(rows.size());
   std::vector<std::size_t> left = of_the_commonest_kind(rows, statuses);
-  // Where no row of the first's kind can be read, the others are asked which kind they are.
+  // If no row of the first row's kind can be read, try again with the remaining rows.
   while (!left.empty()) left = add_like_the_first(rows, left, read, statuses);
   std::vector<Failure> failures;
   for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -171,8 +166,8 @@ std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<Stored
   return failures;
 }
 
-// The places of those that one module may have given together: the others were forged, or stored
-// for other inputs.
+// Returns the places in `rows` of those that one module may have returned together. The others were
+// forged, or stored for other inputs; `statuses` says so.
 std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<StoredRow>& rows,
                                                            std::vector<Status>& statuses) const {
   struct Kind {
@@ -192,7 +187,7 @@ std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<Sto
     }
   }
   if (kinds.empty()) return {};
-  // What was added before has decided.
+  // Rows that were added before determine the kind.
   auto commonest = kinds.begin();
   if (layout_ == nullptr) {
     commonest = std::max_element(kinds.begin(), kinds.end(), [](const Kind& a, const Kind& b) {
@@ -208,7 +203,7 @@ std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<Sto
   return std::move(commonest->places);
 }
 
-// Of `rows`, those at `places`. Gives back those that are to be tried again.
+// Adds those of `rows` that are at `places`. Returns those that are to be tried again.
 std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<StoredRow>& rows,
                                                         const std::vector<std::size_t>& places,
                                                         const ReadStored& read,
@@ -256,7 +251,7 @@ void RowsOutput::add_computed(std::vector<std::int64_t> rows, Flat result) {
   computed_.push_back({std::move(rows), std::move(result)});
 }
 
-// To what a hit gives back.
+// Widens the block to the dtype that a hit returns.
 void RowsOutput::widen() {
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < block_.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RowsOutput: a batch put together from rows that were stored and rows that were just computed.
+// RowsOutput: assembles a batch from rows that were stored and rows that were just computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,46 +17,48 @@
 
 namespace modcache::tensor {
 
-// Where the bytes of a stored row lie.
+// A stored row, and where its bytes are.
 struct StoredRow {
-  std::size_t row = 0;  // of the batch
+  std::size_t row = 0;  // its place in the batch
   const Layout* layout = nullptr;
-  const std::byte* bytes = nullptr;   // plain bytes that may be copied; null: they must be read
-  std::size_t stored_size_bytes = 0;  // of what must be read
-  std::size_t index = 0;              // by which the reader knows it
+  const std::byte* bytes = nullptr;   // decoded bytes that may be copied; null: call `read`
+  std::size_t stored_size_bytes = 0;  // of the bytes that `read` returns
+  std::size_t index = 0;              // the number by which `read` knows the row
 };
 
-// Puts the rows of a batch together. Rows come in any order, each once. One thread.
+// Assembles the rows of a batch. Rows may be added in any order, each once. For one thread.
 class RowsOutput {
  public:
-  // `is_pinned`: what is put together on the host lies in page-locked memory (placement.h), from
-  // which it goes to a device while the host goes on.
+  // `is_pinned`: the batch is assembled in page-locked memory (placement.h), from which it is
+  // copied to a device while the host continues.
   explicit RowsOutput(std::size_t rows, bool is_pinned = false)
       : rows_(rows), is_pinned_(is_pinned) {}
 
-  // Copies stored rows straight to their places. `read` fills the stored bytes of one, checked; it
-  // may be called from several threads. Returns which of `rows` could not be read, and why.
+  // Copies stored rows straight to their places. `read` fills its target with the stored bytes of
+  // one row after checking them; several threads may call it. Returns which of `rows` could not be
+  // read, and why.
   using ReadStored = std::function<Status(std::size_t index, void* target)>;
   struct Failure {
     std::size_t place = 0;  // in `rows`
     Status status;
   };
-  // Rows of another kind than most (Layout::has_rows_of_the_kind_of) are not read: kCorruption.
+  // Rows of another kind than most of them (Layout::has_rows_of_the_kind_of) are not read, and fail
+  // with kCorruption.
   std::vector<Failure> add_stored(const std::vector<StoredRow>& rows, const ReadStored& read);
 
-  // A module's result for `rows`. REQUIRES: why_no_rows() found nothing.
+  // Adds a module's result for `rows`. REQUIRES: why_no_rows() returned nothing for it.
   void add_computed(std::vector<std::int64_t> rows, Flat result);
 
-  // Whether stored rows are of another kind than computed ones, or than one another.
+  // Returns whether stored rows are of another kind than the computed ones or than each other.
   bool has_odd_stored_rows() const;
 
-  // Row `row` is what `same_as` is.
+  // Makes row `row` equal to row `same_as`.
   void repeat(std::size_t row, std::size_t same_as) { repeated_.emplace_back(row, same_as); }
 
-  // All rows in order. Nothing when they do not fit together: their shapes, dtypes, plain values
-  // or nesting differ. REQUIRES: every row was added or repeated.
+  // Returns all rows in order. Returns nothing when they do not fit together: their shapes, dtypes,
+  // plain values or nesting differ. REQUIRES: every row was added or repeated.
   std::optional<Flat> together(std::optional<at::Device> input_device);
-  // Each row by itself, after together() gave nothing.
+  // Returns each row by itself. Call it when together() returned nothing.
   std::vector<Flat> apart(std::optional<at::Device> input_device);
 
  private:
@@ -64,7 +66,7 @@ class RowsOutput {
     std::vector<std::int64_t> rows;
     Flat result;
   };
-  struct Single {  // a stored row that does not fit the first
+  struct Single {  // a stored row that does not fit the first one
     std::size_t row = 0;
     LayoutPtr layout;
     std::vector<at::Tensor> tensors;
@@ -93,7 +95,7 @@ class RowsOutput {
   std::size_t rows_;
   bool is_pinned_;
   LayoutPtr layout_;               // of the first stored row
-  std::vector<at::Tensor> block_;  // room for all rows, with the stored ones in their places
+  std::vector<at::Tensor> block_;  // room for all rows; the stored ones are in their places
   std::vector<std::size_t> stored_;
   std::vector<Single> singles_;
   std::vector<Computed> computed_;

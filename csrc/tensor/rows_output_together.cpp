@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RowsOutput: what its rows give together, or each by itself.
+// RowsOutput: returning its rows, together or one by one.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "tensor/row_bytes.h"
@@ -23,11 +22,10 @@ bool is_on_cpu(const Flat& value) {
   });
 }
 
-// Its bytes are its elements in order.
+// Returns a tensor whose memory is its elements in order.
 at::Tensor plain_contiguous(const at::Tensor& tensor) {
-  const bool is_plain =
-      tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
-  return is_plain ? tensor.detach() : copy_to_store(tensor, cache::StoredDtype::kKeep);
+  return has_plain_memory(tensor) ? tensor.detach()
+                                  : copy_to_store(tensor, cache::StoredDtype::kKeep);
 }
 
 bool have_rows_alike(const Flat& a, const Flat& b) {
@@ -48,7 +46,7 @@ bool RowsOutput::do_computed_fit() const {
     if (!have_rows_alike(computed.result, computed_[0].result)) return false;
     if (layout_ == nullptr) continue;
     const Flat stored{layout_->root(), block_, {}};
-    // The dtypes of the block are those of the layout: it was widened.
+    // A block that was widened has the dtypes of the layout.
     if (!have_rows_alike(computed.result, stored)) return false;
   }
   return true;
@@ -107,12 +105,13 @@ Flat RowsOutput::copied_on_cpu() {
   return together;
 }
 
-// From pinned memory the copy goes on while the host does; torch keeps that memory for so long.
+// A copy from pinned memory runs while the host continues; torch keeps that memory until it is
+// done.
 at::Tensor RowsOutput::sent(const at::Tensor& block, const at::Device& device) const {
   return block.to(device, /*non_blocking=*/is_pinned_);
 }
 
-// On any device, and through a graph.
+// Works on any device, and keeps the autograd graph of computed rows.
 Flat RowsOutput::gathered() const {
   Flat together;
   together.root = computed_[0].result.root;
@@ -124,7 +123,8 @@ Flat RowsOutput::gathered() const {
   }
   for (const auto& [row, same_as] : repeated_) place_of[row] = place_of[same_as];
   for (std::size_t i = 0; i < computed_[0].result.tensors.size(); ++i) {
-    // The module's own, if it was run: rows that were held on a device were added before.
+    // The last result is the module's, if the module ran: rows that were resident on a device were
+    // added before it.
     const at::Device device = computed_.back().result.tensors[i].device();
     std::vector<at::Tensor> parts;
     if (!stored_.empty()) {
@@ -143,6 +143,7 @@ Flat RowsOutput::gathered() const {
 }
 
 std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device) {
+  // Without a stored row the block holds nothing, and computed rows need not fit it.
   if (stored_.empty()) {
     layout_ = nullptr;
     block_.clear();
@@ -161,7 +162,7 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
     }
     return together;
   }
-  // As it is, whatever it is.
+  // A single result for all rows in order is returned unchanged, whatever it is.
   if (computed_.size() == 1 && computed_[0].rows.size() == rows_ &&
       std::is_sorted(computed_[0].rows.begin(), computed_[0].rows.end())) {
     return std::move(computed_[0].result);
@@ -205,7 +206,7 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
   }
   for (const auto& [row, same_as] : repeated_) {
     rows[row] = rows[same_as];
-    const c10::InferenceMode no_inference(false);  // a graph goes on
+    const c10::InferenceMode no_inference(false);  // so that a graph continues through the copy
     for (at::Tensor& tensor : rows[row].tensors) {
       const at::Tensor copy = as_operable(tensor).clone();
       tensor = copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());

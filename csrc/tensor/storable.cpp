@@ -13,7 +13,7 @@
 namespace modcache::tensor {
 namespace {
 
-// For a dtype that lacks operators: another of the same size.
+// Returns another dtype of the same size for a dtype that lacks operators.
 std::optional<at::ScalarType> stand_in(at::ScalarType type) {
   switch (type) {
     case at::kByte:
@@ -67,7 +67,7 @@ bool is_storable_dtype(at::ScalarType type) {
 const char* why_not_storable(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   const c10::DispatchKeySet keys = tensor.key_set();
-  // Before the layout is asked for: wrappers may answer anything.
+  // Check this before the layout: wrappers may answer anything.
   if (keys.has_any(transform_keys())) return "inside a functorch or functionalization transform";
   if (keys.has(c10::DispatchKey::Python)) return "a tensor subclass";
   if (tensor.is_nested()) return "nested";
@@ -79,6 +79,11 @@ const char* why_not_storable(const at::Tensor& tensor) {
     return "of more than 64 dimensions";
   }
   return nullptr;
+}
+
+bool has_plain_memory(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor._is_zerotensor();
 }
 
 at::Tensor as_operable(const at::Tensor& tensor) {

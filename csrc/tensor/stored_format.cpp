@@ -42,20 +42,12 @@ ValuePtr row_moved(const std::shared_ptr<const RowValue>& row, const cache::Plac
 
 }  // namespace
 
-Result<ValuePtr> StoredFormat::read(std::string_view header, const store::FoundEntry& found) const {
-  auto layout = Layout::decode(header);
-  if (!layout.is_ok()) return layout.status();
-  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout.value(), found.payload_size_bytes()));
-  return WholeValue::read(std::move(layout).value(), found.payload_size_bytes(),
-                          [&](void* target) { return found.read_payload(target); });
-}
-
 std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
                                                      const cache::FoundRows& found,
                                                      const std::vector<std::size_t>& rows) const {
   std::vector<Result<ValuePtr>> values;
   values.reserve(rows.size());
-  // Decoded once for all rows that share a header.
+  // Decode each header once for all rows that share it.
   std::vector<Result<LayoutPtr>> layouts;
   std::vector<std::size_t> sharers(found.headers().size(), 0);
   for (const auto& header : found.headers()) {

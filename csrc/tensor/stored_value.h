@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tier holds, as tensors of the caller's own: for the few who need not know whether it is a
-// whole value or a row.
+// The value that a tier holds as tensors of the caller's own, for callers that need not know
+// whether it is a whole value or a row.
 #pragma once
 
 #include "cache/value.h"
@@ -15,7 +15,7 @@ struct StoredValue {
   Flat value;  // on the CPU
 };
 
-// REQUIRES: a WholeValue or a RowValue.
+// REQUIRES: `value` is a WholeValue or a RowValue.
 StoredValue stored_value(const cache::Value& value);
 
 }  // namespace modcache::tensor

@@ -11,7 +11,7 @@
 #include <ATen/ops/_lazy_clone.h>
 #endif
 
-// torch's C interface, from 2.9 on. A weak symbol is null where torch lacks it.
+// A function of torch's C interface from 2.9 on. A weak symbol is null where torch lacks it.
 // NOLINTNEXTLINE(readability-identifier-naming): torch's name
 extern "C" __attribute__((weak)) std::uint64_t aoti_torch_abi_version();
 

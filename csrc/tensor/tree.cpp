@@ -120,10 +120,10 @@ class Flattener {
   Flat& flat_;
 };
 
-// Python's tag for what cannot be stored, with the reason.
+// The tag in Python's tuples for a value that cannot be stored; the reason follows.
 constexpr char kRefused = '?';
 
-// Reads ("[", items) and its like.
+// Reads the tagged tuples that tree.h describes.
 class TaggedFlattener {
  public:
   explicit TaggedFlattener(Flat& flat) : flat_(flat) {}
@@ -258,6 +258,32 @@ bool Flat::requires_grad() const {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad();
   });
+}
+
+at::IValue with_tensors(const at::IValue& value,
+                        const std::function<at::Tensor(const at::Tensor&)>& replace) {
+  if (value.isTensor()) return replace(value.toTensor());
+  if (value.isTuple()) {
+    std::vector<at::IValue> items;
+    for (const at::IValue& item : value.toTupleRef().elements()) {
+      items.push_back(with_tensors(item, replace));
+    }
+    const auto type = value.toTupleRef().type<c10::TupleType>();
+    return type->schema() != nullptr ? c10::ivalue::Tuple::createNamed(std::move(items), type)
+                                     : c10::ivalue::Tuple::create(std::move(items));
+  }
+  if (value.isList()) {
+    c10::impl::GenericList list(value.toList().elementType());
+    for (const at::IValue& item : value.toListRef()) list.push_back(with_tensors(item, replace));
+    return list;
+  }
+  if (value.isGenericDict()) {
+    const auto items = value.toGenericDict();
+    c10::impl::GenericDict dict(items.keyType(), items.valueType());
+    for (const auto& item : items) dict.insert(item.key(), with_tensors(item.value(), replace));
+    return dict;
+  }
+  return value;
 }
 
 Flat flatten(const at::IValue& value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A structured value apart: its tree (value_header.h) and its tensors, and together again.
+// Takes a structured value apart into a tree (value_header.h) and tensors, and rebuilds it.
 //
 // Python hands structured values over as tagged tuples, since torch's matcher takes neither lists
 // of mixed types nor Python's own classes. Tensors and plain values stand for themselves, and
@@ -13,6 +13,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,24 +24,28 @@ namespace modcache::tensor {
 
 struct Flat {
   Node root;
-  std::vector<at::Tensor> tensors;  // in the order of the tree's walk
+  std::vector<at::Tensor> tensors;  // in the order of a walk through the tree
   // Set when something in the value cannot be stored: "a value of type Device", ...
   std::string why_not_storable;
 
-  bool is_lone_tensor() const { return root.kind == Node::Kind::kTensor; }
   bool requires_grad() const;
 };
 
-// Why no tier can hold it; empty when one can. The text completes "a result that is ...".
+// Returns why no tier can hold it; empty when one can. The text completes "a result that is ...".
 std::string why_not_storable(const Flat& value);
 
-// What a TorchScript module returned.
+// Returns `value` with `replace(tensor)` in place of each tensor in it, in new containers of the
+// same types. Objects stay as they are.
+at::IValue with_tensors(const at::IValue& value,
+                        const std::function<at::Tensor(const at::Tensor&)>& replace);
+
+// Takes apart the result of a TorchScript module.
 Flat flatten(const at::IValue& value);
-// What Python handed over. Throws for what is no tagged tuple.
+// Takes apart a value that Python handed over. Throws when it is not made of tagged tuples.
 Flat flatten_tagged(const at::IValue& value);
 
-// The value as `type`, the declared one, says; where that is null or Any, as the tree says.
-// Nothing when the tree is no value of that type, or there is no such type in TorchScript.
+// Rebuilds the value as the declared `type` says; where that is null or Any, as the tree says.
+// Returns nothing when the tree is not a value of that type, or TorchScript has no such type.
 std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor>& tensors,
                                   const c10::TypePtr& type);
 at::IValue rebuild_tagged(const Node& root, const std::vector<at::Tensor>& tensors);

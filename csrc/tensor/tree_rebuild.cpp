@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values as TorchScript's types want them: a list knows the type of its elements even when it is
-// empty, and a named tuple its class, so that isinstance answers the same on a miss and on a hit.
-#include <torch/csrc/jit/frontend/script_type_parser.h>
+// Rebuilds values as TorchScript's types demand: a list knows the type of its elements even when it
+// is empty, and a named tuple knows its class, so that isinstance answers the same on a miss and on
+// a hit.
+#include <ATen/core/function_schema.h>
 
 #include <exception>
 #include <optional>
 #include <utility>
 
 #include "tensor/tree.h"
+#include "tensor/type_text.h"
 
 namespace modcache::tensor {
 namespace {
@@ -17,20 +19,10 @@ using Kind = Node::Kind;
 using c10::TypeKind;
 using c10::TypePtr;
 
-// The tree is no value of the type that is asked for.
+// Thrown when the tree is not a value of the requested type.
 struct Mismatch : std::exception {};
 
 bool is_known(const TypePtr& type) { return type != nullptr && type->kind() != TypeKind::AnyType; }
-
-// What stands in the tree for the type of a list's elements; null when it says nothing.
-TypePtr type_from(const std::string& text) {
-  if (text.empty()) return nullptr;
-  try {
-    return torch::jit::ScriptTypeParser().parseType(text);
-  } catch (const std::exception&) {
-    return nullptr;  // a class of the user's: only a declared type knows it
-  }
-}
 
 class Rebuilder {
  public:
@@ -59,7 +51,7 @@ class Rebuilder {
   }
 
  private:
-  // Of a leaf; AnyType for the others, which no declared leaf type is.
+  // The type of a leaf; AnyType for other nodes, as no declared type of a leaf is Any.
   static TypeKind kind_of(const Node& node) {
     switch (node.kind) {
       case Kind::kTensor: return TypeKind::TensorType;
@@ -91,15 +83,17 @@ class Rebuilder {
     throw Mismatch();
   }
 
-  // What is there tells its own type, where nothing else does.
+  // The type that the tree noted; null where there is none, and where the text is not the name of a
+  // built-in type, as with classes. Then the elements tell the type; an empty container has none,
+  // and is a mismatch.
   static TypePtr noted_type(const Node& node, std::size_t i) {
-    TypePtr type = type_from(node.types[i]);
+    TypePtr type = parse_type(node.types[i]);
     if (type == nullptr && !node.types[i].empty() && node.children.empty()) throw Mismatch();
     return type;
   }
 
-  // The choice that has the types which the tree noted, even where the list is empty; else one that
-  // can hold what is there.
+  // Returns a value of the member type whose noted types match exactly, which tells even empty
+  // lists apart; else of the first member that can hold the value.
   at::IValue one_of(const Node& node, const c10::UnionType& type) {
     const bool was_exact = is_exact_;
     for (const bool is_exact : {true, false}) {
@@ -159,7 +153,7 @@ class Rebuilder {
     }
   }
 
-  // Elements of a type that nobody knows: that of the first, where all have it.
+  // The type of elements for which no type is known: that of the first one, where all have it.
   static TypePtr type_of(const std::vector<at::IValue>& items) {
     if (items.empty()) return c10::TensorType::get();  // as TorchScript types an empty []
     TypePtr type = c10::unshapedType(items[0].type());
@@ -224,7 +218,7 @@ std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor
   } catch (const Mismatch&) {
     return std::nullopt;
   } catch (const std::exception&) {
-    return std::nullopt;  // a class name, field name or key that torch does not take
+    return std::nullopt;  // torch refused a class name, field name or key
   }
 }
 

@@ -6,15 +6,16 @@
 #include "base/utf8.h"
 
 namespace modcache::tensor {
-namespace {
-
-constexpr std::uint8_t kBesideInput = 1;
 
 std::uint64_t bits_of(double number) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &number, sizeof bits);
   return bits;
 }
+
+namespace {
+
+constexpr std::uint8_t kBesideInput = 1;
 
 class Writer {
  public:
@@ -36,7 +37,7 @@ class Writer {
     for (const std::int64_t size : tensor.sizes) add_number(static_cast<std::uint64_t>(size), 8);
   }
 
-  // `tensor` is the one that the next tensor node stands for, and moves on.
+  // Writes `node`. `tensor` is the layout of the next tensor node, and is advanced at each one.
   void add(const Node& node, const TensorLayout*& tensor) {
     add_u8(static_cast<std::uint8_t>(node.kind));
     switch (node.kind) {
@@ -70,8 +71,9 @@ class Writer {
   std::string out_;
 };
 
-// Every read is bounded by what is left, and counts by the bytes that they need at least, so
-// nothing large is allocated for a few hostile bytes. After the first failure all reads give 0.
+// Bounds every read by the bytes that are left, and every count by the bytes that so many items
+// need at least. So a few hostile bytes cannot cause a large allocation. After the first failure
+// all reads return 0.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -109,7 +111,7 @@ class Reader {
 
   Node node(std::vector<TensorLayout>& tensors, int depth) {
     Node node;
-    // What is none of the kinds is refused below.
+    // An unknown kind is refused below.
     // NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange)
     node.kind = static_cast<Node::Kind>(u8());
     switch (node.kind) {
@@ -179,7 +181,7 @@ class Reader {
     if (!is_well_formed(node)) fail();
   }
 
-  // What the encoder writes: readers below rely on it.
+  // Returns whether the node has the form that the encoder writes, on which all readers rely.
   static bool is_well_formed(const Node& node) {
     if (node.kind != Node::Kind::kNamedTuple && !node.names.empty()) return false;
     switch (node.kind) {

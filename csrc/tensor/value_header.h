@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bytes that describe a stored value (FORMAT.md, "Value header"): a tree of plain values and
-// containers whose leaves may be tensors, and how the tensors lie in the payload. One format for
-// Python and C++. Known without torch, so that it can be checked and fuzzed alone.
+// containers whose leaves may be tensors, and the place of each tensor in the payload. Python and
+// C++ share the format. This file needs no torch, so that it can be checked and fuzzed alone.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace modcache::tensor {
 // A node of a value's tree.
 struct Node {
   enum class Kind : char {
-    kTensor = 't',  // the next tensor of the value, in the order in which the tree is walked
+    kTensor = 't',  // the next tensor of the value, in the order of a walk through the tree
     kNone = 'n',
     kBool = 'b',     // integer: 0 or 1
     kInt = 'i',      // integer
@@ -39,21 +39,22 @@ struct Node {
   double imaginary = 0;
   std::string text;
   std::vector<std::string> names;
-  std::vector<std::string> types;  // "" where none is known
+  std::vector<std::string> types;  // "" where the type is not known
   std::vector<Node> children;
 
-  // Numbers bit for bit: NaN equals itself, 0.0 is not -0.0. What Python and TorchScript say
-  // differently does not count: the types of lists and dicts, the classes of named tuples.
+  // Compares numbers bit by bit: NaN equals itself, 0.0 differs from -0.0. Ignores what Python and
+  // TorchScript describe differently: the types of lists and dicts, the classes of named tuples.
   bool operator==(const Node& other) const;
   bool operator!=(const Node& other) const { return !(*this == other); }
-  // The same containers with tensors in the same places; plain values may be any.
+  // Returns whether both have the same containers with tensors in the same places; plain values may
+  // differ.
   bool has_form_of(const Node& other) const;
 };
 
 // One tensor of a value.
 struct TensorLayout {
-  std::uint8_t dtype = 0;         // what a hit gives back
-  std::uint8_t stored_dtype = 0;  // what the bytes are
+  std::uint8_t dtype = 0;         // the dtype of a hit
+  std::uint8_t stored_dtype = 0;  // the dtype of the bytes
   bool is_beside_input = false;   // the result lay on its input's device
   std::vector<std::int64_t> sizes;
 
@@ -68,7 +69,7 @@ struct ValueHeader {
   static constexpr std::size_t kMostDimensions = 64;
   static constexpr int kMostDepth = 64;
 
-  std::uint8_t codec = 0;  // of the payload
+  std::uint8_t codec = 0;  // the codec of the payload
   Node root;               // a lone tensor, where nothing else was stored
   std::vector<TensorLayout> tensors;
 
@@ -77,12 +78,15 @@ struct ValueHeader {
   }
 };
 
-// REQUIRES: at most kMostDimensions sizes each, none negative; a tree no deeper than kMostDepth,
-// with as many tensor nodes as there are tensors; text in UTF-8.
+// Returns the bits of an IEEE 754 number.
+std::uint64_t bits_of(double number);
+
+// REQUIRES: at most kMostDimensions sizes per tensor, none of them negative; a tree no deeper than
+// kMostDepth, with as many tensor nodes as there are tensors; all text is UTF-8.
 std::string encode_value_header(const ValueHeader& header);
 
-// kCorruption unless `bytes` are exactly one header of this version, and all text in it UTF-8:
-// Python raises for any other.
+// Returns kCorruption unless `bytes` are exactly one header of this version and all text in it is
+// UTF-8, as Python raises an error for any other.
 Result<ValueHeader> decode_value_header(std::string_view bytes);
 
 }  // namespace modcache::tensor

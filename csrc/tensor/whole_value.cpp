@@ -3,7 +3,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -11,23 +10,24 @@
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/placement.h"
+#include "tensor/row_bytes.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
 
-// Below this a copy costs no more than a copy-on-write alias.
+// Up to this size a copy costs no more than a copy-on-write alias.
 constexpr std::size_t kCopyUpToBytes = 16 << 10;
 
 }  // namespace
 
 WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place)
     : layout_(std::move(layout)), masters_(std::move(masters)), place_(std::move(place)) {
-  // Copy-on-write aliases are of ordinary memory.
+  // Only ordinary memory of the host has copy-on-write aliases.
   if (!kHasLazyClone || !place_.is_host()) return;
-  // The first lazy clone turns a storage into a shared one, which is not thread-safe; all later
-  // ones only count references, which is. So the first happens here.
+  // The first lazy clone makes a storage a shared one, which is not thread-safe; later clones only
+  // count references, which is. So the first clone is made here.
   OrdinaryTensors ordinary;
   for (at::Tensor& master : masters_) {
     if (master.nbytes() > kCopyUpToBytes) master = lazy_clone(master);
@@ -59,9 +59,7 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
   if (dtype != master.scalar_type()) return master.to(dtype);
   if (master.nbytes() > kCopyUpToBytes) return lazy_clone(master);
   at::Tensor copy = at::empty(master.sizes(), master.options());
-  if (master.nbytes() != 0) {
-    std::memcpy(mutable_bytes(copy), const_bytes(master), master.nbytes());
-  }
+  copy_bytes(mutable_bytes(copy), const_bytes(master), master.nbytes());
   return copy;
 }
 
@@ -76,13 +74,11 @@ at::Tensor WholeValue::hand_out_placed(std::size_t i,
     note_use_by_current_stream(master);
     return master.to(target, /*non_blocking=*/false, /*copy=*/true).to(dtype);
   }
-  // torch keeps the pinned memory until the copy is done.
+  // torch keeps the pinned memory until the asynchronous copy is done.
   if (!target.is_cpu()) return master.to(target, /*non_blocking=*/true).to(dtype);
   const at::Tensor widened = master.to(dtype);
   at::Tensor copy = pinned_tensor(widened.sizes(), dtype);
-  if (copy.nbytes() != 0) {
-    std::memcpy(mutable_bytes(copy), const_bytes(widened), copy.nbytes());
-  }
+  copy_bytes(mutable_bytes(copy), const_bytes(widened), copy.nbytes());
   return copy;
 }
 
@@ -102,15 +98,15 @@ std::size_t WholeValue::size_bytes() const {
 cache::Written WholeValue::write(codec::Codec codec) const {
   SharedBytes payload;
   const std::vector<at::Tensor> masters = masters_on_host();
+  // A lone tensor is the payload, so the master itself serves without a copy.
   if (masters.size() == 1) {
     auto owner = std::make_shared<const at::Tensor>(masters[0]);
     payload = {std::move(owner), const_bytes(masters[0]), masters[0].nbytes()};
   } else {
     std::string bytes(layout_->payload_size_bytes(), '\0');
     for (std::size_t i = 0; i < masters.size(); ++i) {
-      const std::size_t size_bytes = masters[i].nbytes();
-      if (size_bytes == 0) continue;
-      std::memcpy(bytes.data() + layout_->places()[i].offset, const_bytes(masters[i]), size_bytes);
+      copy_bytes(bytes.data() + layout_->places()[i].offset, const_bytes(masters[i]),
+                 masters[i].nbytes());
     }
     payload = share_bytes(std::move(bytes));
   }
@@ -120,7 +116,7 @@ cache::Written WholeValue::write(codec::Codec codec) const {
 Result<std::shared_ptr<const cache::Value>> WholeValue::read(LayoutPtr layout,
                                                              std::size_t stored_size_bytes,
                                                              const ReadStored& read) {
-  // torch may still refuse the sizes ([0, 2^62, 2^62] has no bytes), or find no memory.
+  // torch may still refuse the sizes ([0, 2^62, 2^62] has no bytes), or run out of memory.
   try {
     OrdinaryTensors ordinary;
     std::vector<at::Tensor> masters;
@@ -138,8 +134,7 @@ Result<std::shared_ptr<const cache::Value>> WholeValue::read(LayoutPtr layout,
       MODCACHE_RETURN_IF_ERROR(read_payload(*layout, stored_size_bytes, read, payload.data()));
       for (std::size_t i = 0; i < masters.size(); ++i) {
         const Layout::Place& place = layout->places()[i];
-        if (place.size_bytes == 0) continue;
-        std::memcpy(mutable_bytes(masters[i]), payload.data() + place.offset, place.size_bytes);
+        copy_bytes(mutable_bytes(masters[i]), payload.data() + place.offset, place.size_bytes);
       }
     }
     return std::shared_ptr<const cache::Value>(
@@ -172,9 +167,7 @@ std::shared_ptr<const WholeValue> WholeValue::moved(const cache::Place& place) c
       const bool is_pinned = place.kind == cache::Place::Kind::kPinned;
       copy = is_pinned ? pinned_tensor(master.sizes(), master.scalar_type())
                        : at::empty(master.sizes(), master.options().pinned_memory(false));
-      if (master.nbytes() != 0) {
-        std::memcpy(mutable_bytes(copy), const_bytes(master), master.nbytes());
-      }
+      copy_bytes(mutable_bytes(copy), const_bytes(master), master.nbytes());
     }
     masters.push_back(std::move(copy));
   }

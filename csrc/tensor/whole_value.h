@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WholeValue: what a module returned for one key, as the tiers hold it. It owns contiguous copies
-// that nobody else can reach: what a caller gets is its own, to write into as it likes.
-// Immutable, so any thread may share it. They lie on the host, or where moved() brought them.
+// WholeValue: a module's result for one key, as the tiers hold it. It owns contiguous copies that
+// nobody else can reach; a caller gets tensors of its own, which it may write into. Immutable, so
+// any thread may share it. The copies are on the host, or where moved() put them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,20 +22,20 @@ namespace modcache::tensor {
 
 class WholeValue final : public cache::Value {
  public:
-  // Copies the tensors, whatever their strides, device, grad or inference state.
-  // `input_device`: where the call's input lay; a hit follows its own input there if the result
-  // lay beside it. REQUIRES: all can be stored (storable.h).
+  // Copies the tensors, whatever their strides, device, grad or inference state. `input_device` is
+  // the device of the call's input: if the result lay beside it, a hit returns tensors on the
+  // device of its own input. REQUIRES: all can be stored (storable.h).
   static std::shared_ptr<const WholeValue> copy_of(const Flat& value,
                                                    std::optional<at::Device> input_device,
                                                    cache::StoredDtype dtype);
 
-  // Of what a directory holds. kCorruption as read_payload() says, kIoError where torch refuses the
-  // sizes. REQUIRES: check_payload_size().
+  // Reads a value from a directory. Returns kCorruption as read_payload() does, and kIoError when
+  // torch refuses the sizes. REQUIRES: check_payload_size() is ok.
   static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout,
                                                           std::size_t stored_size_bytes,
                                                           const ReadStored& read);
 
-  // The same value elsewhere; null where it cannot be had there.
+  // Returns the same value in another place; null when it cannot be moved there.
   std::shared_ptr<const WholeValue> moved(const cache::Place& place) const;
   const cache::Place& place() const { return place_; }
 
@@ -43,10 +43,10 @@ class WholeValue final : public cache::Value {
   const Node& root() const { return layout_->root(); }
   bool is_lone_tensor() const { return layout_->is_lone_tensor(); }
 
-  // Tensors with this value that require no grad, are no inference tensors (whatever mode the
-  // caller is in), and that the caller may change without changing this value.
+  // Returns tensors with this value that require no grad and are not inference tensors, whatever
+  // mode the caller is in. The caller may change them without changing this value.
   std::vector<at::Tensor> hand_out(std::optional<at::Device> input_device) const;
-  // The same for the one tensor. REQUIRES: is_lone_tensor().
+  // Does the same for a lone tensor. REQUIRES: is_lone_tensor().
   at::Tensor hand_out_tensor(std::optional<at::Device> input_device) const {
     return hand_out(0, input_device);
   }
@@ -56,7 +56,7 @@ class WholeValue final : public cache::Value {
   bool outlives_fork() const override { return place_.is_host(); }
 
  private:
-  // A tensor's impl and storage objects.
+  // An estimate for a tensor's impl and storage objects.
   static constexpr std::size_t kTensorBytes = 400;
 
   WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {});

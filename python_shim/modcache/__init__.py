@@ -10,49 +10,44 @@ The frozen part of a model runs once per sample; after that its output comes fro
   miss; ``content_key`` and ``content_keys`` for samples without a name.
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
   ``place`` and ``Prefetcher`` while it runs.
-- **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``; messages are
-  records of the logger ``"modcache"``.
+- **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
+  ``"modcache"`` has the messages.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
   ``refresh_fingerprint``.
 - **To deploy**: ``freeze``, ``library_path``, ``cmake_prefix_path``, ``build_info``.
 
-Importing this package loads the native library, which does the work; this package only finds it,
-identifies eager modules and explains mistakes.
+Importing this package loads the native library, which does the work. This package finds the
+library, identifies eager modules and explains mistakes.
 """
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
-from modcache._library import cmake_prefix_path
-from modcache._library import load as _load
+from modcache._library.loading import cmake_prefix_path
+from modcache._library.loading import load as _load
 
 _LOADED = _load()
 __version__ = _LOADED.version
 
-from modcache._cached import cached  # noqa: E402
-from modcache._content import content_key, content_keys  # noqa: E402
-from modcache._dataset import CachedDataset  # noqa: E402
-from modcache._dataset_stream import CachedIterableDataset  # noqa: E402
-from modcache._explain import explain  # noqa: E402
-from modcache._explanation import Explanation  # noqa: E402
-from modcache._fill import fill  # noqa: E402
-from modcache._fill_summary import FillSummary  # noqa: E402
-from modcache._freeze import freeze  # noqa: E402
-from modcache._lazy import Lazy, lazy  # noqa: E402
-from modcache._logging import read_log as _read_log  # noqa: E402
-from modcache._lookup import (  # noqa: E402
-    fingerprint,
-    lookup_or_run,
-    lookup_or_run_any,
-    refresh_fingerprint,
-)
-from modcache._mode import mode, set_mode  # noqa: E402
-from modcache._optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
-from modcache._place import place  # noqa: E402
-from modcache._prefetch import prefetch  # noqa: E402
-from modcache._prefetcher import Prefetcher  # noqa: E402
-from modcache._settings import (  # noqa: E402
+from modcache._cached.decorator import cached  # noqa: E402
+from modcache._call.content import content_key, content_keys  # noqa: E402
+from modcache._code.former_names import FORMER_MODULES as _FORMER_MODULES  # noqa: E402
+from modcache._data.dataset import CachedDataset  # noqa: E402
+from modcache._data.stream import CachedIterableDataset  # noqa: E402
+from modcache._explain.explanation import Explanation  # noqa: E402
+from modcache._explain.report import explain  # noqa: E402
+from modcache._export.freeze import freeze  # noqa: E402
+from modcache._feed.prefetcher import Prefetcher  # noqa: E402
+from modcache._fill.fill_pass import fill  # noqa: E402
+from modcache._fill.summary import FillSummary  # noqa: E402
+from modcache._lazy.model import Lazy, lazy  # noqa: E402
+from modcache._library.log import read_log as _read_log  # noqa: E402
+from modcache._library.mode import mode, set_mode  # noqa: E402
+from modcache._library.optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
+from modcache._library.settings import (  # noqa: E402
     clear,
     configure,
     contains,
@@ -61,30 +56,44 @@ from modcache._settings import (  # noqa: E402
     settings,
     stats,
 )
-from modcache._workers import flush_at_worker_end as _flush_at_worker_end  # noqa: E402
+from modcache._library.workers import flush_at_worker_end as _flush_at_worker_end  # noqa: E402
+from modcache._lookup.lookup import (  # noqa: E402
+    fingerprint,
+    lookup_or_run,
+    lookup_or_run_any,
+    refresh_fingerprint,
+)
+from modcache._lookup.place import place  # noqa: E402
+from modcache._lookup.prefetch import prefetch  # noqa: E402
 
 # One source line serves eager and scripted models: torch.jit.script compiles a call of the Python
 # function into the operator.
 for _function in (lookup_or_run, content_key, content_keys):
     torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
+for _module, _former in _FORMER_MODULES.items():  # old pickles name them
+    sys.modules.setdefault(_former, sys.modules[_module])
 _read_log(_LOADED.library)
 _flush_at_worker_end()
 _watch_optimizers()
 
 
 def library_path() -> str:
-    """The absolute path of the native library that was loaded."""
+    """Returns the absolute path of the native library that was loaded."""
     return _LOADED.library
 
 
 def build_info() -> dict[str, str]:
-    """What this installation consists of, for bug reports.
+    """Tells what this installation consists of, for bug reports.
 
     Returns:
         ``version`` of modcache; ``library``, the path of the native library; ``built_for_torch``,
-        the version it was built against, and ``torch``, the one that is here; ``compiled_part``,
-        the path of the part that is compiled for this Python, or ``none`` and why: without it calls
-        with eager modules are slower.
+        the version it was built against, and ``torch``, the version that is imported;
+        ``compiled_part``, the path of the part that is compiled for this Python, or ``none`` and
+        the reason. Without that part, calls with eager modules are slower.
+
+    >>> import modcache
+    >>> modcache.build_info()["library"] == modcache.library_path()
+    True
     """
     return {
         "version": _LOADED.version,

@@ -15,16 +15,17 @@
 namespace modcache::python {
 namespace {
 
-// Programs that make code for ever must not fill the memory: then all is reported once more.
+// A program that makes code endlessly must not fill the memory. At this size the set is emptied,
+// and all code is reported once more.
 constexpr std::size_t kMostHarmless = 1U << 18U;
 
-// Leaked: interpreters end in any order.
+// The set is leaked, since interpreters end in any order.
 std::unordered_set<PyObject*>& harmless() {
   static auto* const codes = new std::unordered_set<PyObject*>;
   return *codes;
 }
 
-// Few, and held for good. Leaked likewise.
+// These are few, and never removed. The vector is leaked, too.
 std::vector<PyObject*>& passed_over() {
   static auto* const codes = new std::vector<PyObject*>;
   return *codes;
@@ -39,8 +40,8 @@ struct ObserverObject {
   PyObject_HEAD std::unordered_map<PyObject*, PyObject*>* seen;  // code -> globals, both held
   Py_tracefunc previous;
   PyObject* previous_argument;  // held
-  PyThreadState* thread;        // null: it does not observe
-  Py_ssize_t depth;             // of calls of what is passed over
+  PyThreadState* thread;        // null: the observer is stopped
+  Py_ssize_t depth;             // of nested calls of code that is passed over
 };
 
 ObserverObject* observer_of(PyObject* self) { return reinterpret_cast<ObserverObject*>(self); }
@@ -126,7 +127,7 @@ PyObject* start(PyObject* self, PyObject* /*nothing*/) {
   Py_RETURN_NONE;
 }
 
-// The profiler that was found comes back, unless another one stands there by now.
+// Installs the previous profiler again, unless another one was installed meanwhile.
 void restore(ObserverObject* observer, PyObject* self) {
   PyThreadState* thread = PyThreadState_Get();
   const Owned previous(observer->previous_argument);
@@ -153,9 +154,10 @@ PyObject* stop(PyObject* self, PyObject* /*nothing*/) {
 }
 
 PyMethodDef observer_methods[] = {
-    {"start", start, METH_NOARGS, "From now on this thread's calls are seen."},
+    {"start", start, METH_NOARGS, "Starts recording this thread's calls."},
     {"stop", stop, METH_NOARGS,
-     "The code that was run since start(), each with its globals, but for what is harmless."},
+     "Stops, and returns the code that ran since start(), with its globals, without harmless "
+     "code."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Python module modcache._guards: the classes Snapshot (snapshot.h) and CallObserver
-// (call_observer.h), and the names of places and of what may be expected there.
+// (call_observer.h), and constants for places and expected values.
 #include <exception>
 #include <memory>
 #include <new>
@@ -50,14 +50,14 @@ void destroy(PyObject* self) {
 PyObject* tensors(PyObject* self, PyObject* /*nothing*/) {
   PyObject* found = reinterpret_cast<SnapshotObject*>(self)->snapshot->tensors();
   if (found != nullptr) return found;
-  // Whatever went wrong, the module is then looked at in full.
+  // After any error the module is looked at in full.
   PyErr_Clear();
   Py_RETURN_NONE;
 }
 
 PyMethodDef snapshot_methods[] = {
     {"tensors", tensors, METH_NOARGS,
-     "The module's tensors, in order; None when anything is not as it was."},
+     "Returns the module's tensors, in order; None if anything changed."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -101,33 +101,35 @@ constexpr Constant kConstants[] = {
     constant("IN_ATTRIBUTE", Place::kAttribute),
 };
 
-using MayRecall = int (*)();
-MayRecall may_recall_function = nullptr;
+using MayTakeFastPath = int (*)();
+MayTakeFastPath may_take_fast_path_function = nullptr;
 
 PyObject* connect(PyObject* /*module*/, PyObject* address) {
   void* const pointer = PyLong_AsVoidPtr(address);
   if (pointer == nullptr && PyErr_Occurred() != nullptr) return nullptr;
-  may_recall_function = reinterpret_cast<MayRecall>(pointer);
+  may_take_fast_path_function = reinterpret_cast<MayTakeFastPath>(pointer);
   Py_RETURN_NONE;
 }
 
-PyObject* may_recall(PyObject* /*module*/, PyObject* /*nothing*/) {
-  return PyBool_FromLong(may_recall_function != nullptr ? may_recall_function() : 0);
+PyObject* may_take_fast_path(PyObject* /*module*/, PyObject* /*nothing*/) {
+  return PyBool_FromLong(may_take_fast_path_function != nullptr ? may_take_fast_path_function()
+                                                                : 0);
 }
 
 PyMethodDef functions[] = {
-    {"connect", connect, METH_O, "Says where may_recall() has its answer from."},
-    {"may_recall", may_recall, METH_NOARGS,
-     "Whether this thread's mode lets a stored value be returned without running anything."},
+    {"connect", connect, METH_O,
+     "Sets the address of the function that answers may_take_fast_path()."},
+    {"may_take_fast_path", may_take_fast_path, METH_NOARGS,
+     "Whether the mode of this thread allows to return a stored value without a run."},
     {"note_harmless", note_harmless, METH_O, "No CallObserver reports this code object again."},
-    {"pass_over", pass_over, METH_O, "Nor what runs while this one does."},
+    {"pass_over", pass_over, METH_O, "No CallObserver reports this code, nor code inside of it."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "modcache._guards",
-    "What of an eager module has to be as it was; see snapshot.h.",
+    "Compares an eager module with a snapshot of it; see snapshot.h.",
     -1,
     functions,
     nullptr,

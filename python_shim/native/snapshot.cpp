@@ -9,8 +9,8 @@ namespace {
 
 constexpr const char* kDeathName = "modcache.death";
 
-// The callback of every weak reference of a snapshot. It knows the flag and not the snapshot, so
-// that these do not refer to each other in a circle.
+// The callback of every weak reference of a snapshot. It has the flag instead of the snapshot, so
+// that there is no circle of references.
 PyObject* note_death(PyObject* capsule, PyObject* /*reference*/) {
   auto* flag = static_cast<std::shared_ptr<bool>*>(PyCapsule_GetPointer(capsule, kDeathName));
   if (flag == nullptr) return nullptr;
@@ -22,7 +22,7 @@ void free_flag(PyObject* capsule) {
   delete static_cast<std::shared_ptr<bool>*>(PyCapsule_GetPointer(capsule, kDeathName));
 }
 
-// The function object keeps a pointer to it.
+// The function object keeps a pointer to this.
 PyMethodDef note_death_definition = {"note_death", note_death, METH_O, nullptr};
 
 Owned checked(PyObject* made) {
@@ -61,7 +61,7 @@ Enum one_of(PyObject* number, Enum last) {
   return static_cast<Enum>(value);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange): it is
 }
 
-// Changes with every change to an attribute of the class or of a base. 0: there is none.
+// The version changes with every change to an attribute of the class or of a base. 0: no version.
 unsigned version_of(PyTypeObject* type) {
 #if PY_VERSION_HEX < 0x030D0000
   if (PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) == 0) return 0;
@@ -70,7 +70,7 @@ unsigned version_of(PyTypeObject* type) {
 }
 
 unsigned assigned_version_of(PyTypeObject* type) {
-  // Looking an attribute up is what gives a class its version.
+  // Python gives a class its version when an attribute is looked up.
   Owned found(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__init__"));
   PyErr_Clear();
   return version_of(type);
@@ -217,7 +217,7 @@ void Snapshot::read_expected(std::size_t place, PyObject* told) {
 }
 
 PyObject* Snapshot::tensors() const {
-  // Made first: making a list may collect garbage, which runs code.
+  // The lists are made first, since making one may collect garbage, which runs code.
   Owned found(PyList_New(distinct_));
   Owned ordered(is_in_order_ ? nullptr : PyList_New(static_cast<Py_ssize_t>(order_.size())));
   if (found == nullptr || (ordered == nullptr && !is_in_order_)) return nullptr;
@@ -250,7 +250,7 @@ Owned own_dict_of(PyTypeObject* type) {
 }  // namespace
 
 bool Snapshot::holds(const Guard& guard, PyObject* found) const {
-  // What is asked here may run code, of an iterator or of the collector, that lets go of its owner.
+  // Comparing may run code of an iterator or of the garbage collector, which may free the owner.
   const Owned kept = share(guard.owner);
   if (Py_TYPE(guard.owner) != guard.owner_type) return false;
   auto* type = reinterpret_cast<PyTypeObject*>(guard.owner);
@@ -305,7 +305,7 @@ bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& 
   return holds(expected, value.get(), found);
 }
 
-// `value` null: the place is empty.
+// `value`: null if the place is empty.
 bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found) const {
   if (expected.what == Expect::kAnything) return true;
   if (value == nullptr) return expected.what == Expect::kNothing;
@@ -356,7 +356,7 @@ bool Snapshot::holds_items(const Expected& expected, PyObject* value, PyObject* 
   return false;
 }
 
-// Whose order is not that of the dict it is.
+// An OrderedDict has another order than the dict that it derives from.
 bool Snapshot::holds_ordered_mapping(const Expected& expected, PyObject* value,
                                      PyObject* found) const {
   const auto* parts = expected_.data() + expected.first;

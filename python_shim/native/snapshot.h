@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Snapshot: what one look at an eager module saw, kept so that the next look need only compare.
+// Snapshot: what one look at an eager module saw, so that the next look only has to compare.
 //
-// It is made of guards: places (the attributes of an object, a global of a function, a member of a
-// class, ...), and what was there. What was there is told by identity: plain values are held, other
-// objects are watched through weak references and the snapshot is dead once one of them is gone, so
-// that no address can come back under another object. What takes no weak reference (lists, dicts,
-// ...) is compared by what it holds. Tensors are not compared but handed out: the library knows
-// more of them, and torch.utils.swap_tensors refuses tensors with weak references.
+// A snapshot consists of guards. A guard is a place (the attributes of an object, a global of a
+// function, a member of a class, ...) with the value that was there. Values are compared by
+// identity. Plain values are held. Other objects are watched through weak references, and the
+// snapshot is dead once one of them is freed, since another object may get its address. Objects
+// that take no weak reference (lists, dicts, ...) are compared by their contents. Tensors are
+// returned, not compared: the library knows more about them, and torch.utils.swap_tensors refuses
+// tensors with weak references.
 //
-// Keeps no module, tensor, function or class alive. All functions need the GIL.
+// A snapshot keeps no module, tensor, function or class alive. All functions need the GIL.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -33,44 +34,44 @@ inline Owned share(PyObject* object) {
   return Owned(object);
 }
 
-// A Python error is set.
+// Says that a Python error is set.
 struct PythonError : std::exception {};
 
-// What is expected at a place.
+// The kind of a value that is expected at a place.
 enum class Expect : int {
   kAnything,  // ()
   kNothing,   // (): the place is empty
-  kValue,     // (value): this very object, which is held
-  kObject,    // (object): the same, watched
-  kTensor,    // (number, type): any tensor of exactly this type; one number is one tensor
+  kValue,     // (value): this very object, which the snapshot holds
+  kObject,    // (object): this very object, which the snapshot watches
+  kTensor,    // (number, type): any tensor of exactly this type; equal numbers are one tensor
   kItems,     // (type, expected...): a sequence or set of exactly this type, in order
-  kMapping,   // (type, key, value, key, value, ...), likewise
-  kParts,     // (type, names, expected...): these attributes of an object of exactly this type
+  kMapping,   // (type, key, value, key, value, ...): a dict of exactly this type, in order
+  kParts,     // (type, names, expected...): an object of exactly this type, by these attributes
 };
 
-// Where something is expected.
+// The kind of a place.
 enum class Place : int {
   kAttributes,  // (object, expected): its whole __dict__
-  kClass,       // (class): every attribute of it and of its bases
+  kClass,       // (class): every attribute of the class and of its bases
   kMember,      // (class, name, expected): in the class's own dict
-  kMemberPart,  // (class, name, attribute, expected): of such a member
+  kMemberPart,  // (class, name, attribute, expected): an attribute of such a member
   kGlobal,      // (function, name, expected)
   kCell,        // (function, index, expected)
-  kFunction,    // (function): its code, and which defaults it has
-  kItem,        // (dict, key, expected): of a dict that lives as long as Python
+  kFunction,    // (function): its code and its defaults
+  kItem,        // (dict, key, expected): the dict lives as long as Python
   kAttribute,   // (object, name, expected)
 };
 
 class Snapshot {
  public:
-  // `guards`: a sequence of tuples that begin with a Place; what is expected is a tuple that begins
-  // with an Expect. `order`: for each tensor that is handed out, its number. Throws PythonError:
-  // TypeError for what can be neither held nor watched.
+  // `guards`: a sequence of tuples that begin with a Place; an expected value is a tuple that
+  // begins with an Expect. `order`: the number of each tensor in the result of tensors(). Throws
+  // PythonError: TypeError for an object that can be neither held nor watched.
   Snapshot(PyObject* guards, PyObject* order);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // The tensors, as a new list; null, without an error, when anything is not as it was.
+  // Returns the tensors in a new list; null, perhaps with a Python error set, if anything changed.
   PyObject* tensors() const;
 
  private:
@@ -79,7 +80,7 @@ class Snapshot {
     PyObject* object = nullptr;
     PyTypeObject* type = nullptr;
     Py_ssize_t number = 0;
-    std::size_t first = 0;  // of its parts, which follow each other
+    std::size_t first = 0;  // index of its first part; the others follow it
     std::size_t parts = 0;
   };
   struct Guard {
@@ -96,7 +97,7 @@ class Snapshot {
     std::size_t expected = 0;
   };
 
-  // While made.
+  // These build the snapshot.
   void add_guard(PyObject* told);
   void note_function(Guard& guard);
   std::size_t add_expected(PyObject* told);
@@ -105,7 +106,7 @@ class Snapshot {
   PyObject* watch(PyObject* object);
   PyTypeObject* watch_type(PyObject* type);
 
-  // While compared. `found` is a list with room for every tensor.
+  // These compare. `found` is a list with room for every tensor.
   bool holds(const Guard& guard, PyObject* found) const;
   bool holds(const Expected& expected, PyObject* value, PyObject* found) const;
   bool holds_dict_item(const Guard& guard, PyObject* dict, PyObject* found) const;
@@ -119,11 +120,11 @@ class Snapshot {
   std::vector<Expected> expected_;
   std::vector<Guard> guards_;
   std::vector<Py_ssize_t> order_;
-  Py_ssize_t distinct_ = 0;  // tensors
+  Py_ssize_t distinct_ = 0;  // number of different tensors
   bool is_in_order_ = true;
-  std::vector<Owned> held_;  // also the weak references
+  std::vector<Owned> held_;  // values and weak references
   std::unordered_set<PyObject*> watched_;
-  Owned death_;  // a capsule, whose flag is set when anything watched dies
+  Owned death_;  // the callback that sets the flag when a watched object is freed
   std::shared_ptr<bool> is_dead_ = std::make_shared<bool>(false);
 };
 

@@ -52,7 +52,6 @@ VALUES = {
     "large": Values("large", (197, 192), 2_560),  # 151 KB
 }
 BATCH = 256
-FILL_BATCH = 256
 
 
 class Noise(torch.nn.Module):

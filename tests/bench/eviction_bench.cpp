@@ -5,7 +5,7 @@
 //
 //     eviction_bench [--tier memory|disk] [--room SAMPLES] [--processes N] [--trace NAME] [--json]
 //
-// `memory` drives a MemoryTier; with `--processes` N of them, each of which sees every Nth lookup
+// `memory` drives a MemoryStore; with `--processes` N of them, each of which sees every Nth lookup
 // of the trace, as the ranks of a training run do. `disk` drives a directory's Store by way of a
 // Cache without a memory tier, whose budget has room for so many samples of 16 KiB; `--processes`
 // are then so many that share it.

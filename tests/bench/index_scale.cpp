@@ -26,7 +26,7 @@
 #include "bench/index_scale_figures.h"
 #include "fs/posix_file_system.h"
 #include "policy/policy.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "store/store.h"
 #include "support/child_process.h"
 #include "support/temporary_directory.h"

@@ -22,8 +22,8 @@
 #include "cache/settings.h"
 #include "fs/posix_file_system.h"
 #include "policy/policy.h"
-#include "store/directory.h"
-#include "store/notes.h"
+#include "store/directory/directory.h"
+#include "store/directory/notes.h"
 #include "store/store.h"
 #include "tensor/value_header.h"
 

@@ -251,7 +251,7 @@ def test_verify_finds_damage_and_fix_mends_it(modcache: Program, filled: Path) -
     assert bytes_below(filled) == before
 
     outcome = modcache("verify", filled, "--fix", "--json")
-    assert outcome.status == FINDINGS, "what was damaged is told, also where it was mended"
+    assert outcome.status == FINDINGS, "what was damaged is told, also where it was repaired"
     assert outcome.json()["dropped"] == 1
     assert outcome.json()["remaining_damage"] == 0
     assert modcache("verify", filled).status == SUCCESS

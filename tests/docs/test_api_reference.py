@@ -14,10 +14,11 @@ import pages
 import pdoc
 import pytest
 
+PACKAGE = Path(modcache.__path__[0])
 # Those in Python: beside them lies the library, which looks like a module and is none.
 MODULES = sorted(
-    f"modcache.{path.stem}".removesuffix(".__init__")
-    for path in Path(modcache.__path__[0]).glob("*.py")
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
 )
 
 

@@ -11,8 +11,8 @@
 #include "fs/posix_file_system.h"
 #include "fuzz/store_targets.h"
 #include "store/control/control_page.h"
-#include "store/notes.h"
-#include "store/pack/pack.h"
+#include "store/directory/notes.h"
+#include "store/packing/packing.h"
 #include "store/segment/record.h"
 #include "store/shared_index/index_table.h"
 #include "store/store.h"
@@ -75,7 +75,7 @@ void write_index_table() {
             .value();
     table->begin_change();
     for (std::uint64_t i = 1; i <= 5; ++i) {
-      (void)table->insert({i, {i % 2 + 1, 64 * i}, i, {}}, 0);
+      (void)table->insert({i, i % 2 + 1, 64 * i, i, 0, {}}, 0);
     }
     table->end_change();
   }

@@ -10,10 +10,10 @@
 #include "fuzz/memory_file_system.h"
 #include "fuzz/sealed.h"
 #include "fuzz/targets.h"
-#include "store/pack/pack.h"
 #include "store/pack/pack_format.h"
 #include "store/pack/pack_reader.h"
 #include "store/pack/pack_store.h"
+#include "store/pack/pack_verify.h"
 
 namespace modcache::fuzz {
 namespace {
@@ -51,7 +51,7 @@ std::string sealed_pack(std::string_view bytes) {
     std::string page(bytes.substr(footer.table_offset + number * store::kPackPageSizeBytes,
                                   store::kPackPageSizeBytes));
     set_checksum(page, 8, number);
-    set_checksum(page, 0, xxh3_64(page.data() + 8, page.size() - 8, kSalt));
+    testing::seal(page, 0, page.size(), kSalt);
     pack += page;
   }
   return pack + store::encode_pack_footer(footer);
@@ -126,20 +126,20 @@ void run_index_table(std::string_view bytes) {
   store::IndexTable& table = *opened.value();
   (void)table.entries();
   (void)table.last_sequence();
-  store::IndexTable::Found found;
-  table.for_each([](const store::IndexTable::Found& entry) { FUZZ_CHECK(entry.sequence != 0); });
+  store::IndexTable::Slot found;
+  table.for_each([](const store::IndexTable::Slot& entry) { FUZZ_CHECK(entry.sequence != 0); });
   table.begin_change();
   for (std::uint64_t tag = 1; tag <= 8; ++tag) {
     const bool is_there = table.find(tag, found) == store::IndexTable::Answer::kFound;
-    const store::IndexTable::Found entry{tag, {tag, 64 * tag}, 100 + tag, {}};
+    const store::IndexTable::Slot entry{tag, tag, 64 * tag, 100 + tag, 64, {}};
     if (!table.insert(entry, is_there ? found.sequence : 0)) continue;
     // What was stored last is found, or nothing is said of it; never a miss, never another.
     const auto answer = table.find(tag, found);
     FUZZ_CHECK(answer != store::IndexTable::Answer::kAbsent);
     if (answer != store::IndexTable::Answer::kFound) continue;
     FUZZ_CHECK(found.sequence == entry.sequence);
-    FUZZ_CHECK(found.place.segment == entry.place.segment);
-    FUZZ_CHECK(found.place.offset == entry.place.offset);
+    FUZZ_CHECK(found.segment == entry.segment);
+    FUZZ_CHECK(found.offset == entry.offset);
     table.note_use(tag, entry.sequence, {});
     table.remove(tag, entry.sequence);
     // A damaged table may have the tag twice; whoever finds the other looks whether it is there.

@@ -15,14 +15,15 @@ HOST = Path(__file__).parent / "exported_host"
 
 
 class Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, scope: str) -> None:
         super().__init__()
         layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
         self.encoder = layers.requires_grad_(False).eval()
         self.head = nn.Linear(16, 2)
+        self.scope = scope
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = modcache.lookup_or_run(self.encoder, x, ids)
+        features: torch.Tensor = modcache.lookup_or_run(self.encoder, x, ids, scope=self.scope)
         return self.head(features)  # type: ignore[no-any-return]
 
 
@@ -35,10 +36,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build / "exported_host"
 
 
-def test_a_cpp_host_hits_what_scripted_training_stored(host: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scope", [pytest.param("", marks=pytest.mark.scripts, id="scripted"), "encoder@1"]
+)
+def test_a_cpp_host_hits_what_training_stored(host: Path, tmp_path: Path, scope: str) -> None:
     directory = tmp_path / "cache"
     modcache.configure(dir=directory)
-    model = Model().requires_grad_(False)
+    modcache.reset_stats()
+    model = Model(scope).requires_grad_(False)
     x, ids = torch.linspace(-1, 1, 64 * 8).reshape(64, 8), torch.arange(64)
     rows = torch.export.Dim("rows")
     shapes = ({0: rows}, {0: rows})
@@ -46,8 +51,9 @@ def test_a_cpp_host_hits_what_scripted_training_stored(host: Path, tmp_path: Pat
     package = torch._inductor.aoti_compile_and_package(
         program, package_path=str(tmp_path / "program.pt2")
     )
-    scripted = torch.jit.script(model.encoder)
-    modcache.lookup_or_run(scripted, x[:32], ids[:32])
+    # Without a scope a recorded program shares the entries of the scripted module.
+    encoder = model.encoder if scope else torch.jit.script(model.encoder)
+    modcache.lookup_or_run(encoder, x[:32], ids[:32], scope=scope)
     modcache.flush()
     printed = output_of(
         host, modcache.library_path(), package, "32", "48", "48", "0", MODCACHE_DIR=str(directory)

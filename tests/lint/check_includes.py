@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree_check import ROOT
 
 
 def commands_of(build: Path, folders: list[Path]) -> list[dict[str, Any]]:

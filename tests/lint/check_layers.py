@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the include directions of csrc/ARCHITECTURE.md.
 
-The table of rooms there is read from the document itself, so that it cannot fall behind. Which
-file may include which outside library stands here.
+The tables of rooms and of sub-rooms there are read from the document itself, so that they cannot
+fall behind. Which file may include which outside library stands here.
+
+A room of the first table may be divided. A row "| `store/segment/` | what it is | fs |" makes that
+folder a sub-room of `store`, which may include itself and the sub-rooms of its last cell, named
+without the room (or "all", or "-"). Files that lie directly in the room are the sub-room `store/`.
+A row may also name one header, `store/types.h`; its source belongs to the same sub-room. Every
+file of a divided room has to be in a sub-room.
 
     python tests/lint/check_layers.py [root]     prints what is wrong; exit status 1 if anything is
 """
@@ -11,11 +17,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree_check import circle_in, report
+
 ARCHITECTURE = "csrc/ARCHITECTURE.md"
 TORCHSCRIPT_OPS = "torchscript_ops"
 # The program stands outside of the library, as the Python package does. It needs no torch, so of
@@ -26,12 +33,23 @@ DIAGNOSIS = "command_line/diagnosis.cpp"  # asks the system about the machine
 TORCH_FREE_HEADERS = ("tensor/value_header.h",)
 
 _TABLE_ROW = re.compile(r"^\|\s*`(?:csrc/)?(\w+)/`\s*\|[^|]*\|([^|]*)\|[^|]*\|$", re.MULTILINE)
+_SUBROOM_ROW = re.compile(
+    r"^\|\s*`(?:csrc/)?(\w+)/((?:\w+/)*(?:\w+\.h)?)`\s*\|[^|]*\|([^|]*)\|$", re.MULTILINE
+)
+# Includes between sub-rooms that their table forbids and that still stand: (file, header). Nothing
+# may be added; an entry that no file needs any more is a fault.
+BACK_EDGES: frozenset[tuple[str, str]] = frozenset()
 _FILE_CALL = re.compile(
     r"(?<![\w>])(?:std)?::(access|creat|fdatasync|fopen|fsync|ftruncate|link|mkdir|open|opendir|"
     r"p?read|p?write|readlink|realpath|rename|rmdir|stat|statvfs|symlink|truncate|unlink)\("
 )
 _FILE_ROOM = "fs"
+_COMMENT = re.compile(r"//[^\n]*")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+# What each room, or each sub-room of one room, may include besides itself.
+Table = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class Library:
     headers: re.Pattern[str]
     may_include: re.Pattern[str]
     files_at_most: int | None = None
+    text: re.Pattern[str] | None = None  # what else only those files may contain, comments aside
 
 
 LIBRARIES = [
@@ -49,6 +68,16 @@ LIBRARIES = [
         "torch",
         re.compile(r"(torch|ATen|c10|caffe2)/"),
         re.compile(r"(csrc/(tensor|module)|torchscript_ops)/"),
+    ),
+    # It is deprecated and will go; what needs it can be left out (MODCACHE_WITH_TORCHSCRIPT).
+    Library(
+        "TorchScript",
+        re.compile(r"torch/(csrc/jit/|script\.h$)"),
+        re.compile(
+            r"(csrc/module/(code|scripted|lowered)/\w+|torchscript_ops/lower"
+            r"|torchscript_ops/include/modcache/scripted)\.(h|cpp)$"
+        ),
+        text=re.compile(r"\btorch::jit\b"),
     ),
     Library(
         "SQLite", re.compile(r"sqlite3\w*\.h$"), re.compile(r"csrc/store/index/database\.(h|cpp)$")
@@ -82,12 +111,42 @@ LIBRARIES = [
 ]
 
 
+def _table_of(cells: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    named = {
+        name: frozenset(word.strip("/") for word in re.findall(r"[\w./]+", cell))
+        for name, cell in cells.items()
+    }
+    everything = frozenset(named)
+    return {name: everything - {name} if "all" in below else below for name, below in named.items()}
+
+
 def rooms_of(architecture: str) -> dict[str, frozenset[str]]:
     """What each room may include besides itself, as the document's table says."""
-    cells = dict(_TABLE_ROW.findall(architecture))
-    rooms = {room: frozenset(re.findall(r"\w+", cell)) for room, cell in cells.items()}
-    everything = frozenset(rooms)
-    return {room: everything - {room} if "all" in below else below for room, below in rooms.items()}
+    return _table_of(dict(_TABLE_ROW.findall(architecture)))
+
+
+def subrooms_of(architecture: str) -> dict[str, Table]:
+    """For each room that is divided, what each of its sub-rooms may include besides itself.
+
+    A sub-room's name is its path within the room; for files directly in the room, the room's own.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    for room, place, below in _SUBROOM_ROW.findall(architecture):
+        cells.setdefault(room, {})[place.rstrip("/") or room] = below
+    rooms = rooms_of(architecture)
+    return {room: _table_of(rows) for room, rows in cells.items() if room in rooms}
+
+
+def subroom_of(name: str, table: Table) -> str | None:
+    """The sub-room of a file such as "store/segment/record.cpp"; None if the table has none."""
+    room, *folders, file = PurePosixPath(name).parts
+    header = "/".join([*folders, PurePosixPath(file).with_suffix(".h").name])
+    if header in table:
+        return header
+    for depth in range(len(folders), 0, -1):
+        if (folder := "/".join(folders[:depth])) in table:
+            return folder
+    return room if not folders and room in table else None
 
 
 def sources_of(root: Path) -> Iterator[Path]:
@@ -105,17 +164,7 @@ def room_of(path: Path, root: Path) -> str:
 def faults(root: Path) -> list[str]:
     """One line for each include that is against the rules; empty when all is well."""
     rooms = rooms_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
-    found = [
-        f"{ARCHITECTURE}: room '{room}' may include '{other}', which is no room"
-        for room, below in rooms.items()
-        for other in sorted(below - set(rooms))
-    ]
-    found += [
-        f"{ARCHITECTURE}: there is a cycle between '{room}' and '{other}'"
-        for room, below in rooms.items()
-        for other in sorted(below & set(rooms))
-        if room in rooms[other]
-    ]
+    found = [*_faults_of_table("room", rooms), *_faults_of_subrooms(root)]
     users: dict[str, list[str]] = {}
     rooms = {**rooms, COMMAND_LINE: COMMAND_LINE_MAY_INCLUDE}
     for path in sources_of(root):
@@ -130,6 +179,7 @@ def faults(root: Path) -> list[str]:
                 f"{name}: ::{call}() is file work, for which there is fs::FileSystem"
                 for call in _FILE_CALL.findall(text)
             ]
+        found += _faults_of_text(name, text)
         for quote, header in _INCLUDE.findall(text):
             found += _faults_of_include(name, room, quote, header, rooms)
             for library in LIBRARIES:
@@ -143,6 +193,45 @@ def faults(root: Path) -> list[str]:
                 f"{library.files_at_most} may: {', '.join(names)}"
             )
     return found
+
+
+def _faults_of_table(kind: str, table: Table) -> Iterator[str]:
+    for name, below in table.items():
+        for other in sorted(below - set(table)):
+            yield f"{ARCHITECTURE}: {kind} '{name}' may include '{other}', which is no {kind}"
+    if circle := circle_in(table):
+        names = " and ".join(f"'{name}'" for name in sorted(set(circle)))
+        yield f"{ARCHITECTURE}: there is a cycle between {names}"
+
+
+def _faults_of_subrooms(root: Path) -> Iterator[str]:
+    tables = subrooms_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
+    for room, table in tables.items():
+        yield from _faults_of_table(f"sub-room of '{room}',", table)
+    forbidden = set()
+    for path in sources_of(root):
+        name = path.relative_to(root).as_posix()
+        if not (table := tables.get(room_of(path, root), {})):
+            continue
+        if (subroom := subroom_of(name.removeprefix("csrc/"), table)) is None:
+            yield f"{name}: the tables of {ARCHITECTURE} have no sub-room for this file"
+            continue
+        for header in _forbidden_within(path, room_of(path, root), subroom, table):
+            forbidden.add((name, header))
+            if (name, header) not in BACK_EDGES:
+                yield f"{name}: sub-room '{subroom}' may not include '{header}'"
+    for name, header in sorted(BACK_EDGES - forbidden):
+        if (root / name).exists():
+            yield f"{name}: no longer includes '{header}', so BACK_EDGES should not list it"
+
+
+def _forbidden_within(path: Path, room: str, subroom: str, table: Table) -> Iterator[str]:
+    """The headers of `room` that the file includes and its sub-room may not."""
+    for _, header in _INCLUDE.findall(path.read_text(encoding="utf-8")):
+        if header.startswith(f"{room}/"):
+            target = subroom_of(header, table)
+            if target not in {None, subroom} | table[subroom]:
+                yield header
 
 
 def _faults_of_include(
@@ -160,12 +249,14 @@ def _faults_of_include(
             yield f"{name}: {library.name} ('{header}') is not for this file"
 
 
-def main() -> int:
-    found = faults(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
-    for fault in found:
-        print(fault)
-    return 1 if found else 0
+def _faults_of_text(name: str, text: str) -> Iterator[str]:
+    code = _COMMENT.sub("", text)
+    for library in LIBRARIES:
+        if library.text is None or library.may_include.match(name):
+            continue
+        for word in sorted(set(library.text.findall(code))):
+            yield f"{name}: {library.name} ('{word}') is not for this file"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(faults))

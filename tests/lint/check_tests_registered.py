@@ -17,7 +17,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree_check import report
+
 _BUILT_FOLDERS = ("csrc", "command_line", "torchscript_ops", "python_shim", "tests", "examples")
 _CPP_TEST = re.compile(r"^\s*(TYPED_TEST|TEST)(_F|_P)?\s*\(", re.MULTILINE)
 
@@ -74,12 +75,5 @@ def faults(root: Path) -> list[str]:
     return [*cpp_faults(root), *python_faults(root)]
 
 
-def main() -> int:
-    found = faults(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
-    for fault in found:
-        print(fault)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(faults))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about files as text: licence line, size, names, white space, no path of one machine.
+"""Rules about files as text: licence line, size, names, comments, white space, no machine's path.
 
 python tests/lint/check_text.py [root]
 """
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree_check import report
+
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 CODE_LINES_AT_MOST = 400
 README_LINES_AT_MOST = 150
@@ -22,6 +23,10 @@ LONGER_FILES: dict[str, str] = {}
 _CODE = re.compile(r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)(run|make_wheel))$")
 _TEXT = re.compile(_CODE.pattern + r"|\.(md|json|toml|txt)$|(^|/)\.[\w-]+$")
 _EMPTY_NAMES = re.compile(r"(^|/|_)(util|utils|common|manager|helper|helpers|misc)(_|\.|/|$)")
+_PRODUCT = re.compile(r"^(csrc|torchscript_ops|command_line|python_shim)/.*\.(cpp|h|py)$")
+_COMMENT = re.compile(r"\s*(//|#)")
+# A comment that begins so is a fragment, whose subject the reader has to guess.
+_FRAGMENT = re.compile(r"\s*(//|#) (Of|What|By|To) ")
 _MACHINE_PATH = re.compile(r"/(work|root|mnt|home/\w+|Users/\w+|opt/\w+)/\w")
 
 
@@ -40,6 +45,14 @@ def faults_of_code(name: str, lines: list[str]) -> Iterator[str]:
         yield f"{name}: {len(lines)} lines, and {CODE_LINES_AT_MOST} are the limit"
     if _EMPTY_NAMES.search(name):
         yield f"{name}: a name that says nothing about what is inside"
+
+
+def faults_of_comments(name: str, lines: list[str]) -> Iterator[str]:
+    was_comment = False
+    for number, line in enumerate(lines, 1):
+        if _FRAGMENT.match(line) and not was_comment:
+            yield f"{name}:{number}: a comment is a sentence with a subject: {line.strip()}"
+        was_comment = _COMMENT.match(line) is not None
 
 
 def faults_of_text(name: str, text: str) -> Iterator[str]:
@@ -64,17 +77,12 @@ def faults(root: Path) -> list[str]:
         found += faults_of_text(name, text)
         if _CODE.search(name):
             found += faults_of_code(name, text.splitlines())
+        if _PRODUCT.search(name):
+            found += faults_of_comments(name, text.splitlines())
         if name == "README.md" and len(text.splitlines()) > README_LINES_AT_MOST:
             found.append(f"{name}: more than {README_LINES_AT_MOST} lines")
     return found
 
 
-def main() -> int:
-    found = faults(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
-    for fault in found:
-        print(fault)
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(faults))

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tree_check import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 Write = Callable[[str, str], Path]
 
 

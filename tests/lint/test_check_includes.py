@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tree_check import ROOT
 
 
 def check(folder: Path, **sources: str) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from check_tests_registered import ROOT, faults
+from check_tests_registered import faults
 from planting import Write
+from tree_check import ROOT
 
 pytest_plugins = ["planting"]
 

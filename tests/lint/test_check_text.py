@@ -5,8 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from check_text import LICENCE, ROOT, faults
+from check_text import LICENCE, faults
 from planting import Write
+from tree_check import ROOT
 
 pytest_plugins = ["planting"]
 
@@ -35,6 +36,8 @@ def test_this_tree_keeps_the_rules() -> None:
         ("a.md", "a \n", "white space at the end"),
         ("a.md", "a\n\tb\n", "a tab"),
         ("a.json", "{}", "no newline at the end"),
+        ("csrc/a.h", f"// {LICENCE}\n\n// What it does.\n", "a sentence with a subject"),
+        ("python_shim/a.py", f"# {LICENCE}\n\n# Of all, one.\n", "a sentence with a subject"),
     ],
 )
 def test_a_breach_is_found(tree: Path, write: Write, name: str, text: str, complaint: str) -> None:
@@ -47,6 +50,11 @@ def test_a_breach_is_found(tree: Path, write: Write, name: str, text: str, compl
 def test_what_git_ignores_is_not_looked_at(tree: Path, write: Write) -> None:
     write(".gitignore", "build/\n")
     write("build/a.cpp", "int a;")
+    assert faults(tree) == []
+
+
+def test_a_word_within_a_comment_is_no_fragment(tree: Path, write: Write) -> None:
+    write("csrc/a.h", f"// {LICENCE}\n\n// Says what comes\n// To pass.\n")
     assert faults(tree) == []
 
 

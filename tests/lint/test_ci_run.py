@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tree_check import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GIT = (
     "git",
     "-c",

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tree_check import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """
 cmake_minimum_required(VERSION 3.22)
 project(planted LANGUAGES CXX)

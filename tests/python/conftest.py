@@ -10,8 +10,9 @@ from pathlib import Path
 import modcache
 import pytest
 import torch
-from modcache import _logging
+from modcache._library import log
 from processes import ProcessRunner
+from scripting import scripts
 
 # These are about the compiled part itself. They fail where that merely was not built.
 if os.environ.get("MODCACHE_COMPILED_PART") == "off":
@@ -19,7 +20,17 @@ if os.environ.get("MODCACHE_COMPILED_PART") == "off":
 # A forked child must find no thread pool of the parent's. Two cores are shared with children.
 torch.set_num_threads(1)
 # Tests read the messages from standard error, at once; test_logging.py has the other way.
-_logging.stop()
+log.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that need TorchScript."""
+    for item in items:
+        test, _, parameters = item.name.partition("[")
+        if item.path.parent == Path(__file__).parent and scripts(
+            item.path.name, test, parameters.removesuffix("]")
+        ):
+            item.add_marker("scripts")
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +88,10 @@ def reopen(cache_dir: Path) -> Callable[[], None]:
         modcache.clear(tier="memory")
 
     return forget
+
+
+@pytest.fixture(params=["none", "zstd"])
+def codec(request: pytest.FixtureRequest) -> str:
+    """Both codecs, each in force during one run of the test."""
+    modcache.configure(codec=request.param)
+    return str(request.param)

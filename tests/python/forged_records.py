@@ -12,7 +12,7 @@ from pathlib import Path
 _HEADER_BYTES = 64
 _FIXED_BYTES = 80
 _ENTRY = 1
-# csrc/store/own_part.h
+# csrc/store/entry/own_part.h
 _OWN_PART = 2**31
 _MOST_OWN_BYTES = 59
 

@@ -4,6 +4,7 @@
 # No `from __future__ import annotations`: TorchScript reads the annotations of attributes.
 
 import io
+from collections.abc import Callable
 from typing import Any, Dict, List  # noqa: UP035  (TorchScript reads these)
 
 import modcache
@@ -102,3 +103,45 @@ class CountsCalls(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return x + self.calls
+
+
+class CountsInBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class Doubles(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Scales(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.tensor(factor))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class UpTo(nn.Module):
+    """Rows as long as the first number of the batch says."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : int(x[0, 0])]
+
+
+class Python(nn.Module):
+    """Gives what a function makes of its input; the tests name it through a scope."""
+
+    def __init__(self, give: Callable[..., Any]) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.give(*arguments)

@@ -7,6 +7,7 @@ as good as a new interpreter: its settings come from its own environment.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -60,6 +61,13 @@ class Child:
 
     def has_news(self, timeout_s: float = 0.0) -> bool:
         return self._pipe.poll(timeout_s)
+
+    def last_news(self, before: Any) -> Any:
+        """The last value that was sent so far; ``before``, where none was."""
+        with contextlib.suppress(EOFError):
+            while self.has_news():
+                before = self.receive()
+        return before
 
     def kill(self) -> None:
         self.process.kill()

@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from growth import bytes_on_disk
 from processes import ProcessRunner
 from torch import nn
 from value_strategies import exact, rows_of
@@ -42,11 +43,6 @@ def features(seed: int = 0) -> torch.Tensor:
     """Like what encoders give: smooth numbers, of which exponents repeat and mantissas do not."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(8, 20_000, generator=generator).relu()
-
-
-def bytes_on_disk() -> int:
-    modcache.flush()
-    return modcache.stats()["bytes_disk"]
 
 
 def bytes_that_it_takes(value: Any, key: Any, scope: str) -> int:

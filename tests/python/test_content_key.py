@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import struct
 from typing import Any
 
 import modcache
@@ -147,7 +146,6 @@ def test_the_key_of_a_row_is_that_of_the_input_with_this_row(
     ]
 
 
-NAN = struct.unpack("<f", b"\x01\x00\xc0\x7f")[0]
 APART = {
     "nesting of lists": ([1, [2]], [[1], 2], [[1, 2]], [1, 2], [[1], [2]], [[], 1, 2]),
     "kinds of sequences": ([1, 2], (1, 2), {1: 2}, [(1, 2)]),

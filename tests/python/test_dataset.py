@@ -12,6 +12,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from modcache._data import lookup
 from test_damage import segments_of
 from torch.utils.data import (
     ConcatDataset,
@@ -165,14 +166,9 @@ def test_a_batch_is_one_call_and_makes_what_is_missing(
     dataset, asked = cached()
     dataset.__getitems__([1, 2])
     calls = []
-    operators = torch.ops.cache
-    lookup, keep = operators._lookup_samples, operators._keep_samples
-    monkeypatch.setattr(
-        operators, "_lookup_samples", lambda *a, **k: calls.append("look") or lookup(*a, **k)
-    )
-    monkeypatch.setattr(
-        operators, "_keep_samples", lambda *a, **k: calls.append("keep") or keep(*a, **k)
-    )
+    look_up, keep = lookup._look_up, lookup._keep
+    monkeypatch.setattr(lookup, "_look_up", lambda *a: calls.append("look") or look_up(*a))
+    monkeypatch.setattr(lookup, "_keep", lambda *a: calls.append("keep") or keep(*a))
     counted()
     samples = dataset.__getitems__([5, 1, 4, 2])
     assert all(is_square(sample, i) for sample, i in zip(samples, [5, 1, 4, 2], strict=True))

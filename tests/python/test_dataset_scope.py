@@ -13,7 +13,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from modcache._dataset_scope import SampleMaker
+from modcache._data.scope import SampleMaker
 from processes import ProcessRunner
 from torch.utils.data import Dataset, Subset, TensorDataset
 

@@ -130,7 +130,7 @@ def test_mistakes(options: dict[str, Any], error: type[Exception], says: str) ->
 def test_the_library_names_who_asked() -> None:
     who = "CachedIterableDataset(list)"
     with pytest.raises(RuntimeError, match=r"^CachedIterableDataset\(list\): a key comes twice"):
-        torch.ops.cache._lookup_samples("s", ["a", "a"], class_name=who)
+        torch.classes.cache.Samples.look_up("s", who, ["a", "a"])
 
 
 def noisy(sample: dict[str, Any]) -> tuple[int, float]:

@@ -13,7 +13,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from modcache._dataset_values import packed, unpacked
+from modcache._data.values import packed, unpacked
 from torch.utils.data import Dataset
 
 

@@ -188,7 +188,7 @@ def test_it_holds_digests_and_no_values(face: str) -> None:
     encoder: Any = in_form(Encoder().requires_grad_(False).eval(), face)
     encoder.scale = 271828.0
     modcache.lookup_or_run(encoder, X, "secret-key")
-    text = torch.ops.cache._manifest(modcache.fingerprint(encoder))
+    text = torch.classes.cache.Explain.manifest(modcache.fingerprint(encoder))
     manifest = json.loads(text)
     assert manifest["format"] == 1
     assert manifest["method"] == "forward"
@@ -212,7 +212,7 @@ class Wide(nn.Module):
 def test_a_model_of_many_weights_keeps_a_manifest_without_them() -> None:
     wide = Wide()
     modcache.lookup_or_run(wide, X, "a")
-    text = torch.ops.cache._manifest(modcache.fingerprint(wide))
+    text = torch.classes.cache.Explain.manifest(modcache.fingerprint(wide))
     assert 0 < len(text) < 512 << 10
     assert "tensors" not in json.loads(text)
 
@@ -227,7 +227,7 @@ def test_of_a_class_the_last_eight_scopes_are_known() -> None:
     encoder = Encoder().requires_grad_(False).eval()
     for number in range(10):
         modcache.lookup_or_run(encoder, X, "a", scope=f"encoder@{number}")
-    assert torch.ops.cache._scopes_of_class("Encoder", "forward") == [
+    assert torch.classes.cache.Explain.scopes_of_class("Encoder", "forward") == [
         f"encoder@{number}" for number in range(2, 10)
     ]
 

@@ -20,7 +20,9 @@ VALUES = torch.linspace(0, 1, 64).reshape(4, 16)
 WEIGHTS = [torch.ones(3), torch.zeros(2, 2)]
 
 
-def site(*, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "float32:2,") -> str:
+def recorded_call(
+    *, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "float32:2,"
+) -> str:
     fields = (
         "modcache site 1",
         kind,
@@ -40,24 +42,24 @@ def site(*, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "flo
 
 
 def probe(ids: torch.Tensor | None = IDS, text: str = "", weights: Any = ()) -> torch.Tensor:
-    return PROBE(ids, [X, *weights], 1, [1, 4, 16], text or site())
+    return PROBE(ids, [X, *weights], 1, [1, 4, 16], text or recorded_call())
 
 
 def test_opcheck() -> None:
-    arguments = (IDS, [X, *WEIGHTS], 1, [1, 4, 16], site())
+    arguments = (IDS, [X, *WEIGHTS], 1, [1, 4, 16], recorded_call())
     opcheck(PROBE, arguments)
     opcheck(PUT, (probe(), [VALUES]))
     found = probe()
     assert found >= 0
     opcheck(PROBE, arguments)
     opcheck(FETCH, (found, X, [1, 4, 16], "float32:2,"))
-    opcheck(PROBE, (None, [X], 1, [1, 4, 16], site(key="k")))
+    opcheck(PROBE, (None, [X], 1, [1, 4, 16], recorded_call(key="k")))
 
 
 def test_put_then_fetch(counted: Any) -> None:
-    ticket = probe()
-    assert ticket < 0
-    put = PUT(ticket, [VALUES])[0]
+    handle = probe()
+    assert handle < 0
+    put = PUT(handle, [VALUES])[0]
     assert torch.equal(put, VALUES)
     assert put.data_ptr() != VALUES.data_ptr()
     assert counted() == {"misses": 4, "stored": 4}
@@ -65,24 +67,24 @@ def test_put_then_fetch(counted: Any) -> None:
     assert counted() == {"hits_memory": 4}
 
 
-def test_a_ticket_that_is_dropped_leaves_nothing(counted: Any) -> None:
+def test_a_handle_that_is_dropped_leaves_nothing(counted: Any) -> None:
     PUT(probe(), [VALUES])
-    ticket = probe()
-    number = ticket.clone()
+    handle = probe()
+    number = handle.clone()
     assert torch.equal(FETCH(number, X, [1, 4, 16], "float32:2,")[0], VALUES), "a copy of it serves"
-    del ticket
+    del handle
     gc.collect()
     with pytest.raises(RuntimeError, match="holds no result"):
         FETCH(number, X, [1, 4, 16], "float32:2,")
 
 
-def test_a_ticket_may_be_used_twice() -> None:
+def test_a_handle_may_be_used_twice() -> None:
     """A compiler may merge equal questions."""
-    ticket = probe()
+    handle = probe()
     for _ in range(2):
-        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
-    ticket = probe()
-    first, second = (FETCH(ticket, X, [1, 4, 16], "float32:2,")[0] for _ in range(2))
+        assert torch.equal(PUT(handle, [VALUES])[0], VALUES)
+    handle = probe()
+    first, second = (FETCH(handle, X, [1, 4, 16], "float32:2,")[0] for _ in range(2))
     first.zero_()
     assert torch.equal(second, VALUES)
 
@@ -90,13 +92,13 @@ def test_a_ticket_may_be_used_twice() -> None:
 def test_a_question_before_the_answer_to_the_same(counted: Any) -> None:
     """Nobody waits for a program that asks twice before it runs the module."""
     first, second = probe(), probe()
-    for ticket in (first, second):
-        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+    for handle in (first, second):
+        assert torch.equal(PUT(handle, [VALUES])[0], VALUES)
     assert counted()["misses"] == 8
 
 
 def test_weights_are_part_of_the_scope(counted: Any) -> None:
-    text = site(kind="e")
+    text = recorded_call(kind="e")
     PUT(probe(text=text, weights=WEIGHTS), [VALUES])
     assert probe(text=text, weights=[tensor.clone() for tensor in WEIGHTS]) >= 0
     changed = [WEIGHTS[0] * 2, WEIGHTS[1]]
@@ -107,7 +109,7 @@ def test_weights_are_part_of_the_scope(counted: Any) -> None:
 
 
 def test_weights_that_cannot_be_hashed(counted: Any) -> None:
-    assert probe(text=site(kind="e"), weights=[torch.eye(3).to_sparse()]) < 0
+    assert probe(text=recorded_call(kind="e"), weights=[torch.eye(3).to_sparse()]) < 0
     assert counted() == {"bypassed_impure": 4}
 
 
@@ -119,9 +121,9 @@ def test_a_result_of_another_shape_is_not_kept(counted: Any) -> None:
 def test_many_threads(counted: Any) -> None:
     def work() -> None:
         for _ in range(50):
-            ticket = probe()
+            handle = probe()
             found = (
-                FETCH(ticket, X, [1, 4, 16], "float32:2,") if ticket >= 0 else PUT(ticket, [VALUES])
+                FETCH(handle, X, [1, 4, 16], "float32:2,") if handle >= 0 else PUT(handle, [VALUES])
             )
             assert torch.equal(found[0], VALUES)
             results.append(True)
@@ -143,18 +145,18 @@ TITLE = "15:modcache site 1"
 @pytest.mark.parametrize(
     "text",
     ["", "5:abc", "9", "99999999999999999999:", "1:n", "15:modcache site 2", TITLE, f"{TITLE}1:z",
-     site() + "1:x"],
+     recorded_call() + "1:x"],
 )  # fmt: skip
-def test_a_site_of_another_version_runs_without_the_cache(text: str, counted: Any) -> None:
-    ticket = PROBE(IDS, [X], 1, [1, 4, 16], text)
-    assert ticket < 0
-    assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+def test_a_recorded_call_of_another_version_runs_without_the_cache(text: str, counted: Any) -> None:
+    handle = PROBE(IDS, [X], 1, [1, 4, 16], text)
+    assert handle < 0
+    assert torch.equal(PUT(handle, [VALUES])[0], VALUES)
     assert counted() == {"errors": 1}
 
 
-def test_the_text_of_a_site() -> None:
+def test_the_text_of_a_recorded_call() -> None:
     """Programs that were saved carry it."""
-    assert site(scope="name@1", key="k") == (
+    assert recorded_call(scope="name@1", key="k") == (
         "15:modcache site 11:n6:name@10:7:forward7:Encoder1:k1:%0:8:exported0:10:float32:2,0:"
     )
 
@@ -167,8 +169,8 @@ def test_bad_ids() -> None:
 
 def test_off_holds_nothing(counted: Any, cache_dir: Any) -> None:
     with modcache.mode("off"):
-        ticket = probe()
-        assert ticket == -1
-        assert torch.equal(PUT(ticket, [VALUES])[0], VALUES)
+        handle = probe()
+        assert handle == -1
+        assert torch.equal(PUT(handle, [VALUES])[0], VALUES)
     assert counted() == {"bypassed_off": 4}
     assert not cache_dir.exists()

@@ -10,7 +10,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from models import frozen
+from models import CountsInBuffer, frozen
 from recorded_models import IDS, Classifier, X, count_of, encoder, exported
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
@@ -66,16 +66,6 @@ class Noisy(nn.Module):
         return x + torch.rand_like(x)
 
 
-class Counting(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return x + self.calls
-
-
 IMPURE = {
     "random": (Noisy(), "random numbers were drawn by aten.rand"),
     "dropout in training": (nn.Dropout(0.5), "random numbers were drawn by aten"),
@@ -86,7 +76,7 @@ IMPURE = {
         frozen(Recurrent(nn.GRU, by_operator=True, dropout=0.5)).train(),
         "drawn by aten.gru",
     ),
-    "a buffer that changes": (Counting(), "changes its tensors"),
+    "a buffer that changes": (CountsInBuffer(), "changes its tensors"),
     "batch norm in training": (nn.BatchNorm1d(8), "changes its tensors"),
     "trainable": (nn.Linear(8, 8), "its result requires grad"),
 }
@@ -128,7 +118,7 @@ def test_what_is_not_cached_is_a_plain_call(strict: bool, name: str, counted: An
 
 
 def test_the_study_leaves_the_module_alone() -> None:
-    part = Counting()
+    part = CountsInBuffer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exported(Features(part), X, IDS)

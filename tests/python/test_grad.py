@@ -162,3 +162,34 @@ def test_a_hit_under_inference_mode_does_not_spoil_later_ones() -> None:
         modcache.lookup_or_run(module, X, "k")
     features = modcache.lookup_or_run(module, X, "k")
     nn.Linear(4, 2)(features).sum().backward()
+
+
+class UsesOneOfTwo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(4, 4).requires_grad_(False)
+        self.other = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+        y: torch.Tensor = self.used(x)
+        if both:
+            y = self.other(y)
+        return y
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_a_graph_is_not_cut_off_when_another_parameter_is_unfrozen(face: str) -> None:
+    module = in_form(UsesOneOfTwo(), face)
+    assert not modcache.lookup_or_run(module, (X, False), "k").requires_grad
+    for parameter in module.used.parameters():
+        parameter.requires_grad_(True)
+    assert modcache.lookup_or_run(module, (X, False), "k").requires_grad
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_a_graph_is_not_cut_off_when_other_arguments_ask_for_it(face: str) -> None:
+    module = in_form(UsesOneOfTwo(), face)
+    with torch.no_grad():
+        modcache.lookup_or_run(module, (X, True), "k")
+    assert not modcache.lookup_or_run(module, (X, False), "k").requires_grad
+    assert modcache.lookup_or_run(module, (X, True), "k").requires_grad

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short way of a hit in memory: how little it runs, and what it must not answer.
+"""The fast path of a hit in memory: how little it runs, and what it must not answer.
 
 What is counted are calls of Python functions: time would depend on the machine.
 """
@@ -15,7 +15,8 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from modcache import _identity, _recall
+from modcache._call import fast_path
+from modcache._identity import module_state
 from torch import nn
 
 X = torch.ones(1, 4)
@@ -35,7 +36,7 @@ def functions_called(call: Callable[[], Any]) -> list[str]:
     found: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and Path(frame.f_code.co_filename).parent == PACKAGE:
+        if event == "call" and PACKAGE in Path(frame.f_code.co_filename).parents:
             found.append(frame.f_code.co_name)
 
     sys.setprofile(note)
@@ -47,7 +48,7 @@ def functions_called(call: Callable[[], Any]) -> list[str]:
 
 
 def hit(module: Any, **options: Any) -> Callable[[], Any]:
-    """A call that has been made often enough to be a hit on the short way."""
+    """A call that has been made often enough to be a hit on the fast path."""
 
     def call() -> Any:
         return modcache.lookup_or_run(module, X, "k", **options)
@@ -57,7 +58,7 @@ def hit(module: Any, **options: Any) -> Callable[[], Any]:
     return call
 
 
-SHORT = ["lookup_or_run", "recalled", "_recalled_eager"]
+FAST = ["lookup_or_run", "fast_hit", "_eager_hit"]
 
 
 def test_the_compiled_part_is_there() -> None:
@@ -71,20 +72,20 @@ def test_an_eager_hit_runs_no_code_of_ours_for_each_submodule(
     count: int, scope: str, grad: bool
 ) -> None:
     with torch.set_grad_enabled(grad):
-        assert functions_called(hit(blocks(count), scope=scope)) == SHORT
+        assert functions_called(hit(blocks(count), scope=scope)) == FAST
 
 
 def test_a_guard_that_was_left_costs_later_hits_nothing() -> None:
     call = hit(blocks(1))
     with modcache.mode("read"):
         call()
-    assert functions_called(call) == SHORT
+    assert functions_called(call) == FAST
 
 
 @pytest.mark.parametrize("scope", ["", "named"])
 def test_a_scripted_hit_does_not_make_the_module_an_argument(scope: str) -> None:
     call = hit(torch.jit.script(frozen(nn.Linear(4, 4))), scope=scope)
-    assert functions_called(call) == [*SHORT[:2], "_number_of", "native"]
+    assert functions_called(call) == [*FAST[:2], "held_by_library", "native"]
 
 
 def test_rows_look_at_the_module_once_for_the_batch() -> None:
@@ -183,12 +184,12 @@ def test_autocast_is_another_entry() -> None:
     assert call().dtype is torch.float32
 
 
-def test_keys_beyond_ascii_go_the_short_way_and_mistakes_do_not() -> None:
+def test_keys_beyond_ascii_take_the_fast_path_and_mistakes_do_not() -> None:
     module = frozen(nn.Linear(4, 4))
     hit(module, scope="Bär")
     modcache.lookup_or_run(module, X, "π", scope="Bär")
     again = lambda: modcache.lookup_or_run(module, X, "π", scope="Bär")  # noqa: E731
-    assert functions_called(again) == [*SHORT[:2], "_is_text", "_recalled_eager"]
+    assert functions_called(again) == [*FAST[:2], "is_unicode", "_eager_hit"]
     for wrong in ("", "\ud800"):
         with pytest.raises(ValueError, match="key"):
             modcache.lookup_or_run(module, X, wrong, scope="Bär")
@@ -200,10 +201,10 @@ def test_what_is_remembered_of_a_scripted_module_goes_with_it() -> None:
     module = torch.jit.script(frozen(nn.Linear(4, 4)))
     hit(module)
     address = id(module)
-    assert address in _recall._numbers
+    assert address in fast_path._held
     del module
     gc.collect()
-    assert address not in _recall._numbers
+    assert address not in fast_path._held
 
 
 def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(
@@ -211,8 +212,8 @@ def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(
 ) -> None:
     module = frozen(nn.Linear(4, 4))
     made = []
-    original = _identity.snapshot_of
-    monkeypatch.setattr(_identity, "snapshot_of", lambda *a: (made.append(1), original(*a))[1])
+    original = module_state.snapshot_of
+    monkeypatch.setattr(module_state, "snapshot_of", lambda *a: (made.append(1), original(*a))[1])
     for count in range(200):
         module.count = 1000 + count
         modcache.fingerprint(module)
@@ -228,7 +229,7 @@ def test_a_hit_of_a_cached_function_is_one_of_its_module() -> None:
     for _ in range(6):
         function(X, name="k")
     made_of_call = ["cached", "__call__", "of_call", "_checked", "looked_up_in"]
-    assert functions_called(lambda: function(X, name="k")) == [*made_of_call, *SHORT]
+    assert functions_called(lambda: function(X, name="k")) == [*made_of_call, *FAST]
 
 
 @pytest.mark.parametrize("key", ["k", ["k"]], ids=["key", "rows"])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from growth import bypassed
+from modcache._code.traversal import code_of_class
 from torch import nn
 
 X = torch.linspace(1, 2, 3)
@@ -315,3 +316,15 @@ def test_values_with_hidden_state_are_told_apart_or_refused(make: Any) -> None:
         except TypeError as reason:
             assert "'function' of Calls" in str(reason)  # noqa: PT017
     assert len(set(found)) == len(found)
+
+
+class Asserting(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x is not None
+        return x + 1
+
+
+def test_an_assert_that_pytest_rewrote_leads_nowhere() -> None:
+    """It led to what pytest holds: the running test, and with it all others and their code."""
+    assert "@pytest_ar" in Asserting.forward.__code__.co_names
+    assert [value() for value in code_of_class(Asserting).packaged] == []

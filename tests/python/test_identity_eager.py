@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,75 @@ def test_an_attribute_that_cannot_be_hashed_needs_a_scope(counted: Any, capfd: A
     for _ in range(2):
         modcache.lookup_or_run(module, X, "k", scope="answered for")
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
+
+
+class WithSlot(nn.Module):
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
+def test_a_slot_of_a_module_is_an_attribute_of_it() -> None:
+    module = frozen(WithSlot())
+    for _ in range(6):
+        modcache.lookup_or_run(module, X, "k")
+    module.scale = 3.0
+    assert torch.equal(modcache.lookup_or_run(module, X, "k"), module(X))
+
+
+class Kind(type):
+    scale = 2.0
+
+
+class OfAKind(nn.Module, metaclass=Kind):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * type(self).scale
+
+
+def test_the_class_of_its_class_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = frozen(OfAKind())
+    for _ in range(6):
+        modcache.lookup_or_run(module, X, "k")
+    monkeypatch.setattr(Kind, "scale", 3.0)
+    assert torch.equal(modcache.lookup_or_run(module, X, "k"), module(X))
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class ByAddress(nn.Module):
+    """As filelock and others register objects: each under its own id."""
+
+    def __init__(self, *factors: float, weak: bool) -> None:
+        super().__init__()
+        self.scales = [Scale(factor) for factor in factors]
+        self.by_id: Any = weakref.WeakValueDictionary() if weak else {}
+        self.by_id.update({id(scale): scale for scale in self.scales})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for scale in self.by_id.values():
+            x = x * scale.factor
+        return x
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_keys_that_are_the_addresses_of_their_values_tell_no_processes_apart(weak: bool) -> None:
+    module, again = ByAddress(2.0, 3.0, weak=weak), ByAddress(2.0, 3.0, weak=weak)
+    assert modcache.fingerprint(module) == modcache.fingerprint(again)
+    assert modcache.fingerprint(module) != modcache.fingerprint(ByAddress(2.0, 4.0, weak=weak))
+    modcache.lookup_or_run(module, X, "k")
+    module.scales[1].factor = 5.0
+    assert torch.equal(modcache.lookup_or_run(module, X, "k"), module(X))
+
+
+def test_other_numbers_as_keys_count() -> None:
+    module, other = ByAddress(2.0, weak=False), ByAddress(2.0, weak=False)
+    module.by_id, other.by_id = {1: module.scales[0]}, {2: other.scales[0]}
+    assert modcache.fingerprint(module) != modcache.fingerprint(other)

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035  (Torc
 import modcache
 import pytest
 import torch
-from models import reloaded
+from models import Doubles, Scales, reloaded
 from processes import ProcessRunner
 from torch import nn
 
@@ -29,11 +29,6 @@ def looked_up(module: Any, *more: Any) -> torch.Tensor:
 class Stage(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pass
-
-
-class Doubles(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
 
 
 class AddsThree(nn.Module):
@@ -130,13 +125,12 @@ def test_a_stage_is_replaced_by_one_of_a_class_that_is_there_already() -> None:
     assert torch.equal(looked_up(module), module(X))
 
 
-class Scales(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.register_buffer("factor", torch.tensor(factor))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.factor
+def test_a_stage_is_replaced_by_one_of_another_class() -> None:
+    module = torch.jit.script(ThreeStages(Doubles(), AddsThree(), Doubles()))
+    looked_up(module)
+    for factor in (5.0, 7.0):
+        module.c = torch.jit.script(Scales(factor))
+        assert torch.equal(looked_up(module), (X * 2 + 3) * factor)
 
 
 class PicksByName(nn.Module):
@@ -340,3 +334,27 @@ def test_the_code_of_objects_that_the_code_makes_counts(
     times, plus, times_again = fingerprints
     assert times != plus
     assert times == times_again
+
+
+# --- Code that TorchScript does not see ----------------------------------------------------------
+
+
+class CallsPython(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 2.0
+
+    @torch.jit.ignore
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scaled(x)
+
+
+def test_code_that_calls_python_is_not_cached_without_a_scope(counted: Any) -> None:
+    module = torch.jit.script(CallsPython())
+    looked_up(module)
+    module.factor = 5.0
+    assert torch.equal(looked_up(module), X * 5)
+    assert counted() == {"bypassed_impure": 2}

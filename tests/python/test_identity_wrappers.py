@@ -73,7 +73,11 @@ def test_a_wrapper_that_changes_the_result_is_not_its_module(
             assert torch.equal(result, candidate(X))
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled], ids=["data parallel", "compiled"])
+@pytest.mark.parametrize(
+    "wrap",
+    [nn.DataParallel, compiled, lambda m: compiled(nn.DataParallel(m))],
+    ids=["data parallel", "compiled", "both"],
+)
 def test_a_plain_wrapper_is_its_module(wrap: Any, counted: Any) -> None:
     module = frozen(nn.Linear(8, 8))
     unwrapped = modcache.fingerprint(module)

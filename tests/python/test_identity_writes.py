@@ -189,3 +189,83 @@ def test_a_module_made_under_inference_mode_is_cached(form: Any, counted: Any) -
         for _ in range(20):
             assert is_fresh(module, x)
     assert counted() == {"hits_memory": 19, "misses": 1, "stored": 1}
+
+
+# --- Tensors that were replaced, and writes between samples --------------------------------------
+
+
+@FORMS
+def test_a_large_parameter_is_replaced(form: Any) -> None:
+    """The old one's samples lay in memory that had been given back."""
+    module = form(frozen(nn.Linear(2000, 2000, bias=False)))
+    x = torch.ones(1, 2000)
+    is_fresh(module, x)
+    module.weight = nn.Parameter(torch.zeros(2000, 2000), requires_grad=False)
+    assert is_fresh(module, x)
+
+
+@FORMS
+def test_a_write_without_trace_beside_one_with_a_version(form: Any) -> None:
+    module = form(frozen(nn.Linear(8, 8)))
+    is_fresh(module)
+    module.weight.data.mul_(2)
+    module.bias.copy_(module.bias.clone())
+    for _ in range(3):
+        assert is_fresh(module)
+
+
+@FORMS
+def test_a_write_without_trace_to_half_of_a_tensor(form: Any) -> None:
+    module = form(frozen(nn.Linear(64, 64, bias=False)))
+    x = torch.ones(64)
+    is_fresh(module, x)
+    module.weight.data[:32].mul_(2)
+    # Samples rotate: after as many calls as a tensor has samples the write has been seen.
+    for _ in range(8):
+        is_fresh(module, x)
+    assert is_fresh(module, x)
+
+
+@FORMS
+def test_weights_in_channels_last_are_sampled(form: Any) -> None:
+    conv = nn.Conv2d(4, 4, 3, bias=False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    module = form(frozen(conv))
+    x = torch.ones(1, 4, 5, 5)
+    is_fresh(module, x)
+    for parameter in module.parameters():
+        parameter.data.mul_(2)
+    assert is_fresh(module, x)
+
+
+@FORMS
+def test_a_fused_step_to_a_few_rows_outside_the_cache(form: Any) -> None:
+    embedding = nn.Embedding(1000, 16)
+    module = form(embedding)
+    optimizer = torch.optim.Adam(embedding.parameters(), lr=0.1, fused=True)
+    rows = torch.arange(50) + 100
+    for _ in range(3):
+        embedding(rows).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            assert is_fresh(module, rows)
+
+
+def test_tensors_stay_swappable() -> None:
+    module = frozen(nn.Linear(8, 8))
+    is_fresh(module)
+    torch.utils.swap_tensors(module.weight, nn.Parameter(torch.ones(8, 8), requires_grad=False))
+    assert is_fresh(module)
+
+
+def test_a_new_parameter_at_the_address_of_the_old_over_the_same_storage() -> None:
+    """Its version counter began anew, and came to what the old one's had been."""
+    module: Any = frozen(nn.Linear(64, 64, bias=False))
+    x = torch.ones(64)
+    for number in range(50):
+        is_fresh(module, x)
+        values = module.weight.data
+        del module.weight
+        values[number, number] = 100.0 + number
+        module.weight = nn.Parameter(values, requires_grad=False)
+        assert is_fresh(module, x)

@@ -12,7 +12,7 @@ import modcache
 import pytest
 import torch
 from lazy_models import KINDS, SCOPE, X, encoder, encoder_file, expected, lazy_encoder
-from models import frozen
+from models import Outer, frozen
 from torch import nn
 
 
@@ -66,18 +66,8 @@ def test_eval_of_what_was_saved_in_eval_is_no_other_scope(path: Path, counted: A
     assert counted() == {"hits_memory": 1}
 
 
-class Model(nn.Module):
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
-        return self.head(modcache.lookup_or_run(self.encoder, x, key))
-
-
 def test_inside_a_model_it_has_no_parameters_of_its_own(lazy: modcache.Lazy) -> None:
-    model = Model(lazy).to("cpu").train()
+    model = Outer(lazy).to("cpu").train()
     names = ["head.weight", "head.bias"]
     assert list(model.state_dict()) == names
     model.eval()
@@ -90,7 +80,7 @@ def test_inside_a_model_it_has_no_parameters_of_its_own(lazy: modcache.Lazy) -> 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated.*")
 def test_torch_jit_script_takes_the_module_itself(lazy: modcache.Lazy) -> None:
-    model = Model(lazy)
+    model = Outer(lazy)
     scripted = torch.jit.script(model)
     assert torch.equal(scripted(X, "k"), model(X, "k"))
 

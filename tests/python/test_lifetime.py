@@ -16,7 +16,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from modcache import _identity
+from modcache._identity import module_state
 from models import frozen, reloaded
 from torch import nn
 
@@ -81,7 +81,7 @@ def test_what_is_called_when_a_module_dies_needs_no_globals() -> None:
     """As the interpreter leaves them at its exit: None."""
     module = frozen(nn.Linear(4, 2))
     modcache.lookup_or_run(module, X, "k")
-    reference, _ = _identity.states[id(module)]
+    reference, _ = module_state.states[id(module)]
     names = types.FunctionType(type(reference.__callback__).__call__.__code__, {})
     names(reference.__callback__, reference)
-    assert id(module) not in _identity.states
+    assert id(module) not in module_state.states

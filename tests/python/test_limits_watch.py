@@ -16,8 +16,8 @@ import modcache
 import pytest
 import torch
 from look_ups import Call, X, looked_up, made_of
-from modcache import _observed
-from modcache._compiled_part import guards
+from modcache._identity import observed
+from modcache._library.compiled_part import guards
 from torch import nn
 
 
@@ -198,7 +198,7 @@ def test_runs_under_cprofile_where_the_package_has_no_compiled_part(
     if is_compiled and guards is None:
         pytest.skip("has no compiled part")
     if not is_compiled:
-        monkeypatch.setattr(_observed, "guards", None)
+        monkeypatch.setattr(observed, "guards", None)
     hide(plain(2.0))
     with cProfile.Profile():
         looked_up(Hidden())

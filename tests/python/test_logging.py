@@ -15,7 +15,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from modcache import _logging
+from modcache._library import log
 
 X = torch.ones(1, 4)
 
@@ -23,9 +23,9 @@ X = torch.ones(1, 4)
 @pytest.fixture(autouse=True)
 def into_logging() -> Iterator[None]:
     """Other tests read standard error."""
-    _logging.read_log(modcache.library_path())
+    log.read_log(modcache.library_path())
     yield
-    _logging.stop()
+    log.stop()
 
 
 def warned(name: str) -> None:
@@ -61,11 +61,11 @@ def test_a_handler_may_call_the_cache(caplog: Any) -> None:
             modcache.stats()
 
     handler = Calls()
-    _logging.logger.addHandler(handler)
+    log.logger.addHandler(handler)
     try:
         warned("HandledByACaller")
     finally:
-        _logging.logger.removeHandler(handler)
+        log.logger.removeHandler(handler)
     assert "HandledByACaller" in caplog.text
 
 
@@ -75,11 +75,11 @@ def test_a_handler_that_fails_fails_no_model() -> None:
             raise ValueError("a handler's own")
 
     handler = Fails()
-    _logging.logger.addHandler(handler)
+    log.logger.addHandler(handler)
     try:
         warned("HandledByAFailure")
     finally:
-        _logging.logger.removeHandler(handler)
+        log.logger.removeHandler(handler)
 
 
 def test_from_a_native_thread_without_a_call_of_python(caplog: Any) -> None:
@@ -95,13 +95,13 @@ def test_from_a_native_thread_without_a_call_of_python(caplog: Any) -> None:
         pass
 
     handler = Notices()
-    _logging.logger.addHandler(handler)
+    log.logger.addHandler(handler)
     try:
         model = torch.jit.script(ScriptedOnAThread(4, 2))
         torch.jit.wait(torch.jit.fork(torch.ops.cache.lookup_or_run, model._c, X, "a"))
         assert arrived.wait(30)
     finally:
-        _logging.logger.removeHandler(handler)
+        log.logger.removeHandler(handler)
 
 
 SCRIPT = """

@@ -11,7 +11,7 @@ import pytest
 import torch
 from growth import bypassed
 from lowered_models import ROADS, Road, scripted
-from models import Encoder, Outer, set_requires_grad
+from models import CountsCalls, CountsInBuffer, Encoder, Outer, set_requires_grad
 from torch import nn
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -103,30 +103,12 @@ class TestRules:
         assert bypassed(counted()) == {"bypassed_impure": 2}
 
     def test_a_module_that_counts_its_calls(self, road: Road, counted: Any) -> None:
-        class Counting(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.calls = 0
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                self.calls += 1
-                return x + self.calls
-
-        served = road(scripted(Outer(Counting())))
+        served = road(scripted(Outer(CountsCalls())))
         assert not torch.equal(served(X, "k"), served(X, "k"))
         assert bypassed(counted()) == {"bypassed_impure": 2}
 
     def test_a_module_that_writes_into_a_buffer(self, road: Road, counted: Any) -> None:
-        class Counting(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.register_buffer("calls", torch.zeros(1))
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                self.calls.add_(1)
-                return x + self.calls
-
-        served = road(scripted(Outer(Counting())))
+        served = road(scripted(Outer(CountsInBuffer())))
         assert not torch.equal(served(X, "k"), served(X, "k"))
         assert bypassed(counted()) == {"bypassed_impure": 2}
 

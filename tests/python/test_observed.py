@@ -14,22 +14,22 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from modcache import _observed
-from modcache._identity import state_of
-from modcache._memos import _is_method
+from modcache._identity import observed
+from modcache._identity.memos import _is_method
+from modcache._identity.module_state import state_of
 from torch import nn
 
 X = torch.ones(3)
 SCALE = 2.0
 
 
-OBSERVERS = ["in Python"] if _observed.guards is None else ["compiled", "in Python"]
+OBSERVERS = ["in Python"] if observed.guards is None else ["compiled", "in Python"]
 
 
 @pytest.fixture(params=OBSERVERS, autouse=True)
 def observer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in Python":
-        monkeypatch.setattr(_observed, "guards", None)
+        monkeypatch.setattr(observed, "guards", None)
 
 
 class Hidden(nn.Module):

@@ -253,9 +253,9 @@ def test_a_process_flushes_when_it_exits(ending: str, code: int, cache_dir: Path
 
 KEPT_TO_THE_END = """
 import torch, modcache
-from modcache import _records
+from modcache._identity import records
 # As Hugging Face's configurations name bool: its __new__ dies after all that is Python.
-record = _records.Records().of_class(bool)
+record = records.Records().of_class(bool)
 import ctypes
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(record))
 """

@@ -9,7 +9,7 @@ import modcache
 import pytest
 import torch
 from growth import bypassed
-from models import CountsCalls, in_form
+from models import CountsCalls, CountsInBuffer, in_form
 from torch import nn
 
 X = torch.linspace(-1, 1, 24).reshape(2, 3, 4)
@@ -165,16 +165,6 @@ class Multinomial(nn.Module):
 class InPlaceUniform(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(x).uniform_()
-
-
-class CountsInBuffer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return x + self.calls
 
 
 class CarriesState(nn.Module):

@@ -9,7 +9,7 @@ import modcache
 import pytest
 import torch
 from growth import bypassed
-from modcache import _contents
+from modcache._identity import contents
 from torch import nn
 
 X = torch.linspace(-1, 1, 8)
@@ -46,7 +46,7 @@ def test_a_counter_is_never_cached(scope: str, counted: Any, capfd: Any) -> None
 def test_a_counter_too_large_to_be_read_in_full(
     shape: tuple[int, ...], counted: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(_contents, "_MOST_BYTES", 0)
+    monkeypatch.setattr(contents, "_MOST_BYTES", 0)
     with torch.inference_mode():
         module = CountsInference(shape)
         for _ in range(3):
@@ -65,4 +65,4 @@ def test_a_module_that_changes_nothing_is_cached(counted: Any) -> None:
 def test_tensors_without_contents_are_left_out() -> None:
     with torch.inference_mode():
         tensors = [torch.eye(2).to_sparse(), torch.ones(2), torch.ones(2, device="meta")]
-    assert list(_contents.contents_without_versions([*tensors, torch.ones(2)])) == [1]
+    assert list(contents.contents_without_versions([*tensors, torch.ones(2)])) == [1]

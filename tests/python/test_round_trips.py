@@ -10,6 +10,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from growth import bytes_on_disk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import ProcessRunner
@@ -26,12 +27,6 @@ EXAMPLES = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-@pytest.fixture(params=["none", "zstd"])
-def codec(request: Any) -> str:
-    modcache.configure(codec=request.param)
-    return str(request.param)
 
 
 @pytest.fixture(params=["mmap", "pread"])
@@ -175,11 +170,6 @@ def test_one_key_for_each_row(
 
     comes_back()
     assert_another_process_knows(questions, processes)
-
-
-def bytes_on_disk() -> int:
-    modcache.flush()
-    return modcache.stats()["bytes_disk"]
 
 
 @pytest.mark.parametrize("key", ["k", ["a", "b"]], ids=["one key", "per row"])

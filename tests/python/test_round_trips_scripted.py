@@ -111,12 +111,6 @@ class PerRow(nn.Module):
         return first, torch.ops.cache.lookup_or_run_any(self.kinds, input, keys)
 
 
-@pytest.fixture(params=["none", "zstd"])
-def codec(request: Any) -> str:
-    modcache.configure(codec=request.param)
-    return str(request.param)
-
-
 @st.composite
 def inputs(draw: Any, rows: int) -> tuple[Any, ...]:
     number = torch.full((rows, 1), draw(floats), dtype=torch.float64)

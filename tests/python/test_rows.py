@@ -9,7 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from models import in_form
+from models import UpTo, in_form
 from torch import nn
 
 FORMS = ("eager", "scripted", "traced", "operator")
@@ -207,13 +207,6 @@ def test_a_row_of_another_shape_is_a_conflict_that_replaces(batched: Batched, co
     assert (growth["key_conflicts"], growth["misses"], growth["stored"]) == (2, 2, 2)
     assert torch.equal(batched(torch.ones(2, 6), ["a", "b"]), torch.full((2, 6), 3.0))
     assert counted() == {"hits_memory": 2}
-
-
-class UpTo(nn.Module):
-    """Rows as long as the first number of the batch says."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[:, : int(x[0, 0])]
 
 
 @pytest.fixture(params=["eager", "scripted"])

@@ -13,28 +13,19 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from modcache import _eager, _rows
+from modcache._call import eager
+from modcache._call.rows import select_rows
+from models import Python, UpTo
 from torch import nn
 
 X = torch.arange(12.0).reshape(3, 4)
 KEYS = ["a", "b", "c"]
 
 
-class Python(nn.Module):
-    """Gives what a function makes of its input; the tests name it through a scope."""
-
-    def __init__(self, give: Callable[..., Any]) -> None:
-        super().__init__()
-        self.give = give
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.give(*arguments)
-
-
 # ----- failures between the halves of a call
 
 
-@pytest.mark.parametrize("name", ["select_rows", "tagged", "note_run", "_next_rows"])
+@pytest.mark.parametrize("name", ["select_rows", "tagged", "to_run", "note_outcome"])
 def test_a_kept_exception_holds_no_other_thread_up(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +36,7 @@ def test_a_kept_exception_holds_no_other_thread_up(
     def fails(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    owner: Any = {"note_run": _eager._Call, "_next_rows": torch.ops.cache}.get(name, _eager)
+    owner: Any = eager.Call if name == "to_run" else eager
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fails)
         with pytest.raises(KeyboardInterrupt) as kept:
@@ -141,7 +132,7 @@ def test_a_part_of_the_rows_of_any_tuple(part: Any, counted: Any) -> None:
 
 
 def test_containers_are_rebuilt_as_what_they_are() -> None:
-    chosen = _rows.select_rows(torch.max(X, 1), [1])
+    chosen = select_rows(torch.max(X, 1), [1])
     assert isinstance(chosen, torch.return_types.max)
     assert chosen.values.tolist() == [7.0]
 
@@ -233,11 +224,6 @@ def test_stored_rows_that_one_module_cannot_have_given_are_run_again(
     assert torch.equal(found.float(), X)
 
 
-class UpTo(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[:, : int(x[0, 0])]
-
-
 def test_the_message_names_the_class_that_was_scripted() -> None:
     module = torch.jit.script(UpTo())
     modcache.configure(max_rows=1)
@@ -260,7 +246,7 @@ def test_numpy_integers_are_ids(counted: Any) -> None:
     ("key", "error", "text"),
     [
         (np.int64(3), TypeError, "must be a str, or one key per row.*got int64"),
-        ([2**63, 1, 2], ValueError, r"key\[0\] is 9223372036854775808.*64 bits"),
+        ([1, 2**63, 2], ValueError, r"key\[1\] is 9223372036854775808.*64 bits.*str"),
         (np.array([1, 2, 2**63], dtype="uint64"), ValueError, r"key\[2\] is .*64 bits"),
         ([np.int64(1), "a", "b"], TypeError, "either all str or all int"),
         ([True, False, True], TypeError, r"key\[0\] must be a str, but got bool"),
@@ -270,3 +256,15 @@ def test_numpy_integers_are_ids(counted: Any) -> None:
 def test_other_keys_are_errors_that_say_what_is_wanted(key: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         modcache.lookup_or_run(nn.ReLU(), X, key)
+
+
+# ----- more rows than memory
+
+
+def test_an_allocation_that_fails_is_an_error_and_no_crash() -> None:
+    module = Python(lambda x: x * 2)
+    x = torch.ones(1, 1 << 18)
+    modcache.lookup_or_run(module, x, ["a"], scope="s")
+    many = 1 << 22  # rows of 1 MiB: more memory than any machine of ours has
+    with pytest.raises(RuntimeError):
+        modcache.lookup_or_run(module, x.expand(many, -1), ["a"] * many, scope="s")

@@ -4,27 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, List, Tuple  # noqa: UP035  (TorchScript reads these)
 
 import modcache
 import numpy as np
 import pytest
 import torch
+from models import Python, UpTo, in_form
 from torch import nn
 
 X = torch.arange(12.0).reshape(3, 4)
 KEYS = ["a", "b", "c"]
-
-
-class Python(nn.Module):
-    """Gives what a function makes of its input; the tests name it through a scope."""
-
-    def __init__(self, give: Callable[..., Any]) -> None:
-        super().__init__()
-        self.give = give
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.give(*arguments)
 
 
 def rows_of(value: Any, rows: list[int]) -> Any:
@@ -144,11 +134,6 @@ def test_ids_in_any_layout(counted: Any) -> None:
     )
 
 
-def test_an_id_beyond_64_bits_is_an_error_that_says_so() -> None:
-    with pytest.raises(ValueError, match=r"key\[1\] is 9223372036854775808.*64 bits.*str"):
-        modcache.lookup_or_run(nn.ReLU(), X, [1, 2**63, 3])
-
-
 def test_plain_values_that_differ_between_rows_are_named_as_the_cause() -> None:
     module = Python(lambda x: {"x": x, "rows": x.shape[0]})
     modcache.lookup_or_run(module, X[:2], ["a", "b"], scope="s")
@@ -183,3 +168,68 @@ def test_too_little_room_costs_runs_and_no_values(settings: dict[str, str]) -> N
         for _ in range(2):
             assert torch.equal(modcache.lookup_or_run(module, x, keys, scope="s"), x * 2)
         modcache.flush()
+
+
+class ChangesOnce(nn.Module):
+    """Changes its state in its first run only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.runs
+        if self.runs < 1:
+            self.runs += 1
+        return y
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_later_runs_of_a_call_are_compared_with_what_was_before_the_first(face: str) -> None:
+    modcache.configure(max_rows=1)
+    x = torch.zeros(3, 1)
+    modcache.lookup_or_run(in_form(ChangesOnce(), face), x, KEYS)
+    fresh = in_form(ChangesOnce(), face)
+    assert modcache.lookup_or_run(fresh, x[:1], ["b"]).item() == 0
+
+
+class Texts(nn.Module):
+    def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:  # noqa: UP006
+        return x, list(range(20_000))
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_plain_values_count_as_memory(face: str) -> None:
+    modcache.configure(memory="20MB", policy="lru")
+    module = in_form(Texts(), face)
+    for index in range(12):
+        modcache.lookup_or_run(module, X[:1], f"k{index}")
+        modcache.lookup_or_run(module, X[:1], [f"k{index}"])
+    stats = modcache.stats()
+    assert stats["evicted"] > 0
+    assert stats["bytes_memory"] >= 20_000 * 8 * stats["entries_memory"]
+
+
+class Squeezes(nn.Module):
+    """Loses the first dimension when it is run on one row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 4, 1).squeeze()
+
+
+@pytest.mark.parametrize("face", ["eager", "scripted"])
+def test_a_result_without_rows_of_a_part_has_the_whole_batch_run(face: str) -> None:
+    module = in_form(Squeezes(), face)
+    modcache.lookup_or_run(module, X[:2], KEYS[:2])
+    assert torch.equal(modcache.lookup_or_run(module, X, KEYS), X)
+    assert torch.equal(modcache.lookup_or_run(module, X, KEYS), X)
+    assert modcache.stats()["hits_memory"] >= 3
+
+
+def test_repeated_rows_of_a_list_are_ordinary_tensors() -> None:
+    modcache.configure(max_rows=1)
+    x = torch.tensor([[1.0, 9.0], [2.0, 9.0], [1.0, 9.0]])
+    with torch.inference_mode():
+        modcache.lookup_or_run(UpTo(), x[:2], ["a", "b"], ragged="list")
+        rows = modcache.lookup_or_run(UpTo(), x, ["a", "b", "a"], ragged="list")
+    assert [row.is_inference() for row in rows] == [False] * 3

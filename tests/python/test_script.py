@@ -9,7 +9,16 @@ from typing import Any, Tuple  # noqa: UP035  (TorchScript reads it)
 import modcache
 import pytest
 import torch
-from models import Encoder, EncoderOfTwoMethods, Outer, TwoInputs, frozen, in_form, reloaded
+from models import (
+    Doubles,
+    Encoder,
+    EncoderOfTwoMethods,
+    Outer,
+    TwoInputs,
+    frozen,
+    in_form,
+    reloaded,
+)
 from processes import ProcessRunner
 from torch import nn
 
@@ -151,3 +160,22 @@ def test_the_operator_refuses_what_is_no_module() -> None:
     for wrong in (1, "encoder", X, Plain()):
         with pytest.raises((RuntimeError, TypeError)):
             torch.ops.cache.lookup_or_run(wrong, X, "k")
+
+
+def test_hooks_of_a_scripted_module_run() -> None:
+    module = Doubles()
+
+    def times_nine(self: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        return output * 9
+
+    module.register_forward_hook(times_nine)
+    scripted = torch.jit.script(module)
+    assert torch.equal(modcache.lookup_or_run(scripted, X, "k"), X * 18)
+    assert torch.equal(modcache.lookup_or_run(scripted, X, "k"), X * 18)
+
+
+def test_x_and_a_tuple_of_x_are_one_call(counted: Any) -> None:
+    module = torch.jit.script(Doubles())
+    modcache.lookup_or_run(module, X, "k")
+    modcache.lookup_or_run(module, (X,), "k")
+    assert counted() == {"hits_memory": 1, "misses": 1, "stored": 1}

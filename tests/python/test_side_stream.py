@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from modcache._batches_ahead import BatchesAhead
-from modcache._side_stream import SideStream, copied, tensors_in
+from modcache._feed.batches_ahead import BatchesAhead
+from modcache._feed.side_stream import SideStream, copied, tensors_in
 from torch.nn.utils.rnn import pack_sequence
 
 

@@ -20,10 +20,11 @@ from typing import Any, ClassVar
 import modcache
 import pytest
 import torch
-from modcache import _identity, _snapshot
-from modcache._identity import ModuleState, state_of
-from modcache._records import Records
-from modcache._walk import Walk, same_leaves
+from modcache._identity import module_state
+from modcache._identity.module_state import ModuleState, state_of
+from modcache._identity.records import Records
+from modcache._identity.snapshot import RefusedError, snapshot_of
+from modcache._identity.walk import Walk, same_leaves
 from torch import nn
 
 FACTOR = 2.0
@@ -93,7 +94,7 @@ class Watched:
 
     def renew(self) -> None:
         walk = Walk(self.module, self.records)
-        snapshot = _snapshot.snapshot_of(self.module, walk, self.records)
+        snapshot = snapshot_of(self.module, walk, self.records)
         assert snapshot is not None, "modcache._guards is not beside the library: no Python headers"
         self.snapshot = snapshot
         self.leaves = walk.leaves
@@ -125,10 +126,6 @@ def _set(path: str, name: str, value: Any) -> Callable[[nn.Module], None]:
 
 def _hook(module: nn.Module, *_: Any) -> None:
     return None
-
-
-def _replace_global(name: str, value: Any) -> Callable[[nn.Module], None]:
-    return lambda module: globals().__setitem__(name, value)
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -288,8 +285,8 @@ def test_what_it_cannot_express_is_refused(make: Callable[[], Any]) -> None:
     module = nn.Linear(2, 2)
     module.extra = make()
     records = Records()
-    with pytest.raises(_snapshot.RefusedError):
-        _snapshot.snapshot_of(module, Walk(module, records), records)
+    with pytest.raises(RefusedError):
+        snapshot_of(module, Walk(module, records), records)
     before = modcache.fingerprint(module)
     for _ in range(5):  # and is looked at in full each time
         assert modcache.fingerprint(module) == before
@@ -344,8 +341,8 @@ def _as_it_was() -> Any:
 def test_random_changes_are_judged_as_a_fresh_look_would(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_identity, "_PATIENCE", 0)
-    monkeypatch.setattr(_identity, "_MOST_PATIENCE", 0)
+    monkeypatch.setattr(module_state, "_PATIENCE", 0)
+    monkeypatch.setattr(module_state, "_MOST_PATIENCE", 0)
     chance = random.Random(seed)
     module = model()
     recognized = 0
@@ -355,4 +352,4 @@ def test_random_changes_are_judged_as_a_fresh_look_would(
         known = state_of(module).known
         recognized += known is not None and known.snapshot.tensors() is not None
         assert modcache.fingerprint(module) == ModuleState().look(module).fingerprint
-    assert recognized > 10  # the short way was taken, too
+    assert recognized > 10  # snapshots held, too

@@ -12,7 +12,7 @@ from pathlib import Path
 import modcache
 import pytest
 import torch
-from modcache._stats import Stats
+from modcache._library.stats import Stats
 
 ALL = Stats(
     hits_memory=1000, hits_disk=200, hits_remote=0, misses=34, stored=34, bypassed_off=5,

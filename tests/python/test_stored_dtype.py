@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from growth import bytes_on_disk
 from torch import nn
 from value_strategies import exact
 
@@ -21,12 +22,6 @@ KEYS = [f"row-{row}" for row in range(6)]
 def half(request: Any) -> torch.dtype:
     modcache.configure(dtype=request.param)
     return HALVES[request.param]
-
-
-@pytest.fixture(params=["none", "zstd"])
-def codec(request: Any) -> str:
-    modcache.configure(codec=request.param)
-    return str(request.param)
 
 
 @pytest.fixture(params=["k", KEYS], ids=["one key", "per row"])
@@ -154,11 +149,6 @@ def test_every_float_of_a_structure_is_rounded_but_plain_numbers(
         assert exact(result["int"]) == exact(value["int"])
         assert result["plain"] == 1 / 3
         reopen()
-
-
-def bytes_on_disk() -> int:
-    modcache.flush()
-    return modcache.stats()["bytes_disk"]
 
 
 @pytest.mark.parametrize("dtype", WIDE, ids=str)

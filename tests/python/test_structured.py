@@ -12,8 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035
 import modcache
 import pytest
 import torch
-from modcache import _tagged
-from models import in_form
+from modcache._call import tagged
+from models import Python, in_form
 from processes import ProcessRunner
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -135,17 +135,6 @@ class Items(tuple):
     """No named tuple, and unknown to the pytree registry."""
 
     __slots__ = ()
-
-
-class Python(nn.Module):
-    """Gives what a function makes of its input; named by the caller through a scope."""
-
-    def __init__(self, give: Any) -> None:
-        super().__init__()
-        self.give = give
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.give(x)
 
 
 GIFTS = {
@@ -310,15 +299,15 @@ def test_a_class_that_the_registry_does_not_give_back_passes_through(counted: An
 def test_looking_a_class_up_imports_nothing() -> None:
     before = set(sys.modules)
     for name in ("torch.onnx.Nothing", "torch._inductor.Nothing", "torch.nn.Module.no.such"):
-        assert _tagged._class_named(name) is None
+        assert tagged._class_named(name) is None
     assert set(sys.modules) == before
-    assert _tagged._class_named("torch.return_types.max") is torch.return_types.max
+    assert tagged._class_named("torch.return_types.max") is torch.return_types.max
 
 
 def test_a_class_that_cannot_be_made_is_an_unknown_one() -> None:
     for stored in (("N", "gone.Point", ("class",), (1,)), ("o", "torch.Size", "{", (1,))):
-        with pytest.raises(_tagged.UnknownClassError):
-            _tagged.untagged(stored)
+        with pytest.raises(tagged.UnknownClassError):
+            tagged.untagged(stored)
 
 
 class Refuses:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -120,3 +121,59 @@ def test_a_module_may_look_up_inside_its_own_run(face: str) -> None:
     module = Nested()
     for _ in range(2):
         assert torch.equal(modcache.lookup_or_run(module, X, "k"), module.inner(X) + 1)
+
+
+def test_threads_of_a_forked_child_do_not_wait_for_those_of_its_parent() -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    class Waits(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            started.set()
+            may_end.wait(20)
+            return x
+
+    parents = [
+        threading.Thread(
+            target=modcache.lookup_or_run, args=(Waits(), X, "k"), kwargs={"scope": "w"}
+        )
+        for _ in range(3)
+    ]
+    for thread in parents:
+        thread.start()
+    started.wait(20)
+    child = os.fork()
+    if child == 0:
+        may_end.set()
+        for _ in range(3):
+            calls = [(nn.ReLU(), X, "k")] * 3
+            threads = [threading.Thread(target=modcache.lookup_or_run, args=c) for c in calls]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+            if any(thread.is_alive() for thread in threads):
+                os._exit(1)
+        os._exit(0)
+    may_end.set()
+    for thread in parents:
+        thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_clear_makes_no_directory_and_respects_the_mode(tmp_path: Any) -> None:
+    there = tmp_path / "new"
+    module = torch.jit.script(nn.ReLU())
+    modcache.configure(dir=there)
+    assert modcache.clear() == 0
+    assert not there.exists()
+    modcache.lookup_or_run(module, X, "k")
+    modcache.set_mode("read")
+    assert modcache.clear() == 0
+    modcache.set_mode("on")
+    assert modcache.lookup_or_run(module, X, "k") is not None
+    modcache.clear(tier="memory")
+    assert modcache.lookup_or_run(module, X, "k") is not None
+    assert modcache.stats()["hits_disk"] == 1
+    assert modcache.clear() == 1
+    assert modcache.lookup_or_run(module, X, "k") is not None
+    assert modcache.stats()["misses"] == 2

@@ -24,8 +24,9 @@ inline const TextFormat& text_format() {
 // A Cache as one process has it; two of them on a directory are as two processes.
 class Process {
  public:
-  explicit Process(const std::string& directory) : cache_(text_format()) {
-    EXPECT_TRUE(cache_.configure({{"dir", directory}}).is_ok());
+  explicit Process(const std::string& directory, const std::string& memory = "1GB")
+      : cache_(text_format()) {
+    EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
   }
   cache::Cache& cache() { return cache_; }
 

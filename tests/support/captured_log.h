@@ -14,6 +14,7 @@ namespace modcache::testing {
 class CapturedLog {
  public:
   CapturedLog() {
+    forget_logged_causes();
     set_log_sink([this](LogLevel, const std::string& message) {
       const std::lock_guard<std::mutex> lock(mutex_);
       messages_.push_back(message);

@@ -13,6 +13,7 @@
 #include "fs/posix_file_system.h"
 #include "store/index/database.h"
 #include "support/directory_bytes.h"
+#include "support/sealing.h"
 
 namespace modcache::testing {
 
@@ -241,8 +242,7 @@ class Damage {
     const std::string segment = *std::min_element(segments.begin(), segments.end());
     std::string bytes = file_bytes(segment);
     bytes[9] = 77;
-    const std::uint64_t checksum = xxh3_64(bytes.data() + 8, 56, 0);
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((checksum >> (8 * i)) & 0xff);
+    seal(bytes, 0, store::kSegmentHeaderSizeBytes);
     write_file(segment, bytes);
     return "newer segment";
   }

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "store/directory/notes.h"
 #include "store/index/database.h"
-#include "store/notes.h"
 #include "store/segment/record.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"

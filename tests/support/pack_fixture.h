@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "store/notes.h"
-#include "store/pack/pack.h"
+#include "store/directory/notes.h"
 #include "store/pack/pack_format.h"
+#include "store/packing/packing.h"
 #include "support/store_fixture.h"
 
 namespace modcache::testing {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/store_fixture.h"
 
 namespace modcache::testing {
@@ -52,8 +52,8 @@ class ReclaimTest : public StoreTest {
   std::size_t segments() {
     return store::Directory(fs::posix_file_system(), directory_.path()).segments().value().size();
   }
-  std::vector<std::uint64_t> gone() {
-    return store::Directory(fs::posix_file_system(), directory_.path()).gone_segments().value();
+  std::vector<std::uint64_t> retired() {
+    return store::Directory(fs::posix_file_system(), directory_.path()).retired_segments().value();
   }
   // How many of [begin, end) are there; none is wrong.
   int count(store::Store& store, int begin, int end) {

@@ -10,7 +10,7 @@
 
 #include "fs/posix_file_system.h"
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "store/shared_index/shared_index.h"
 #include "support/temporary_directory.h"
 

@@ -32,18 +32,15 @@ class TextValue final : public cache::Value {
 
 class TextFormat : public cache::ValueFormat {
  public:
-  Result<std::shared_ptr<const cache::Value>> read(std::string_view header,
-                                                   const store::FoundEntry& found) const override {
-    if (header != TextValue::kHeader) return Status::corruption("not the header of a text");
-    std::string text(found.payload_size_bytes(), '?');
-    MODCACHE_RETURN_IF_ERROR(found.read_payload(text.data()));
-    return std::shared_ptr<const cache::Value>(std::make_shared<const TextValue>(std::move(text)));
-  }
   std::vector<Result<std::shared_ptr<const cache::Value>>> read_all(
       cache::Form, const cache::FoundRows& found,
       const std::vector<std::size_t>& rows) const override {
     std::vector<Result<std::shared_ptr<const cache::Value>>> values;
     for (const std::size_t row : rows) {
+      if (found.header(row).value_header != TextValue::kHeader) {
+        values.emplace_back(Status::corruption("not the header of a text"));
+        continue;
+      }
       std::string text(found.payload_size_bytes(row), '?');
       const Status status = found.read(row, text.data());
       if (status.is_ok()) {

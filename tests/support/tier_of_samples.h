@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TierOfSamples: a MemoryTier with room for so many samples, asked as a loader asks it: what is
+// TierOfSamples: a MemoryStore with room for so many samples, asked as a loader asks it: what is
 // missing is computed and put.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/memory_tier.h"
+#include "cache/memory_store.h"
 #include "support/text_value.h"
 #include "support/traces.h"
 
@@ -29,21 +29,19 @@ class TierOfSamples {
  public:
   TierOfSamples(policy::Kind kind, std::size_t room) : tier_(room * size_of_one(), kind, stats_) {}
 
-  cache::MemoryTier& tier() { return tier_; }
+  cache::MemoryStore& tier() { return tier_; }
   const cache::ContextPtr& context() const { return context_; }
   std::int64_t evicted() const { return stats_.get(cache::Counter::kEvicted); }
 
   Digest128 address_of(std::uint32_t sample) const {
-    return cache::address_of({*context_, key_of(sample)});
+    return store::address_of(context_->digest, key_of(sample));
   }
-  bool has(std::uint32_t sample) {
-    return tier_.holds(address_of(sample), {*context_, key_of(sample)});
-  }
+  bool has(std::uint32_t sample) { return tier_.holds({*context_, key_of(sample)}); }
 
   bool find_or_put(std::uint32_t sample) {
     const std::string key = key_of(sample);
-    const Digest128 address = cache::address_of({*context_, key});
-    if (tier_.get(address, {*context_, key}).entry != nullptr) return true;
+    const Digest128 address = store::address_of(context_->digest, key);
+    if (tier_.get({*context_, key, address}).entry != nullptr) return true;
     tier_.put(address, context_, key, {entry_, 1, 0});
     return false;
   }
@@ -64,10 +62,11 @@ class TierOfSamples {
       for (std::size_t i = begin; i < end; ++i) texts.push_back(key_of(trace[i]));
       const std::vector<std::string_view> keys(texts.begin(), texts.end());
       std::vector<Digest128> addresses;
-      for (const auto key : keys) addresses.push_back(cache::address_of({*context_, key}));
-      std::vector<cache::MemoryTier::Held> held;
-      tier_.get_all(addresses, *context_, keys, held);
-      std::vector<cache::MemoryTier::Put> puts;
+      for (const auto key : keys) addresses.push_back(store::address_of(context_->digest, key));
+      std::vector<cache::HeldEntry> held;
+      held.assign(keys.size(), {});
+      tier_.get_all({*context_, keys, addresses}, held.data());
+      std::vector<cache::MemoryStore::Put> puts;
       for (std::size_t i = 0; i < keys.size(); ++i) {
         if (held[i].entry != nullptr) {
           ++found;
@@ -88,7 +87,7 @@ class TierOfSamples {
   }
   std::uint64_t size_of_one() {
     cache::Stats stats;
-    cache::MemoryTier tier(1'000'000, policy::Kind::kLru, stats);
+    cache::MemoryStore tier(1'000'000, policy::Kind::kLru, stats);
     tier.put(address_of(0), context_, key_of(0), {entry_, 1, 0});
     return static_cast<std::uint64_t>(tier.size_bytes());
   }
@@ -96,7 +95,7 @@ class TierOfSamples {
   const cache::ContextPtr context_ = make_context();
   const cache::EntryPtr entry_ = text_entry("value");
   cache::Stats stats_;
-  cache::MemoryTier tier_;
+  cache::MemoryStore tier_;
 };
 
 }  // namespace modcache::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A directory of twenty entries, looked through and mended.
+// A directory of twenty entries, looked through and repaired.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace modcache::testing {
 
 using store::Database;
-using store::Mending;
+using store::Repairs;
 using store::Verification;
 using store::VerifyOptions;
 
@@ -44,10 +44,10 @@ class VerifyTest : public StoreTest {
     EXPECT_TRUE(verification.is_ok()) << verification.status().message();
     return verification.is_ok() ? verification.value() : Verification{};
   }
-  Mending mend() {
-    auto mending = mend_directory(fs::posix_file_system(), options());
-    EXPECT_TRUE(mending.is_ok()) << mending.status().message();
-    return mending.is_ok() ? mending.value() : Mending{};
+  Repairs repair() {
+    auto repairs = repair_directory(fs::posix_file_system(), options());
+    EXPECT_TRUE(repairs.is_ok()) << repairs.status().message();
+    return repairs.is_ok() ? repairs.value() : Repairs{};
   }
   static std::vector<std::string> kinds_of(const Verification& verification) {
     std::vector<std::string> kinds;

@@ -10,12 +10,10 @@ constexpr std::size_t kBootIdSizeBytes = 36;
 }  // namespace
 
 Result<Digest128> boot_of_machine(fs::FileSystem& file_system) {
-  auto file = file_system.open(kBootIdPath, fs::OpenMode::kReadFollowing);
-  if (!file.is_ok()) return file.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(kBootIdPath, fs::OpenMode::kReadFollowing));
   char text[kBootIdSizeBytes];
-  auto count = file.value()->read_at(0, text, sizeof text);
-  if (!count.is_ok()) return count.status();
-  if (count.value() != sizeof text) return Status::io_error("this machine's boot has no name");
+  MODCACHE_ASSIGN_OR_RETURN(auto count, file->read_at(0, text, sizeof text));
+  if (count != sizeof text) return Status::io_error("this machine's boot has no name");
   return xxh3_128({text, sizeof text});
 }
 

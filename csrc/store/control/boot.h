@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which boot of the machine this is: what was not synced may be lost when it ends.
+// Identifies the current boot of the machine: data that was not synced may be lost when it ends.
 #pragma once
+
+#include <cstdint>
 
 #include "base/hash.h"
 #include "base/result.h"
@@ -9,10 +11,11 @@
 
 namespace modcache::store {
 
-// Another one after each start of the machine, never 0. An error: it cannot be told.
+// Returns a digest that differs after each start of the machine, and is never 0. An error means
+// that it cannot be determined.
 Result<Digest128> boot_of_machine(fs::FileSystem& file_system);
 
-// The same for the control page; 0: it cannot be told.
+// Returns the same as a number for the control page; 0 when it cannot be determined.
 std::uint64_t boot_number(fs::FileSystem& file_system);
 
 }  // namespace modcache::store

@@ -3,12 +3,12 @@
 
 #include <array>
 #include <memory>
-#include <utility>
 
 #include "store/control/control_page.h"
-#include "store/directory.h"
-#include "store/index/recovery.h"
-#include "store/open_directory.h"
+#include "store/control/versions.h"
+#include "store/directory/directory.h"
+#include "store/directory/directory_lock.h"
+#include "store/entry/options.h"
 
 namespace modcache::store {
 namespace {
@@ -17,18 +17,18 @@ constexpr std::array<DirectoryMode, 3> kModes{DirectoryMode::kOff, DirectoryMode
                                               DirectoryMode::kOn};
 
 Status check_is_directory(fs::FileSystem& file_system, const std::string& path) {
-  auto info = file_system.info(path);
-  if (!info.is_ok()) return info.status();
-  if (info.value().is_directory) return Status::ok();
+  MODCACHE_ASSIGN_OR_RETURN(auto info, file_system.info(path));
+  if (info.is_directory) return Status::ok();
   return Status::invalid_argument("'" + path + "' is a file; only a directory has a mode");
 }
 
-// The page, made where there is none. REQUIRES: the directory's lock is held.
+// Returns the page, after creating it where it is missing or damaged. REQUIRES: the directory's
+// lock is held.
 Result<std::unique_ptr<ControlPage>> page_of(const Directory& directory) {
   const std::string path = directory.control_path();
   auto page = ControlPage::open(directory.file_system(), path, ReadVia::kPread, true);
   if (!page.is_not_found() && page.status().code() != StatusCode::kCorruption) return page;
-  // Whoever opens the database raises the sequence beyond what it names.
+  // Starting at 1 is safe, as whoever opens the database raises the sequence beyond its last one.
   MODCACHE_RETURN_IF_ERROR(ControlPage::create(directory.file_system(), path, 1));
   return ControlPage::open(directory.file_system(), path, ReadVia::kPread, true);
 }
@@ -71,13 +71,11 @@ Status set_directory_mode(fs::FileSystem& file_system, const std::string& direct
   if (!found.is_ok() && !found.is_not_found()) return found;
   const Directory places = Directory::at(file_system, directory);
   MODCACHE_RETURN_IF_ERROR(check_versions(places));
-  auto lock_file = file_system.open(places.lock_path(), fs::OpenMode::kReadWriteCreate);
-  if (!lock_file.is_ok()) return lock_file.status();
-  auto lock = DirectoryLock::take(*lock_file.value(), patience_ms);
-  if (!lock.is_ok()) return lock.status();
-  auto page = page_of(places);
-  if (!page.is_ok()) return page.status();
-  return page.value()->set_mode(mode);
+  MODCACHE_ASSIGN_OR_RETURN(auto lock_file,
+                            file_system.open(places.lock_path(), fs::OpenMode::kReadWriteCreate));
+  MODCACHE_ASSIGN_OR_RETURN(auto lock, DirectoryLock::take(*lock_file, patience_ms));
+  MODCACHE_ASSIGN_OR_RETURN(auto page, page_of(places));
+  return page->set_mode(mode);
 }
 
 }  // namespace modcache::store

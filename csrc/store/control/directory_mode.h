@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mode that somebody gave a directory from outside, for all processes that use it. It lies in
-// the control page, and stays until it is changed. Nothing else of the directory is opened here;
-// any thread and process may call.
+// The mode that somebody gave a directory from outside, for all processes that use it. It is in the
+// control page, and stays until it is changed. These functions open nothing else of the directory;
+// any thread and process may call them.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,34 @@
 
 namespace modcache::store {
 
-// The numbers are those in the page.
+// The page holds these numbers, so they never change.
 enum class DirectoryMode : std::uint32_t { kOff = 0, kRead = 1, kOn = 3 };
 
 // "off", "read", "on".
 std::string_view directory_mode_name(DirectoryMode mode);
-// kInvalidArgument names what was given and what is valid.
+// Returns kInvalidArgument for any other text; the message names it and the valid ones.
 Result<DirectoryMode> parse_directory_mode(std::string_view text);
 
-// kOn where none was set. kNotFound: no such directory. kInvalidArgument: a file.
+// Returns kOn where no mode was set. kNotFound: there is no such directory. kInvalidArgument: it is
+// a file.
 Result<DirectoryMode> directory_mode(fs::FileSystem& file_system, const std::string& directory);
 
-// Running processes see it at their next call. Makes directory and page where there are none.
-// kBusy: another process kept the directory's lock for `patience_ms`. kUnsupportedVersion: a newer
-// modcache wrote there, and no byte changes.
+// Sets the mode, which running processes see at their next call. Creates directory and page where
+// they are missing. kBusy: another process kept the directory's lock for `patience_ms`.
+// kUnsupportedVersion: a newer modcache wrote there, and nothing was changed.
 Status set_directory_mode(fs::FileSystem& file_system, const std::string& directory,
                           DirectoryMode mode, std::int64_t patience_ms);
 
-// The mode as it stands in the page: its number, and above it the number with all bits flipped.
+// The mode as the page has it: its number in the low half, and the number with all bits flipped in
+// the high half.
 using ModeWord = std::uint64_t;
-inline constexpr ModeWord kNoModeWord = 0;  // none was ever set: kOn
+inline constexpr ModeWord kNoModeWord = 0;  // no mode was ever set: kOn
 
 constexpr ModeWord mode_word_of(std::uint32_t number) { return (ModeWord{~number} << 32) | number; }
-// What a page says that another has taken the place of.
+// The word in a page that another page has replaced.
 inline constexpr ModeWord kSupersededModeWord = mode_word_of(0x7fffffff);
 
-// Nothing: no mode's word.
+// Returns nothing for a word that is not a mode's.
 constexpr std::optional<DirectoryMode> mode_in(ModeWord word) {
   switch (word) {
     case kNoModeWord:

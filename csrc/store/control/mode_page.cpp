@@ -6,11 +6,12 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "fs/change_time.h"
+#include "store/entry/options.h"
 
 namespace modcache::store {
 namespace {
 
-// What is asked where a directory cannot have a page.
+// The word of a directory that cannot have a page.
 const std::atomic<ModeWord> kNoMode{kNoModeWord};
 
 thread_local std::uint32_t questions = 0;
@@ -25,9 +26,9 @@ ModePage::ModePage(fs::FileSystem& file_system, std::string directory, ReadVia r
     : directory_(file_system, std::move(directory)),
       read_via_(read_via),
       word_(directory_.path().empty() ? &kNoMode : nullptr),
-      fork_ticket_(hold_across_fork(mutex_)) {}
+      fork_registration_(hold_across_fork(mutex_)) {}
 
-ModePage::~ModePage() { stop_holding_across_fork(fork_ticket_); }
+ModePage::~ModePage() { stop_holding_across_fork(fork_registration_); }
 
 DirectoryMode ModePage::mode() {
   const bool is_look_due = ++questions % kQuestionsBetweenLooks == 0;
@@ -55,7 +56,7 @@ DirectoryMode ModePage::look() {
   MutexLock lock(mutex_);
   is_absent_.store(is_absent, std::memory_order_release);
   if (file.is_ok()) return open(file.value());
-  // A name below a file is no name that is missing.
+  // The path of a page below a file is not that of a missing page: the directory may be a pack.
   const bool is_pack = !is_absent && is_file(file_system.info(directory_.path()));
   word_.store(is_pack ? &kNoMode : nullptr, std::memory_order_release);
   page_ = nullptr;
@@ -68,13 +69,14 @@ DirectoryMode ModePage::open(const fs::FileInfo& file) {
   if (file.is_same_file(looked_at_)) {
     if (word != nullptr) return judged(word->load(std::memory_order_acquire));
     if (page_ != nullptr) return judged(page_->mode_word());
-    // It could not be opened, and nobody has mended it.
+    // It could not be opened, and nobody has repaired it since.
     if (file.changed_ns == looked_at_.changed_ns) return last_mode_;
   }
   word_.store(nullptr, std::memory_order_release);
   page_ = nullptr;
   looked_at_ = file;
-  if (!fs::is_settled(file)) looked_at_.changed_ns = 0;  // mended at the same time, it is not known
+  // A repair within the same tick would otherwise go unnoticed.
+  if (!fs::is_settled(file)) looked_at_.changed_ns = 0;
   fs::FileSystem& file_system = directory_.file_system();
   const std::string path = Directory::at(file_system, directory_.path()).control_path();
   auto opened = ControlPage::open(file_system, path, read_via_, false);

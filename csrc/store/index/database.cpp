@@ -20,7 +20,7 @@ Status to_status(int code, sqlite3* handle) {
   const char* text = handle != nullptr ? sqlite3_errmsg(handle) : sqlite3_errstr(code);
   std::string message = "SQLite: " + std::string(text) + " (" + std::to_string(code) + ")";
   switch (code & 0xff) {
-    case SQLITE_ERROR:  // all SQL is ours, so the tables are not
+    case SQLITE_ERROR:  // all SQL is ours, so it is the tables that are not
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return Status::corruption(std::move(message));
     case SQLITE_FULL: return Status::no_space(std::move(message));
@@ -30,9 +30,8 @@ Status to_status(int code, sqlite3* handle) {
   }
 }
 
-// A connection that only reads saw the log's index half written, and then that nobody writes: most
-// often since the writer had finished in between, and another look finds it whole. Where a writer
-// died over it, no look does.
+// A connection that only reads may see the log's index half written while nobody writes. Mostly the
+// writer finished in between, and another look succeeds. If the writer died, no look does.
 constexpr int kMostLooks = 20;
 constexpr std::chrono::milliseconds kBetweenLooks{1};
 
@@ -50,9 +49,9 @@ int until_whole(const Look& look) {
   return code;
 }
 
-// Connections of this process and of the processes that it was forked from.
+// The connections of this process, and those inherited from the processes that it was forked from.
 struct Connections {
-  Mutex mutex;  // also around opening and closing: SQLite has state of its own beyond connections
+  Mutex mutex;  // also held while opening and closing, as SQLite has state beyond connections
   std::map<sqlite3*, std::uint64_t> generations MODCACHE_GUARDED_BY(mutex);
 };
 
@@ -65,11 +64,11 @@ Connections& connections() {
   return *instance;
 }
 
-// SQLite counts a process's locks per file, and POSIX locks do not cross fork: left as they are,
-// inherited connections would make it believe that this process already holds locks which only
-// its parent has. Closing them here touches no file: nothing is in progress (the owners' mutexes
-// were held across fork), no checkpoint is made, and releasing locks that this process does not
-// have leaves the parent's alone.
+// Closes the connections inherited by fork. SQLite counts a process's locks per file, and POSIX
+// locks do not cross fork: inherited connections would make SQLite believe that this process holds
+// locks which only its parent has. Closing them touches no file: nothing is in progress (the
+// owners' mutexes were held across fork), no checkpoint is made, and releasing locks that this
+// process does not have leaves the parent's alone.
 void close_inherited(Connections& state) MODCACHE_REQUIRES(state.mutex) {
   for (auto entry = state.generations.begin(); entry != state.generations.end();) {
     if (entry->second == fork_generation()) {
@@ -86,7 +85,7 @@ void close_inherited(Connections& state) MODCACHE_REQUIRES(state.mutex) {
 }
 
 std::string uri_of(const std::string& path, Database::Mode mode) {
-  // With an empty authority: a path may begin with two slashes, as those below "/" do.
+  // Uses an empty authority, as a path may begin with two slashes, for instance below "/".
   std::string uri = path.rfind('/', 0) == 0 ? "file://" : "file:";
   for (const char c : path) {
     const bool is_special = c == '%' || c == '?' || c == '#';
@@ -124,15 +123,15 @@ int flags_of(Database::Mode mode) {
   return kAlways;
 }
 
-// SQLite opens its files itself, would wait for a pipe, and would write into a stranger's file that
-// has one of these names. kForeign: it must not.
+// Returns kForeign when SQLite must not open these files. SQLite opens them itself, would wait for
+// a pipe, and would write into a stranger's file with one of these names.
 Status check_files_of(fs::FileSystem& file_system, const std::string& path, Database::Mode mode) {
   if (mode == Database::Mode::kMemory) return Status::ok();
   const bool is_written = mode == Database::Mode::kWrite || mode == Database::Mode::kCreate;
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
     const auto info = file_system.name_info(path + suffix);
-    if (!info.is_ok()) continue;  // not there, or SQLite fails by itself
-    // SQLite would take a stranger's journal for the rest of a transaction, also to read.
+    if (!info.is_ok()) continue;  // missing, or SQLite fails by itself
+    // Even when reading, SQLite would take a stranger's journal for the rest of a transaction.
     const bool must_be_own = is_written || std::string_view(suffix) == "-journal";
     MODCACHE_RETURN_IF_ERROR(must_be_own ? fs::check_is_own_file(path + suffix, info.value())
                                          : fs::check_is_file(path + suffix, info.value()));
@@ -158,7 +157,16 @@ std::uint64_t queries_run() { return queries_of_thread; }
 
 Query::Query(Statement& statement) : statement_(statement.statement_) { ++queries_of_thread; }
 
+Query::Query(Database& database, std::string_view sql) : statement_(nullptr) {
+  ++queries_of_thread;
+  auto statement = database.prepare(sql);
+  status_ = statement.status();
+  if (statement.is_ok()) own_ = std::move(statement).value();
+  statement_ = own_.statement_;
+}
+
 Query::~Query() {
+  if (statement_ == nullptr) return;
   sqlite3_reset(statement_);
   sqlite3_clear_bindings(statement_);
 }
@@ -175,13 +183,14 @@ Query& Query::bind_text(std::string_view text) {
 }
 
 Query& Query::bind_blob(std::string_view blob) {
-  // A null pointer would bind NULL, which equals nothing.
+  // A null pointer would bind NULL, which equals nothing, not even itself.
   sqlite3_bind_blob64(statement_, next_parameter_++, blob.data() != nullptr ? blob.data() : "",
                       blob.size(), SQLITE_STATIC);
   return *this;
 }
 
 Result<bool> Query::step() {
+  MODCACHE_RETURN_IF_ERROR(status_);
   const int code = until_whole([this] { return sqlite3_step(statement_); });
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
@@ -210,7 +219,8 @@ Result<std::unique_ptr<Database>> Database::open(fs::FileSystem& file_system,
   sqlite3* handle = nullptr;
   const std::string uri = mode == Mode::kMemory ? ":memory:" : uri_of(path, mode);
   const int code = sqlite3_open_v2(uri.c_str(), &handle, flags_of(mode), file_system.sqlite_vfs());
-  // Once more: what it has open now was put there before this look, and written by nobody yet.
+  // Check again: the files that SQLite has open now were there before this check, and nothing has
+  // been written to them yet.
   const Status status =
       code == SQLITE_OK ? check_files_of(file_system, path, mode) : to_status(code, handle);
   if (!status.is_ok()) {
@@ -219,12 +229,12 @@ Result<std::unique_ptr<Database>> Database::open(fs::FileSystem& file_system,
   }
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, static_cast<int>(patience_ms));
-  // The last connection would otherwise checkpoint and remove the WAL, by its own idea of who is
-  // the last, which a second copy of SQLite in some process can falsify.
+  // Otherwise the last connection would checkpoint and remove the WAL. SQLite's idea of which one
+  // is the last can be wrong when a process has a second copy of SQLite.
   sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  // The file may be damaged: do not trust what its schema says.
+  // The file may be damaged, so its schema is not trusted.
   sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-  // Then the index of the log is kept in the heap.
+  // Exclusive locking keeps the index of the log in the heap.
   if (mode == Mode::kReadAlone) {
     sqlite3_exec(handle, "PRAGMA locking_mode=EXCLUSIVE", nullptr, nullptr, nullptr);
   }
@@ -255,13 +265,18 @@ Result<Statement> Database::prepare(std::string_view sql) {
   return Statement(statement);
 }
 
+Status Database::prepare(std::initializer_list<std::pair<Statement*, std::string>> statements) {
+  for (const auto& [statement, sql] : statements) {
+    MODCACHE_ASSIGN_OR_RETURN(auto prepared, prepare(sql));
+    *statement = std::move(prepared);
+  }
+  return Status::ok();
+}
+
 Result<std::int64_t> Database::query_number(std::string_view sql) {
-  auto statement = prepare(sql);
-  if (!statement.is_ok()) return statement.status();
-  Query query(statement.value());
-  auto has_row = query.step();
-  if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return Status::not_found("no row");
+  Query query(*this, sql);
+  MODCACHE_ASSIGN_OR_RETURN(auto has_row, query.step());
+  if (!has_row) return Status::not_found("no row");
   return query.number(0);
 }
 
@@ -283,6 +298,11 @@ Result<Transaction> Transaction::begin(Database& database) {
   return Transaction(&database);
 }
 
+Result<Transaction> Transaction::begin_reading(Database& database) {
+  MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN"));
+  return Transaction(&database);
+}
+
 // A failed rollback means that SQLite has already rolled back by itself.
 Transaction::~Transaction() {
   if (database_ != nullptr) (void)database_->execute("ROLLBACK");
@@ -292,16 +312,6 @@ Status Transaction::commit() {
   MODCACHE_RETURN_IF_ERROR(database_->execute("COMMIT"));
   database_ = nullptr;
   return Status::ok();
-}
-
-Result<ReadTransaction> ReadTransaction::begin(Database& database) {
-  MODCACHE_RETURN_IF_ERROR(database.execute("BEGIN"));
-  return ReadTransaction(&database);
-}
-
-// Nothing was changed, so ending it cannot lose anything.
-ReadTransaction::~ReadTransaction() {
-  if (database_ != nullptr) (void)database_->execute("ROLLBACK");
 }
 
 }  // namespace modcache::store

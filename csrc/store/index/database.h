@@ -2,20 +2,22 @@
 //
 // RAII over SQLite. database.cpp is the only file that includes sqlite3.h.
 //
-// Not thread-safe: the owner's mutex guards a Database and all made from it. That mutex must be
-// held across fork (base/fork.h), so that a child never inherits SQLite in the middle of a call.
-// The child then lets go of what it inherited (its locks are not its own) when it opens its
-// first Database; the parent's objects must not be touched there.
+// Not thread-safe: the owner's mutex guards a Database and all objects made from it. That mutex
+// must be held across fork (base/fork.h), so that a child never inherits SQLite in the middle of a
+// call. The child closes the inherited connections (their locks are not its own) when it opens its
+// first Database; it must not touch the parent's objects.
 //
-// Failures: kCorruption (the file is broken or no database), kNoSpace, kBusy (somebody else holds
-// a lock), kForeign (a link, a pipe or another's file stands where one of SQLite's files would),
-// kIoError (the rest).
+// Errors: kCorruption (the file is broken or not a database), kNoSpace, kBusy (another connection
+// holds a lock), kForeign (a link, a pipe or another user's file is in the place of one of SQLite's
+// files), kIoError (the rest).
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "fs/file_system.h"
@@ -25,7 +27,9 @@ struct sqlite3_stmt;
 
 namespace modcache::store {
 
-// Of the SQLite in this process, such as "3.40.1".
+class Database;
+
+// The version of the SQLite in this process, such as "3.40.1".
 std::string_view sqlite_version();
 
 // A prepared statement. Bound text and blobs are borrowed until the Query that uses them ends.
@@ -42,32 +46,46 @@ class Statement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
-// How many queries this thread has run, on any database: what calls cost is counted by it.
+// The number of queries that this thread has run on any database. Tests use it to measure calls.
 std::uint64_t queries_run();
 
-// One run of a Statement; resets it when it ends, so that no read transaction stays open.
+// One execution of a Statement. Resets it in the end, so that no read transaction stays open.
 class Query {
  public:
   explicit Query(Statement& statement);
+  // Prepares a statement that is needed once. If that fails, step() and run() return why.
+  Query(Database& database, std::string_view sql);
   ~Query();
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
 
-  // Parameters are bound in order.
+  // Parameters are bound in their order.
   Query& bind(std::int64_t number);
   Query& bind_text(std::string_view text);
   Query& bind_blob(std::string_view blob);
 
-  // True: a row is there. False: done.
+  // Returns true when there is a row, and false at the end.
   Result<bool> step();
-  // For statements without rows.
+  // Executes a statement without rows.
   Status run();
+  // Calls on_row() for each row that is left, and ends early with the first failure that it
+  // returns.
+  template <typename OnRow>
+  Status each(const OnRow& on_row) {
+    while (true) {
+      auto has_row = step();
+      if (!has_row.is_ok() || !has_row.value()) return has_row.status();
+      MODCACHE_RETURN_IF_ERROR(on_row());
+    }
+  }
 
   std::int64_t number(int column) const;
   // Text or blob; valid until the next step.
   std::string_view bytes(int column) const;
 
  private:
+  Statement own_;
+  Status status_;  // of preparing it
   sqlite3_stmt* statement_;
   int next_parameter_ = 1;
 };
@@ -76,13 +94,14 @@ class Database {
  public:
   enum class Mode {
     kWrite,      // an existing database
-    kCreate,     // a new file; nothing else has it open
-    kRead,       // changes nothing, sees what others commit
+    kCreate,     // a new file that nothing else has open
+    kRead,       // changes nothing, but sees what others commit
     kImmutable,  // takes no lock; only for files that nobody changes
-    kReadAlone,  // with its log, but without the memory that connections share; nobody else has it
-    kMemory,     // a private one without a file
+    kReadAlone,  // reads the log without shared memory; nobody else has the file open
+    kMemory,     // a private database without a file
   };
 
+  // Opens the database at `path`. Its queries wait up to `patience_ms` for other connections.
   static Result<std::unique_ptr<Database>> open(fs::FileSystem& file_system,
                                                 const std::string& path, Mode mode,
                                                 std::int64_t patience_ms);
@@ -90,14 +109,16 @@ class Database {
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  // One or more statements without parameters and results.
+  // Executes statements without parameters and results.
   Status execute(const std::string& sql);
   Result<Statement> prepare(std::string_view sql);
-  // A query that gives one number; kNotFound when it gives no row.
+  // Fills many.
+  Status prepare(std::initializer_list<std::pair<Statement*, std::string>> statements);
+  // Returns the number that a query gives; kNotFound when it gives no row.
   Result<std::int64_t> query_number(std::string_view sql);
-  // Rows that the last statement changed.
+  // The number of rows that the last statement changed.
   std::int64_t changes() const;
-  // Empties the log; false: somebody reads from it. Waits for nobody.
+  // Empties the log. Returns false when somebody reads from it; waits for nobody.
   Result<bool> checkpoint();
 
  private:
@@ -107,10 +128,14 @@ class Database {
   const std::int64_t patience_ms_;
 };
 
-// Rolls back unless committed.
+// A transaction. Rolls back unless committed.
 class Transaction {
  public:
+  // For changes: takes SQLite's write lock, waiting as long as the database's patience.
   static Result<Transaction> begin(Database& database);
+  // Makes all reads during its lifetime see one state of the database, and takes locks once instead
+  // of for each query. Nothing is to be changed, so nothing to be committed.
+  static Result<Transaction> begin_reading(Database& database);
   Transaction(Transaction&& other) noexcept : database_(other.database_) {
     other.database_ = nullptr;
   }
@@ -121,22 +146,6 @@ class Transaction {
 
  private:
   explicit Transaction(Database* database) : database_(database) {}
-  Database* database_;
-};
-
-// What is read while it lives is one state of the database, and its locks are taken once, not for
-// each query. Changes nothing.
-class ReadTransaction {
- public:
-  static Result<ReadTransaction> begin(Database& database);
-  ReadTransaction(ReadTransaction&& other) noexcept : database_(other.database_) {
-    other.database_ = nullptr;
-  }
-  ReadTransaction& operator=(ReadTransaction&&) = delete;
-  ~ReadTransaction();
-
- private:
-  explicit ReadTransaction(Database* database) : database_(database) {}
   Database* database_;
 };
 

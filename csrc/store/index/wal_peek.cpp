@@ -23,7 +23,7 @@ std::uint32_t number_at(const unsigned char* bytes) {
          (std::uint32_t{bytes[2]} << 8) | std::uint32_t{bytes[3]};
 }
 
-// The checksum of the log's header, over all of it but the checksum itself.
+// Checks the header's checksum, which covers everything in it but itself.
 bool is_header_whole(const unsigned char* header) {
   const bool is_big_endian = (number_at(header) & 1) != 0;
   const auto word_at = [&](std::size_t offset) {
@@ -66,7 +66,7 @@ LogLook look_at_log(const Directory& directory, std::int64_t patience_ms) {
   const LogLook first = look_once(directory);
   if (first.size_bytes == 0 || first.is_read) return first;
   auto lock_file = directory.file_system().open(directory.lock_path(), fs::OpenMode::kRead);
-  if (!lock_file.is_ok()) return first;                    // nor did anybody write
+  if (!lock_file.is_ok()) return first;                    // then nobody writes, either
   (void)fs::lock_within(*lock_file.value(), patience_ms);  // until the file is closed
   return look_once(directory);
 }
@@ -88,7 +88,7 @@ std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system
   for (std::uint64_t offset = kWalHeaderSizeBytes;; offset += kFrameHeaderSizeBytes + page_size) {
     count = file.value()->read_at(offset, frame, sizeof frame);
     if (!count.is_ok() || count.value() != sizeof frame) return greatest;
-    // A frame of an earlier round of the log has other salts; so have all that follow it.
+    // A frame of an earlier round of the log has other salts, and so have all that follow it.
     if (!std::equal(header + kSaltsOffset, header + kSaltsOffset + 8, frame + kFrameSaltsOffset)) {
       return greatest;
     }

@@ -6,32 +6,32 @@
 #include <string>
 
 #include "fs/file_system.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 
 namespace modcache::store {
 
-// The greatest user_version that the first page has in SQLite's write-ahead log at `path`; none
-// when the log is not there, is no log or holds no first page. SQLite itself would recover the
-// log, and thereby write, before it can tell.
+// Returns the greatest user_version that the first page has in SQLite's write-ahead log at `path`;
+// nothing when there is no log, it is not a log, or it does not hold the first page. SQLite itself
+// would have to recover the log before it could tell, and recovery writes.
 std::optional<std::int64_t> peek_user_version_in_wal(fs::FileSystem& file_system,
                                                      const std::string& path);
 
-// Whether SQLite would read anything of the log. False also where there is none. (Of one that
-// begins with garbage, or ends with its header, as one does whose writer was killed then, a
-// connection that only reads says SQLITE_PROTOCOL, after ten seconds of trying.)
+// Returns whether SQLite would read anything of the log; false also where there is none. (For a log
+// that begins with garbage, or that ends with its header because its writer was killed there, a
+// read-only connection returns SQLITE_PROTOCOL after trying for ten seconds.)
 bool is_wal_read(fs::FileSystem& file_system, const std::string& path);
 
-// The log of a directory's database, for who only reads.
+// The state of a database's log, for a process that only reads.
 struct LogLook {
   std::uint64_t size_bytes = 0;
   bool is_read = false;  // is_wal_read()
-  // One can read along with writers: the log, empty or read, and the memory that goes with it are
-  // there.
+  // A read-only connection can read along with writers: the log, empty or with contents, and its
+  // shared memory exist.
   bool is_live = false;
 };
 
-// A log of which SQLite would read nothing although there is something may be one that a writer is
-// about to begin: the directory's lock is then waited for, for `patience_ms` at most.
+// A log that has contents of which SQLite would read nothing may be one that a writer is just
+// beginning. So this waits for the directory's lock then, for `patience_ms` at most.
 LogLook look_at_log(const Directory& directory, std::int64_t patience_ms);
 
 }  // namespace modcache::store

@@ -1,40 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/pack/pack_format.h"
 
+#include "base/little_endian.h"
+#include "store/entry/entry_id.h"
 #include "store/segment/record.h"
 
 namespace modcache::store {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x4b50636d;  // "mcPK"
+constexpr std::uint64_t kPackMagic = 0x4b50636d;  // "mcPK"
 constexpr std::size_t kChecksumSizeBytes = 8;
 constexpr std::size_t kPageHeadSizeBytes = 16;
 constexpr std::size_t kSlotSizeBytes = 16;
 static_assert(kPageHeadSizeBytes + kPackSlotsPerPage * kSlotSizeBytes == kPackPageSizeBytes);
 
-// Little-endian on every machine.
-void put_number(std::string& bytes, std::size_t offset, std::uint64_t number) {
-  for (std::size_t i = 0; i < sizeof number; ++i) {
-    bytes[offset + i] = static_cast<char>((number >> (8 * i)) & 0xff);
-  }
-}
-
 std::uint64_t number_at(std::string_view bytes, std::size_t offset) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < sizeof number; ++i) {
-    number |= std::uint64_t{static_cast<unsigned char>(bytes[offset + i])} << (8 * i);
-  }
-  return number;
+  return read_number<std::uint64_t>(bytes.data() + offset);
 }
 
-// Of all that follows it.
+// Returns the checksum of everything after the checksum itself.
 std::uint64_t checksum_of(std::string_view bytes, std::uint64_t seed) {
   bytes.remove_prefix(kChecksumSizeBytes);
   return xxh3_64(bytes.data(), bytes.size(), seed);
 }
 
-// Whether the parts of the file lie as the footer says, in a file of this size. No sum can
-// overflow: each part was compared with the size before.
+// Returns whether the footer describes parts that fit a file of this size. No sum can overflow, as
+// each part was compared with the size before.
 bool is_possible(const PackFooter& footer, std::uint64_t size_bytes) {
   if (footer.size_bytes != size_bytes || footer.table_offset > size_bytes) return false;
   const std::uint64_t rest = size_bytes - footer.table_offset;
@@ -53,22 +44,22 @@ bool is_possible(const PackFooter& footer, std::uint64_t size_bytes) {
 
 std::string encode_pack_footer(const PackFooter& footer) {
   std::string bytes(kPackFooterSizeBytes, '\0');
-  put_number(bytes, 8, (std::uint64_t{kPackFormatVersion} << 32) | kMagic);
-  put_number(bytes, 16, footer.segment_id);
-  put_number(bytes, 24, footer.size_bytes);
-  put_number(bytes, 32, footer.table_offset);
-  put_number(bytes, 40, footer.pages);
-  put_number(bytes, 48, footer.homes);
-  put_number(bytes, 56, footer.entries);
-  put_number(bytes, 64, footer.notes);
-  put_number(bytes, 72, footer.contexts);
-  put_number(bytes, 80, static_cast<std::uint64_t>(footer.created_at_us));
-  put_number(bytes, 0, checksum_of(bytes, 0));
+  write_number((std::uint64_t{kPackFormatVersion} << 32) | kPackMagic, bytes.data() + 8);
+  write_number(footer.segment_id, bytes.data() + 16);
+  write_number(footer.size_bytes, bytes.data() + 24);
+  write_number(footer.table_offset, bytes.data() + 32);
+  write_number(footer.pages, bytes.data() + 40);
+  write_number(footer.homes, bytes.data() + 48);
+  write_number(footer.entries, bytes.data() + 56);
+  write_number(footer.notes, bytes.data() + 64);
+  write_number(footer.contexts, bytes.data() + 72);
+  write_number(footer.created_at_us, bytes.data() + 80);
+  write_number(checksum_of(bytes, 0), bytes.data());
   return bytes;
 }
 
 Result<PackFooter> decode_pack_footer(std::string_view bytes, std::uint64_t size_bytes) {
-  if (bytes.size() != kPackFooterSizeBytes || (number_at(bytes, 8) & 0xffffffff) != kMagic) {
+  if (bytes.size() != kPackFooterSizeBytes || (number_at(bytes, 8) & 0xffffffff) != kPackMagic) {
     return Status::invalid_argument("it does not end as a pack does");
   }
   if (number_at(bytes, 0) != checksum_of(bytes, 0)) {
@@ -103,14 +94,14 @@ std::uint64_t pack_home_of(const Digest128& address, std::uint64_t homes) {
 std::string encode_pack_page(std::uint64_t number, const std::vector<PackSlot>& slots,
                              std::uint64_t salt) {
   std::string page(kPackPageSizeBytes, '\0');
-  put_number(page, 8, number);
+  write_number(number, page.data() + 8);
   std::size_t offset = kPageHeadSizeBytes;
   for (const PackSlot& slot : slots) {
-    put_number(page, offset, slot.tag);
-    put_number(page, offset + 8, slot.offset);
+    write_number(slot.tag, page.data() + offset);
+    write_number(slot.offset, page.data() + offset + 8);
     offset += kSlotSizeBytes;
   }
-  put_number(page, 0, checksum_of(page, salt));
+  write_number(checksum_of(page, salt), page.data());
   return page;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of a pack besides its records (FORMAT.md has the grammar): the pages of its table, and the
-// footer. Pure functions over memory, as in record.h: what comes from disk is believed only after
-// its bounds and checksum were checked.
+// The bytes of a pack besides its records (FORMAT.md has the grammar): the pages of its table, and
+// the footer. Pure functions over memory, as in record.h: nothing from disk is trusted before its
+// bounds and checksum were checked.
 //
 // Format version history
 //  1: first.
@@ -16,7 +16,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "store/store.h"
+#include "store/entry/entry_id.h"
 
 namespace modcache::store {
 
@@ -25,16 +25,16 @@ inline constexpr std::size_t kPackFooterSizeBytes = 128;
 inline constexpr std::size_t kPackPageSizeBytes = 4096;
 inline constexpr std::size_t kPackSlotsPerPage = 255;
 inline constexpr std::uint64_t kMostPackHomes = 0xffffffff;
-// From its home a slot is at most that many pages away. Only keys that were made to collide come
-// near it.
+// A slot is at most this many pages after its home. Only keys that were constructed to collide come
+// close.
 inline constexpr std::uint64_t kMostPackPagesOfLookup = 64;
 
 struct PackFooter {
-  std::uint64_t segment_id = 0;  // of the segment header that the file begins with
+  std::uint64_t segment_id = 0;  // of the segment header at the beginning of the file
   std::uint64_t size_bytes = 0;  // of the whole file
   std::uint64_t table_offset = 0;
   std::uint64_t pages = 0;
-  std::uint64_t homes = 0;  // slots in which an address may be at home: the first of all
+  std::uint64_t homes = 0;  // the first slots, in which an address may be at home
   std::uint64_t entries = 0;
   std::uint64_t notes = 0;
   std::uint64_t contexts = 0;
@@ -42,29 +42,30 @@ struct PackFooter {
 };
 
 std::string encode_pack_footer(const PackFooter& footer);
-// Of a file of `size_bytes`, which `bytes` are the last of. kInvalidArgument: no pack's.
-// kCorruption: of one that was damaged. kUnsupportedVersion: of a newer one.
+// Decodes the last `bytes` of a file of `size_bytes`. kInvalidArgument: not a pack's. kCorruption:
+// a damaged pack's. kUnsupportedVersion: a newer version's.
 Result<PackFooter> decode_pack_footer(std::string_view bytes, std::uint64_t size_bytes);
 
-// Where a record lies. `tag` is half of its address; the other half says where the slot is.
+// Where a record lies. `tag` is one half of its address; the other half determines the slot.
 struct PackSlot {
   std::uint64_t tag = 0;
   std::uint64_t offset = 0;  // 0: a free slot
 };
 
-// The slot that an address is looked for at first, and then in each that follows up to a free one.
+// Returns the slot where the search for an address begins; it continues in the next ones up to a
+// free slot.
 std::uint64_t pack_home_of(const Digest128& address, std::uint64_t homes);
 inline std::uint64_t pack_tag_of(const Digest128& address) { return address.high; }
 
-// REQUIRES: at most kPackSlotsPerPage slots. The others are free.
+// Encodes the page; missing slots are free. REQUIRES: at most kPackSlotsPerPage slots.
 std::string encode_pack_page(std::uint64_t number, const std::vector<PackSlot>& slots,
                              std::uint64_t salt);
-// REQUIRES of both: kPackPageSizeBytes are there.
+// REQUIRES for both: `page` has kPackPageSizeBytes.
 Status check_pack_page(std::string_view page, std::uint64_t number, std::uint64_t salt);
 PackSlot pack_slot_in(std::string_view page, std::size_t slot);
 
-// Notes are entries of this context, with what they are about for a key. No caller's context has
-// its digest.
+// The context whose entries are the notes: the key is what a note is about. Its digest differs from
+// that of every caller's context.
 const Context& pack_notes_context();
 
 }  // namespace modcache::store

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "store/write_queue.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
+#include "store/segment/location.h"
 
 namespace modcache::store {
 namespace {
@@ -23,7 +25,8 @@ Status about_file(const std::string& path, const Status& status) {
   }
 }
 
-// Whose header is damaged may still be known by its end, as every version's is.
+// Returns whether the file has a pack's footer, which every version has, even if its header is
+// damaged.
 bool ends_as_a_pack(fs::FileSystem& file_system, const std::string& path) {
   const auto file = file_system.open(path, fs::OpenMode::kReadFollowing);
   if (!file.is_ok()) return false;
@@ -36,7 +39,7 @@ bool ends_as_a_pack(fs::FileSystem& file_system, const std::string& path) {
   return decode_pack_footer(bytes, size_bytes).status().code() != StatusCode::kInvalidArgument;
 }
 
-bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t end) {
+bool is_within_pack(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t end) {
   return offset <= end && size_bytes <= end - offset;
 }
 
@@ -52,17 +55,15 @@ Result<std::unique_ptr<PackReader>> PackReader::open(fs::FileSystem& file_system
   }
   if (!records.is_ok()) return about_file(path, records.status());
   const SegmentReader& file = *records.value();
-  auto size_bytes = file.size_bytes();
-  if (!size_bytes.is_ok()) return size_bytes.status();
-  // What begins as a segment and ends otherwise is one, or a pack whose end is gone.
+  MODCACHE_ASSIGN_OR_RETURN(auto size_bytes, file.size_bytes());
+  // A file that begins as a segment and ends otherwise is a segment, or a pack without its end.
   const Status cut_short = Status::corruption("it has no footer");
-  if (size_bytes.value() < kSegmentHeaderSizeBytes + kPackFooterSizeBytes) {
+  if (size_bytes < kSegmentHeaderSizeBytes + kPackFooterSizeBytes) {
     return about_file(path, cut_short);
   }
   std::string bytes(kPackFooterSizeBytes, '\0');
-  MODCACHE_RETURN_IF_ERROR(
-      file.read(size_bytes.value() - bytes.size(), bytes.data(), bytes.size()));
-  auto footer = decode_pack_footer(bytes, size_bytes.value());
+  MODCACHE_RETURN_IF_ERROR(file.read(size_bytes - bytes.size(), bytes.data(), bytes.size()));
+  auto footer = decode_pack_footer(bytes, size_bytes);
   if (footer.status().code() == StatusCode::kInvalidArgument) return about_file(path, cut_short);
   if (!footer.is_ok()) return about_file(path, footer.status());
   if (footer.value().segment_id != file.id()) {
@@ -74,7 +75,7 @@ Result<std::unique_ptr<PackReader>> PackReader::open(fs::FileSystem& file_system
 PackReader::PackReader(std::shared_ptr<SegmentReader> records, const PackFooter& footer)
     : records_(std::move(records)), footer_(footer) {}
 
-// A copy is checked, not the file: the bytes there may change between two looks.
+// Checks a copy and not the file, whose bytes may change after the check.
 Status PackReader::read_page(std::uint64_t number, std::string& page) const {
   page.resize(kPackPageSizeBytes);
   MODCACHE_RETURN_IF_ERROR(
@@ -103,23 +104,21 @@ Status PackReader::visit_slots(const Digest128& address,
 
 Result<Location> PackReader::locate(const EntryId& id) const {
   Result<Location> answer = Status::not_found();
-  const Status table =
-      visit_slots(address_of(id.context.digest, id.key), [&](std::uint64_t offset) {
-        auto record = record_at(offset);
-        if (!record.is_ok()) {
-          answer = record.status();
-          return false;
-        }
-        const RecordHead& head = record.value().head;
-        // Another's address may be the same.
-        if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
-            record.value().key != id.key) {
-          return false;
-        }
-        answer = Location{records_->id(),          offset,        head.header_size_bytes,
-                          head.payload_size_bytes, head.sequence, head.run_us};
-        return true;
-      });
+  const Status table = visit_slots(id.address, [&](std::uint64_t offset) {
+    auto record = record_at(offset);
+    if (!record.is_ok()) {
+      answer = record.status();
+      return false;
+    }
+    const RecordHead& head = record.value().head;
+    // Another entry may have the same address.
+    if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
+        record.value().key != id.key) {
+      return false;
+    }
+    answer = location_of(head, records_->id(), offset);
+    return true;
+  });
   if (!table.is_ok() && !answer.is_ok()) return table;
   return answer;
 }
@@ -127,37 +126,21 @@ Result<Location> PackReader::locate(const EntryId& id) const {
 Result<PackReader::Record> PackReader::record_at(std::uint64_t offset) const {
   const Status no_record = Status::corruption("a pack's table leads to no record");
   const std::uint64_t end = footer_.table_offset;
-  if (offset % kRecordAlignmentBytes != 0 || offset < kSegmentHeaderSizeBytes ||
-      !is_within(offset, kRecordFixedSizeBytes, end)) {
+  if (offset % kRecordAlignmentBytes != 0 || offset < kSegmentHeaderSizeBytes || offset >= end) {
     return no_record;
   }
-  std::string bytes(kRecordFixedSizeBytes, '\0');
-  MODCACHE_RETURN_IF_ERROR(records_->read(offset, bytes.data(), bytes.size()));
-  auto peeked = peek_record_head(bytes);
-  if (!peeked.is_ok()) return peeked.status();
-  const RecordHead& claimed = peeked.value();
-  if (!is_within(offset, claimed.payload_offset(), end) ||
-      !is_within(offset + claimed.payload_offset(), claimed.payload_size_bytes, end)) {
+  MODCACHE_ASSIGN_OR_RETURN(auto record, records_->read_record(offset));
+  const RecordHead& head = record.head;
+  if (!is_within_pack(offset, head.payload_offset(), end) ||
+      !is_within_pack(offset + head.payload_offset(), head.payload_size_bytes, end)) {
     return no_record;
   }
-  bytes.resize(claimed.head_size_bytes());
-  MODCACHE_RETURN_IF_ERROR(records_->read(offset, bytes.data(), bytes.size()));
-  auto decoded = decode_record_head(bytes, records_->salt());
-  if (!decoded.is_ok()) return decoded.status();
-  // The sizes that were bounded are those of the first look.
-  if (decoded.value().fixed.payload_size_bytes != claimed.payload_size_bytes) return no_record;
-  return Record{decoded.value().fixed, std::string(decoded.value().key),
-                std::string(decoded.value().header)};
+  return record;
 }
 
 Result<std::string> PackReader::payload_of(const Record& record, std::uint64_t offset) const {
-  const RecordHead& head = record.head;
-  std::string payload(head.payload_size_bytes, '\0');
-  MODCACHE_RETURN_IF_ERROR(
-      records_->read(offset + head.payload_offset(), payload.data(), payload.size()));
-  if (xxh3_64(payload.data(), payload.size()) != head.payload_checksum) {
-    return Status::corruption("a payload fails its checksum");
-  }
+  std::string payload(record.head.payload_size_bytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(records_->read_payload(offset, record.head, payload.data()));
   return payload;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PackReader: where in a pack an entry lies, and all that lies there. Opening reads the first and
-// the last bytes of the file, however large it is. Thread-safe; takes no lock and writes nothing.
+// PackReader: finds entries in a pack, and lists all its records. Opening reads the first and the
+// last bytes of the file, whatever its size. Thread-safe; takes no lock and writes nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "store/index/index.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "fs/file_system.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
 #include "store/pack/pack_format.h"
+#include "store/segment/location.h"
 #include "store/segment/record.h"
 #include "store/segment/segment_reader.h"
 
@@ -19,31 +24,27 @@ namespace modcache::store {
 
 class PackReader {
  public:
-  // kNotFound: no such file. kInvalidArgument: no pack. kCorruption: one that was damaged or cut
-  // short. kUnsupportedVersion: a newer one.
+  // kNotFound: no such file. kInvalidArgument: not a pack. kCorruption: a pack that was damaged or
+  // cut short. kUnsupportedVersion: a newer one.
   static Result<std::unique_ptr<PackReader>> open(fs::FileSystem& file_system,
                                                   const std::string& path, ReadVia read_via);
 
   const PackFooter& footer() const { return footer_; }
-  // The file, as the segment that it begins with.
+  // The file as the segment that it begins with.
   const std::shared_ptr<SegmentReader>& records() const { return records_; }
 
-  // What read_record() needs to know of the entry. kNotFound: it is not there. kCorruption: the
-  // record, or the page of the table that would name it, is damaged.
+  // Returns the location for read_record(). kNotFound: there is no such entry. kCorruption: the
+  // record is damaged, or the page of the table that would name it.
   Result<Location> locate(const EntryId& id) const;
 
-  // A record whose head is sound and that lies before the table.
-  struct Record {
-    RecordHead head;
-    std::string key;
-    std::string header;
-  };
+  // A record whose head is intact and that lies before the table.
+  using Record = SegmentReader::Record;
   Result<Record> record_at(std::uint64_t offset) const;
-  // Fails unless its checksum is right.
+  // Returns the payload after checking its checksum; an error when it does not match.
   Result<std::string> payload_of(const Record& record, std::uint64_t offset) const;
 
-  // The offsets of all records, ascending: a context comes before its entries. Pages that are
-  // damaged are passed over and counted.
+  // Returns the offsets of all records, ascending, so that a context comes before its entries.
+  // Damaged pages are skipped and counted.
   struct Offsets {
     std::vector<std::uint64_t> all;
     std::int64_t broken_pages = 0;

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reading everything in a pack.
+#include "store/pack/pack_verify.h"
+
 #include <utility>
 
-#include "store/pack/pack.h"
+#include "store/entry/options.h"
 #include "store/pack/pack_reader.h"
 
 namespace modcache::store {
 namespace {
 
-Finding finding_of(Finding::Kind kind, std::string what) {
-  Finding finding;
-  finding.kind = kind;
-  finding.what = std::move(what);
-  return finding;
+// A pack is one file.
+Finding damage_of(Finding::Kind kind, std::string what) {
+  return {kind, /*is_damage=*/true, /*file=*/"", std::move(what)};
 }
 
 class PackVerifying {
@@ -26,12 +24,11 @@ class PackVerifying {
   }
 
   Result<Verification> run() {
-    auto offsets = pack_.offsets();
-    if (!offsets.is_ok()) return offsets.status();
-    for (std::int64_t i = 0; i < offsets.value().broken_pages; ++i) {
-      add(finding_of(Finding::Kind::kDatabaseBroken, "a page of the table is damaged"));
+    MODCACHE_ASSIGN_OR_RETURN(auto offsets, pack_.offsets());
+    for (std::int64_t i = 0; i < offsets.broken_pages; ++i) {
+      add(damage_of(Finding::Kind::kDatabaseBroken, "a page of the table is damaged"));
     }
-    for (const std::uint64_t offset : offsets.value().all) {
+    for (const std::uint64_t offset : offsets.all) {
       const Status status = look_at(offset);
       if (!status.is_ok()) return status;
     }
@@ -39,11 +36,11 @@ class PackVerifying {
   }
 
  private:
-  // A failure is that of the file, not of the record.
+  // Returns an error of the file; a broken record is a finding.
   Status look_at(std::uint64_t offset) {
     auto record = pack_.record_at(offset);
     if (record.status().code() == StatusCode::kIoError) return record.status();
-    Finding finding = finding_of(Finding::Kind::kEntryBroken, record.status().message());
+    Finding finding = damage_of(Finding::Kind::kEntryBroken, record.status().message());
     finding.offset = offset;
     if (!record.is_ok()) {
       add(std::move(finding));
@@ -85,27 +82,21 @@ class PackVerifying {
     if (options_.on_progress) options_.on_progress(progress_);
   }
 
-  void add(Finding finding) {
-    ++found_.counts[finding.kind];
-    ++found_.damage;
-    if (found_.findings.size() < options_.most_findings) {
-      found_.findings.push_back(std::move(finding));
-    }
-  }
+  void add(Finding finding) { found_.add(std::move(finding), options_.most_findings); }
 
   const PackReader& pack_;
   const VerifyOptions& options_;
   Verification found_;
   VerifyProgress progress_;
-  std::string scope_;  // of the context that was declared last: its entries follow
+  std::string scope_;  // of the context that was declared last, whose entries follow
 };
 
 }  // namespace
 
 Result<Verification> verify_pack(fs::FileSystem& file_system, const VerifyOptions& options) {
-  auto pack = PackReader::open(file_system, options.directory, ReadVia::kPread);
-  if (!pack.is_ok()) return pack.status();
-  return PackVerifying(*pack.value(), options).run();
+  MODCACHE_ASSIGN_OR_RETURN(auto pack,
+                            PackReader::open(file_system, options.directory, ReadVia::kPread));
+  return PackVerifying(*pack, options).run();
 }
 
 }  // namespace modcache::store

@@ -6,19 +6,20 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
 #include "store/pack/pack_reader.h"
-#include "store/write_queue.h"
 
 namespace modcache::store {
 namespace {
 
 constexpr std::size_t kBufferBytes = 4 << 20;
-// Slots for each record: with more the table is larger, with fewer the way to a free slot longer.
+// Slots for every two records: more make the table larger, fewer make searches longer.
 constexpr std::uint64_t kHomesPerTwoRecords = 3;
 
-std::string path_in_the_making(const std::string& path) { return path + ".new"; }
+std::string path_of_new_pack(const std::string& path) { return path + ".new"; }
 
-std::string folder_of(const std::string& path) {
+std::string folder_of_pack(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
@@ -28,17 +29,17 @@ Status is_being_written(const std::string& path) {
   return Status::busy("'" + path + "' is being written by somebody else");
 }
 
-// What a process that died left of a pack is removed; what somebody writes is not.
+// Removes the remains of a pack whose writer died; an error when somebody is writing it.
 Status remove_abandoned(fs::FileSystem& file_system, const std::string& path) {
   auto left = file_system.open(path, fs::OpenMode::kReadWrite);
   if (left.is_not_found()) return Status::ok();
   if (!left.is_ok()) return left.status();
-  auto is_locked = left.value()->try_lock();
-  if (!is_locked.is_ok()) return is_locked.status();
-  return is_locked.value() ? file_system.remove(path) : is_being_written(path);
+  MODCACHE_ASSIGN_OR_RETURN(auto is_locked, left.value()->try_lock());
+  return is_locked ? file_system.remove(path) : is_being_written(path);
 }
 
-// A pack takes the place of a pack, or of an empty file, and of nothing that is somebody's.
+// Returns ok when nothing, a pack or an empty file is at `path`. Any other file belongs to
+// somebody.
 Status check_may_be_replaced(fs::FileSystem& file_system, const std::string& path) {
   const auto info = file_system.info(path);
   if (info.is_not_found()) return Status::ok();
@@ -57,18 +58,17 @@ Status check_may_be_replaced(fs::FileSystem& file_system, const std::string& pat
 
 Result<std::unique_ptr<PackWriter>> PackWriter::create(fs::FileSystem& file_system,
                                                        const std::string& given_path) {
-  // The folder may be reached by a link. A link in the place of the pack is replaced.
-  const std::string path = file_system.resolve(folder_of(given_path)) + '/' +
+  // Links on the way to the folder are followed. A link in the place of the pack itself is
+  // replaced.
+  const std::string path = file_system.resolve(folder_of_pack(given_path)) + '/' +
                            given_path.substr(given_path.rfind('/') + 1);
   MODCACHE_RETURN_IF_ERROR(check_may_be_replaced(file_system, given_path));
-  const std::string making = path_in_the_making(path);
+  const std::string making = path_of_new_pack(path);
   MODCACHE_RETURN_IF_ERROR(remove_abandoned(file_system, making));
-  auto file = file_system.open(making, fs::OpenMode::kCreateToShare);
-  if (!file.is_ok()) return file.status();
-  auto is_locked = file.value()->try_lock();
-  if (!is_locked.is_ok()) return is_locked.status();
-  if (!is_locked.value()) return is_being_written(path);
-  std::unique_ptr<PackWriter> writer(new PackWriter(file_system, path, std::move(file).value()));
+  MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(making, fs::OpenMode::kCreateToShare));
+  MODCACHE_ASSIGN_OR_RETURN(auto is_locked, file->try_lock());
+  if (!is_locked) return is_being_written(path);
+  std::unique_ptr<PackWriter> writer(new PackWriter(file_system, path, std::move(file)));
   MODCACHE_RETURN_IF_ERROR(writer->begin());
   return writer;
 }
@@ -78,7 +78,7 @@ PackWriter::PackWriter(fs::FileSystem& file_system, std::string path,
     : file_system_(file_system), path_(std::move(path)), file_(std::move(file)) {}
 
 PackWriter::~PackWriter() {
-  if (!is_finished_) (void)file_system_.remove(path_in_the_making(path_));
+  if (!is_finished_) (void)file_system_.remove(path_of_new_pack(path_));
 }
 
 Status PackWriter::begin() {
@@ -87,7 +87,8 @@ Status PackWriter::begin() {
   header_.created_at_us = now_us();
   footer_.segment_id = header_.id;
   footer_.created_at_us = header_.created_at_us;
-  // No other pack has the same numbers: what a process holds of one is not taken for another's.
+  // Random, so that two packs have no sequence in common, and a process never takes an entry of one
+  // for an entry of the other.
   next_sequence_ = (random_number() >> 2) + 1;
   return write(encode_segment_header(header_));
 }
@@ -116,7 +117,7 @@ Status PackWriter::add_note(std::string_view about, std::string_view text) {
   return Status::ok();
 }
 
-// Its slot is found by the empty key, which no entry has.
+// The declaration's slot is found by the empty key, which no entry has.
 Status PackWriter::declare(const Context& context) {
   if (!declared_.insert(context.digest).second) return Status::ok();
   RecordHead head;
@@ -166,7 +167,7 @@ Status PackWriter::pad_to(std::uint64_t alignment) {
   return beyond == 0 ? Status::ok() : write(std::string(alignment - beyond, '\0'));
 }
 
-// In the order of their addresses each record takes the first free slot from its home on.
+// Places the records in the order of their addresses, each in the first free slot from its home on.
 Status PackWriter::write_table() {
   const std::uint64_t homes = placed_.size() * kHomesPerTwoRecords / 2 + 1;
   if (homes > kMostPackHomes) {
@@ -199,7 +200,7 @@ Status PackWriter::write_table() {
     }
     MODCACHE_RETURN_IF_ERROR(add({pack_tag_of(placed.address), placed.offset}));
   }
-  // Every home has its slot.
+  // Add free slots until every home has one.
   while (next() < homes || !slots.empty()) MODCACHE_RETURN_IF_ERROR(add({}));
   return Status::ok();
 }
@@ -210,9 +211,9 @@ Status PackWriter::finish() {
   MODCACHE_RETURN_IF_ERROR(write(encode_pack_footer(footer_)));
   MODCACHE_RETURN_IF_ERROR(write_out());
   MODCACHE_RETURN_IF_ERROR(file_->sync_data());
-  MODCACHE_RETURN_IF_ERROR(file_system_.rename(path_in_the_making(path_), path_));
+  MODCACHE_RETURN_IF_ERROR(file_system_.rename(path_of_new_pack(path_), path_));
   is_finished_ = true;
-  return file_system_.sync_directory(folder_of(path_));
+  return file_system_.sync_directory(folder_of_pack(path_));
 }
 
 }  // namespace modcache::store

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PackWriter: a pack in the making. It lies beside its place as FILE.new, locked, and takes the
-// place when it is whole. Not thread-safe; one that is not finished leaves nothing behind.
+// PackWriter: writes a pack as FILE.new, locked, and renames it to FILE when it is complete. Not
+// thread-safe. A writer that is destroyed before finish() leaves nothing behind.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,12 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/result.h"
 #include "fs/file_system.h"
+#include "store/entry/entry_id.h"
 #include "store/pack/pack_format.h"
 #include "store/segment/record.h"
-#include "store/store.h"
 
 namespace modcache::store {
 
@@ -27,8 +29,8 @@ class PackWriter {
   PackWriter(const PackWriter&) = delete;
   PackWriter& operator=(const PackWriter&) = delete;
 
-  // Of `head` the times are taken, and the checksum of the payload. No key of a context may be
-  // added twice.
+  // Takes the times and the payload's checksum from `head`. A key of a context must not be added
+  // twice.
   Status add_entry(const Context& context, std::string_view key, std::string_view header,
                    std::string_view payload, const RecordHead& head);
   Status add_note(std::string_view about, std::string_view text);
@@ -36,7 +38,7 @@ class PackWriter {
   Status finish();
 
  private:
-  // A slot of the table in the making.
+  // A future slot of the table.
   struct Placed {
     Digest128 address;
     std::uint64_t offset = 0;

@@ -22,7 +22,7 @@ class DeadSpaceLooks {
     std::int64_t next_ms = next_ms_;
     const bool is_time = period_ms_ > 0 && now_ms >= next_ms;
     if (!is_changed && !is_time) return false;
-    // Of several threads at a time one looks.
+    // If several threads come at the same time, one of them looks.
     return next_ms_.compare_exchange_strong(next_ms, now_ms + period_ms_) || is_changed;
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/reclaim/disk_budget.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "fs/change_time.h"
 
@@ -71,7 +73,7 @@ void DiskBudget::measure() {
   auto top = directory_.folder_bytes(directory_.path());
   auto segments = directory_.folder_bytes(directory_.segments_path());
   auto notes = notes_bytes();
-  // What cannot be counted is as it was.
+  // A size that cannot be measured stays as it was.
   if (!top.is_ok() || !segments.is_ok() || !notes.is_ok()) return;
   used_bytes_.store(top.value() + segments.value() + notes.value(), std::memory_order_relaxed);
 }

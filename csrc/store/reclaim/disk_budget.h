@@ -4,12 +4,12 @@
 // many processes write there: each counts all files before it appends. Thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
 #include "base/mutex.h"
-#include "store/directory.h"
+#include "base/result.h"
+#include "store/directory/directory.h"
 
 namespace modcache::store {
 
@@ -18,7 +18,7 @@ class DiskBudget {
   // A segment takes at most this much, and a write at most half of that: so a directory is never
   // larger than its budget by more than a segment for each process that writes.
   static std::uint64_t segment_limit(std::uint64_t budget_bytes);
-  // What all notes may take: a share that leaves most to entries.
+  // The share of the budget that all notes may take, which leaves most of it to entries.
   static std::uint64_t notes_limit(std::uint64_t budget_bytes);
   // A row of the index, and what a key adds to it.
   static constexpr std::uint64_t kRowBytes = 128;
@@ -35,13 +35,13 @@ class DiskBudget {
   // Looks at all files.
   void measure();
   void measure_if_older_than(std::int64_t age_ms);
-  // As last measured.
+  // The size of the directory as it was last measured.
   std::uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
-  // What new entries may take, beside `queued_bytes` that others wait to take: a little less than
-  // is free, since index and log grow with them.
+  // The room for new entries beside the `queued_bytes` of others that wait. It is a little less
+  // than is free, because index and log grow with them.
   std::uint64_t room_bytes(std::uint64_t queued_bytes) const;
   bool fits(std::uint64_t size_bytes) const { return used_bytes() + size_bytes <= budget_bytes_; }
-  // What all notes may take now: entries do not leave for them. Looks at all files.
+  // The room that all notes may take now, since entries do not leave for them. Looks at all files.
   std::uint64_t most_notes_bytes();
 
   // Whether entries have to be admitted: the directory was full, and what was freed since is what

@@ -2,7 +2,6 @@
 #include "store/reclaim/reclaim_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace modcache::store {
@@ -31,10 +30,10 @@ std::uint64_t least_half(const std::vector<std::uint64_t>& bytes_by_half, std::u
 
 }  // namespace
 
-Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const GoneSegments& gone,
+Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const RetiredSegments& retired,
                    std::uint64_t budget_bytes) {
-  const std::uint64_t over = used_bytes - std::min(used_bytes, to_bytes + gone.leaving_bytes);
-  const std::uint64_t held = gone.held_bytes - gone.leaving_bytes;
+  const std::uint64_t over = used_bytes - std::min(used_bytes, to_bytes + retired.leaving_bytes);
+  const std::uint64_t held = retired.held_bytes - retired.leaving_bytes;
   if (budget_bytes == 0 || held <= budget_bytes / kMostHeldShare || over == 0) return {over, false};
   return {over - std::min(over, held), true};
 }

@@ -11,22 +11,22 @@
 #include <functional>
 #include <vector>
 
-#include "store/reclaim/gone_segments.h"
+#include "store/segment/retired_segments.h"
 
 namespace modcache::store {
 
-// What is still to go until a directory that takes `used_bytes` takes `to_bytes`. Segments that
-// their readers are about to let go of are on their way. Those that nobody lets go of take the
-// place of entries, but of a quarter of `budget_bytes` at most: beyond it, taking more would empty
-// the directory and not make it smaller (`is_held`). Budget 0: whatever is left is to go.
+// The bytes that must still go until a directory of `used_bytes` takes `to_bytes`. Segments that
+// their readers are about to release count as gone. Segments that nobody releases take the place of
+// entries, but of a quarter of `budget_bytes` at most: beyond that, evicting more would empty the
+// directory without making it smaller (`is_held`). Budget 0: everything that is left is to go.
 struct Excess {
   std::uint64_t bytes = 0;
   bool is_held = false;
 };
-Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const GoneSegments& gone,
+Excess excess_over(std::uint64_t to_bytes, std::uint64_t used_bytes, const RetiredSegments& retired,
                    std::uint64_t budget_bytes);
 
-// What would come back of one segment.
+// The bytes that emptying one segment would give back.
 struct SegmentUse {
   std::uint64_t id = 0;
   std::uint64_t size_bytes = 0;      // of the file
@@ -35,9 +35,9 @@ struct SegmentUse {
   std::uint64_t first_sequence = 0;  // the smaller, the longer ago
 };
 
-// Those of which at least a quarter is dead, the most dead first.
+// Returns the segments that are dead by a quarter or more, the most dead first.
 std::vector<SegmentUse> with_dead_space(std::vector<SegmentUse> segments);
-// What emptying these would bring.
+// Returns the bytes that emptying these segments would give back.
 std::uint64_t dead_bytes(const std::vector<SegmentUse>& segments);
 
 // All that give anything, the ones that give the largest share first, of equal ones the oldest.

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/result.h"
 #include "fs/file_system.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
+#include "store/entry/entry_id.h"
 #include "store/segment/record.h"
 #include "store/segment/segment_reader.h"
-#include "store/store.h"
 
 namespace modcache::store {
 
@@ -27,7 +28,6 @@ class Victim {
   static Result<std::unique_ptr<Victim>> take(const Directory& directory, std::uint64_t id);
 
   std::uint64_t id() const { return id_; }
-  std::uint64_t size_bytes() const { return size_bytes_; }
 
   struct Record {
     RecordHead head;
@@ -40,7 +40,10 @@ class Victim {
   // Those whose context is not declared are passed over: no index leads to them.
   Result<std::vector<Record>> next(std::size_t most);
   // kCorruption: the payload fails its checksum.
-  Status read_payload(const Record& record, std::string& payload) const;
+  Status read_payload(const Record& record, std::string& payload) const {
+    payload.resize(record.head.payload_size_bytes);
+    return reader_->read_payload(record.offset, record.head, payload.data());
+  }
 
   struct ClearRecord {
     RecordHead head;
@@ -56,13 +59,11 @@ class Victim {
 
   Victim(std::uint64_t id, std::unique_ptr<fs::File> locked)
       : id_(id), locked_(std::move(locked)) {}
-  Status read_record(std::uint64_t offset, Record& record) const;
 
   const std::uint64_t id_;
   const std::unique_ptr<fs::File> locked_;
   std::shared_ptr<SegmentReader> reader_;  // null: damaged
-  std::uint64_t size_bytes_ = 0;
-  std::vector<std::uint64_t> entries_;  // where they begin
+  std::vector<std::uint64_t> entries_;     // where they begin
   std::size_t next_ = 0;
   std::unordered_map<Digest128, Context, Digest128Hash> contexts_;
   std::vector<ClearRecord> clears_;

@@ -9,25 +9,28 @@
 #include <streambuf>
 #include <type_traits>
 
-#include "store/store.h"
+#include "base/little_endian.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/put.h"
 
 namespace modcache::store {
 namespace {
 
 constexpr std::uint32_t kRecordMagic = 0x5243636d;   // "mcCR"
 constexpr std::uint32_t kSegmentMagic = 0x4753636d;  // "mcSG"
-constexpr std::size_t kChecksumSizeBytes = 8;
-// Where cereal puts four of RecordFields.
+constexpr std::size_t kRecordChecksumBytes = 8;
+// The offsets at which cereal puts four of RecordFields.
 constexpr std::size_t kSequenceOffset = 16;
 constexpr std::size_t kContextOffset = 24;
 constexpr std::size_t kStoredAtOffset = 48;
 constexpr std::size_t kKeySizeOffset = 72;
 constexpr std::uint64_t kMaxPayloadSizeBytes = std::uint64_t{1} << 46;
-// cereal's first byte: 1, little-endian. Anything else would make it swap what it reads.
+// cereal's first byte: 1 for little-endian. With any other value cereal would swap the bytes that
+// it reads.
 constexpr char kLittleEndianMark = 1;
 
-// What cereal writes: its mark, then these in their order. Fixed-size integers only, so that no
-// length read from disk ever decides how much memory is taken.
+// cereal writes its mark, then these fields in their order. They are integers of fixed size, so
+// that no length from disk decides how much memory is taken.
 struct SegmentFields {
   std::uint8_t format_version = kSegmentFormatVersion;
   std::uint16_t reserved = 0;
@@ -66,7 +69,7 @@ struct RecordFields {
   }
 };
 
-// A stream over memory that somebody else owns, without std::stringstream's copies.
+// A stream over borrowed memory, without the copies of std::stringstream.
 class MemoryBuffer : public std::streambuf {
  public:
   MemoryBuffer(char* data, std::size_t size_bytes) {
@@ -84,7 +87,7 @@ void write_fields(Fields fields, char* target, std::size_t size_bytes) {
   archive(fields);
 }
 
-// False when cereal refuses the bytes. It asks for exactly `size_bytes`, which are there.
+// Returns false when cereal refuses the bytes. It reads exactly `size_bytes`, which are there.
 template <typename Fields>
 bool read_fields(std::string_view bytes, Fields& fields) {
   if (bytes.front() != kLittleEndianMark) return false;
@@ -100,26 +103,10 @@ bool read_fields(std::string_view bytes, Fields& fields) {
   }
 }
 
-void write_checksum(std::uint64_t checksum, char* target) {
-  for (std::size_t i = 0; i < kChecksumSizeBytes; ++i) {
-    target[i] = static_cast<char>((checksum >> (8 * i)) & 0xff);
-  }
-}
-
-// Little-endian on every machine.
-template <typename Number>
-Number read_number(const char* bytes) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < sizeof(Number); ++i) {
-    number |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-  }
-  return static_cast<Number>(number);
-}
-
-// What cereal wrote, without its streams: a batch that meets its records for the first time reads
-// hundreds of heads.
+// Reads the bytes that cereal wrote, but without its streams: a batch whose records are new to the
+// process reads hundreds of heads.
 RecordFields read_record_fields(const char* record) {
-  const char* next = record + kChecksumSizeBytes + sizeof kLittleEndianMark;
+  const char* next = record + kRecordChecksumBytes + sizeof kLittleEndianMark;
   const auto read = [&next](auto& field) {
     field = read_number<std::decay_t<decltype(field)>>(next);
     next += sizeof field;
@@ -145,8 +132,8 @@ std::uint64_t read_checksum(std::string_view bytes) {
   return read_number<std::uint64_t>(bytes.data());
 }
 
-std::uint64_t checksum_of(std::string_view bytes, std::uint64_t seed) {
-  return xxh3_64(bytes.data() + kChecksumSizeBytes, bytes.size() - kChecksumSizeBytes, seed);
+std::uint64_t checksum_of_head(std::string_view bytes, std::uint64_t seed) {
+  return xxh3_64(bytes.data() + kRecordChecksumBytes, bytes.size() - kRecordChecksumBytes, seed);
 }
 
 }  // namespace
@@ -157,8 +144,8 @@ std::string encode_segment_header(const SegmentHeader& header) {
   fields.id = header.id;
   fields.created_at_us = header.created_at_us;
   std::string bytes(kSegmentHeaderSizeBytes, '\0');
-  write_fields(fields, bytes.data() + kChecksumSizeBytes, bytes.size() - kChecksumSizeBytes);
-  write_checksum(checksum_of(bytes, 0), bytes.data());
+  write_fields(fields, bytes.data() + kRecordChecksumBytes, bytes.size() - kRecordChecksumBytes);
+  write_number(checksum_of_head(bytes, 0), bytes.data());
   return bytes;
 }
 
@@ -168,8 +155,8 @@ Result<SegmentHeader> decode_segment_header(std::string_view bytes) {
   }
   bytes = bytes.substr(0, kSegmentHeaderSizeBytes);
   SegmentFields fields;
-  if (!read_fields(bytes.substr(kChecksumSizeBytes), fields) || fields.magic != kSegmentMagic ||
-      read_checksum(bytes) != checksum_of(bytes, 0)) {
+  if (!read_fields(bytes.substr(kRecordChecksumBytes), fields) || fields.magic != kSegmentMagic ||
+      read_checksum(bytes) != checksum_of_head(bytes, 0)) {
     return Status::corruption("a segment's header is damaged");
   }
   if (fields.format_version > kSegmentFormatVersion) {
@@ -197,19 +184,19 @@ std::string encode_record_head(RecordHead head, std::string_view key, std::strin
   fields.header_size_bytes = head.header_size_bytes;
 
   std::string bytes(head.payload_offset(), '\0');
-  write_fields(fields, bytes.data() + kChecksumSizeBytes,
-               kRecordFixedSizeBytes - kChecksumSizeBytes);
+  write_fields(fields, bytes.data() + kRecordChecksumBytes,
+               kRecordFixedSizeBytes - kRecordChecksumBytes);
   key.copy(bytes.data() + kRecordFixedSizeBytes, key.size());
   char* const header_begins = bytes.data() + kRecordFixedSizeBytes + key.size();
   own_part.copy(header_begins, own_part.size());
   header.copy(header_begins + own_part.size(), header.size());
   const std::string_view covered = std::string_view(bytes).substr(0, head.head_size_bytes());
-  write_checksum(checksum_of(covered, salt), bytes.data());
+  write_number(checksum_of_head(covered, salt), bytes.data());
   return bytes;
 }
 
 Result<RecordHead> peek_record_head(std::string_view bytes) {
-  if (bytes[kChecksumSizeBytes] != kLittleEndianMark) {
+  if (bytes[kRecordChecksumBytes] != kLittleEndianMark) {
     return Status::corruption("no record begins here");
   }
   const RecordFields fields = read_record_fields(bytes.data());
@@ -240,14 +227,12 @@ Result<RecordHead> peek_record_head(std::string_view bytes) {
 }
 
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt) {
-  auto peeked = peek_record_head(bytes);
-  if (!peeked.is_ok()) return peeked.status();
-  const RecordHead& head = peeked.value();
+  MODCACHE_ASSIGN_OR_RETURN(const auto head, peek_record_head(bytes));
   if (bytes.size() < head.head_size_bytes()) {
     return Status::corruption("a record's head is cut short");
   }
   bytes = bytes.substr(0, head.head_size_bytes());
-  if (read_checksum(bytes) != checksum_of(bytes, salt)) {
+  if (read_checksum(bytes) != checksum_of_head(bytes, salt)) {
     return Status::corruption("a record's head fails its checksum");
   }
   const std::string_view rest = bytes.substr(kRecordFixedSizeBytes);

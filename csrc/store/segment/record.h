@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of a segment file: its header, and the records behind it (FORMAT.md has the grammar).
-// Pure functions over memory; nothing here knows files. What they decode comes from disk and is
-// believed only after its bounds and checksum were checked: every refusal is kCorruption.
+// The bytes of a segment file: its header, and the records after it (FORMAT.md has the grammar).
+// Pure functions over memory, without files. The bytes that they decode come from disk, and are
+// trusted only after bounds and checksum were checked; anything else is kCorruption.
 //
 // Format version history
 //  1: first.
@@ -35,10 +35,10 @@ struct SegmentHeader {
 };
 
 std::string encode_segment_header(const SegmentHeader& header);
-// kUnsupportedVersion: written by a newer modcache.
+// kUnsupportedVersion: a newer modcache wrote it.
 Result<SegmentHeader> decode_segment_header(std::string_view bytes);
 
-// What a record is about decides how it uses key, opaque header and payload.
+// The kind determines the meaning of key, opaque header and payload.
 enum class RecordKind : std::uint8_t {
   kEntry = 1,    // key, the value's opaque header, the value's payload
   kContext = 2,  // key: the scope; payload: the description
@@ -58,7 +58,7 @@ struct RecordHead {
   std::uint32_t key_size_bytes = 0;
   std::uint32_t header_size_bytes = 0;
 
-  // Without the padding.
+  // The size without the padding.
   std::uint64_t head_size_bytes() const {
     return kRecordFixedSizeBytes + std::uint64_t{key_size_bytes} + header_size_bytes;
   }
@@ -68,12 +68,23 @@ struct RecordHead {
   }
 };
 
-// The record up to its payload, padding included. The sizes of key and header are set here. The
-// header is `own_part` and `header`, one after the other.
+// Returns the size of a record with these parts.
+inline std::uint64_t record_size_bytes(std::size_t key_size_bytes, std::size_t header_size_bytes,
+                                       std::uint64_t payload_size_bytes) {
+  RecordHead head;
+  head.key_size_bytes = static_cast<std::uint32_t>(key_size_bytes);
+  head.header_size_bytes = static_cast<std::uint32_t>(header_size_bytes);
+  head.payload_size_bytes = payload_size_bytes;
+  return head.record_size_bytes();
+}
+
+// Returns the record up to its payload, padding included. Sets the sizes of key and header. The
+// header is `own_part` followed by `header`.
 std::string encode_record_head(RecordHead head, std::string_view key, std::string_view header,
                                std::uint64_t salt, std::string_view own_part = {});
 
-// The fixed part alone: bounds are checked, the checksum is not (it covers what follows too).
+// Decodes the fixed part alone, and checks bounds but not the checksum, which covers the rest of
+// the head, too.
 // REQUIRES: bytes.size() >= kRecordFixedSizeBytes.
 Result<RecordHead> peek_record_head(std::string_view bytes);
 
@@ -83,18 +94,19 @@ struct DecodedHead {
   std::string_view header;  // into the decoded bytes
 };
 
+// Decodes a whole head; kCorruption unless its checksum is right. `salt` is the segment's.
 // REQUIRES: bytes holds at least the fixed part.
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt);
 
-// REQUIRES: kRecordFixedSizeBytes are there.
+// Returns the record's sequence, unchecked. REQUIRES: there are kRecordFixedSizeBytes at `bytes`.
 std::uint64_t record_sequence(const void* bytes);
 
-// Of a record that is_head_of(). REQUIRES: as there.
+// Returns the time of a record for which is_head_of() is true. REQUIRES: as there.
 std::int64_t record_stored_at_us(const void* bytes);
 
-// Whether a record of kind entry at `bytes` is still the one whose head was decoded before: its
-// sequence, context and key, and no checksum. `context` is the digest as 16 bytes.
-// REQUIRES: kRecordFixedSizeBytes + key.size() bytes are there.
+// Returns whether the record of kind entry at `bytes` still is the one whose head was decoded
+// before. Compares sequence, context and key, but no checksum. `context` is the digest as 16 bytes.
+// REQUIRES: there are kRecordFixedSizeBytes + key.size() bytes.
 bool is_head_of(const void* bytes, std::uint64_t sequence, std::string_view context,
                 std::string_view key);
 

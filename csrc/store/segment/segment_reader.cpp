@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "store/entry/options.h"
+
 namespace modcache::store {
 namespace {
 
@@ -12,43 +14,36 @@ constexpr std::uint64_t kLeastMappingBytes = 1 << 20;
 
 }  // namespace
 
+Result<SegmentHeader> read_segment_header(const fs::File& file) {
+  char bytes[kSegmentHeaderSizeBytes];
+  MODCACHE_ASSIGN_OR_RETURN(auto count, file.read_at(0, bytes, sizeof bytes));
+  return decode_segment_header({bytes, count});
+}
+
 Result<std::shared_ptr<SegmentReader>> SegmentReader::open(const Directory& directory,
                                                            std::uint64_t id, ReadVia read_via) {
   const std::string path = directory.segment_path(id);
-  auto file = directory.file_system().open(path, fs::OpenMode::kRead);
-  if (!file.is_ok()) return file.status();
-  // Where there are no holds it goes without.
-  auto is_held = file.value()->try_hold(fs::File::Hold::kShared);
+  MODCACHE_ASSIGN_OR_RETURN(auto file, directory.file_system().open(path, fs::OpenMode::kRead));
+  // Where the file system has no holds, the segment is read without one.
+  auto is_held = file->try_hold(fs::File::Hold::kShared);
   const bool is_being_unlinked = is_held.is_ok() && !is_held.value();
-  auto info = file.value()->info();
-  if (!info.is_ok()) return info.status();
-  if (is_being_unlinked || info.value().link_count == 0) {
+  MODCACHE_ASSIGN_OR_RETURN(auto info, file->info());
+  if (is_being_unlinked || info.link_count == 0) {
     return Status::not_found("'" + path + "' is gone");
   }
-  char bytes[kSegmentHeaderSizeBytes];
-  auto count = file.value()->read_at(0, bytes, sizeof bytes);
-  if (!count.is_ok()) return count.status();
-  auto header = decode_segment_header({bytes, count.value()});
-  if (!header.is_ok()) return header.status();
-  if (header.value().id != id) {
+  MODCACHE_ASSIGN_OR_RETURN(auto header, read_segment_header(*file));
+  if (header.id != id) {
     return Status::corruption("'" + path + "' holds another segment than its name says");
   }
-  return std::shared_ptr<SegmentReader>(
-      new SegmentReader(std::move(file).value(), header.value(), read_via));
+  return std::shared_ptr<SegmentReader>(new SegmentReader(std::move(file), header, read_via));
 }
 
 Result<std::shared_ptr<SegmentReader>> SegmentReader::open_sealed(fs::FileSystem& file_system,
                                                                   const std::string& path,
                                                                   ReadVia read_via) {
-  auto file = file_system.open(path, fs::OpenMode::kReadFollowing);
-  if (!file.is_ok()) return file.status();
-  std::string bytes(kSegmentHeaderSizeBytes, '\0');
-  auto count = file.value()->read_at(0, bytes.data(), bytes.size());
-  if (!count.is_ok()) return count.status();
-  auto header = decode_segment_header(std::string_view(bytes).substr(0, count.value()));
-  if (!header.is_ok()) return header.status();
-  return std::shared_ptr<SegmentReader>(
-      new SegmentReader(std::move(file).value(), header.value(), read_via));
+  MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(path, fs::OpenMode::kReadFollowing));
+  MODCACHE_ASSIGN_OR_RETURN(auto header, read_segment_header(*file));
+  return std::shared_ptr<SegmentReader>(new SegmentReader(std::move(file), header, read_via));
 }
 
 SegmentReader::SegmentReader(std::unique_ptr<fs::File> file, const SegmentHeader& header,
@@ -56,32 +51,27 @@ SegmentReader::SegmentReader(std::unique_ptr<fs::File> file, const SegmentHeader
     : file_(std::move(file)), header_(header), read_via_(read_via) {}
 
 Result<std::uint64_t> SegmentReader::size_bytes() const {
-  auto info = file_->info();
-  if (!info.is_ok()) return info.status();
-  return info.value().size_bytes;
+  MODCACHE_ASSIGN_OR_RETURN(auto info, file_->info());
+  return info.size_bytes;
 }
 
 Result<std::shared_ptr<fs::Mapping>> SegmentReader::mapping_up_to(
     std::uint64_t end, std::uint64_t file_size_bytes) const {
   MutexLock lock(mutex_);
   if (mapping_ == nullptr || mapping_->size_bytes() < end) {
-    // Twice the file, so that one which grows is not mapped anew for each of its entries.
+    // Maps twice the file's size, so that a growing file is not mapped anew for each of its
+    // entries.
     const std::uint64_t size = std::max(kLeastMappingBytes, 2 * file_size_bytes);
-    auto mapping = file_->map(size, false);
-    if (!mapping.is_ok()) return mapping.status();
-    mapping_ = std::move(mapping).value();
+    MODCACHE_ASSIGN_OR_RETURN(mapping_, file_->map(size, false));
   }
   return mapping_;
 }
 
 Result<SegmentReader::View> SegmentReader::view() const {
-  auto file_size_bytes = this->size_bytes();
-  if (!file_size_bytes.is_ok()) return file_size_bytes.status();
-  View view{nullptr, file_size_bytes.value()};
+  MODCACHE_ASSIGN_OR_RETURN(auto file_size_bytes, this->size_bytes());
+  View view{nullptr, file_size_bytes};
   if (read_via_ == ReadVia::kPread) return view;
-  auto mapping = mapping_up_to(view.size_bytes, view.size_bytes);
-  if (!mapping.is_ok()) return mapping.status();
-  view.mapping = std::move(mapping).value();
+  MODCACHE_ASSIGN_OR_RETURN(view.mapping, mapping_up_to(view.size_bytes, view.size_bytes));
   return view;
 }
 
@@ -90,17 +80,35 @@ Status SegmentReader::read(std::uint64_t offset, void* target, std::size_t size_
   const Status cut_short = Status::corruption("'" + file_->path() + "' was cut short");
   if (end < offset) return cut_short;
   if (read_via_ == ReadVia::kPread) {
-    auto count = file_->read_at(offset, target, size_bytes);
-    if (!count.is_ok()) return count.status();
-    return count.value() == size_bytes ? Status::ok() : cut_short;
+    MODCACHE_ASSIGN_OR_RETURN(auto count, file_->read_at(offset, target, size_bytes));
+    return count == size_bytes ? Status::ok() : cut_short;
   }
-  // Asked each time: a page beyond the end of a file that was cut short kills the process.
-  auto file_size_bytes = this->size_bytes();
-  if (!file_size_bytes.is_ok()) return file_size_bytes.status();
-  if (end > file_size_bytes.value()) return cut_short;
-  auto mapping = mapping_up_to(end, file_size_bytes.value());
-  if (!mapping.is_ok()) return mapping.status();
-  if (size_bytes > 0) std::memcpy(target, mapping.value()->data() + offset, size_bytes);
+  // Checks the size each time: touching a page beyond the end of a file that was cut short kills
+  // the process.
+  MODCACHE_ASSIGN_OR_RETURN(auto file_size_bytes, this->size_bytes());
+  if (end > file_size_bytes) return cut_short;
+  MODCACHE_ASSIGN_OR_RETURN(auto mapping, mapping_up_to(end, file_size_bytes));
+  if (size_bytes > 0) std::memcpy(target, mapping->data() + offset, size_bytes);
+  return Status::ok();
+}
+
+Result<SegmentReader::Record> SegmentReader::read_record(std::uint64_t offset) const {
+  std::string bytes(kRecordFixedSizeBytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(read(offset, bytes.data(), bytes.size()));
+  MODCACHE_ASSIGN_OR_RETURN(auto peeked, peek_record_head(bytes));
+  bytes.resize(peeked.head_size_bytes());
+  MODCACHE_RETURN_IF_ERROR(read(offset, bytes.data(), bytes.size()));
+  MODCACHE_ASSIGN_OR_RETURN(auto decoded, decode_record_head(bytes, salt()));
+  return Record{decoded.fixed, std::string(decoded.key), std::string(decoded.header)};
+}
+
+Status SegmentReader::read_payload(std::uint64_t offset, const RecordHead& head,
+                                   void* target) const {
+  MODCACHE_RETURN_IF_ERROR(read(offset + head.payload_offset(), target, head.payload_size_bytes));
+  // Checks the copy and not the file, whose bytes may change between two looks.
+  if (xxh3_64(target, head.payload_size_bytes) != head.payload_checksum) {
+    return Status::corruption("a payload fails its checksum");
+  }
   return Status::ok();
 }
 
@@ -111,14 +119,13 @@ Result<std::shared_ptr<SegmentReader>> SegmentReaders::get(std::uint64_t id) {
   MutexLock lock(mutex_);
   const auto known = readers_.find(id);
   if (known != readers_.end()) return known->second;
-  auto opened = SegmentReader::open(directory_, id, read_via_);
-  if (!opened.is_ok()) return opened.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto opened, SegmentReader::open(directory_, id, read_via_));
   if (readers_.size() >= kMostReaders) readers_.erase(readers_.begin());
-  readers_.emplace(id, opened.value());
+  readers_.emplace(id, opened);
   return opened;
 }
 
-void SegmentReaders::forget_gone() {
+void SegmentReaders::forget_retired() {
   MutexLock lock(mutex_);
   for (auto entry = readers_.begin(); entry != readers_.end();) {
     const bool is_gone =

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SegmentReader: bytes of one segment file. It keeps the file open and holds it (fs/file_system.h),
-// so what it has found stays readable, and is counted, after the segment is gone. SegmentReaders
-// keeps the readers of a directory.
-// Both are thread-safe; a reader may outlive what made it.
+// SegmentReader: reads one segment file. It keeps the file open and holds it (fs/file_system.h), so
+// that found entries stay readable after the segment is retired, and its size still counts.
+// SegmentReaders keeps the readers of a directory.
+// Both are thread-safe; a SegmentReader may outlive the SegmentReaders that made it.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,42 @@
 #include <unordered_map>
 
 #include "base/mutex.h"
+#include "base/result.h"
 #include "fs/file_system.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
+#include "store/entry/options.h"
 #include "store/segment/record.h"
-#include "store/store.h"
 
 namespace modcache::store {
+
+// Reads the header of a file of segments. Errors: as decode_segment_header().
+Result<SegmentHeader> read_segment_header(const fs::File& file);
 
 class SegmentReader {
  public:
   // kNotFound: no such file. kCorruption: its header is not that of segment `id`.
   static Result<std::shared_ptr<SegmentReader>> open(const Directory& directory, std::uint64_t id,
                                                      ReadVia read_via);
-  // The same for a file that is sealed, and may have any name and id.
+  // Does the same for a sealed file, which may have any name and id.
   static Result<std::shared_ptr<SegmentReader>> open_sealed(fs::FileSystem& file_system,
                                                             const std::string& path,
                                                             ReadVia read_via);
 
-  // kCorruption unless all the bytes are there.
+  // Returns kCorruption unless all the bytes are there.
   Status read(std::uint64_t offset, void* target, std::size_t size_bytes) const;
 
-  // The file as it is now: its size, and (ReadVia::kMmap) a mapping of at least that.
+  // A record whose head is intact.
+  struct Record {
+    RecordHead head;
+    std::string key;
+    std::string header;
+  };
+  // kCorruption: no record begins there, or its head is damaged.
+  Result<Record> read_record(std::uint64_t offset) const;
+  // Fills head.payload_size_bytes bytes at `target`. kCorruption: they fail their checksum.
+  Status read_payload(std::uint64_t offset, const RecordHead& head, void* target) const;
+
+  // The file at this moment: its size, and (ReadVia::kMmap) a mapping of at least that size.
   struct View {
     std::shared_ptr<fs::Mapping> mapping;
     std::uint64_t size_bytes = 0;
@@ -45,7 +60,7 @@ class SegmentReader {
 
  private:
   SegmentReader(std::unique_ptr<fs::File> file, const SegmentHeader& header, ReadVia read_via);
-  // A mapping of at least `end` bytes; the file has `file_size_bytes`.
+  // Returns a mapping of at least `end` bytes. `file_size_bytes` is the size of the file.
   Result<std::shared_ptr<fs::Mapping>> mapping_up_to(std::uint64_t end,
                                                      std::uint64_t file_size_bytes) const;
 
@@ -60,15 +75,17 @@ class SegmentReaders {
  public:
   SegmentReaders(const Directory& directory, ReadVia read_via);
 
+  // Returns the reader of a segment, opening it if necessary. Errors are those of
+  // SegmentReader::open().
   Result<std::shared_ptr<SegmentReader>> get(std::uint64_t id);
-  // From now on get() gives this one.
+  // Makes get() return this one from now on.
   void add(std::shared_ptr<SegmentReader> reader);
-  // Lets go of segments that are gone: they take disk space as long as somebody has them open.
-  void forget_gone();
+  // Lets go of retired segments, which take disk space as long as somebody has them open.
+  void forget_retired();
 
  private:
-  // More than the segments of one budget (a segment is a sixteenth of it, or 256 MiB) as a rule;
-  // it bounds the descriptors.
+  // Bounds the descriptors. It usually exceeds the number of segments of one budget, as a segment
+  // is a sixteenth of it, or 256 MiB.
   static constexpr std::size_t kMostReaders = 512;
 
   const Directory& directory_;

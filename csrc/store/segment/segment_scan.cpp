@@ -2,24 +2,25 @@
 #include "store/segment/segment_scan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
+
+#include "store/entry/entry_id.h"
 
 namespace modcache::store {
 namespace {
 
 constexpr std::size_t kWindowBytes = 256 << 10;
-// Of a look at the end alone, where mostly no more than one head is.
+// For a look at the end of a segment, where mostly only one head is left to read.
 constexpr std::size_t kSmallWindowBytes = 4 << 10;
 
-// Bytes of a segment, read in windows.
+// A segment's bytes, which are read in windows.
 class Window {
  public:
   Window(const SegmentReader& reader, std::uint64_t end, std::size_t window_bytes = kWindowBytes)
       : reader_(reader), end_(end), window_bytes_(window_bytes) {}
 
-  // The bytes at `offset`; kNotFound when the file ends before.
+  // Returns the bytes at `offset`; kNotFound when the file ends before.
   Result<std::string_view> at(std::uint64_t offset, std::size_t size_bytes) {
     if (offset > end_ || size_bytes > end_ - offset) return Status::not_found();
     if (offset < begin_ || offset + size_bytes > begin_ + bytes_.size()) {
@@ -45,19 +46,16 @@ class Window {
   std::string bytes_;
 };
 
-// The record at `offset`, if there is one whose head is intact and whose payload fits the file.
-// kNotFound: the file ends before the record does.
+// Returns the record at `offset`, if its head is intact and its payload fits the file. kNotFound:
+// the file ends before the record does.
 Result<DecodedHead> record_at(Window& window, std::uint64_t offset, std::uint64_t salt) {
-  auto fixed = window.at(offset, kRecordFixedSizeBytes);
-  if (!fixed.is_ok()) return fixed.status();
-  auto peeked = peek_record_head(fixed.value());
-  if (!peeked.is_ok()) return peeked.status();
-  auto bytes = window.at(offset, peeked.value().head_size_bytes());
-  if (!bytes.is_ok()) return bytes.status();
-  auto decoded = decode_record_head(bytes.value(), salt);
+  MODCACHE_ASSIGN_OR_RETURN(auto fixed, window.at(offset, kRecordFixedSizeBytes));
+  MODCACHE_ASSIGN_OR_RETURN(auto peeked, peek_record_head(fixed));
+  MODCACHE_ASSIGN_OR_RETURN(auto bytes, window.at(offset, peeked.head_size_bytes()));
+  auto decoded = decode_record_head(bytes, salt);
   if (!decoded.is_ok()) return decoded;
   const RecordHead& head = decoded.value().fixed;
-  // The last record's padding may be missing.
+  // The padding of the last record may be missing.
   if (offset + head.payload_offset() + head.payload_size_bytes > window.end()) {
     return Status::not_found("a record reaches beyond the end of its segment");
   }
@@ -73,24 +71,21 @@ Status visit(const SegmentReader& reader, std::uint64_t offset, const DecodedHea
     case RecordKind::kContext: break;
   }
   std::string description(head.payload_size_bytes, '\0');
-  const Status status =
-      reader.read(offset + head.payload_offset(), description.data(), description.size());
+  const Status status = reader.read_payload(offset, head, description.data());
   if (status.code() == StatusCode::kIoError) return status;
-  if (!status.is_ok() || xxh3_64(description.data(), description.size()) != head.payload_checksum) {
-    return Status::ok();
-  }
+  // Damaged declarations are skipped, and so are the fillers of gaps, which fail this on purpose.
+  if (!status.is_ok()) return Status::ok();
   return visitor.on_context(head, record.key, std::move(description));
 }
 
 }  // namespace
 
 Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
-  auto end = reader.size_bytes();
-  if (!end.is_ok()) return end.status();
-  Window window(reader, end.value());
+  MODCACHE_ASSIGN_OR_RETURN(auto end, reader.size_bytes());
+  Window window(reader, end);
   std::uint64_t offset = kSegmentHeaderSizeBytes;
-  std::uint64_t last_begin = 0;  // of a record whose end is not confirmed yet; 0: none
-  std::uint64_t cut_short = 0;   // where the file may end within a record; 0: nowhere
+  std::uint64_t last_begin = 0;  // a record whose end is not confirmed yet; 0: none
+  std::uint64_t cut_short = 0;   // the offset of a record that the file may end within; 0: none
   while (offset < window.end()) {
     auto record = record_at(window, offset, reader.salt());
     if (record.is_ok()) {
@@ -107,8 +102,8 @@ Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
     } else if (cut_short == 0) {
       visitor.on_gap(offset);
     }
-    // Either the bytes here are damaged, or the record before was cut short and others were
-    // written into the space that it claims.
+    // Either the bytes here are damaged, or the previous record was cut short and others were
+    // written into the space that it claims. So the search continues within it.
     if (last_begin != 0) offset = last_begin;
     last_begin = 0;
     offset += kRecordAlignmentBytes;
@@ -117,12 +112,11 @@ Status scan_segment(const SegmentReader& reader, SegmentVisitor& visitor) {
 }
 
 Result<std::vector<SegmentGap>> gaps_of(const SegmentReader& reader) {
-  auto end = reader.size_bytes();
-  if (!end.is_ok()) return end.status();
-  Window window(reader, end.value());
+  MODCACHE_ASSIGN_OR_RETURN(auto end, reader.size_bytes());
+  Window window(reader, end);
   std::vector<SegmentGap> gaps;
   std::uint64_t offset = kSegmentHeaderSizeBytes;
-  std::uint64_t last_end = offset;  // of what is whole
+  std::uint64_t last_end = offset;  // of the last complete record
   while (offset < window.end()) {
     auto record = record_at(window, offset, reader.salt());
     if (record.status().code() == StatusCode::kIoError) return record.status();
@@ -139,9 +133,8 @@ Result<std::vector<SegmentGap>> gaps_of(const SegmentReader& reader) {
 }
 
 Result<bool> ends_with_a_record(const SegmentReader& reader) {
-  auto end = reader.size_bytes();
-  if (!end.is_ok()) return end.status();
-  Window window(reader, end.value());
+  MODCACHE_ASSIGN_OR_RETURN(auto end, reader.size_bytes());
+  Window window(reader, end);
   std::uint64_t offset = kSegmentHeaderSizeBytes;
   while (offset < window.end()) {
     auto record = record_at(window, offset, reader.salt());
@@ -154,27 +147,22 @@ Result<bool> ends_with_a_record(const SegmentReader& reader) {
 
 Result<Sequence> last_sequence_from(const SegmentReader& reader, std::uint64_t offset,
                                     bool with_payloads) {
-  auto end = reader.size_bytes();
-  if (!end.is_ok()) return end.status();
-  Window window(reader, end.value(), kSmallWindowBytes);
+  MODCACHE_ASSIGN_OR_RETURN(auto end, reader.size_bytes());
+  Window window(reader, end, kSmallWindowBytes);
   Sequence last = 0;
   while (true) {
     auto record = record_at(window, offset, reader.salt());
     if (record.status().code() == StatusCode::kIoError) return record.status();
     if (!record.is_ok()) return last;
     const RecordHead& head = record.value().fixed;
-    // A clear of one entry has the number after the entry's, which nobody was given.
+    // A clear of one entry has the entry's sequence plus one, which was not taken from the page.
     const Sequence least = head.kind == RecordKind::kClear ? 1 : 0;
     if (head.kind != RecordKind::kContext && head.sequence > least) {
       last = std::max(last, head.sequence - least);
     }
     if (with_payloads) {
       std::string payload(head.payload_size_bytes, '\0');
-      MODCACHE_RETURN_IF_ERROR(
-          reader.read(offset + head.payload_offset(), payload.data(), payload.size()));
-      if (xxh3_64(payload.data(), payload.size()) != head.payload_checksum) {
-        return Status::corruption("a payload fails its checksum");
-      }
+      MODCACHE_RETURN_IF_ERROR(reader.read_payload(offset, head, payload.data()));
     }
     offset += head.record_size_bytes();
   }

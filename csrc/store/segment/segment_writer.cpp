@@ -7,17 +7,19 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
 #include "store/segment/segment_reader.h"
 #include "store/segment/segment_scan.h"
 
 namespace modcache::store {
 namespace {
 
-// What one write call takes at most; the heads of its records are held in memory meanwhile.
+// The most that one write call takes; the heads of its records are kept in memory meanwhile.
 constexpr std::uint64_t kWriteSizeBytes = 16 << 20;
-// Unsynced files that wait for sync(), before the oldest is synced anyway.
+// Unsynced files that may wait for sync() before the oldest is synced early.
 constexpr std::size_t kMostLeftDirty = 8;
-// A segment that is taken over is read through first, which takes milliseconds for this much.
+// A segment is read through before it is taken over, which takes milliseconds for this size.
 constexpr std::uint64_t kMostAdoptedBytes = 16 << 20;
 constexpr char kZeros[kRecordAlignmentBytes] = {};
 
@@ -34,7 +36,9 @@ bool is_named(fs::FileSystem& file_system, const std::string& path, const fs::Fi
   return named.is_ok() && named.value().is_same_file(file);
 }
 
-NewRecord declaration_of(const Context& context, std::uint64_t sequence) {
+}  // namespace
+
+NewRecord declaration_of(const Context& context, Sequence sequence) {
   NewRecord record;
   record.head.kind = RecordKind::kContext;
   record.head.sequence = sequence;
@@ -46,14 +50,12 @@ NewRecord declaration_of(const Context& context, std::uint64_t sequence) {
   return record;
 }
 
-}  // namespace
-
-// Pieces that go to the active segment in one write.
+// Records that are appended to the active segment in one write.
 class SegmentWriter::Batch {
  public:
   explicit Batch(Active& active) : active_(active) {}
 
-  // Where the record will lie.
+  // Returns where the record will lie.
   RecordPlace add(const NewRecord& record) {
     RecordHead head = record.head;
     head.payload_checksum = xxh3_64(record.payload, head.payload_size_bytes);
@@ -75,7 +77,7 @@ class SegmentWriter::Batch {
     if (status.is_ok()) {
       active_.tail += size_bytes_;
     } else {
-      // Else a rebuild could not tell what broke off from damage.
+      // Without this a rebuild could not tell the incomplete write from damage.
       active_.is_torn = !active_.file->truncate(active_.tail).is_ok();
     }
     size_bytes_ = 0;
@@ -104,7 +106,7 @@ SegmentWriter::~SegmentWriter() = default;
 Result<std::vector<RecordPlace>> SegmentWriter::append(const std::vector<NewRecord>& records) {
   leave_lost_segment();
   auto places = append_all(records);
-  // A declaration may be among what was not written.
+  // The records that were not written may include declarations.
   if (!places.is_ok()) active_.declared.clear();
   if (active_.is_torn) leave_segment();
   return places;
@@ -136,17 +138,20 @@ Result<std::vector<RecordPlace>> SegmentWriter::append_all(const std::vector<New
 bool SegmentWriter::has_room(std::uint64_t pending_bytes, std::uint64_t needed_bytes) const {
   if (active_.file == nullptr) return false;
   const std::uint64_t filled = active_.tail + pending_bytes;
+  // An empty segment takes a record of any size: a larger one gets a segment of its own.
   return filled == kSegmentHeaderSizeBytes || filled + needed_bytes <= segment_limit_bytes_;
 }
 
 Status SegmentWriter::make_room(std::uint64_t size_bytes) {
+  // Adopting serves processes that store little; one that has filled a segment makes its own.
   const bool is_first = active_.file == nullptr;
   leave_segment();
   if (is_first && size_bytes < segment_limit_bytes_ / 4 && adopt_segment()) return Status::ok();
   return create_segment();
 }
 
-// Somebody removed its file, or put another in its place: nobody would find what is appended.
+// Leaves the segment if somebody removed or replaced its file, as nobody would find what is
+// appended.
 void SegmentWriter::leave_lost_segment() {
   if (active_.file == nullptr) return;
   auto info = active_.file->info();
@@ -169,7 +174,7 @@ void SegmentWriter::release_left() {
   }
   left_.clear();
   while (left_dirty_.size() > kMostLeftDirty) {
-    // The kernel tells of it once.
+    // The kernel reports an error of this file only once, so it is kept for sync().
     Status status = left_dirty_.front()->sync_data();
     if (!status.is_ok()) failed_sync_ = std::move(status);
     left_dirty_.erase(left_dirty_.begin());
@@ -195,29 +200,22 @@ bool SegmentWriter::adopt(std::uint64_t id) {
   if (!file.is_ok()) return false;
   auto is_locked = file.value()->try_lock();
   if (!is_locked.is_ok() || !is_locked.value()) return false;
-  // Looked at only now: before, its owner could still fill it, or somebody make it go.
+  // Check it again under the lock: before, its owner could still fill it, or somebody could retire
+  // it.
   info = file.value()->info();
   if (!info.is_ok() || !is_named(file_system, path, info.value()) ||
       info.value().size_bytes > fill_limit) {
     return false;
   }
-  char bytes[kSegmentHeaderSizeBytes];
-  auto count = file.value()->read_at(0, bytes, sizeof bytes);
-  if (!count.is_ok()) return false;
-  auto header = decode_segment_header({bytes, count.value()});
-  if (!header.is_ok() || header.value().id != id) return false;
-  // What lies behind a record that was cut short lies in the space that it claims, where a rebuild
-  // may pass over it.
+  // A record appended after one that was cut short would lie in the space which that one claims,
+  // where a rebuild may skip it.
   auto reader = SegmentReader::open(directory_, id, ReadVia::kPread);
   if (!reader.is_ok()) return false;
   auto is_whole = ends_with_a_record(*reader.value());
   if (!is_whole.is_ok() || !is_whole.value()) return false;
-  active_ = Active{};
-  active_.file = std::move(file).value();
-  active_.id = id;
-  active_.salt = header.value().salt;
-  active_.tail = align_record(info.value().size_bytes);
-  has_new_name_ = true;  // whoever made it may have died before its name was synced
+  active_ = Active{std::move(file).value(), id, reader.value()->salt(),
+                   align_record(info.value().size_bytes)};
+  has_new_name_ = true;  // its creator may have died before the name was synced
   return true;
 }
 
@@ -229,30 +227,24 @@ Status SegmentWriter::create_segment() {
     header.salt = random_number();
     header.id = random_number() | 1;  // 0 means none
     header.created_at_us = now_us();
-    auto file =
-        file_system.open(directory_.segment_path(header.id), fs::OpenMode::kCreateExclusive);
-    if (!file.is_ok()) return file.status();
-    auto is_locked = file.value()->try_lock();
-    if (!is_locked.is_ok()) return is_locked.status();
-    auto info = file.value()->info();
-    // A clear may have come between: to it, an unlocked file is nobody's.
-    if (!is_locked.value() || !info.is_ok() ||
+    MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(directory_.segment_path(header.id),
+                                                          fs::OpenMode::kCreateExclusive));
+    MODCACHE_ASSIGN_OR_RETURN(auto is_locked, file->try_lock());
+    auto info = file->info();
+    // A clear may have come in between, which treats an unlocked file as abandoned.
+    if (!is_locked || !info.is_ok() ||
         !is_named(file_system, directory_.segment_path(header.id), info.value())) {
       continue;
     }
     const std::string bytes = encode_segment_header(header);
-    const Status status = file.value()->write_at(0, {{bytes.data(), bytes.size()}});
+    const Status status = file->write_at(0, {{bytes.data(), bytes.size()}});
     if (!status.is_ok()) {
-      // Else a full disk would gather an empty file for each batch that it refuses.
+      // Otherwise a full disk would collect an empty file for each batch that it refuses.
       (void)file_system.remove(directory_.segment_path(header.id));
       return status;
     }
-    active_ = Active{};
-    active_.file = std::move(file).value();
-    active_.id = header.id;
-    active_.salt = header.salt;
-    active_.tail = kSegmentHeaderSizeBytes;
-    active_.is_dirty = true;
+    active_ = Active{std::move(file), header.id, header.salt, kSegmentHeaderSizeBytes,
+                     /*is_dirty=*/true};
     has_new_name_ = true;
     return Status::ok();
   }

@@ -5,59 +5,56 @@
 #include <utility>
 
 #include "base/fork.h"
+#include "store/entry/entry_id.h"
 #include "store/segment/record.h"
-#include "store/write_queue.h"
 
 namespace modcache::store {
 namespace {
 
-// Takes a few milliseconds, with the reading.
+// Handling this many rows takes a few milliseconds, including reading them.
 constexpr std::int64_t kRowsAtOnce = 4096;
 
-// kCorruption: left out, an entry would be called absent without asking the
-// database, which is broken.
+// Returns kCorruption for an impossible row: if it were left out, its entry would be called absent
+// without asking the database.
 Result<SharedIndex::Change> row_of(const Query& query) {
   const std::string_view digest = query.bytes(2);
   const auto segment = parse_segment_name(std::string(query.bytes(3)));
-  if (digest.size() != 16 || !segment || query.number(4) < 0 || query.number(5) < 0 ||
-      query.number(6) < 0 || query.number(7) <= 0) {
+  if (digest.size() != Digest128::kSizeBytes || !segment || query.number(4) < 0 ||
+      query.number(5) < 0 || query.number(6) < 0 || query.number(7) <= 0) {
     return Status::corruption("the database has an impossible row");
   }
   const std::string_view key = query.bytes(1);
-  RecordHead head;
-  head.key_size_bytes = static_cast<std::uint32_t>(key.size());
-  head.header_size_bytes = static_cast<std::uint32_t>(query.number(5));
-  head.payload_size_bytes = static_cast<std::uint64_t>(query.number(6));
   SharedIndex::Change row;
   row.address = address_of(Digest128::from_bytes(digest), key);
   row.segment = *segment;
   row.offset = static_cast<std::uint64_t>(query.number(4));
   row.sequence = static_cast<Sequence>(query.number(7));
-  row.size_bytes = head.record_size_bytes();
+  row.size_bytes = record_size_bytes(key.size(), static_cast<std::uint32_t>(query.number(5)),
+                                     static_cast<std::uint64_t>(query.number(6)));
   return row;
 }
 
-// A row takes more than this in the database or its log.
+// The least that a row takes in the database or its log.
 constexpr std::uint64_t kLeastRowBytes = 16;
 
-// The counts of the database may be damaged, and a file is made for so many: no more of them than
-// it has room for.
+// Returns the number of entries to make room for. The database's counts may be damaged, so they are
+// limited to what its files have room for.
 Result<std::uint64_t> expected_entries(const Directory& directory, Database& database) {
-  auto count = database.query_number("SELECT coalesce(sum(live_entries), 0) FROM segments");
-  if (!count.is_ok()) return count.status();
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto count, database.query_number("SELECT coalesce(sum(live_entries), 0) FROM segments"));
   std::uint64_t size_bytes = 0;
   for (const std::string& path : {directory.database_path(), directory.wal_path()}) {
     auto info = directory.file_system().name_info(path);
     if (info.is_ok()) size_bytes += info.value().size_bytes;
   }
-  return std::min(static_cast<std::uint64_t>(std::max<std::int64_t>(count.value(), 0)),
+  return std::min(static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)),
                   size_bytes / kLeastRowBytes);
 }
 
 }  // namespace
 
 IndexMapBuilder::IndexMapBuilder(SharedIndex& index)
-    : index_(index), fork_ticket_(hold_across_fork(mutex_)) {}
+    : index_(index), fork_registration_(hold_across_fork(mutex_)) {}
 
 IndexMapBuilder::~IndexMapBuilder() {
   index_.stop_building();
@@ -66,7 +63,7 @@ IndexMapBuilder::~IndexMapBuilder() {
     entries_ = Statement();
     database_ = nullptr;
   }
-  stop_holding_across_fork(fork_ticket_);
+  stop_holding_across_fork(fork_registration_);
 }
 
 Result<std::unique_ptr<IndexMapBuilder>> IndexMapBuilder::start(const Directory& directory,
@@ -80,22 +77,20 @@ Result<std::unique_ptr<IndexMapBuilder>> IndexMapBuilder::start(const Directory&
 
 Status IndexMapBuilder::connect(const Directory& directory, std::int64_t patience_ms) {
   MutexLock lock(mutex_);
-  auto database = Database::open(directory.file_system(), directory.database_path(),
-                                 Database::Mode::kWrite, patience_ms);
-  if (!database.is_ok()) return database.status();
-  database_ = std::move(database).value();
-  auto count = expected_entries(directory, *database_);
-  if (!count.is_ok()) return count.status();
-  auto last = database_->query_number("SELECT value FROM meta WHERE name='last_sequence'");
-  if (!last.is_ok()) return last.status();
-  auto entries = database_->prepare(
-      "SELECT e.context_id, e.key, c.digest, s.name, e.offset, e.header_size, e.payload_size,"
-      " e.sequence FROM entries e LEFT JOIN contexts c ON c.id=e.context_id"
-      " LEFT JOIN segments s ON s.id=e.segment_id WHERE (e.context_id, e.key)>(?,?)"
-      " ORDER BY e.context_id, e.key LIMIT ?");
-  if (!entries.is_ok()) return entries.status();
-  entries_ = std::move(entries).value();
-  const bool is_started = index_.start_building(count.value(), static_cast<Sequence>(last.value()));
+  MODCACHE_ASSIGN_OR_RETURN(database_,
+                            Database::open(directory.file_system(), directory.database_path(),
+                                           Database::Mode::kWrite, patience_ms));
+  MODCACHE_ASSIGN_OR_RETURN(auto count, expected_entries(directory, *database_));
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto last, database_->query_number("SELECT value FROM meta WHERE name='last_sequence'"));
+  MODCACHE_ASSIGN_OR_RETURN(
+      entries_,
+      database_->prepare(
+          "SELECT e.context_id, e.key, c.digest, s.name, e.offset, e.header_size, e.payload_size,"
+          " e.sequence FROM entries e LEFT JOIN contexts c ON c.id=e.context_id"
+          " LEFT JOIN segments s ON s.id=e.segment_id WHERE (e.context_id, e.key)>(?,?)"
+          " ORDER BY e.context_id, e.key LIMIT ?"));
+  const bool is_started = index_.start_building(count, static_cast<Sequence>(last));
   return is_started ? Status::ok() : Status::not_found();
 }
 
@@ -107,14 +102,12 @@ Status IndexMapBuilder::read_rows() {
   Query query(entries_);
   query.bind(last_context_).bind_blob(after).bind(kRowsAtOnce);
   while (true) {
-    auto has_row = query.step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value()) break;
+    MODCACHE_ASSIGN_OR_RETURN(auto has_row, query.step());
+    if (!has_row) break;
     last_context_ = query.number(0);
     last_key_ = query.bytes(1);
-    auto row = row_of(query);
-    if (!row.is_ok()) return row.status();
-    rows_.push_back(row.value());
+    MODCACHE_ASSIGN_OR_RETURN(auto row, row_of(query));
+    rows_.push_back(row);
   }
   is_waiting_ = true;
   return Status::ok();

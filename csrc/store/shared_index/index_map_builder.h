@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IndexMapBuilder: makes a new table of the shared index from the database, a part at a time, each
-// read on its own: the directory's lock is held for the parts alone, and the log can be emptied
-// between them, so that writers of all processes go on.
+// IndexMapBuilder: makes a new table of the shared index from the database, in parts that are read
+// one by one. The directory's lock is held during each part only, and the log can be emptied in
+// between, so that writers of all processes continue.
 //
-// One thread at a time; the mutex inside is for fork alone. One that is destroyed before the end
-// leaves a table that whoever comes next makes anew.
+// For one thread at a time; the mutex inside is for fork alone. A builder that is destroyed before
+// the end leaves an incomplete table, which another process makes anew.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "store/directory.h"
+#include "base/result.h"
+#include "store/directory/directory.h"
 #include "store/index/database.h"
 #include "store/shared_index/shared_index.h"
 
@@ -22,8 +23,8 @@ namespace modcache::store {
 
 class IndexMapBuilder {
  public:
-  // REQUIRES: the directory's lock is held.
-  // kNotFound: there is nothing to build, or another process does.
+  // REQUIRES: the directory's lock is held. kNotFound: there is nothing to build, or another
+  // process builds it.
   static Result<std::unique_ptr<IndexMapBuilder>> start(const Directory& directory,
                                                         SharedIndex& index,
                                                         std::int64_t patience_ms);
@@ -31,11 +32,11 @@ class IndexMapBuilder {
   IndexMapBuilder(const IndexMapBuilder&) = delete;
   IndexMapBuilder& operator=(const IndexMapBuilder&) = delete;
 
-  // Reads the next rows, unless some still wait for add_rows(). No lock of the directory is needed:
-  // what changes from start() on is in the table already.
+  // Reads the next rows, unless some still wait for add_rows(). Needs no lock of the directory, as
+  // the table gets all changes from start() on.
   Status read_rows();
-  // Hands on what was read; once there was nothing left to read the table is complete. False: it
-  // was put out of use. REQUIRES: the directory's lock is held.
+  // Adds the rows that were read; when there was nothing left to read the table is complete.
+  // Returns false when the table was put out of use. REQUIRES: the directory's lock is held.
   bool add_rows();
 
  private:
@@ -44,12 +45,12 @@ class IndexMapBuilder {
 
   SharedIndex& index_;
   std::vector<SharedIndex::Change> rows_;
-  bool is_waiting_ = false;  // what was read is not handed on yet
+  bool is_waiting_ = false;  // rows were read and not added yet
   Mutex mutex_;
-  std::uint64_t fork_ticket_;
+  std::uint64_t fork_registration_;
   std::unique_ptr<Database> database_ MODCACHE_GUARDED_BY(mutex_);
   Statement entries_ MODCACHE_GUARDED_BY(mutex_);
-  // Of the last row that was read.
+  // The position after the last row that was read.
   std::int64_t last_context_ MODCACHE_GUARDED_BY(mutex_) = 0;
   std::string last_key_ MODCACHE_GUARDED_BY(mutex_);
 };

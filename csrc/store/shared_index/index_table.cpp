@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "store/entry/entry_id.h"
 #include "store/shared_index/index_table_layout.h"
 
 namespace modcache::store {
@@ -47,9 +48,10 @@ bool IndexTable::is_whole() const {
   return info.is_ok() && info.value().size_bytes >= mapping_->size_bytes();
 }
 
-// False: it changed meanwhile, or is damaged. A free slot has sequence 0.
+// Returns false when the slot changed meanwhile or is damaged. A free slot has sequence 0.
 bool IndexTable::read(std::uint64_t i, RawSlot& raw) const {
   const Word* words = slot(i);
+  // A slot that changes during the loads has another second word afterwards, or fails the check.
   const std::uint64_t checked = words[1].load(std::memory_order_acquire);
   raw.sequence = checked & kMostSequence;
   if (checked == 0) return true;
@@ -61,6 +63,7 @@ bool IndexTable::read(std::uint64_t i, RawSlot& raw) const {
 
 void IndexTable::write(std::uint64_t i, const RawSlot& raw) {
   Word* words = slot(i);
+  // While it is written, the slot looks free; find() believes that only outside of a change.
   words[1].store(0, std::memory_order_release);
   words[0].store(raw.tag, std::memory_order_release);
   words[2].store(raw.place, std::memory_order_release);
@@ -68,8 +71,8 @@ void IndexTable::write(std::uint64_t i, const RawSlot& raw) {
   words[1].store(with_check(raw), std::memory_order_release);
 }
 
-// In the 16 bits that no sequence needs: of a damaged slot, and of most that are read while they
-// change, nothing is believed, also not that they are another entry's.
+// Puts a check into the 16 bits that no sequence needs. So a damaged slot, and nearly every slot
+// that changes while it is read, is not believed, not even that it belongs to another entry.
 std::uint64_t IndexTable::with_check(const RawSlot& raw) {
   std::uint64_t mixed = raw.tag * 0x9e3779b97f4a7c15;
   mixed = (mixed ^ (mixed >> 29) ^ raw.sequence) * 0xbf58476d1ce4e5b9;
@@ -77,18 +80,19 @@ std::uint64_t IndexTable::with_check(const RawSlot& raw) {
   return (mixed & ~kMostSequence) | raw.sequence;
 }
 
-bool IndexTable::decode(const RawSlot& raw, Found& found) const {
+bool IndexTable::decode(const RawSlot& raw, Slot& found) const {
   const std::uint64_t number = raw.place >> kOffsetBits;
   if (number >= listed_segments()) return false;
   found.tag = raw.tag;
-  found.place.segment = word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed);
-  found.place.offset = (raw.place & ((std::uint64_t{1} << kOffsetBits) - 1)) * kOffsetUnitBytes;
+  found.segment = word(kHeaderBytes + 8 * number).load(std::memory_order_relaxed);
+  found.offset = (raw.place & ((std::uint64_t{1} << kOffsetBits) - 1)) * kOffsetUnitBytes;
   found.sequence = raw.sequence;
   found.usage = usage_of(raw.extra);
+  found.size_bytes = decode_size(found.usage.of_holder);
   return true;
 }
 
-IndexTable::Answer IndexTable::find(std::uint64_t tag, Found& found) const {
+IndexTable::Answer IndexTable::find(std::uint64_t tag, Slot& found) const {
   const std::uint64_t before = word(kChangeOffset).load(std::memory_order_acquire);
   const std::uint64_t first = home(tag);
   bool has_end = false;
@@ -99,7 +103,7 @@ IndexTable::Answer IndexTable::find(std::uint64_t tag, Found& found) const {
     if (has_end || raw.tag != tag) continue;
     return decode(raw, found) ? Answer::kFound : Answer::kUnknown;
   }
-  // While slots are moved, one may be passed over.
+  // While slots are moved, a search may miss one.
   const bool is_settled = has_end && (before & 1) == 0 && !is_building() &&
                           word(kChangeOffset).load(std::memory_order_acquire) == before;
   return is_settled ? Answer::kAbsent : Answer::kUnknown;
@@ -113,16 +117,17 @@ void IndexTable::note_use(std::uint64_t tag, Sequence sequence, policy::Usage us
     if (raw.tag != tag) continue;
     if (raw.sequence != sequence) return;
     usage.of_holder = usage_of(raw.extra).of_holder;
-    // Another process may have moved the slot or noted a use: then this one is lost.
+    // Fails when another process moved the slot or noted a use: then this use is lost, which is
+    // harmless.
     slot(i)[3].compare_exchange_strong(raw.extra, usage_bits(usage), std::memory_order_acq_rel);
     return;
   }
 }
 
-void IndexTable::for_each(const std::function<void(const Found&)>& visit) const {
+void IndexTable::for_each(const std::function<void(const Slot&)>& visit) const {
   for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {
     RawSlot raw;
-    Found found;
+    Slot found;
     if (read(i, raw) && raw.sequence != 0 && decode(raw, found)) visit(found);
   }
 }
@@ -149,12 +154,14 @@ std::optional<std::uint64_t> IndexTable::segment_number(std::uint64_t segment) {
   return count;
 }
 
-std::optional<IndexTable::RawSlot> IndexTable::encode(const Found& entry) {
-  const auto number = segment_number(entry.place.segment);
+std::optional<IndexTable::RawSlot> IndexTable::encode(const Slot& entry) {
+  const auto number = segment_number(entry.segment);
   if (!number) return std::nullopt;
-  const std::uint64_t unit = entry.place.offset / kOffsetUnitBytes;
+  const std::uint64_t unit = entry.offset / kOffsetUnitBytes;
   if (unit >> kOffsetBits != 0 || entry.sequence > kMostSequence) return std::nullopt;
-  return RawSlot{entry.tag, entry.sequence, *number << kOffsetBits | unit, usage_bits(entry.usage)};
+  policy::Usage usage = entry.usage;
+  usage.of_holder = encode_size(entry.size_bytes);
+  return RawSlot{entry.tag, entry.sequence, *number << kOffsetBits | unit, usage_bits(usage)};
 }
 
 std::optional<std::uint64_t> IndexTable::place_for(std::uint64_t tag) const {
@@ -199,7 +206,7 @@ void IndexTable::set_segment(std::uint64_t i, RawSlot raw, std::uint64_t number)
   write(i, raw);
 }
 
-bool IndexTable::insert(const Found& entry, Sequence instead_of) {
+bool IndexTable::insert(const Slot& entry, Sequence instead_of) {
   const auto raw = encode(entry);
   const auto i = raw ? place_for(entry.tag) : std::nullopt;
   if (!i) return false;
@@ -218,14 +225,14 @@ bool IndexTable::insert(const Found& entry, Sequence instead_of) {
   return true;
 }
 
-bool IndexTable::insert_older(const Found& entry) {
+bool IndexTable::insert_older(const Slot& entry) {
   const auto raw = encode(entry);
   const auto i = raw ? place_for(entry.tag) : std::nullopt;
   if (!i) return false;
   RawSlot known;
   (void)read(*i, known);
   if (known.sequence == 0) return add(*i, *raw);
-  // Either the entry itself, replaced meanwhile, or another one: the database knows.
+  // Either it is the same entry, replaced meanwhile, or another one: only the database can tell.
   if (known.sequence != entry.sequence) set_segment(*i, known, kShared);
   return true;
 }
@@ -247,7 +254,7 @@ bool IndexTable::remove(std::uint64_t tag, Sequence sequence) {
   return true;
 }
 
-// What was pushed on by the removed entry moves up, so that no search ends too early.
+// Moves up the entries that the removed one had displaced, so that no search ends too early.
 void IndexTable::erase(std::uint64_t hole) {
   const std::uint64_t end = size_.slots + kMostProbes;
   for (std::uint64_t i = hole + 1; i < end; ++i) {
@@ -263,7 +270,7 @@ void IndexTable::erase(std::uint64_t hole) {
 }
 
 void IndexTable::finish_building() {
-  // From the end, so that what moves up was looked at.
+  // Begins at the end, so that every entry that moves up was looked at before.
   for (std::uint64_t i = size_.slots + kMostProbes; i-- > 0;) {
     RawSlot raw;
     (void)read(i, raw);
@@ -274,21 +281,22 @@ void IndexTable::finish_building() {
 
 Result<std::shared_ptr<IndexTable>> IndexTable::grown(fs::FileSystem& file_system,
                                                       const std::string& path) const {
-  // Counted, since the number in the file may be damaged, and how large the new one is follows.
+  // Counts the entries, as the number in the file may be damaged and determines the size of the new
+  // one.
   const std::uint64_t counted = counted_entries();
   if (counted != entries()) {
     log_once(LogLevel::kWarning, "count:" + path,
              "'" + path + "' says that it has " + std::to_string(entries()) + " entries, and has " +
                  std::to_string(counted) + ": it is damaged, and is made anew");
   }
-  auto created =
-      create(file_system, path, owner_, Size::for_entries(counted, listed_segments()), false);
-  if (!created.is_ok()) return created.status();
-  IndexTable& table = *created.value();
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto created,
+      create(file_system, path, owner_, Size::for_entries(counted, listed_segments()), false));
+  IndexTable& table = *created;
   for (std::uint64_t i = 0; i < size_.slots + kMostProbes; ++i) {
     RawSlot raw;
     if (!read(i, raw) || raw.sequence == 0) continue;
-    Found found;
+    Slot found;
     const auto place = table.place_for(raw.tag);
     if (!place) return Status::no_space("the index cannot grow");
     if (decode(raw, found)) {
@@ -304,7 +312,7 @@ Result<std::shared_ptr<IndexTable>> IndexTable::grown(fs::FileSystem& file_syste
   return created;
 }
 
-// Units of 64 bytes, as a number of 10 bits and a shift: at most 0.1 % too large.
+// Encodes units of 64 bytes as a number of 10 bits and a shift, at most 0.1 % too large.
 std::uint16_t IndexTable::encode_size(std::uint64_t size_bytes) {
   std::uint64_t units = (size_bytes + kOffsetUnitBytes - 1) / kOffsetUnitBytes;
   if (units < 1024) return static_cast<std::uint16_t>(units);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IndexTable: one file of the shared index (FORMAT.md, `index.map`), mapped: a hash table with open
-// addressing whose slots are four atomic numbers. SharedIndex decides which file is the one in use.
+// IndexTable: one mapped file of the shared index (FORMAT.md, `index.map`): a hash table with open
+// addressing whose slots are four atomic numbers. SharedIndex decides which file is in use.
 //
-// Who may call what: find(), note_use() and for_each() anybody at any time; the rest whoever holds
-// the directory's lock, one thread at a time. Nothing in the file is believed without bounds: it
-// may be damaged, and other processes write to it. A file that somebody cuts short while it is
-// mapped kills the process.
+// Anybody may call find(), note_use() and for_each() at any time; the rest is for the owner of the
+// directory's lock, one thread at a time. Everything in the file is bounds-checked: it may be
+// damaged, and other processes write to it. A file that somebody cuts short while it is mapped
+// kills the process.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
+#include "base/result.h"
 #include "fs/file_system.h"
 #include "policy/policy.h"
-#include "store/found_entries.h"
+#include "store/entry/entry_id.h"
 
 namespace modcache::store {
 
@@ -29,8 +29,8 @@ inline constexpr std::uint32_t kIndexTableVersion = 1;
 
 class IndexTable {
  public:
-  // What a table belongs to; with any of it different, it is of no use. A table of another boot may
-  // have lost any of its pages.
+  // Identifies the database that a table mirrors; a table with another owner is of no use. A table
+  // of another boot may have lost any of its pages.
   struct Owner {
     std::array<std::uint64_t, 2> boot{};
     std::uint64_t database_inode = 0;
@@ -42,55 +42,54 @@ class IndexTable {
   struct Size {
     std::uint64_t slots = 0;
     std::uint64_t segments = 0;
-    // For `entries` of them, with room for more.
+    // Returns the size for this many entries, with room for more.
     static Size for_entries(std::uint64_t entries, std::uint64_t segments);
   };
-  struct Place {
+  struct Slot {
+    std::uint64_t tag = 0;  // half of the address, by which policies know the entry
     std::uint64_t segment = 0;
     std::uint64_t offset = 0;
-  };
-  struct Found {
-    std::uint64_t tag = 0;
-    Place place;
     Sequence sequence = 0;
-    policy::Usage usage;
+    std::uint64_t size_bytes = 0;  // of the whole record; found rounded up by at most 0.1 %
+    policy::Usage usage;           // of_holder is the table's
   };
   enum class Answer { kFound, kAbsent, kUnknown };
 
-  // kNotFound, kCorruption: there is none that belongs to `owner`.
+  // kNotFound, kCorruption: there is no table of this `owner`.
   static Result<std::shared_ptr<IndexTable>> open(fs::FileSystem& file_system,
                                                   const std::string& path, const Owner& owner,
                                                   bool is_writable);
-  // Takes the place of whatever was there. Nobody uses it before SharedIndex has said so.
+  // Replaces whatever is at `path`. Nobody uses the table before SharedIndex announces it.
   static Result<std::shared_ptr<IndexTable>> create(fs::FileSystem& file_system,
                                                     const std::string& path, const Owner& owner,
                                                     Size size, bool is_building);
 
-  // Tells this file from all others.
+  // Identifies this file among all others.
   std::uint64_t generation() const { return generation_; }
 
-  Answer find(std::uint64_t tag, Found& found) const;
+  Answer find(std::uint64_t tag, Slot& found) const;
   void expect(std::uint64_t tag) const { __builtin_prefetch(slot(home(tag))); }
   void note_use(std::uint64_t tag, Sequence sequence, policy::Usage usage);
-  void for_each(const std::function<void(const Found&)>& visit) const;
-  // What the file says, at most one for each slot. Nothing but speed may depend on it: the number
-  // is under no checksum.
+  void for_each(const std::function<void(const Slot&)>& visit) const;
+  // The count in the file, at most one per slot. Only speed may depend on it, as no checksum covers
+  // it.
   std::uint64_t entries() const;
-  // False: no database with this `last_sequence` has needed so large a table.
+  // Returns false when no database with this `last_sequence` needs so large a table.
   bool is_plausible(Sequence last_sequence) const;
   std::uint64_t size_bytes() const { return mapping_->size_bytes(); }
-  // False: somebody cut the file short.
+  // Returns false when somebody cut the file short.
   bool is_whole() const;
 
-  // While a table is built from the database it says nothing of what is absent, and keeps what was
-  // removed meanwhile.
+  // While a table is built from the database it cannot tell what is absent, and remembers what is
+  // removed.
   bool is_building() const { return word(kBuildingOffset).load(std::memory_order_acquire) != 0; }
   void finish_building();
-  // Whoever builds a table holds its lock: it ends with the process.
+  // The builder of a table holds its lock, which ends with the process.
   Result<bool> try_lock() const { return file_->try_lock(); }
   void unlock() const { file_->unlock(); }
 
-  // Odd between begin_change() and end_change(): what is absent then may be on its way.
+  // The count is odd between begin_change() and end_change(): an entry that is absent may just be
+  // moving.
   bool is_changing() const {
     return (word(kChangeOffset).load(std::memory_order_acquire) & 1) != 0;
   }
@@ -103,16 +102,17 @@ class IndexTable {
     word(kLastSequenceOffset).store(sequence, std::memory_order_release);
   }
 
-  // False: there is no room; grown() has.
-  // `instead_of` is what the entry had before (0: nothing). When the slot says otherwise it is
-  // another entry's with the same tag, and from now on says nothing of either.
-  bool insert(const Found& entry, Sequence instead_of);
-  // What the database had when building began, or later: what the table knows is as new or newer.
-  bool insert_older(const Found& entry);
-  // Passed over when the slot has another sequence.
+  // Returns false when there is no room; grown() makes some. `instead_of` is the entry's previous
+  // sequence (0: none). When the slot has another one, it belongs to another entry with the same
+  // tag, and from now on it answers for neither.
+  bool insert(const Slot& entry, Sequence instead_of);
+  // Adds an entry as it was in the database when building began, or later. An entry that the table
+  // has already is as new or newer, and stays.
+  bool insert_older(const Slot& entry);
+  // Does nothing when the slot has another sequence.
   bool remove(std::uint64_t tag, Sequence sequence);
 
-  // A larger table with the same contents, in place of this one.
+  // Returns a larger table with the same contents, which replaces this one.
   Result<std::shared_ptr<IndexTable>> grown(fs::FileSystem& file_system,
                                             const std::string& path) const;
 
@@ -121,7 +121,7 @@ class IndexTable {
 
  private:
   using Word = std::atomic<std::uint64_t>;
-  // Numbers of segments that are none: of a slot that is several entries', and of one that was
+  // Special segment numbers: of a slot that several entries share, and of one whose entry was
   // removed while the table was built.
   static constexpr std::uint64_t kShared = (1 << 24) - 1;
   static constexpr std::uint64_t kRemoved = (1 << 24) - 2;
@@ -149,13 +149,13 @@ class IndexTable {
   }
   // Keeps the order of the tags, so that a larger table is filled from one end to the other.
   std::uint64_t home(std::uint64_t tag) const {
-    return (tag >> 30) * size_.slots >> 34;  // of at most 2^30 slots
+    return (tag >> 30) * size_.slots >> 34;  // for at most 2^30 slots
   }
   bool read(std::uint64_t i, RawSlot& raw) const;
   void write(std::uint64_t i, const RawSlot& raw);
-  bool decode(const RawSlot& raw, Found& found) const;
-  std::optional<RawSlot> encode(const Found& entry);
-  // The slot with the tag, or the free one where it belongs; none when there is no room.
+  bool decode(const RawSlot& raw, Slot& found) const;
+  std::optional<RawSlot> encode(const Slot& entry);
+  // Returns the slot with the tag, or the free one where it belongs; nothing when there is no room.
   std::optional<std::uint64_t> place_for(std::uint64_t tag) const;
   bool has_room() const;
   std::uint64_t counted_entries() const;
@@ -173,7 +173,7 @@ class IndexTable {
   const Size size_;
   const std::uint64_t slots_begin_;
   const std::uint64_t generation_;
-  // What the file's list of segments says, as far as it was read; for whoever holds the lock.
+  // The file's list of segments as far as it was read, for the owner of the lock.
   std::unordered_map<std::uint64_t, std::uint64_t> segment_numbers_;
 };
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IndexTable: its file, made and opened.
+// IndexTable: creating and opening its file.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "store/entry/entry_id.h"
 #include "store/shared_index/index_table.h"
 #include "store/shared_index/index_table_layout.h"
 
@@ -16,12 +17,12 @@ namespace {
 using index_table_layout::file_bytes;
 using index_table_layout::kMostSlots;
 
-constexpr char kMagic[8] = {'m', 'o', 'd', 'c', 'i', 'n', 'd', 'x'};
+constexpr char kTableMagic[8] = {'m', 'o', 'd', 'c', 'i', 'n', 'd', 'x'};
 constexpr std::uint64_t kLeastSlots = 1 << 10;
 constexpr std::uint64_t kLeastSegments = 1 << 10;
 constexpr std::uint64_t kMostSegments = (1 << 24) - 16;
 
-// The part of the file that never changes; the checksum is of all behind it.
+// The part of the file that never changes; the checksum covers everything after it.
 struct FixedHeader {
   char magic[8];
   std::uint32_t version;
@@ -43,8 +44,8 @@ std::uint64_t checksum_of(const FixedHeader& header) {
                  sizeof header - kChecksummedOffset);
 }
 
-// With zeros, not with a hole: a full disk must show now, and not kill whoever writes to the
-// mapping.
+// Writes zeros instead of leaving a hole: a full disk must show now, and not kill a process that
+// writes to the mapping.
 Status write_empty(fs::File& file, const FixedHeader& header, bool is_building,
                    std::size_t building_offset, std::uint64_t size_bytes) {
   const std::string zeros(std::min<std::uint64_t>(size_bytes, 1 << 20), '\0');
@@ -60,9 +61,8 @@ Status write_empty(fs::File& file, const FixedHeader& header, bool is_building,
 Result<FixedHeader> read_header(const fs::File& file, const IndexTable::Owner& owner) {
   const Status refused = Status::corruption("'" + file.path() + "' is no index of this directory");
   FixedHeader header{};
-  auto count = file.read_at(0, &header, sizeof header);
-  if (!count.is_ok()) return count.status();
-  if (count.value() != sizeof header || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 ||
+  MODCACHE_ASSIGN_OR_RETURN(auto count, file.read_at(0, &header, sizeof header));
+  if (count != sizeof header || std::memcmp(header.magic, kTableMagic, sizeof kTableMagic) != 0 ||
       header.version != kIndexTableVersion || header.version_echo != ~kIndexTableVersion ||
       header.checksum != checksum_of(header) || header.slots == 0 || header.slots > kMostSlots ||
       header.segments > kMostSegments) {
@@ -80,7 +80,7 @@ IndexTable::Size IndexTable::Size::for_entries(std::uint64_t entries, std::uint6
           std::clamp(2 * std::min(segments, kMostSegments), kLeastSegments, kMostSegments)};
 }
 
-// Each entry of a database has a number of its own.
+// Each entry of a database has its own sequence, so there are at most `last_sequence` entries.
 bool IndexTable::is_plausible(Sequence last_sequence) const {
   return size_.slots <= Size::for_entries(last_sequence, 0).slots;
 }
@@ -88,32 +88,29 @@ bool IndexTable::is_plausible(Sequence last_sequence) const {
 Result<std::shared_ptr<IndexTable>> IndexTable::open(fs::FileSystem& file_system,
                                                      const std::string& path, const Owner& owner,
                                                      bool is_writable) {
-  auto file = file_system.open(path, is_writable ? fs::OpenMode::kReadWrite : fs::OpenMode::kRead);
-  if (!file.is_ok()) return file.status();
-  auto header = read_header(*file.value(), owner);
-  if (!header.is_ok()) return header.status();
-  const Size size{header.value().slots, header.value().segments};
-  auto info = file.value()->info();
-  if (!info.is_ok()) return info.status();
-  if (info.value().size_bytes < file_bytes(size)) {
+  MODCACHE_ASSIGN_OR_RETURN(auto file, file_system.open(path, is_writable ? fs::OpenMode::kReadWrite
+                                                                          : fs::OpenMode::kRead));
+  MODCACHE_ASSIGN_OR_RETURN(auto header, read_header(*file, owner));
+  const Size size{header.slots, header.segments};
+  MODCACHE_ASSIGN_OR_RETURN(auto info, file->info());
+  if (info.size_bytes < file_bytes(size)) {
     return Status::corruption("'" + path + "' was cut short");
   }
-  auto mapping = file.value()->map(file_bytes(size), is_writable);
-  if (!mapping.is_ok()) return mapping.status();
-  return std::shared_ptr<IndexTable>(new IndexTable(
-      std::move(file).value(), std::move(mapping).value(), owner, size, header.value().generation));
+  MODCACHE_ASSIGN_OR_RETURN(auto mapping, file->map(file_bytes(size), is_writable));
+  return std::shared_ptr<IndexTable>(
+      new IndexTable(std::move(file), std::move(mapping), owner, size, header.generation));
 }
 
 Result<std::shared_ptr<IndexTable>> IndexTable::create(fs::FileSystem& file_system,
                                                        const std::string& path, const Owner& owner,
                                                        Size size, bool is_building) {
-  // A directory makes no way for a file; found out before a large one is written.
+  // rename() cannot replace a directory by a file, so check that before writing a large one.
   auto stands_there = file_system.name_info(path);
   if (stands_there.is_ok() && stands_there.value().is_directory) {
     return fs::check_is_file(path, stands_there.value());
   }
   FixedHeader header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  std::memcpy(header.magic, kTableMagic, sizeof kTableMagic);
   header.version = kIndexTableVersion;
   header.version_echo = ~kIndexTableVersion;
   header.generation = random_number() | 1;
@@ -125,15 +122,15 @@ Result<std::shared_ptr<IndexTable>> IndexTable::create(fs::FileSystem& file_syst
   header.segments = size.segments;
   header.checksum = checksum_of(header);
   const std::string temporary = path + ".new";
-  // Another process may still have one open that was cut off here.
+  // Removed and not reused, as another process that was interrupted here may still have it open.
   MODCACHE_RETURN_IF_ERROR(file_system.remove(temporary));
   {
-    auto file = file_system.open(temporary, fs::OpenMode::kCreateExclusive);
-    if (!file.is_ok()) return file.status();
+    MODCACHE_ASSIGN_OR_RETURN(auto file,
+                              file_system.open(temporary, fs::OpenMode::kCreateExclusive));
     const Status written =
-        write_empty(*file.value(), header, is_building, kBuildingOffset, file_bytes(size));
+        write_empty(*file, header, is_building, kBuildingOffset, file_bytes(size));
     if (!written.is_ok()) {
-      (void)file_system.remove(temporary);  // half a file takes room that others need
+      (void)file_system.remove(temporary);  // half a file would take space that others need
       return written;
     }
   }

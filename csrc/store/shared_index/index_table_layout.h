@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a table's file (FORMAT.md, `index.map`), for index_table*.cpp alone.
+// The parts of a table's file (FORMAT.md, `index.map`). For index_table*.cpp alone.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace modcache::store::index_table_layout {
 
 inline constexpr std::size_t kHeaderBytes = 4096;
 inline constexpr std::size_t kSlotBytes = 32;
-// Slots behind the last home, so that no search begins again at the front; also how many slots a
-// search looks at.
+// Slots after the last home, so that no search wraps around; also the most slots that a search
+// looks at.
 inline constexpr std::uint64_t kMostProbes = 512;
 inline constexpr std::uint64_t kMostSlots = 1 << 30;
 

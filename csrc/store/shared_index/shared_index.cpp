@@ -2,16 +2,17 @@
 #include "store/shared_index/shared_index.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "store/control/boot.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
 
 namespace modcache::store {
 namespace {
 
-// How many lookups ahead the table's lines are fetched.
-constexpr std::size_t kAhead = 8;
+// How many lookups ahead the table's cache lines are prefetched.
+constexpr std::size_t kSlotsAhead = 8;
 
 }  // namespace
 
@@ -24,10 +25,8 @@ SharedIndex::SharedIndex(const Directory& directory, ControlPage* control,
       is_writable_(is_writable) {}
 
 Result<IndexTable::Owner> SharedIndex::owner() const {
-  auto boot = boot_of_machine(directory_.file_system());
-  if (!boot.is_ok()) return boot.status();
-  return IndexTable::Owner{
-      {boot.value().high, boot.value().low}, database_.inode, control_->epoch()};
+  MODCACHE_ASSIGN_OR_RETURN(auto boot, boot_of_machine(directory_.file_system()));
+  return IndexTable::Owner{{boot.high, boot.low}, database_.inode, control_->epoch()};
 }
 
 SharedIndex::TablePtr SharedIndex::table() const {
@@ -35,7 +34,7 @@ SharedIndex::TablePtr SharedIndex::table() const {
   const std::uint64_t generation = control_->index_generation();
   MutexLock lock(mutex_);
   if (table_ != nullptr && table_->generation() == generation) {
-    // With ReadVia::kPread no file that somebody cuts short may kill the process.
+    // With ReadVia::kPread a file that somebody cuts short must not kill the process.
     if (read_via_ == ReadVia::kMmap || table_->is_whole()) return table_;
     table_ = nullptr;
     refused_ = generation;
@@ -43,7 +42,7 @@ SharedIndex::TablePtr SharedIndex::table() const {
   }
   table_ = nullptr;
   if (generation == 0 || generation == refused_) return nullptr;
-  // The file may already be a later one than the page says; the page then soon says so.
+  // The file may already be a later one than the page says; the page will say so soon.
   refused_ = generation;
   auto owner = this->owner();
   if (!owner.is_ok()) return nullptr;
@@ -55,43 +54,27 @@ SharedIndex::TablePtr SharedIndex::table() const {
   return table_;
 }
 
-SharedIndex::Slot SharedIndex::slot_of(const IndexTable::Found& found) {
-  return {found.tag,
-          found.place.segment,
-          found.place.offset,
-          found.sequence,
-          IndexTable::decode_size(found.usage.of_holder),
-          found.usage};
-}
-
-IndexTable::Found SharedIndex::found_of(const Change& change) {
-  IndexTable::Found found{
-      change.address.high, {change.segment, change.offset}, change.sequence, change.usage};
-  found.usage.of_holder = IndexTable::encode_size(change.size_bytes);
-  return found;
+SharedIndex::Slot SharedIndex::slot_of(const Change& change) {
+  return {change.address.high, change.segment,    change.offset,
+          change.sequence,     change.size_bytes, change.usage};
 }
 
 SharedIndex::Answer SharedIndex::find(const Digest128& address, Slot& slot) const {
   const TablePtr table = readable();
-  if (table == nullptr) return Answer::kUnknown;
-  IndexTable::Found found;
-  const Answer answer = table->find(address.high, found);
-  if (answer == Answer::kFound) slot = slot_of(found);
-  return answer;
+  return table == nullptr ? Answer::kUnknown : table->find(address.high, slot);
 }
 
 void SharedIndex::find_all(
-    const std::vector<Digest128>& addresses, const std::vector<std::size_t>& rows,
+    Span<Digest128> addresses, const std::vector<std::size_t>& rows,
     const std::function<void(std::size_t, Answer, const Slot&)>& visit) const {
   const TablePtr table = readable();
   for (std::size_t place = 0; place < rows.size(); ++place) {
     Answer answer = Answer::kUnknown;
     Slot slot;
     if (table != nullptr) {
-      if (place + kAhead < rows.size()) table->expect(addresses[rows[place + kAhead]].high);
-      IndexTable::Found found;
-      answer = table->find(addresses[rows[place]].high, found);
-      if (answer == Answer::kFound) slot = slot_of(found);
+      if (place + kSlotsAhead < rows.size())
+        table->expect(addresses[rows[place + kSlotsAhead]].high);
+      answer = table->find(addresses[rows[place]].high, slot);
     }
     visit(place, answer, slot);
   }
@@ -129,8 +112,7 @@ void SharedIndex::share_policy_state(bool may_create) {
 
 void SharedIndex::for_each(const std::function<void(const Slot&)>& visit) const {
   const TablePtr table = this->table();
-  if (table == nullptr || table->is_building()) return;
-  table->for_each([&visit](const IndexTable::Found& found) { visit(slot_of(found)); });
+  if (table != nullptr && !table->is_building()) table->for_each(visit);
 }
 
 std::uint64_t SharedIndex::entries() const {
@@ -151,7 +133,7 @@ std::uint64_t SharedIndex::size_bytes() const {
 void SharedIndex::begin() {
   if (control_ == nullptr || control_->index_generation() == 0) return;
   TablePtr table = this->table();
-  // One that somebody died over, or that this process cannot write to.
+  // A process died while changing it, or this process cannot write to it.
   if (table == nullptr || !is_writable_ || !table->is_whole() || table->is_changing()) {
     return discard();
   }
@@ -164,10 +146,10 @@ void SharedIndex::apply(const std::vector<Change>& changes) {
     if (changing_ == nullptr) return;
     const auto write = [&change](IndexTable& table) {
       return change.segment == 0 ? table.remove(change.address.high, change.sequence)
-                                 : table.insert(found_of(change), change.instead_of);
+                                 : table.insert(slot_of(change), change.instead_of);
     };
     if (write(*changing_)) continue;
-    // Whoever builds a table starts anew with room for more.
+    // The builder of a table starts again with room for more.
     if (changing_->is_building()) return discard();
     auto grown = changing_->grown(directory_.file_system(), directory_.index_map_path());
     if (!grown.is_ok()) return discard();
@@ -219,15 +201,20 @@ SharedIndex::TablePtr SharedIndex::publish(Result<TablePtr> created) {
   return table;
 }
 
+Result<SharedIndex::TablePtr> SharedIndex::create_table(std::uint64_t expected_entries,
+                                                        Sequence last_sequence, bool is_building) {
+  MODCACHE_ASSIGN_OR_RETURN(auto owner, this->owner());
+  auto created =
+      IndexTable::create(directory_.file_system(), directory_.index_map_path(), owner,
+                         IndexTable::Size::for_entries(expected_entries, 0), is_building);
+  if (created.is_ok()) created.value()->set_last_sequence(last_sequence);
+  return created;
+}
+
 void SharedIndex::reset(Sequence last_sequence) {
   discard();
   if (control_ == nullptr || !is_writable_) return;
-  auto owner = this->owner();
-  if (!owner.is_ok()) return;
-  auto created = IndexTable::create(directory_.file_system(), directory_.index_map_path(),
-                                    owner.value(), IndexTable::Size::for_entries(0, 0), false);
-  if (created.is_ok()) created.value()->set_last_sequence(last_sequence);
-  publish(std::move(created));
+  publish(create_table(0, last_sequence, /*is_building=*/false));
 }
 
 bool SharedIndex::needs_building() const {
@@ -244,27 +231,25 @@ bool SharedIndex::needs_building() const {
 bool SharedIndex::start_building(std::uint64_t expected_entries, Sequence last_sequence) {
   if (!needs_building()) return false;
   discard();
-  auto owner = this->owner();
-  if (!owner.is_ok()) return false;
-  auto created =
-      IndexTable::create(directory_.file_system(), directory_.index_map_path(), owner.value(),
-                         IndexTable::Size::for_entries(expected_entries, 0), true);
+  auto created = create_table(expected_entries, last_sequence, /*is_building=*/true);
   if (!created.is_ok()) return false;
   auto is_locked = created.value()->try_lock();
   if (!is_locked.is_ok() || !is_locked.value()) return false;
-  created.value()->set_last_sequence(last_sequence);
   building_ = publish(std::move(created));
   return building_ != nullptr;
 }
 
+bool SharedIndex::is_builder() {
+  if (building_ != nullptr && building_ == table()) return true;
+  stop_building();
+  return false;
+}
+
 bool SharedIndex::add_rows(const std::vector<Change>& rows) {
-  if (building_ == nullptr || building_ != table()) {
-    stop_building();
-    return false;
-  }
+  if (!is_builder()) return false;
   building_->begin_change();
   for (const Change& row : rows) {
-    if (building_->insert_older(found_of(row))) continue;
+    if (building_->insert_older(slot_of(row))) continue;
     building_->end_change();
     discard();
     return false;
@@ -279,15 +264,11 @@ void SharedIndex::stop_building() {
 }
 
 bool SharedIndex::finish_building() {
-  if (building_ == nullptr || building_ != table()) {
-    stop_building();
-    return false;
-  }
+  if (!is_builder()) return false;
   building_->begin_change();
   building_->finish_building();
   building_->end_change();
-  building_->unlock();
-  building_ = nullptr;
+  stop_building();
   return true;
 }
 

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "store/entry/clear.h"
+#include "store/entry/entry_id.h"
 #include "store/index/schema.h"
 #include "store/index/wal_peek.h"
 
@@ -10,12 +12,11 @@ namespace modcache::store {
 namespace {
 
 constexpr int kMostContradictions = 20;
-constexpr std::size_t kDigestBytes = 16;
 constexpr char kRowColumns[] =
     " e.context_id, e.key, e.segment_id, e.offset, e.header_size, e.payload_size, e.sequence,"
     " e.run_us";
 
-// Each gives a number that must be 0.
+// Each query must give 0.
 struct Contradiction {
   const char* sql;
   const char* text;
@@ -39,9 +40,9 @@ constexpr Contradiction kContradictions[] = {
      "no last sequence"},
 };
 
-// How a file is opened that may be in use: with its log and the shared memory that goes with it;
-// without a log by itself; and with a log whose shared memory is gone (then nobody has it open) by
-// a connection that keeps that memory for itself.
+// Returns how to open a database that may be in use. With a log and its shared memory: like any
+// reader. Without a log: by itself. With a log whose shared memory is gone (then nobody has it
+// open): with shared memory of the connection's own.
 Database::Mode mode_of(const Directory& directory, std::int64_t patience_ms) {
   const LogLook log = look_at_log(directory, patience_ms);
   if (log.is_live) return Database::Mode::kRead;
@@ -51,8 +52,7 @@ Database::Mode mode_of(const Directory& directory, std::int64_t patience_ms) {
 }  // namespace
 
 bool DatabaseCheck::Row::is_same_place(const Row& other) const {
-  return location.segment == other.location.segment && location.offset == other.location.offset &&
-         location.sequence == other.location.sequence &&
+  return location.is_same_place(other.location) &&
          location.header_size_bytes == other.location.header_size_bytes &&
          location.payload_size_bytes == other.location.payload_size_bytes;
 }
@@ -63,10 +63,10 @@ Result<std::unique_ptr<DatabaseCheck>> DatabaseCheck::open(const Directory& dire
     return Status::not_found("'" + directory.database_path() + "' is not there");
   }
   const Database::Mode mode = mode_of(directory, patience_ms);
-  auto database =
-      Database::open(directory.file_system(), directory.database_path(), mode, patience_ms);
-  if (!database.is_ok()) return database.status();
-  std::unique_ptr<DatabaseCheck> check(new DatabaseCheck(std::move(database).value()));
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto database,
+      Database::open(directory.file_system(), directory.database_path(), mode, patience_ms));
+  std::unique_ptr<DatabaseCheck> check(new DatabaseCheck(std::move(database)));
   check->sees_others_ = mode == Database::Mode::kRead;
   MODCACHE_RETURN_IF_ERROR(check_schema(*check->database_).status());
   MODCACHE_RETURN_IF_ERROR(check->prepare());
@@ -75,7 +75,7 @@ Result<std::unique_ptr<DatabaseCheck>> DatabaseCheck::open(const Directory& dire
 
 Status DatabaseCheck::prepare() {
   const std::string columns = kRowColumns;
-  const std::pair<Statement*, std::string> texts[] = {
+  return database_->prepare({
       {&rows_after_, "SELECT" + columns +
                          " FROM entries e WHERE (e.context_id, e.key)>(?,?)"
                          " ORDER BY e.context_id, e.key LIMIT ?"},
@@ -85,37 +85,24 @@ Status DatabaseCheck::prepare() {
                             " WHERE c.digest=? AND e.key=?"},
       {&context_, "SELECT digest, scope, description FROM contexts WHERE id=?"},
       {&segment_, "SELECT name FROM segments WHERE id=?"},
-  };
-  for (const auto& [statement, sql] : texts) {
-    auto prepared = database_->prepare(sql);
-    if (!prepared.is_ok()) return prepared.status();
-    *statement = std::move(prepared).value();
-  }
-  return Status::ok();
+  });
 }
 
 Result<std::vector<std::string>> DatabaseCheck::contradictions() {
   std::vector<std::string> found;
-  auto transaction = ReadTransaction::begin(*database_);
-  if (!transaction.is_ok()) return transaction.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin_reading(*database_));
   {
-    auto statement =
-        database_->prepare("PRAGMA integrity_check(" + std::to_string(kMostContradictions) + ")");
-    if (!statement.is_ok()) return statement.status();
-    Query query(statement.value());
-    while (true) {
-      auto has_row = query.step();
-      if (!has_row.is_ok()) return has_row.status();
-      if (!has_row.value()) break;
+    Query query(*database_, "PRAGMA integrity_check(" + std::to_string(kMostContradictions) + ")");
+    MODCACHE_RETURN_IF_ERROR(query.each([&] {
       if (query.bytes(0) != "ok") found.emplace_back(query.bytes(0));
-    }
+      return Status::ok();
+    }));
   }
-  // What SQLite finds broken it need not be asked about.
+  // When SQLite finds the file broken there is no point in further questions.
   if (!found.empty()) return found;
   for (const Contradiction& contradiction : kContradictions) {
-    auto count = database_->query_number(contradiction.sql);
-    if (!count.is_ok()) return count.status();
-    if (count.value() != 0) {
+    MODCACHE_ASSIGN_OR_RETURN(auto count, database_->query_number(contradiction.sql));
+    if (count != 0) {
       found.push_back(std::string("it has ") + contradiction.text);
     }
   }
@@ -123,20 +110,17 @@ Result<std::vector<std::string>> DatabaseCheck::contradictions() {
 }
 
 Result<std::vector<DatabaseCheck::SegmentCount>> DatabaseCheck::segment_counts() {
-  auto statement = database_->prepare(
-      "SELECT s.name, s.live_entries, coalesce(n.entries, 0) FROM segments s LEFT JOIN"
-      " (SELECT segment_id, count(*) AS entries FROM entries GROUP BY segment_id) n"
-      " ON n.segment_id=s.id");
-  if (!statement.is_ok()) return statement.status();
+  Query query(*database_,
+              "SELECT s.name, s.live_entries, coalesce(n.entries, 0) FROM segments s LEFT JOIN"
+              " (SELECT segment_id, count(*) AS entries FROM entries GROUP BY segment_id) n"
+              " ON n.segment_id=s.id");
   std::vector<SegmentCount> counts;
-  Query query(statement.value());
-  while (true) {
-    auto has_row = query.step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value()) return counts;
+  MODCACHE_RETURN_IF_ERROR(query.each([&] {
     const auto segment = parse_segment_name(std::string(query.bytes(0)));
     counts.push_back({segment.value_or(0), query.number(1), query.number(2)});
-  }
+    return Status::ok();
+  }));
+  return counts;
 }
 
 Result<Sequence> DatabaseCheck::last_sequence() {
@@ -151,26 +135,22 @@ Result<std::int64_t> DatabaseCheck::count_entries() {
 }
 
 Result<std::vector<Clear>> DatabaseCheck::clears() {
-  auto statement = database_->prepare("SELECT sequence, scope, key_prefix FROM clears");
-  if (!statement.is_ok()) return statement.status();
+  Query query(*database_, "SELECT sequence, scope, key_prefix FROM clears");
   std::vector<Clear> clears;
-  Query query(statement.value());
-  while (true) {
-    auto has_row = query.step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value()) return clears;
+  MODCACHE_RETURN_IF_ERROR(query.each([&] {
     clears.push_back({{std::string(query.bytes(1)), std::string(query.bytes(2))},
                       static_cast<Sequence>(query.number(0))});
-  }
+    return Status::ok();
+  }));
+  return clears;
 }
 
 Result<std::uint64_t> DatabaseCheck::segment_named(std::int64_t id) {
   const auto known = segments_.find(id);
   if (known != segments_.end()) return known->second;
   Query query(segment_);
-  auto has_row = query.bind(id).step();
-  if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return std::uint64_t{0};
+  MODCACHE_ASSIGN_OR_RETURN(auto has_row, query.bind(id).step());
+  if (!has_row) return std::uint64_t{0};
   const std::uint64_t segment = parse_segment_name(std::string(query.bytes(0))).value_or(0);
   return segments_.emplace(id, segment).first->second;
 }
@@ -179,15 +159,11 @@ Result<DatabaseCheck::Row> DatabaseCheck::row_in(const Query& query) {
   Row row;
   row.context_id = query.number(0);
   row.key = query.bytes(1);
-  auto context = context_of(row.context_id);
-  if (!context.is_ok()) return context.status();
-  row.context = std::move(context).value();
-  auto segment = segment_named(query.number(2));
-  if (!segment.is_ok()) return segment.status();
-  row.location.segment = segment.value();
+  MODCACHE_ASSIGN_OR_RETURN(row.context, context_of(row.context_id));
+  MODCACHE_ASSIGN_OR_RETURN(row.location.segment, segment_named(query.number(2)));
   row.location.offset = static_cast<std::uint64_t>(query.number(3));
   const std::int64_t header_size = query.number(4);
-  // One that does not fit is refused by all who read it.
+  // A size that does not fit is refused by everybody who reads it.
   row.location.header_size_bytes = header_size < 0 || header_size > UINT32_MAX
                                        ? UINT32_MAX
                                        : static_cast<std::uint32_t>(header_size);
@@ -199,49 +175,44 @@ Result<DatabaseCheck::Row> DatabaseCheck::row_in(const Query& query) {
 
 Result<std::vector<DatabaseCheck::Row>> DatabaseCheck::rows_after(const Row& last,
                                                                   std::size_t most) {
-  auto transaction = ReadTransaction::begin(*database_);
-  if (!transaction.is_ok()) return transaction.status();
-  forget();
-  std::vector<Row> rows;
+  MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin_reading(*database_));
   Query query(rows_after_);
   query.bind(last.context_id).bind_blob(last.key).bind(static_cast<std::int64_t>(most));
-  while (true) {
-    auto has_row = query.step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value()) return rows;
-    auto row = row_in(query);
-    if (!row.is_ok()) return row.status();
-    rows.push_back(std::move(row).value());
-  }
+  return rows_of(query);
 }
 
 Result<std::optional<DatabaseCheck::Row>> DatabaseCheck::row(std::int64_t context_id,
                                                              std::string_view key) {
-  auto transaction = ReadTransaction::begin(*database_);
-  if (!transaction.is_ok()) return transaction.status();
-  forget();
+  MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin_reading(*database_));
   Query query(row_);
-  auto has_row = query.bind(context_id).bind_blob(key).step();
-  if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return std::optional<Row>();
-  auto row = row_in(query);
-  if (!row.is_ok()) return row.status();
-  return std::optional<Row>(std::move(row).value());
+  return only_row_of(query.bind(context_id).bind_blob(key));
 }
 
 Result<std::optional<DatabaseCheck::Row>> DatabaseCheck::row(const Digest128& context,
                                                              std::string_view key) {
-  auto transaction = ReadTransaction::begin(*database_);
-  if (!transaction.is_ok()) return transaction.status();
-  forget();
+  MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin_reading(*database_));
   const std::string digest = context.bytes();
   Query query(row_by_digest_);
-  auto has_row = query.bind_blob(digest).bind_blob(key).step();
-  if (!has_row.is_ok()) return has_row.status();
-  if (!has_row.value()) return std::optional<Row>();
-  auto row = row_in(query);
-  if (!row.is_ok()) return row.status();
-  return std::optional<Row>(std::move(row).value());
+  return only_row_of(query.bind_blob(digest).bind_blob(key));
+}
+
+Result<std::vector<DatabaseCheck::Row>> DatabaseCheck::rows_of(Query& query) {
+  // Once their owners are removed, numbers are used again.
+  segments_.clear();
+  contexts_.clear();
+  std::vector<Row> rows;
+  MODCACHE_RETURN_IF_ERROR(query.each([&]() -> Status {
+    MODCACHE_ASSIGN_OR_RETURN(auto row, row_in(query));
+    rows.push_back(std::move(row));
+    return Status::ok();
+  }));
+  return rows;
+}
+
+Result<std::optional<DatabaseCheck::Row>> DatabaseCheck::only_row_of(Query& query) {
+  MODCACHE_ASSIGN_OR_RETURN(auto rows, rows_of(query));
+  if (rows.empty()) return std::optional<Row>();
+  return std::optional<Row>(std::move(rows.front()));
 }
 
 Result<std::shared_ptr<const Context>> DatabaseCheck::context_of(std::int64_t id) {
@@ -249,9 +220,8 @@ Result<std::shared_ptr<const Context>> DatabaseCheck::context_of(std::int64_t id
   if (known != contexts_.end()) return known->second;
   std::shared_ptr<const Context> context;
   Query query(context_);
-  auto has_row = query.bind(id).step();
-  if (!has_row.is_ok()) return has_row.status();
-  if (has_row.value() && query.bytes(0).size() == kDigestBytes) {
+  MODCACHE_ASSIGN_OR_RETURN(auto has_row, query.bind(id).step());
+  if (has_row && query.bytes(0).size() == Digest128::kSizeBytes) {
     context = std::make_shared<const Context>(Context{Digest128::from_bytes(query.bytes(0)),
                                                       std::string(query.bytes(1)),
                                                       std::string(query.bytes(2))});
@@ -260,24 +230,16 @@ Result<std::shared_ptr<const Context>> DatabaseCheck::context_of(std::int64_t id
 }
 
 Result<std::vector<Context>> DatabaseCheck::contexts_in_use() {
-  auto statement = database_->prepare(
-      "SELECT digest, scope, description FROM contexts c WHERE length(digest)=16 AND"
-      " EXISTS(SELECT 1 FROM entries WHERE context_id=c.id)");
-  if (!statement.is_ok()) return statement.status();
+  Query query(*database_,
+              "SELECT digest, scope, description FROM contexts c WHERE length(digest)=16 AND"
+              " EXISTS(SELECT 1 FROM entries WHERE context_id=c.id)");
   std::vector<Context> contexts;
-  Query query(statement.value());
-  while (true) {
-    auto has_row = query.step();
-    if (!has_row.is_ok()) return has_row.status();
-    if (!has_row.value()) return contexts;
+  MODCACHE_RETURN_IF_ERROR(query.each([&] {
     contexts.push_back({Digest128::from_bytes(query.bytes(0)), std::string(query.bytes(1)),
                         std::string(query.bytes(2))});
-  }
-}
-
-void DatabaseCheck::forget() {
-  segments_.clear();
-  contexts_.clear();
+    return Status::ok();
+  }));
+  return contexts;
 }
 
 }  // namespace modcache::store

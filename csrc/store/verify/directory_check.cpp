@@ -5,15 +5,17 @@
 #include <utility>
 
 #include "store/control/boot.h"
-#include "store/directory_files.h"
-#include "store/found_entry.h"
-#include "store/index/recovery.h"
-#include "store/notes.h"
+#include "store/control/versions.h"
+#include "store/directory/directory_files.h"
+#include "store/directory/notes.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/options.h"
+#include "store/found/stored_record.h"
 
 namespace modcache::store {
 namespace {
 
-// Rows that are read at a time, and then followed in the order of their records.
+// The number of rows that are read at a time and then followed in the order of their records.
 constexpr std::size_t kRowsAtATime = 16384;
 
 bool ends_with(const std::string& name, std::string_view suffix) {
@@ -30,12 +32,7 @@ DirectoryCheck::DirectoryCheck(const Directory& directory, const VerifyOptions& 
       readers_(directory, ReadVia::kPread) {}
 
 void DirectoryCheck::tell(Finding::Kind kind, std::string file, std::string what) {
-  Finding finding;
-  finding.kind = kind;
-  finding.is_damage = kind != Finding::Kind::kLeftover;
-  finding.file = std::move(file);
-  finding.what = std::move(what);
-  tell_(std::move(finding));
+  tell_({kind, kind != Finding::Kind::kLeftover, std::move(file), std::move(what)});
 }
 
 void DirectoryCheck::tell_database(std::string what) {
@@ -43,7 +40,7 @@ void DirectoryCheck::tell_database(std::string what) {
 }
 
 Status DirectoryCheck::absorb(const Status& status) {
-  if (status.code() == StatusCode::kForeign) {  // told by check_kinds()
+  if (status.code() == StatusCode::kForeign) {  // check_kinds() reports it
     database_ = nullptr;
     return Status::ok();
   }
@@ -71,7 +68,7 @@ bool DirectoryCheck::was_replaced() const {
   const bool is_same =
       info.is_ok() ? info.value().is_same_file(database_file_) : database_file_.inode == 0;
   if (!is_same || (control_ != nullptr && control_->epoch() != epoch_)) return true;
-  // On another page the counters go on that tell what leaves meanwhile.
+  // Another page has other counters, which no longer tell what was removed meanwhile.
   auto control = file_system.info(directory_.control_path());
   if (control.is_ok() && !control.value().is_same_file(control_file_)) return true;
   if (is_shared_) return false;
@@ -83,14 +80,13 @@ bool DirectoryCheck::was_replaced() const {
 
 Status DirectoryCheck::check_is_ours() {
   fs::FileSystem& file_system = directory_.file_system();
-  auto info = file_system.info(directory_.path());
-  if (!info.is_ok()) return info.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto info, file_system.info(directory_.path()));
   const std::string paths[] = {directory_.database_path(), directory_.segments_path(),
                                directory_.control_path(), directory_.lock_path()};
-  const bool is_ours = info.value().is_directory &&
-                       std::any_of(std::begin(paths), std::end(paths), [&](const auto& path) {
-                         return file_system.name_info(path).is_ok();
-                       });
+  const bool is_ours =
+      info.is_directory && std::any_of(std::begin(paths), std::end(paths), [&](const auto& path) {
+        return file_system.name_info(path).is_ok();
+      });
   if (!is_ours) {
     return Status::invalid_argument("'" + directory_.path() + "' is no directory of modcache");
   }
@@ -101,15 +97,11 @@ bool DirectoryCheck::check_kinds() {
   bool has_segments = true;
   const DirectoryFiles files = look_at_files(directory_);
   for (const ForeignFile& file : files.foreign) {
-    Finding finding;
-    finding.kind = Finding::Kind::kForeignFile;
-    // In another user's directory, files that are read and not written are as they should be.
-    finding.is_damage = file.use != ForeignFile::Use::kWritten &&
-                        (files.is_own || file.use != ForeignFile::Use::kRead);
-    finding.file = file.name;
-    finding.what = file.status.message();
+    // Files that are read and not written are normal in another user's directory.
+    const bool is_damage = file.use != ForeignFile::Use::kWritten &&
+                           (files.is_own || file.use != ForeignFile::Use::kRead);
     has_segments = has_segments && file.name != "segments";
-    tell_(std::move(finding));
+    tell_({Finding::Kind::kForeignFile, is_damage, file.name, file.status.message()});
   }
   return has_segments;
 }
@@ -134,9 +126,7 @@ Status DirectoryCheck::open_database() {
   if (info.is_ok()) database_file_ = info.value();
   auto log = file_system.info(directory_.wal_path());
   if (log.is_ok()) log_file_ = log.value();
-  auto database = DatabaseCheck::open(directory_, options_.patience_ms);
-  if (!database.is_ok()) return database.status();
-  database_ = std::move(database).value();
+  MODCACHE_ASSIGN_OR_RETURN(database_, DatabaseCheck::open(directory_, options_.patience_ms));
   is_shared_ = database_->sees_others();
   return Status::ok();
 }
@@ -144,65 +134,55 @@ Status DirectoryCheck::open_database() {
 Status DirectoryCheck::check_database() {
   const Status opened = open_database();
   if (opened.is_not_found()) {
-    auto segments = directory_.segments();
-    if (!segments.is_ok()) return segments.status();
-    if (!segments.value().empty()) tell_database("it is not there");
+    MODCACHE_ASSIGN_OR_RETURN(auto segments, directory_.segments());
+    if (!segments.empty()) tell_database("it is not there");
     return Status::ok();
   }
   MODCACHE_RETURN_IF_ERROR(opened);
-  auto contradictions = database_->contradictions();
-  if (!contradictions.is_ok()) return contradictions.status();
-  for (std::string& contradiction : contradictions.value()) tell_database(std::move(contradiction));
-  auto last_sequence = database_->last_sequence();
-  if (!last_sequence.is_ok()) return last_sequence.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto contradictions, database_->contradictions());
+  for (std::string& contradiction : contradictions) tell_database(std::move(contradiction));
+  MODCACHE_ASSIGN_OR_RETURN(auto last_sequence, database_->last_sequence());
   const bool has_page = directory_.file_system().name_info(directory_.control_path()).is_ok();
-  if (control_ == nullptr && !has_page && last_sequence.value() > 0) {
+  if (control_ == nullptr && !has_page && last_sequence > 0) {
     tell(Finding::Kind::kControlBroken, "control", "it is not there");
   }
-  if (control_ != nullptr && !control_->is_plausible(last_sequence.value())) {
+  if (control_ != nullptr && !control_->is_plausible(last_sequence)) {
     tell(Finding::Kind::kControlBroken, "control", "its counters are impossible");
-  } else if (control_ != nullptr && last_sequence.value() < committed_) {
+  } else if (control_ != nullptr && last_sequence < committed_) {
     tell_database("it has lost its last transactions");
   }
-  auto counts = database_->segment_counts();
-  if (!counts.is_ok()) return counts.status();
-  for (const auto& count : counts.value()) {
+  MODCACHE_ASSIGN_OR_RETURN(auto counts, database_->segment_counts());
+  for (const auto& count : counts) {
     if (count.named == count.entries) continue;
     tell(Finding::Kind::kRowsLost, file_of(count.segment),
          "the database says that it has " + std::to_string(count.named) + " entries, and names " +
              std::to_string(count.entries));
   }
-  auto entries = database_->count_entries();
-  if (!entries.is_ok()) return entries.status();
-  progress_.entries = entries.value();
-  // Before the segments are listed: whatever these need was written before them.
-  auto clears = database_->clears();
-  if (!clears.is_ok()) return clears.status();
-  clears_ = std::move(clears).value();
-  auto contexts = database_->contexts_in_use();
-  if (!contexts.is_ok()) return contexts.status();
-  contexts_ = std::move(contexts).value();
+  MODCACHE_ASSIGN_OR_RETURN(progress_.entries, database_->count_entries());
+  // Read before the segments are listed, as the records that they need were written before them.
+  MODCACHE_ASSIGN_OR_RETURN(clears_, database_->clears());
+  MODCACHE_ASSIGN_OR_RETURN(contexts_, database_->contexts_in_use());
   return Status::ok();
 }
 
-void DirectoryCheck::let_go_of_gone() {
+void DirectoryCheck::forget_retired() {
   const std::uint64_t reclaims = control_ == nullptr ? 0 : control_->reclaims();
-  if (std::exchange(seen_reclaims_, reclaims) != reclaims) readers_.forget_gone();
+  if (std::exchange(seen_reclaims_, reclaims) != reclaims) readers_.forget_retired();
 }
 
 Status DirectoryCheck::check_rows() {
   DatabaseCheck::Row last;
   while (database_ != nullptr) {
-    auto rows = database_->rows_after(last, kRowsAtATime);
-    if (!rows.is_ok()) return rows.status();
-    if (rows.value().empty()) return Status::ok();
-    let_go_of_gone();
-    last = rows.value().back();
-    std::sort(rows.value().begin(), rows.value().end(), [](const auto& a, const auto& b) {
+    MODCACHE_ASSIGN_OR_RETURN(auto rows, database_->rows_after(last, kRowsAtATime));
+    if (rows.empty()) return Status::ok();
+    forget_retired();
+    last = rows.back();
+    // Sorted, so that the segments are read in the order of their bytes.
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
       return std::make_pair(a.location.segment, a.location.offset) <
              std::make_pair(b.location.segment, b.location.offset);
     });
-    for (const DatabaseCheck::Row& row : rows.value()) MODCACHE_RETURN_IF_ERROR(check_row(row));
+    for (const DatabaseCheck::Row& row : rows) MODCACHE_RETURN_IF_ERROR(check_row(row));
     if (options_.on_progress) options_.on_progress(progress_);
   }
   return Status::ok();
@@ -211,21 +191,20 @@ Status DirectoryCheck::check_rows() {
 Status DirectoryCheck::check_row(const DatabaseCheck::Row& first) {
   ++result_->entries;
   ++progress_.entries_done;
-  // What that says was told before: the database contradicts itself.
+  // This was reported before, as a contradiction in the database.
   if (first.context == nullptr || first.location.segment == 0) return Status::ok();
   DatabaseCheck::Row row = first;
   while (true) {
     const Status status = look_at(row);
     if (status.is_ok()) return Status::ok();
-    auto now = database_->row(row.context_id, row.key);
-    if (!now.is_ok()) return now.status();
-    if (!now.value() || now.value()->context == nullptr ||
-        now.value()->context->digest != row.context->digest) {
+    MODCACHE_ASSIGN_OR_RETURN(auto now, database_->row(row.context_id, row.key));
+    // The row was removed meanwhile, or its number belongs to another context now.
+    if (!now || now->context == nullptr || now->context->digest != row.context->digest) {
       --result_->entries;
       return Status::ok();
     }
-    if (!now.value()->is_same_place(row)) {
-      row = *std::move(now).value();
+    if (!now->is_same_place(row)) {
+      row = *std::move(now);
       continue;
     }
     Finding finding;
@@ -264,19 +243,12 @@ Status DirectoryCheck::read_whole(const DatabaseCheck::Row& row, std::string* he
   auto reader = readers_.get(row.location.segment);
   if (reader.is_not_found()) return Status::corruption("its segment is gone");
   if (!reader.is_ok()) return reader.status();
-  auto record = read_record(reader.value(), row.location, EntryId{*row.context, row.key});
-  if (!record.is_ok()) return record.status();
-  if (header != nullptr) *header = record.value().header;
-  const auto entry = stored_entry(std::move(record).value());
-  auto size_bytes = reader.value()->size_bytes();
-  if (!size_bytes.is_ok()) return size_bytes.status();
-  // Before memory is taken for it.
-  if (entry->payload_size_bytes() > size_bytes.value()) {
-    return Status::corruption("its payload was cut short");
-  }
-  std::string payload(entry->payload_size_bytes(), '\0');
-  MODCACHE_RETURN_IF_ERROR(entry->read_payload(payload.data()));
-  const std::uint64_t read_bytes = entry->header().size() + payload.size() + kRecordFixedSizeBytes;
+  MODCACHE_ASSIGN_OR_RETURN(
+      auto record, read_record(reader.value(), row.location, EntryId{*row.context, row.key}));
+  if (header != nullptr) *header = record.header;
+  std::string payload(record.head.payload_size_bytes, '\0');
+  MODCACHE_RETURN_IF_ERROR(read_payload(record, payload.data()));
+  const std::uint64_t read_bytes = record.header.size() + payload.size() + kRecordFixedSizeBytes;
   result_->bytes_read += read_bytes;
   progress_.bytes_done += read_bytes;
   return Status::ok();
@@ -305,12 +277,11 @@ Status DirectoryCheck::check_notes() {
   return Status::ok();
 }
 
-// What nobody reads.
+// Reports files that nobody reads.
 Status DirectoryCheck::check_files() {
   fs::FileSystem& file_system = directory_.file_system();
-  auto names = file_system.list(directory_.path());
-  if (!names.is_ok()) return names.status();
-  for (const std::string& name : names.value()) {
+  MODCACHE_ASSIGN_OR_RETURN(auto names, file_system.list(directory_.path()));
+  for (const std::string& name : names) {
     if (name == "control.new" || name.rfind("index.sqlite.new", 0) == 0) {
       tell(Finding::Kind::kLeftover, name, "in the making");
     }

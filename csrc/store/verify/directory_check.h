@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DirectoryCheck: one look through a directory, for verify.h. It tells of each finding as it comes,
+// DirectoryCheck: one pass through a directory, for verify.h. It reports each finding as it comes,
 // and changes nothing.
 //
-// Rows are followed to their records, and the segments scanned for records, so that neither side
-// can lack what the other has unnoticed. What looks broken is asked for again: a row that changed
-// meanwhile was not.
+// It follows rows to their records, and scans the segments for records, so that a loss on either
+// side is noticed. It looks again at what seems broken: a row that changed meanwhile was not.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include "base/hash.h"
+#include "base/result.h"
+#include "fs/file_system.h"
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
+#include "store/entry/clear.h"
+#include "store/entry/entry_id.h"
 #include "store/segment/segment_reader.h"
 #include "store/segment/segment_scan.h"
 #include "store/segment/segment_writer.h"
@@ -28,16 +35,16 @@ class DirectoryCheck {
  public:
   using Tell = std::function<void(Finding)>;
 
-  // All must outlive it.
+  // All arguments must outlive this object.
   DirectoryCheck(const Directory& directory, const VerifyOptions& options, Tell tell);
 
-  // REQUIRES: called once. `verification` gets the counts.
+  // Fills in the counts of `verification`. REQUIRES: called once.
   Status run(Verification& verification);
-  // The database or the control page was replaced, or others began to write where nobody did: what
-  // was found is void.
+  // Returns whether the findings are void: the database or the control page was replaced, or others
+  // began to write where nobody did.
   bool was_replaced() const;
 
-  // Contexts and clears to be written again, and what files are misnamed, for whoever mends.
+  // The contexts and clears that a repair has to write again.
   const std::vector<Context>& undeclared() const { return undeclared_; }
   const std::vector<Clear>& lost_clears() const { return lost_clears_; }
 
@@ -45,7 +52,7 @@ class DirectoryCheck {
   class Records;
 
   Status check_is_ours();
-  // False: without the folder of segments there is nothing more to look at.
+  // Returns false when there is no folder of segments, and so nothing more to check.
   bool check_kinds();
   void check_control();
   Status check_database();
@@ -61,19 +68,21 @@ class DirectoryCheck {
   Status check_scanned(const Records& records);
   Status find_undeclared();
   Status find_lost_clears();
-  // Asks again, in moments in which nobody removes segments: with them go declarations and clears
-  // that stand elsewhere again. False: it was not found each time.
+  // Looks several times, at moments at which nobody removes segments: with a segment go
+  // declarations and clears that another segment has again. Returns false when it was not found
+  // each time.
   Result<bool> is_found_again(const std::function<Result<bool>()>& finds);
+  Status scan_all(SegmentVisitor& visitor);
   Status check_notes();
   Status check_files();
-  // Else what is gone would take room until all was verified.
-  void let_go_of_gone();
+  // Lets go of retired segments, which would otherwise take space until everything was verified.
+  void forget_retired();
   void tell(Finding::Kind kind, std::string file, std::string what);
   void tell_database(std::string what);
   static std::string file_of(std::uint64_t segment);
   static std::uint64_t mark_of(const Digest128& context, std::string_view key, Sequence sequence);
   static std::uint64_t mark_of_place(std::uint64_t segment, std::uint64_t offset);
-  // Ok where `status` says that the database is broken: then that is told, and it is let go of.
+  // Returns ok when `status` says that the database is broken, after reporting that and closing it.
   Status absorb(const Status& status);
 
   const Directory& directory_;
@@ -82,18 +91,19 @@ class DirectoryCheck {
   SegmentReaders readers_;
   Verification* result_ = nullptr;
   std::unique_ptr<ControlPage> control_;
-  std::unique_ptr<DatabaseCheck> database_;  // null: none that can be asked
+  std::unique_ptr<DatabaseCheck> database_;  // null: there is none that can be asked
   std::uint64_t epoch_ = 0;
   Sequence committed_ = 0;  // read before the database is asked
   fs::FileInfo control_file_;
   fs::FileInfo database_file_;
   fs::FileInfo log_file_;
-  bool is_shared_ = false;  // others that write are seen
+  bool is_shared_ = false;  // commits of others are seen
   std::uint64_t seen_reclaims_ = 0;
   VerifyProgress progress_;
   std::vector<Clear> clears_;
   std::vector<Context> contexts_;
-  // Hashes of rows that lead to no whole record of theirs: address and sequence, and the place.
+  // Hashes of rows that lead to no intact record of their own: of address and sequence, and of the
+  // place.
   std::unordered_set<std::uint64_t> broken_rows_;
   std::vector<Context> undeclared_;
   std::vector<Clear> lost_clears_;

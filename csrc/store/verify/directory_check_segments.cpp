@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The half of DirectoryCheck that scans the segments.
+// The part of DirectoryCheck that scans the segments.
 #include <algorithm>
 #include <utility>
 
-#include "store/index/tombstone.h"
-#include "store/scope_filter.h"
+#include "store/entry/clear.h"
+#include "store/entry/entry_id.h"
+#include "store/entry/scope_filter.h"
+#include "store/segment/tombstone.h"
 #include "store/verify/directory_check.h"
-#include "store/write_queue.h"
 
 namespace modcache::store {
 namespace {
 
-// Looks for what was not declared, each a scan: so many must agree, out of so many.
+// Looks for missing declarations and clears, each of which is a scan: so many must agree, out of at
+// most so many.
 constexpr int kLooksToBelieve = 3;
-constexpr int kMostLooks = 12;
+constexpr int kMostLooksAtRecord = 12;
 constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15ULL;
 
 }  // namespace
@@ -32,7 +34,7 @@ std::uint64_t DirectoryCheck::mark_of_place(std::uint64_t segment, std::uint64_t
   return (segment * kSpread) ^ offset;
 }
 
-// What the records of all segments say.
+// The contents of the records of all segments.
 class DirectoryCheck::Records final : public SegmentVisitor {
  public:
   explicit Records(DirectoryCheck& check) : check_(check) {}
@@ -45,17 +47,16 @@ class DirectoryCheck::Records final : public SegmentVisitor {
   }
   Status on_entry(const RecordHead& head, std::uint64_t offset, std::string_view key) override {
     if (check_.database_ == nullptr) return Status::ok();
-    auto row = check_.database_->row(head.context, key);
-    if (!row.is_ok()) return row.status();
-    const bool is_named = row.value() && row.value()->location.segment == segment_ &&
-                          row.value()->location.offset == offset;
+    MODCACHE_ASSIGN_OR_RETURN(auto row, check_.database_->row(head.context, key));
+    const bool is_named =
+        row && row->location.segment == segment_ && row->location.offset == offset;
     if (!is_named) ++check_.result_->unnamed_records;
-    return check_.find_lost_row(row.value(), head, {segment_, offset}, key);
+    return check_.find_lost_row(row, head, {segment_, offset}, key);
   }
   Status on_clear(const RecordHead& head, std::string_view scope,
                   std::string_view key_prefix) override {
     ++check_.result_->clears;
-    // The database keeps the others; these are in segments alone.
+    // Narrow clears are in segments alone; the database keeps the others.
     if (!clear_of(head, scope, key_prefix).is_narrow()) recorded_clears_.insert(head.sequence);
     return Status::ok();
   }
@@ -70,8 +71,8 @@ class DirectoryCheck::Records final : public SegmentVisitor {
   std::unordered_set<Sequence> recorded_clears_;
 };
 
-// A row that is broken although the record is whole: the row itself was damaged, or that of another
-// copy of the record. (A record without a row has no such witness.)
+// Reports a row that is broken although the record is intact: the row itself was damaged, or it
+// leads to another copy of the record. (A record that no row ever pointed to has no such witness.)
 Status DirectoryCheck::find_lost_row(const std::optional<DatabaseCheck::Row>& row,
                                      const RecordHead& head, const RecordPlace& place,
                                      std::string_view key) {
@@ -81,9 +82,8 @@ Status DirectoryCheck::find_lost_row(const std::optional<DatabaseCheck::Row>& ro
   DatabaseCheck::Row found;
   found.context = std::make_shared<const Context>(Context{head.context, "", ""});
   found.key = key;
-  found.location = {place.segment,           place.offset,  head.header_size_bytes,
-                    head.payload_size_bytes, head.sequence, head.run_us};
-  // What is named as it should be is not lost.
+  found.location = location_of(head, place.segment, place.offset);
+  // A record that a correct row leads to is not lost.
   const bool has_own_row = row && row->location.sequence >= head.sequence;
   if (has_own_row && (!is_of_this_entry || row->is_same_place(found))) return Status::ok();
   const Status status = read_whole(found);
@@ -96,11 +96,10 @@ Status DirectoryCheck::find_lost_row(const std::optional<DatabaseCheck::Row>& ro
 }
 
 Status DirectoryCheck::check_segments() {
-  auto ids = directory_.segments();
-  if (!ids.is_ok()) return ids.status();
+  MODCACHE_ASSIGN_OR_RETURN(auto ids, directory_.segments());
   Records records(*this);
-  for (const std::uint64_t id : ids.value()) {
-    let_go_of_gone();
+  for (const std::uint64_t id : ids) {
+    forget_retired();
     auto reader = readers_.get(id);
     if (!reader.is_ok()) {
       check_segment_file(id, reader.status());
@@ -128,7 +127,7 @@ void DirectoryCheck::check_segment_file(std::uint64_t id, const Status& status) 
   }
   auto info = directory_.file_system().info(directory_.segment_path(id));
   if (!info.is_ok()) return;
-  // Whoever made it died before it had a header; rows that lead there are findings of their own.
+  // Its creator died before writing a header; rows that lead there are findings of their own.
   const bool is_empty = info.value().size_bytes < kSegmentHeaderSizeBytes;
   tell(is_empty ? Finding::Kind::kLeftover : Finding::Kind::kSegmentBroken, file_of(id),
        status.message());
@@ -149,76 +148,11 @@ Status DirectoryCheck::check_scanned(const Records& records) {
 
 namespace {
 
-class Declarations final : public SegmentVisitor {
+// Another scan of all segments. It finds the contexts that they declare, and the clears that are in
+// no segment although a rebuild would need them.
+class Rescan final : public SegmentVisitor {
  public:
-  Status on_context(const RecordHead& head, std::string_view, std::string) override {
-    declared_.insert(head.context);
-    return Status::ok();
-  }
-  Status on_entry(const RecordHead&, std::uint64_t, std::string_view) override {
-    return Status::ok();
-  }
-  Status on_clear(const RecordHead&, std::string_view, std::string_view) override {
-    return Status::ok();
-  }
-  bool has(const Context& context) const { return declared_.count(context.digest) != 0; }
-
- private:
-  std::unordered_set<Digest128, Digest128Hash> declared_;
-};
-
-}  // namespace
-
-// A folder that changes can be listed without one of its files, so one such moment is not enough.
-Result<bool> DirectoryCheck::is_found_again(const std::function<Result<bool>()>& finds) {
-  const auto removals = [this] {
-    return control_ == nullptr ? 0 : control_->clears() + control_->reclaims();
-  };
-  int quiet = 0;
-  for (int i = 0; i < kMostLooks && quiet < kLooksToBelieve; ++i) {
-    const std::uint64_t before = removals();
-    auto is_found = finds();
-    if (!is_found.is_ok()) return is_found;
-    quiet = removals() == before ? quiet + 1 : 0;
-    if (quiet > 0 && !is_found.value()) return false;
-  }
-  return quiet >= kLooksToBelieve;
-}
-
-Status DirectoryCheck::find_undeclared() {
-  std::vector<Context> suspected;
-  auto is_found = is_found_again([&]() -> Result<bool> {
-    auto contexts = database_->contexts_in_use();
-    if (!contexts.is_ok()) return contexts.status();
-    auto ids = directory_.segments();
-    if (!ids.is_ok()) return ids.status();
-    Declarations declarations;
-    for (const std::uint64_t id : ids.value()) {
-      auto reader = readers_.get(id);
-      if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), declarations));
-    }
-    suspected.clear();
-    for (Context& context : contexts.value()) {
-      if (!declarations.has(context)) suspected.push_back(std::move(context));
-    }
-    return !suspected.empty();
-  });
-  if (!is_found.is_ok()) return is_found.status();
-  if (!is_found.value()) return Status::ok();
-  for (Context& context : suspected) {
-    tell(Finding::Kind::kContextUndeclared, "",
-         "no segment declares the context of entries in scope '" + context.scope + "'");
-    undeclared_.push_back(std::move(context));
-  }
-  return Status::ok();
-}
-
-namespace {
-
-// Finds out which of these clears are in no segment, and would be needed there.
-class NeededClears final : public SegmentVisitor {
- public:
-  explicit NeededClears(const std::vector<Clear>& lost) : lost_(lost), is_needed_(lost.size()) {}
+  explicit Rescan(const std::vector<Clear>& lost) : lost_(lost), is_needed_(lost.size()) {}
 
   Status on_context(const RecordHead& head, std::string_view scope,
                     std::string description) override {
@@ -238,6 +172,7 @@ class NeededClears final : public SegmentVisitor {
     if (!clear_of(head, scope, key_prefix).is_narrow()) recorded_.insert(head.sequence);
     return Status::ok();
   }
+  bool is_declared(const Context& context) const { return contexts_.count(context.digest) != 0; }
   bool is_lost(std::size_t i) const {
     return is_needed_[i] && recorded_.count(lost_[i].sequence) == 0;
   }
@@ -251,36 +186,77 @@ class NeededClears final : public SegmentVisitor {
 
 }  // namespace
 
+Status DirectoryCheck::scan_all(SegmentVisitor& visitor) {
+  MODCACHE_ASSIGN_OR_RETURN(auto ids, directory_.segments());
+  for (const std::uint64_t id : ids) {
+    auto reader = readers_.get(id);
+    if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), visitor));
+  }
+  return Status::ok();
+}
+
+// A folder that changes may be listed without one of its files, so one quiet moment is not enough.
+Result<bool> DirectoryCheck::is_found_again(const std::function<Result<bool>()>& finds) {
+  const auto removals = [this] {
+    return control_ == nullptr ? 0 : control_->clears() + control_->reclaims();
+  };
+  int quiet = 0;
+  for (int i = 0; i < kMostLooksAtRecord && quiet < kLooksToBelieve; ++i) {
+    const std::uint64_t before = removals();
+    auto is_found = finds();
+    if (!is_found.is_ok()) return is_found;
+    quiet = removals() == before ? quiet + 1 : 0;
+    if (quiet > 0 && !is_found.value()) return false;
+  }
+  return quiet >= kLooksToBelieve;
+}
+
+Status DirectoryCheck::find_undeclared() {
+  std::vector<Context> suspected;
+  auto is_found = is_found_again([&]() -> Result<bool> {
+    MODCACHE_ASSIGN_OR_RETURN(auto contexts, database_->contexts_in_use());
+    const std::vector<Clear> no_clears;
+    Rescan rescan(no_clears);
+    MODCACHE_RETURN_IF_ERROR(scan_all(rescan));
+    suspected.clear();
+    for (Context& context : contexts) {
+      if (!rescan.is_declared(context)) suspected.push_back(std::move(context));
+    }
+    return !suspected.empty();
+  });
+  if (!is_found.is_ok()) return is_found.status();
+  if (!is_found.value()) return Status::ok();
+  for (Context& context : suspected) {
+    tell(Finding::Kind::kContextUndeclared, "",
+         "no segment declares the context of entries in scope '" + context.scope + "'");
+    undeclared_.push_back(std::move(context));
+  }
+  return Status::ok();
+}
+
 Status DirectoryCheck::find_lost_clears() {
   if (lost_clears_.empty() || database_ == nullptr) return Status::ok();
   const std::vector<Clear> suspected = std::exchange(lost_clears_, {});
   std::vector<Clear> lost;
   auto is_found = is_found_again([&]() -> Result<bool> {
-    // A clear of everything, done meanwhile, removed them with their records.
-    auto now = database_->clears();
-    if (!now.is_ok()) return now.status();
-    auto ids = directory_.segments();
-    if (!ids.is_ok()) return ids.status();
-    NeededClears needed(suspected);
-    for (const std::uint64_t id : ids.value()) {
-      auto reader = readers_.get(id);
-      if (reader.is_ok()) MODCACHE_RETURN_IF_ERROR(scan_segment(*reader.value(), needed));
-    }
+    // A clear of everything may have removed them together with their records.
+    MODCACHE_ASSIGN_OR_RETURN(auto now, database_->clears());
+    Rescan rescan(suspected);
+    MODCACHE_RETURN_IF_ERROR(scan_all(rescan));
     lost.clear();
     for (std::size_t i = 0; i < suspected.size(); ++i) {
-      const bool is_still_there =
-          std::any_of(now.value().begin(), now.value().end(),
-                      [&](const Clear& other) { return other.sequence == suspected[i].sequence; });
-      if (needed.is_lost(i) && is_still_there) lost.push_back(suspected[i]);
+      const bool is_still_there = std::any_of(now.begin(), now.end(), [&](const Clear& other) {
+        return other.sequence == suspected[i].sequence;
+      });
+      if (rescan.is_lost(i) && is_still_there) lost.push_back(suspected[i]);
     }
     return !lost.empty();
   });
   if (!is_found.is_ok()) return is_found.status();
   if (is_found.value()) lost_clears_ = std::move(lost);
   for (const Clear& clear : lost_clears_) {
-    Finding finding;
-    finding.kind = Finding::Kind::kClearLost;
-    finding.what = "the record of a clear is gone, and not all that it cleared";
+    Finding finding{Finding::Kind::kClearLost, /*is_damage=*/true, /*file=*/"",
+                    "the record of a clear is gone, and not all that it cleared"};
     finding.scope = ScopeFilter(clear.filter.scope).scope;
     finding.key = clear.filter.key_prefix;
     finding.sequence = clear.sequence;

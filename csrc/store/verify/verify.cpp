@@ -8,7 +8,7 @@
 namespace modcache::store {
 namespace {
 
-// How often it is begun again when the database is replaced meanwhile.
+// How often verifying starts again when the database is replaced meanwhile.
 constexpr int kMostBeginnings = 3;
 
 }  // namespace
@@ -32,16 +32,18 @@ std::string_view finding_name(Finding::Kind kind) {
   return "";
 }
 
+void Verification::add(Finding finding, std::size_t most_findings) {
+  ++counts[finding.kind];
+  if (finding.is_damage) ++damage;
+  if (findings.size() < most_findings) findings.push_back(std::move(finding));
+}
+
 Result<Verification> verify_directory(fs::FileSystem& file_system, const VerifyOptions& options) {
   const Directory directory = Directory::at(file_system, options.directory);
   for (int i = 1;; ++i) {
     Verification verification;
     DirectoryCheck check(directory, options, [&](Finding finding) {
-      ++verification.counts[finding.kind];
-      if (finding.is_damage) ++verification.damage;
-      if (verification.findings.size() < options.most_findings) {
-        verification.findings.push_back(std::move(finding));
-      }
+      verification.add(std::move(finding), options.most_findings);
     });
     MODCACHE_RETURN_IF_ERROR(check.run(verification));
     if (!check.was_replaced() || i == kMostBeginnings) return verification;

@@ -9,7 +9,7 @@
 #include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
 #include "fuzz/targets.h"
-#include "store/pack/pack.h"
+#include "store/packing/packing.h"
 #include "store/segment/record.h"
 #include "support/directory_bytes.h"
 #include "tensor/value_header.h"

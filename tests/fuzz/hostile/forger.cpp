@@ -49,19 +49,6 @@ std::uint64_t checked_sequence(std::uint64_t tag, std::uint64_t sequence, std::u
   return (mixed & ~kMostSequence) | sequence;
 }
 
-void seal_record(std::string& bytes, std::size_t begin, std::size_t end, std::uint64_t salt,
-                 bool with_payload) {
-  auto head = store::peek_record_head(std::string_view(bytes).substr(begin, end - begin));
-  if (!head.is_ok() || begin + head.value().head_size_bytes() > end) return;
-  const std::size_t payload = begin + head.value().payload_offset();
-  if (with_payload && payload <= end && head.value().payload_size_bytes <= end - payload) {
-    set_checksum(bytes, begin + 64,
-                 xxh3_64(bytes.data() + payload, head.value().payload_size_bytes));
-  }
-  set_checksum(bytes, begin,
-               xxh3_64(bytes.data() + begin + 8, head.value().head_size_bytes() - 8, salt));
-}
-
 }  // namespace
 
 std::vector<std::uint64_t> record_offsets(std::string_view bytes, std::size_t end) {
@@ -146,7 +133,7 @@ void Forger::change_record(std::string& bytes, std::size_t begin, std::size_t en
       bytes.replace(begin, piece.size(), piece);
     }
   }
-  seal_record(bytes, begin, end, salt, below(8) != 0);
+  testing::seal_record(bytes, begin, end, salt, below(8) != 0);
 }
 
 void Forger::change_records(std::string& bytes, std::size_t end) {
@@ -163,10 +150,10 @@ void Forger::change_segment_header(std::string& bytes, std::size_t end) {
   const Field& field = kSegmentFields[below(std::size(kSegmentFields))];
   put_number(bytes, field.offset, odd_number(number_at(bytes, field.offset, field.width)),
              field.width);
-  set_checksum(bytes, 0, xxh3_64(bytes.data() + 8, store::kSegmentHeaderSizeBytes - 8));
+  testing::seal(bytes, 0, store::kSegmentHeaderSizeBytes);
   if (below(4) == 0) return;
   for (const std::uint64_t at : offsets) {
-    seal_record(bytes, at, end, number_at(bytes, 16), /*with_payload=*/false);
+    testing::seal_record(bytes, at, end, number_at(bytes, 16), /*with_payload=*/false);
   }
 }
 
@@ -208,7 +195,7 @@ std::string Forger::forged_pack(std::string bytes) {
     const std::size_t at = table + number * store::kPackPageSizeBytes;
     std::string page = bytes.substr(at, store::kPackPageSizeBytes);
     change_page(page, record_offsets(bytes, table));
-    set_checksum(page, 0, xxh3_64(page.data() + 8, page.size() - 8, number_at(bytes, 16)));
+    testing::seal(page, 0, page.size(), number_at(bytes, 16));
     bytes.replace(at, page.size(), page);
   } else {
     for (std::uint64_t times = 1 + below(2); times > 0; --times) {
@@ -216,7 +203,7 @@ std::string Forger::forged_pack(std::string bytes) {
       put_number(bytes, tail + field.offset,
                  odd_number(number_at(bytes, tail + field.offset, field.width)), field.width);
     }
-    set_checksum(bytes, tail, xxh3_64(bytes.data() + tail + 8, store::kPackFooterSizeBytes - 8));
+    testing::seal(bytes, tail, store::kPackFooterSizeBytes);
   }
   return bytes;
 }

@@ -9,8 +9,9 @@
 #include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
 #include "fuzz/targets.h"
-#include "store/listing.h"
-#include "store/pack/pack.h"
+#include "store/listing/listing.h"
+#include "store/pack/pack_verify.h"
+#include "store/packing/packing.h"
 #include "store/verify/verify.h"
 #include "support/directory_bytes.h"
 #include "tensor/value_header.h"
@@ -185,7 +186,7 @@ void Trial::run_directory() {
     }
   }
   write_and_read_again();
-  if (below(4) == 0) mend_and_read_again();
+  if (below(4) == 0) repair_and_read_again();
   check_size();
 }
 
@@ -239,16 +240,16 @@ void Trial::write_and_read_again() {
   look_up_all(*store.value(), {kind_ == Kind::kSegment || kind_ == Kind::kMap});
 }
 
-void Trial::mend_and_read_again() {
+void Trial::repair_and_read_again() {
   store::VerifyOptions options;
   options.directory = directory();
-  auto mending = store::mend_directory(file_system(), options);
-  if (!mending.is_ok()) return;
-  for (const store::Finding& finding : mending.value().after.findings) {
+  auto repairs = store::repair_directory(file_system(), options);
+  if (!repairs.is_ok()) return;
+  for (const store::Finding& finding : repairs.value().after.findings) {
     if (!finding.is_damage) continue;
-    std::fprintf(stderr, "left by mending: %s\n", finding.what.c_str());
+    std::fprintf(stderr, "left by repairs: %s\n", finding.what.c_str());
   }
-  FUZZ_CHECK(mending.value().after.is_clean());
+  FUZZ_CHECK(repairs.value().after.is_clean());
   auto store = store::Store::open(file_system(), options_);
   FUZZ_CHECK(store.is_ok());
   look_up_all(*store.value(), {kind_ == Kind::kSegment || kind_ == Kind::kMap});

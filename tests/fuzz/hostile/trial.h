@@ -8,7 +8,7 @@
 // - of a forged record nobody can know what it was: it may give its forged bytes, which are in
 //   bounds and pass their checksum;
 // - what is put afterwards and confirmed is what the next who opens the directory finds;
-// - mending leaves a directory that verifies clean, and no directory grows beyond its budget.
+// - repair leaves a directory that verifies clean, and no directory grows beyond its budget.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class Trial {
              Allowed allowed) const;
   void list_all(const std::string& path) const;
   void write_and_read_again();
-  void mend_and_read_again();
+  void repair_and_read_again();
   void check_size() const;
   std::string directory() const { return folder_ + "/d"; }
   std::string pack() const { return folder_ + "/f.pack"; }

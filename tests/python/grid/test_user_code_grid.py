@@ -155,7 +155,7 @@ CASES = [
     Case("registry", "object that is registered", PACKAGE + "class K:\n    s = 2.0\n    def __call__(self, x): return x * self.s\nk = K()\np.Registry.register('a', k)", "return p.ask('a', x)", "k.s = 3.0", NOT_FOUND),
     Case("registry", "class that is registered", PACKAGE + "class K(nn.Module):\n    def forward(self, x): return x * 2\np.KNOWN['a'] = lambda x: K()(x)", "return p.call('a', x)", "class K(nn.Module):\n    def forward(self, x): return x * 3"),
     Case("registry", "a package's function replaced", PACKAGE + "def f(name, x): return x * 3", "return p.call('plain', x)", "p.call = f"),
-    Case("registry", "handler that a package keeps out of sight", PACKAGE + "def f(x): return x * 2\np.hide(f)", "return p.call_hidden(x)", "def f(x): return x * 3\np.hide(f)", NOT_FOUND),
+    Case("registry", "handler that a package keeps out of seen", PACKAGE + "def f(x): return x * 2\np.hide(f)", "return p.call_hidden(x)", "def f(x): return x * 3\np.hide(f)", NOT_FOUND),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import modcache
 import torch
-from modcache._identity import state_of
+from modcache._identity.module_state import state_of
 
 X = torch.ones(3)
 FORMS = ("looked at in full", "recognized by a snapshot", "in a new process")

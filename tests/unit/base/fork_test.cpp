@@ -31,10 +31,11 @@ TEST(ForkTest, runs_actions_in_the_child_alone) {
   EXPECT_EQ(runs, 0);
 }
 
-// Without hold_across_fork the child would inherit the mutex locked, by a thread it does not have.
+// Without hold_across_fork the child would inherit a mutex locked by a thread that it does not
+// have.
 TEST(ForkTest, gives_the_child_free_locks_while_other_threads_use_them) {
   Mutex mutex;
-  const auto ticket = hold_across_fork(mutex);
+  const auto registration = hold_across_fork(mutex);
   std::atomic<bool> is_over{false};
   std::thread user([&] {
     while (!is_over) MutexLock lock(mutex);
@@ -49,16 +50,16 @@ TEST(ForkTest, gives_the_child_free_locks_while_other_threads_use_them) {
   }
   is_over = true;
   user.join();
-  stop_holding_across_fork(ticket);
+  stop_holding_across_fork(registration);
 }
 
-// Fork must neither depend on the order in which threads take the locks, nor on what they register
-// meanwhile.
+// Fork must depend neither on the order in which threads take the locks, nor on locks that they
+// register meanwhile.
 TEST(ForkTest, does_not_block_threads_that_hold_one_lock_and_want_another) {
   Mutex first;
   Mutex second;
-  const auto first_ticket = hold_across_fork(first);
-  const auto second_ticket = hold_across_fork(second);
+  const auto first_registration = hold_across_fork(first);
+  const auto second_registration = hold_across_fork(second);
   std::atomic<bool> is_over{false};
   std::thread user([&] {
     while (!is_over) {
@@ -71,8 +72,8 @@ TEST(ForkTest, does_not_block_threads_that_hold_one_lock_and_want_another) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(ChildProcess([] { return 0; }).wait(), 0);
   is_over = true;
   user.join();
-  stop_holding_across_fork(first_ticket);
-  stop_holding_across_fork(second_ticket);
+  stop_holding_across_fork(first_registration);
+  stop_holding_across_fork(second_registration);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace modcache {
 namespace {
 
-// What is on disk was made with these; other values would make every directory unreadable.
+// Everything on disk was made with these values; others would make every directory unreadable.
 TEST(HashTest, gives_the_published_values) {
   EXPECT_EQ(xxh3_64("", 0), 0x2d06800538d394c2ULL);
   EXPECT_EQ(xxh3_128("").hex(), "99aa06d3014798d86001c324468d497f");

@@ -12,6 +12,7 @@ namespace {
 class LogTest : public ::testing::Test {
  protected:
   LogTest() {
+    forget_logged_causes();
     set_log_sink([this](LogLevel, const std::string& message) { messages_.push_back(message); });
   }
   ~LogTest() override {
@@ -36,6 +37,17 @@ TEST_F(LogTest, says_one_message_per_cause) {
     log_once(LogLevel::kWarning, "cause-b", "b" + std::to_string(i));
   }
   EXPECT_THAT(messages_, ::testing::ElementsAre("a0", "b0"));
+}
+
+TEST_F(LogTest, says_it_once_whoever_listens_until_the_causes_are_forgotten) {
+  log_once(LogLevel::kWarning, "cause-c", "c");
+  std::vector<std::string> heard;
+  set_log_sink([&](LogLevel, const std::string& message) { heard.push_back(message); });
+  log_once(LogLevel::kWarning, "cause-c", "c");
+  EXPECT_TRUE(heard.empty());
+  forget_logged_causes();
+  log_once(LogLevel::kWarning, "cause-c", "c");
+  EXPECT_THAT(heard, ::testing::ElementsAre("c"));
 }
 
 TEST_F(LogTest, forgets_causes_rather_than_growing_without_bound) {

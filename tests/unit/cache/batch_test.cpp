@@ -16,11 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/cache.h"
+#include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/directory_bytes.h"
-#include "support/temporary_directory.h"
-#include "support/text_value.h"
 
 namespace modcache::cache {
 namespace {
@@ -34,11 +32,6 @@ using ::testing::UnorderedElementsAre;
 
 using Keys = std::vector<std::string_view>;
 
-const testing::TextFormat& text_format() {
-  static const testing::TextFormat format;
-  return format;
-}
-
 ContextPtr row_context() {
   static const ContextPtr context = [] {
     ContextParts parts;
@@ -50,13 +43,9 @@ ContextPtr row_context() {
   return context;
 }
 
-// A Cache as one process has it.
-class BatchProcess {
+class BatchProcess : public testing::Process {
  public:
-  explicit BatchProcess(const std::string& directory, const std::string& memory = "1GB")
-      : cache_(text_format()) {
-    EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
-  }
+  using Process::Process;
 
   // Where each row was found, and its text: "memory: a", "disk: b", "<missing>".
   std::vector<std::string> lookup(const Keys& keys, std::string_view signature = "") {
@@ -78,11 +67,9 @@ class BatchProcess {
     return session().store_all(row_context(), keys, entries);
   }
   Session& session() {
-    session_ = cache_.session();
+    session_ = cache().session();
     return *session_;
   }
-  Cache& cache() { return cache_; }
-  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
 
  private:
   std::string text(const BatchRequest& request, BatchFound& found, std::size_t i) {
@@ -98,7 +85,6 @@ class BatchProcess {
     return "<refused>";
   }
 
-  Cache cache_;
   SessionPtr session_;
 };
 
@@ -276,12 +262,12 @@ TEST_F(BatchTest, leads_the_missing_rows_that_nobody_else_leads) {
   const BatchRequest overlapping{row_context(), one, ""};
   Session& session = here_.session();
   BatchFound found = session.lookup_all(overlapping, true);
-  BatchLead other = session.lead_rows(overlapping, found);
+  BatchLead other = session.lead_rows(found);
   EXPECT_THAT(other.led, ElementsAre(0u));
 
   found = session.lookup_all(request, true);
   EXPECT_THAT(found.missing(), ElementsAre(0u, 2u));
-  BatchLead lead = session.lead_rows(request, found);
+  BatchLead lead = session.lead_rows(found);
   EXPECT_THAT(lead.led, ElementsAre(0u));
   EXPECT_THAT(lead.awaited, ElementsAre(2u));
   EXPECT_FALSE(lead.look_again);
@@ -292,7 +278,7 @@ TEST_F(BatchTest, leads_the_missing_rows_that_nobody_else_leads) {
   other.lead.give_up();
   lead.lead.give_up();
   EXPECT_TRUE(session.wait_for(request, lead.awaited));
-  lead = session.lead_rows(request, found);
+  lead = session.lead_rows(found);
   EXPECT_TRUE(lead.look_again) << "a run ended since the lookup";
 }
 
@@ -303,12 +289,12 @@ TEST_F(BatchTest, whoever_waits_for_a_lead_that_found_its_rows_looks_them_up) {
   const BatchRequest request{row_context(), keys, ""};
   Session& session = here_.session();
   BatchFound found = session.lookup_all(request, true);
-  BatchLead runs = session.lead_rows(request, found);
+  BatchLead runs = session.lead_rows(found);
   found = session.lookup_all(request, true);
   here_.store({{"a", "1"}});
   runs.lead.stored();
   runs.lead.give_up();
-  BatchLead late = session.lead_rows(request, found);
+  BatchLead late = session.lead_rows(found);
   ASSERT_TRUE(late.look_again);
 
   std::atomic<bool> is_waiting{false};
@@ -339,7 +325,7 @@ TEST_F(BatchTest, overlapping_batches_run_each_row_once) {
       while (true) {
         BatchFound found = session->lookup_all(request, true);
         if (found.missing().empty()) break;
-        BatchLead lead = session->lead_rows(request, found);
+        BatchLead lead = session->lead_rows(found);
         if (lead.look_again) continue;
         Keys led;
         std::vector<EntryPtr> entries;

@@ -68,7 +68,7 @@ class Host {
     std::vector<std::string> outputs;
     for (std::size_t i = 0; i < keys.size(); ++i)
       outputs.push_back(row(*session, request, found, i));
-    const BatchLead lead = session->lead_rows(request, found);
+    const BatchLead lead = session->lead_rows(found);
     std::vector<std::string_view> missing;
     std::vector<EntryPtr> entries;
     for (const std::size_t i : lead.led) {

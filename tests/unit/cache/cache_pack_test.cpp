@@ -12,7 +12,7 @@
 
 #include "cache/entry_header.h"
 #include "fs/posix_file_system.h"
-#include "store/pack/pack.h"
+#include "store/packing/packing.h"
 #include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/directory_bytes.h"

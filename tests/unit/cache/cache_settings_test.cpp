@@ -195,9 +195,9 @@ TEST_F(CacheTest, the_directory_may_change_while_threads_call) {
   EXPECT_EQ(here_.stat("corrupt"), 0);
 }
 
-TEST_F(CacheTest, memory_that_was_forgone_stays_so_until_it_is_configured) {
+TEST_F(CacheTest, memory_that_was_disabled_stays_so_until_it_is_configured) {
   here_.store("key", "text");
-  here_.cache().forgo_memory();
+  here_.cache().disable_memory_tier();
   EXPECT_EQ(here_.stat("entries_memory"), 0);
   EXPECT_EQ(here_.stat("evicted"), 0) << "it is left as it lies";
   EXPECT_EQ(here_.lookup("key"), "text");
@@ -217,9 +217,10 @@ TEST_F(CacheTest, what_no_tier_can_hold_is_not_stored_and_warned_about_once) {
   here_.store("large", std::string(9900, 'x'));  // less than all of memory, but for its slot
   here_.store("large too", std::string(20000, 'x'));
   const auto context = Process::request("").context;
-  here_.cache().session()->store_all(
-      context, {"row", "large row"},
-      {testing::text_entry("text"), testing::text_entry(std::string(20000, 'x'))});
+  const std::vector<std::string_view> rows = {"row", "large row"};
+  const std::vector<EntryPtr> entries = {testing::text_entry("text"),
+                                         testing::text_entry(std::string(20000, 'x'))};
+  here_.cache().session()->store_all(context, rows, entries);
   EXPECT_EQ(here_.stat("stored"), 2);
   EXPECT_EQ(here_.stat("not_kept"), 3);
   EXPECT_EQ(here_.stat("entries_memory"), 2);
@@ -239,11 +240,11 @@ TEST_F(CacheTest, what_memory_holds_is_stored_although_the_directory_is_too_smal
   EXPECT_EQ(here_.stat("not_kept"), 2);
 }
 
-TEST_F(CacheTest, memory_is_not_forgone_where_it_is_all_there_is) {
+TEST_F(CacheTest, memory_is_not_disabled_where_it_is_all_there_is) {
   ASSERT_TRUE(here_.configure({{"disk", "0"}}).is_ok());
   here_.store("other", "text");  // opens the directory, whose count of removals is known then
   here_.store("key", "text");
-  here_.cache().forgo_memory();
+  here_.cache().disable_memory_tier();
   EXPECT_EQ(here_.lookup("key"), "text");
   EXPECT_EQ(here_.stat("hits_memory"), 1);
 }

@@ -93,45 +93,5 @@ TEST(ContextTest, no_two_lists_of_parts_share_a_description_or_a_digest) {
   EXPECT_EQ(digests.size(), count);
 }
 
-class AddressTest : public ::testing::Test {
- protected:
-  static std::string address(const ContextPtr& context, const std::string& key) {
-    return address_of({*context, key}).bytes();
-  }
-  const ContextPtr context_ = make_context(parts("", "scope", "forward"));
-  const ContextPtr other_ = make_context(parts("", "other", "forward"));
-};
-
-TEST_F(AddressTest, depends_on_context_and_key_alone) {
-  const ContextPtr same = std::make_shared<const store::Context>(*context_);
-  EXPECT_EQ(address(context_, "key"), address(same, "key"));
-  EXPECT_NE(address(context_, "key"), address(other_, "key"));
-  EXPECT_NE(address(context_, "key"), address(context_, "kez"));
-}
-
-TEST_F(AddressTest, takes_in_every_byte_of_keys_of_any_length) {
-  std::set<std::string> addresses;
-  std::size_t count = 0;
-  for (const std::size_t size : {1u, 16u, 239u, 240u, 241u, 255u, 256u, 257u, 1000u, 100'000u}) {
-    const std::string key(size, 'x');
-    EXPECT_EQ(address(context_, key), address(context_, std::string(size, 'x')));
-    for (const std::size_t changed : {std::size_t{0}, size / 2, size - 1}) {
-      if (size == 1 && changed == 0 && addresses.count(address(context_, "y")) != 0) continue;
-      std::string other = key;
-      other[changed] = 'y';
-      addresses.insert(address(context_, other));
-      ++count;
-    }
-    addresses.insert(address(context_, key));
-    addresses.insert(address(other_, key));
-    count += 2;
-  }
-  EXPECT_EQ(addresses.size(), count);
-}
-
-TEST_F(AddressTest, takes_in_bytes_after_a_zero) {
-  EXPECT_NE(address(context_, std::string("a\0b", 3)), address(context_, std::string("a\0c", 3)));
-}
-
 }  // namespace
 }  // namespace modcache::cache

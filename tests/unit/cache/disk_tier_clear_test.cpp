@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/one_or_many.h"
 #include "cache/disk_tier.h"
 #include "fs/posix_file_system.h"
 #include "support/captured_log.h"
@@ -24,7 +27,12 @@ class DiskTierClearTest : public ::testing::Test {
     return DiskTier(settings, format_, stats_);
   }
   std::string get(DiskTier& tier) const {
-    return testing::text_of(tier.get(id_, DiskTier::Access::kWrite).entry);
+    TierFound found = tier.find(keys(), Access::kWrite, OnMiss::kCount);
+    if (!found.has(0)) return "<missing>";
+    return testing::text_of(tier.read(keys().id(0), *found.rows, 0, Access::kWrite).entry);
+  }
+  TierKeys keys() const {
+    return {context_, Span<std::string_view>::of_one(key_), Span<Digest128>::of_one(address_)};
   }
   std::int64_t errors() const { return stats_.get(Counter::kErrors); }
 
@@ -34,12 +42,17 @@ class DiskTierClearTest : public ::testing::Test {
   const testing::TextFormat format_;
   Stats stats_;
   const ContextPtr context_ = make_context({});
-  const store::EntryId id_{*context_, "key"};
+  const std::string_view key_ = "key";
+  const Digest128 address_ = store::address_of(context_->digest, key_);
 };
 
 TEST_F(DiskTierClearTest, is_tried_although_the_directory_is_left_alone) {
   DiskTier writer = tier_in(dir_);
-  ASSERT_NE(writer.put(id_, *testing::text_entry("text")), 0u);
+  OneOrMany<EntryPtr> entries(1);
+  entries[0] = testing::text_entry("text");
+  OneOrMany<Kept> kept(1);
+  writer.store(keys(), entries, /*replaces=*/false, kept);
+  ASSERT_TRUE(kept[0].is_kept);
   writer.close();
   auto lock = fs::posix_file_system().open(dir_ + "/lock", fs::OpenMode::kReadWrite);
   ASSERT_TRUE(lock.value()->try_lock().value());

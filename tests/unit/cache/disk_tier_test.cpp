@@ -16,52 +16,19 @@
 #include "support/captured_log.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
+#include "support/disk_tier_fixture.h"
 #include "support/temporary_directory.h"
 #include "support/text_value.h"
 
 namespace modcache::cache {
 namespace {
 
-using Access = DiskTier::Access;
 using Clock = std::chrono::steady_clock;
 using testing::ChildProcess;
 using testing::text_entry;
 using testing::text_of;
 
-class DiskTierTest : public ::testing::Test {
- protected:
-  std::unique_ptr<DiskTier> tier_in(const std::string& directory) {
-    Settings settings;
-    settings.dir = directory;
-    return std::make_unique<DiskTier>(settings, format_, stats_);
-  }
-  std::unique_ptr<DiskTier> open() { return tier_in(directory_ / "cache"); }
-  store::EntryId id(const std::string& key) const { return {*context_, key}; }
-  std::string get(DiskTier& tier, const std::string& key, Access access = Access::kWrite) {
-    return text_of(tier.get(id(key), access).entry);
-  }
-  // Stores one entry so that its bytes are on disk, and lets go of the directory.
-  void store(const std::string& key, const std::string& text) {
-    const auto tier = open();
-    ASSERT_NE(tier->put(id(key), *text_entry(text)), 0u);
-    ASSERT_TRUE(tier->flush());
-  }
-  void damage(const std::string& text) {
-    for (const std::string& path : testing::segment_files(directory_ / "cache")) {
-      const auto place = testing::file_bytes(path).find(text);
-      if (place == std::string::npos) continue;
-      testing::flip_bit(path, place);
-      return;
-    }
-    FAIL() << "'" << text << "' is in no segment";
-  }
-  std::int64_t count(Counter counter) const { return stats_.get(counter); }
-
-  testing::TemporaryDirectory directory_;
-  const testing::TextFormat format_;
-  Stats stats_;
-  const ContextPtr context_ = make_context({});
-};
+using testing::DiskTierTest;
 
 TEST_F(DiskTierTest, touches_nothing_until_it_is_needed) {
   const auto tier = open();
@@ -75,10 +42,10 @@ TEST_F(DiskTierTest, touches_nothing_until_it_is_needed) {
 TEST_F(DiskTierTest, gives_back_all_parts_of_an_entry) {
   const auto tier = open();
   const std::string key("a \0 key", 7);
-  const auto sequence = tier->put(id(key), *text_entry("text", "float32[2]", 123));
+  const auto sequence = put(*tier, key, text_entry("text", "float32[2]", 123));
   ASSERT_NE(sequence, 0u);
   for (int turn = 0; turn < 2; ++turn) {
-    const DiskTier::Found found = tier->get(id(key), Access::kRead);
+    const HeldEntry found = find(*tier, key, Access::kRead);
     EXPECT_EQ(text_of(found.entry), "text");
     ASSERT_NE(found.entry, nullptr);
     EXPECT_EQ(found.entry->signature, "float32[2]");
@@ -92,31 +59,31 @@ TEST_F(DiskTierTest, gives_back_all_parts_of_an_entry) {
 TEST_F(DiskTierTest, keeps_empty_values_and_signatures_that_look_like_headers) {
   const auto tier = open();
   const std::string signature(70'000, 's');
-  ASSERT_NE(tier->put(id("empty"), *text_entry("", "")), 0u);
-  ASSERT_NE(tier->put(id("long"), *text_entry("text", signature)), 0u);
+  ASSERT_NE(put(*tier, "empty", text_entry("", "")), 0u);
+  ASSERT_NE(put(*tier, "long", text_entry("text", signature)), 0u);
   tier->close();
   EXPECT_EQ(get(*tier, "empty"), "");
-  EXPECT_EQ(tier->get(id("long"), Access::kRead).entry->signature, signature);
+  EXPECT_EQ(find(*tier, "long", Access::kRead).entry->signature, signature);
 }
 
 TEST_F(DiskTierTest, replaces_and_knows_what_is_current) {
   const auto tier = open();
-  const auto first = tier->put(id("key"), *text_entry("one"));
+  const auto first = put(*tier, "key", text_entry("one"));
   const auto known = [&tier](store::Sequence sequence) {
     return DiskTier::Known{sequence, tier->removals()};
   };
-  EXPECT_TRUE(tier->is_current(id("key"), known(first)));
-  const auto second = tier->put(id("key"), *text_entry("two"));
-  EXPECT_FALSE(tier->is_current(id("key"), known(first)));
-  EXPECT_TRUE(tier->is_current(id("key"), known(second)));
-  EXPECT_FALSE(tier->is_current(id("key"), {second, ~tier->removals()})) << "of another directory";
+  EXPECT_TRUE(is_current(*tier, "key", known(first)));
+  const auto second = put(*tier, "key", text_entry("two"));
+  EXPECT_FALSE(is_current(*tier, "key", known(first)));
+  EXPECT_TRUE(is_current(*tier, "key", known(second)));
+  EXPECT_FALSE(is_current(*tier, "key", {second, ~tier->removals()})) << "of another directory";
   EXPECT_EQ(get(*tier, "key"), "two");
 }
 
 TEST_F(DiskTierTest, clears_what_the_filter_names) {
   const auto tier = open();
-  ASSERT_NE(tier->put(id("a1"), *text_entry("1")), 0u);
-  ASSERT_NE(tier->put(id("b1"), *text_entry("2")), 0u);
+  ASSERT_NE(put(*tier, "a1", text_entry("1")), 0u);
+  ASSERT_NE(put(*tier, "b1", text_entry("2")), 0u);
   EXPECT_EQ(tier->clear({"", "a"}), 1);
   EXPECT_FALSE(tier->contains(id("a1")));
   EXPECT_TRUE(tier->contains(id("b1")));
@@ -136,14 +103,8 @@ TEST_F(DiskTierTest, a_directory_opened_for_reading_takes_an_entry_when_writing_
   store("old", "one");
   const auto tier = open();
   EXPECT_EQ(get(*tier, "old", Access::kRead), "one");
-  EXPECT_NE(tier->put(id("new"), *text_entry("two")), 0u);
+  EXPECT_NE(put(*tier, "new", text_entry("two")), 0u);
   EXPECT_EQ(get(*tier, "old") + get(*tier, "new"), "onetwo");
-}
-
-TEST_F(DiskTierTest, a_writer_need_not_wait_because_a_reader_found_nothing) {
-  const auto tier = open();
-  EXPECT_EQ(get(*tier, "key", Access::kRead), "<missing>");
-  EXPECT_NE(tier->put(id("key"), *text_entry("text")), 0u);
 }
 
 TEST_F(DiskTierTest, a_damaged_payload_is_a_miss_counted_and_dropped) {
@@ -159,8 +120,19 @@ TEST_F(DiskTierTest, a_damaged_payload_is_a_miss_counted_and_dropped) {
   EXPECT_EQ(count(Counter::kCorrupt), 1) << "it was not dropped";
   EXPECT_EQ(get(*tier, "good"), "another one");
   EXPECT_EQ(log.about(directory_.path()).size(), 1u);
-  EXPECT_NE(tier->put(id("bad"), *text_entry("anew")), 0u);
+  EXPECT_NE(put(*tier, "bad", text_entry("anew")), 0u);
   EXPECT_EQ(get(*tier, "bad"), "anew");
+}
+
+// Rows of a batch are checked when a process first reads them; a single value each time.
+TEST_F(DiskTierTest, a_payload_that_is_damaged_after_it_was_read_is_a_miss) {
+  const testing::CapturedLog log;
+  store("key", "the payload to damage");
+  const auto tier = open();
+  EXPECT_EQ(get(*tier, "key"), "the payload to damage");
+  damage("the payload to damage");
+  EXPECT_EQ(get(*tier, "key"), "<missing>");
+  EXPECT_EQ(count(Counter::kCorrupt), 1);
 }
 
 TEST_F(DiskTierTest, a_reader_drops_nothing) {
@@ -176,9 +148,13 @@ TEST_F(DiskTierTest, a_reader_drops_nothing) {
 
 TEST_F(DiskTierTest, a_value_that_cannot_be_understood_is_a_miss_counted_and_dropped) {
   class Refusing final : public testing::TextFormat {
-    Result<std::shared_ptr<const Value>> read(std::string_view,
-                                              const store::FoundEntry&) const override {
-      return Status::corruption("no such value");
+    std::vector<Result<std::shared_ptr<const Value>>> read_all(
+        Form, const FoundRows&, const std::vector<std::size_t>& rows) const override {
+      std::vector<Result<std::shared_ptr<const Value>>> values;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        values.emplace_back(Status::corruption("no such value"));
+      }
+      return values;
     }
   };
   const testing::CapturedLog log;
@@ -199,7 +175,7 @@ TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left
   const auto started = Clock::now();
   for (int i = 0; i < 1000; ++i) {
     EXPECT_EQ(get(*tier, "key"), "<missing>");
-    EXPECT_EQ(tier->put(id("key"), *text_entry("text")), 0u);
+    EXPECT_EQ(put(*tier, "key", text_entry("text")), 0u);
     EXPECT_FALSE(tier->contains(id("key")));
     EXPECT_TRUE(tier->flush()) << "nothing was put, so nothing is unsafe";
   }
@@ -235,7 +211,7 @@ TEST_F(DiskTierTest, a_directory_that_stalls_delays_a_process_by_about_a_second_
   for (int i = 0; i < 100; ++i) {
     const std::string key = std::to_string(i);
     (void)get(*tier, key);
-    (void)tier->put(id(key), *text_entry("text"));
+    (void)put(*tier, key, text_entry("text"));
     (void)tier->contains(id(key));
     (void)tier->clear({"", "x"});
   }
@@ -246,38 +222,27 @@ TEST_F(DiskTierTest, a_directory_that_stalls_delays_a_process_by_about_a_second_
   EXPECT_EQ(locker.wait(), 0);
 }
 
-TEST_F(DiskTierTest, finds_its_directory_again_after_it_was_removed) {
-  const auto tier = open();
-  ASSERT_NE(tier->put(id("key"), *text_entry("one")), 0u);
-  ASSERT_TRUE(tier->flush());
-  tier->close();
-  std::filesystem::remove_all(directory_ / "cache");
-  EXPECT_EQ(get(*tier, "key"), "<missing>");
-  EXPECT_NE(tier->put(id("key"), *text_entry("two")), 0u);
-  EXPECT_EQ(get(*tier, "key"), "two");
-}
-
 #if MODCACHE_CAN_FORK_WITH_THREADS
 
 TEST_F(DiskTierTest, parent_and_forked_child_use_one_directory) {
   const auto tier = open();
-  ASSERT_NE(tier->put(id("parent's"), *text_entry("one")), 0u);
+  ASSERT_NE(put(*tier, "parent's", text_entry("one")), 0u);
   ASSERT_TRUE(tier->flush());
   ChildProcess child([&] {
     if (get(*tier, "parent's") != "one") return 1;
-    if (tier->put(id("child's"), *text_entry("two")) == 0) return 2;
+    if (put(*tier, "child's", text_entry("two")) == 0) return 2;
     return tier->flush() ? 0 : 3;
   });
   EXPECT_EQ(child.wait(), 0);
   EXPECT_EQ(get(*tier, "child's"), "two");
-  EXPECT_NE(tier->put(id("later"), *text_entry("three")), 0u);
+  EXPECT_NE(put(*tier, "later", text_entry("three")), 0u);
   EXPECT_TRUE(tier->flush());
   EXPECT_EQ(count(Counter::kErrors), 0);
 }
 
 TEST_F(DiskTierTest, a_child_may_let_go_of_the_tier_without_harm_to_the_parent) {
   auto tier = open();
-  ASSERT_NE(tier->put(id("key"), *text_entry("one")), 0u);
+  ASSERT_NE(put(*tier, "key", text_entry("one")), 0u);
   ChildProcess child([&] {
     tier->close();
     tier.reset();
@@ -295,10 +260,10 @@ TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
   const auto tier = open();
   const EntryPtr one = text_entry("one", "float32[2]", 5);
   const auto sequences =
-      tier->put_all(*context_, {"a", "b", "c"}, {one, text_entry("two", "float32[2]"), one});
+      put_all(*tier, {"a", "b", "c"}, {one, text_entry("two", "float32[2]"), one});
   ASSERT_EQ(sequences.size(), 3u);
   for (int turn = 0; turn < 2; ++turn) {
-    const FoundRows rows = tier->get_all(*context_, {"b", "none", "a", "c"}, Access::kRead);
+    const FoundRows rows = find_rows(*tier, {"b", "none", "a", "c"}, Access::kRead);
     EXPECT_FALSE(rows.has(1));
     for (const std::size_t i : {0, 2, 3}) {
       ASSERT_TRUE(rows.has(i));
@@ -309,8 +274,8 @@ TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
     EXPECT_EQ(rows.sequence(2), sequences[0]);
     EXPECT_EQ(rows.run_us(2), 5);
     const std::uint64_t removals = tier->removals();
-    EXPECT_EQ(tier->are_current(
-                  *context_, {"a", "b", "a"},
+    EXPECT_EQ(are_current(
+                  *tier, {"a", "b", "a"},
                   {{sequences[0], removals}, {sequences[0], removals}, {sequences[0], ~removals}}),
               (std::vector<bool>{true, false, false}));
     ASSERT_TRUE(tier->flush());
@@ -333,11 +298,11 @@ TEST_F(DiskTierTest, rows_that_no_directory_can_hold_are_errors_and_no_reason_to
   const EntryPtr slow =
       std::make_shared<const Entry>(Entry{std::make_shared<const SlowValue>(), signature, 5});
   const auto sequences =
-      tier->put_all(*context_, {"a", "b", "c"}, {text_entry("one"), slow, text_entry("three")});
+      put_all(*tier, {"a", "b", "c"}, {text_entry("one"), slow, text_entry("three")});
   EXPECT_NE(sequences[0], 0u);
   EXPECT_EQ(sequences[1], 0u);
   EXPECT_NE(sequences[2], 0u);
-  EXPECT_EQ(tier->put(id("b"), *slow), 0u);
+  EXPECT_EQ(put(*tier, "b", slow), 0u);
   EXPECT_EQ(count(Counter::kErrors), 2) << "one for each call";
   EXPECT_EQ(get(*tier, "a"), "one");
   EXPECT_EQ(get(*tier, "b"), "<missing>");
@@ -346,7 +311,7 @@ TEST_F(DiskTierTest, rows_that_no_directory_can_hold_are_errors_and_no_reason_to
 
 TEST_F(DiskTierTest, finds_no_rows_where_there_is_no_directory) {
   const auto tier = open();
-  const FoundRows rows = tier->get_all(*context_, {"a"}, Access::kRead);
+  const FoundRows rows = find_rows(*tier, {"a"}, Access::kRead);
   EXPECT_FALSE(rows.has(0));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "cache"));
   EXPECT_EQ(count(Counter::kErrors), 0);
@@ -364,7 +329,7 @@ TEST_F(DiskTierTest, a_row_whose_header_is_none_is_dropped_by_calls_that_may_wri
   const auto tier = open();
   for (const Access access : {Access::kRead, Access::kWrite}) {
     EXPECT_EQ(tier->totals(true).entries, 2);
-    const FoundRows rows = tier->get_all(*context_, {"bad", "good"}, access);
+    const FoundRows rows = find_rows(*tier, {"bad", "good"}, access);
     EXPECT_FALSE(rows.has(0));
     EXPECT_TRUE(rows.has(1));
   }

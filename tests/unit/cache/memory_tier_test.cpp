@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "support/child_process.h"
+#include "base/one_or_many.h"
+#include "support/temporary_directory.h"
 #include "support/text_value.h"
 
 namespace modcache::cache {
@@ -17,275 +18,112 @@ namespace {
 using testing::text_entry;
 using testing::text_of;
 
-constexpr std::uint64_t kPlenty = 1'000'000;
-
-ContextPtr scope_named(const std::string& scope) {
-  ContextParts parts;
-  parts.scope = scope;
-  return make_context(parts);
-}
-
 class MemoryTierTest : public ::testing::Test {
  protected:
-  void put(const std::string& key, const std::string& text, store::Sequence sequence = 1,
-           std::uint64_t removals = 0) {
-    put_at(address_of({*context_, key}), context_, key, text, sequence, removals);
+  static Settings settings_of(const std::string& directory) {
+    Settings settings;
+    settings.dir = directory;
+    return settings;
   }
-  void put_at(const Digest128& address, const ContextPtr& context, const std::string& key,
-              const std::string& text, store::Sequence sequence = 1, std::uint64_t removals = 0) {
-    tier_.put(address, context, key, {text_entry(text), sequence, removals});
+  MemoryTier tier(std::int64_t max_age_s = 0) {
+    return MemoryTier(store_, directory_tier_, format_, places_, max_age_s);
   }
-  MemoryTier::Held held(const std::string& key) {
-    return tier_.get(address_of({*context_, key}), {*context_, key});
+  // To the directory and to memory, as a session stores.
+  Kept store(MemoryTier& tier, std::string_view key, EntryPtr entry) {
+    const Digest128 address = store::address_of(context_->digest, key);
+    const TierKeys keys(context_, Span<std::string_view>::of_one(key),
+                        Span<Digest128>::of_one(address));
+    OneOrMany<EntryPtr> entries(1);
+    entries[0] = std::move(entry);
+    OneOrMany<Kept> kept(1);
+    directory_tier_->store(keys, entries, /*replaces=*/false, kept);
+    tier.store(keys, entries, /*replaces=*/false, kept);
+    return kept[0];
   }
-  std::string get(const std::string& key) { return text_of(held(key).entry); }
-  std::int64_t evicted() const { return stats_.get(Counter::kEvicted); }
+  std::string find(MemoryTier& tier, std::string_view key) {
+    const Digest128 address = store::address_of(context_->digest, key);
+    const TierFound found =
+        tier.find({context_, Span<std::string_view>::of_one(key), Span<Digest128>::of_one(address)},
+                  Access::kRead, OnMiss::kCount);
+    return found.has(0) ? text_of(found.entries[0].entry) : "<missing>";
+  }
 
-  // What an entry of one-byte key and text takes of the budget.
-  std::uint64_t size_of_one() {
-    Stats stats;
-    MemoryTier tier(kPlenty, policy::Kind::kLru, stats);
-    tier.put(address_of({*context_, "k"}), context_, "k", {text_entry("t"), 1, 0});
-    return static_cast<std::uint64_t>(tier.size_bytes());
-  }
-
+  testing::TemporaryDirectory directory_;
+  const Settings settings_ = settings_of(directory_ / "cache");
+  const testing::TextFormat format_;
   Stats stats_;
-  const ContextPtr context_ = scope_named("scope");
-  MemoryTier tier_{kPlenty, policy::Kind::kLru, stats_};
+  Places places_;
+  const std::shared_ptr<MemoryStore> store_ =
+      std::make_shared<MemoryStore>(100'000, policy::Kind::kLru, stats_);
+  const std::shared_ptr<DiskTier> directory_tier_ =
+      std::make_shared<DiskTier>(settings_, format_, stats_);
+  const ContextPtr context_ = make_context({});
 };
 
-TEST_F(MemoryTierTest, gives_what_was_put_with_its_place_in_the_directory) {
-  put("a", "one", 7, 3);
-  const MemoryTier::Held found = held("a");
-  EXPECT_EQ(text_of(found.entry), "one");
-  EXPECT_EQ(found.sequence, 7u);
-  EXPECT_EQ(found.removals, 3u);
-  EXPECT_EQ(get("b"), "<missing>");
+TEST_F(MemoryTierTest, finds_what_was_stored_and_asks_nobody_while_it_is_empty) {
+  MemoryTier tier = this->tier();
+  EXPECT_EQ(find(tier, "key"), "<missing>");
+  EXPECT_TRUE(store(tier, "key", text_entry("text")).is_kept);
+  EXPECT_EQ(find(tier, "key"), "text");
+  EXPECT_EQ(find(tier, "another"), "<missing>");
 }
 
-TEST_F(MemoryTierTest, replaces_what_a_key_had_and_counts_that_as_no_eviction) {
-  put("a", std::string(1000, 'x'));
-  put("a", "y", 2);
-  EXPECT_EQ(get("a"), "y");
-  EXPECT_EQ(held("a").sequence, 2u);
-  EXPECT_EQ(tier_.entries(), 1);
-  EXPECT_EQ(tier_.size_bytes(), static_cast<std::int64_t>(size_of_one()));
-  EXPECT_EQ(evicted(), 0);
+TEST_F(MemoryTierTest, never_finds_what_another_process_cleared) {
+  MemoryTier tier = this->tier();
+  store(tier, "cleared", text_entry("one"));
+  store(tier, "kept", text_entry("two"));
+  ASSERT_TRUE(directory_tier_->flush());
+  DiskTier other(settings_, format_, stats_);
+  ASSERT_EQ(other.clear({"", "cleared"}), 1);
+  EXPECT_EQ(find(tier, "cleared"), "<missing>");
+  EXPECT_EQ(find(tier, "kept"), "two");
+  EXPECT_EQ(store_->entries(), 1) << "what is outdated goes";
 }
 
-TEST_F(MemoryTierTest, pushes_out_what_was_used_longest_ago) {
-  tier_.set_budget(3 * size_of_one());
-  put("a", "1");
-  put("b", "2");
-  put("c", "3");
-  EXPECT_EQ(get("a"), "1");  // used: now b is the oldest
-  put("d", "4");
-  EXPECT_EQ(get("b"), "<missing>");
-  put("a", "5");  // replaced: used too
-  put("e", "6");
-  EXPECT_EQ(get("c"), "<missing>");
-  EXPECT_EQ(get("a"), "5");
-  EXPECT_EQ(get("d"), "4");
-  EXPECT_EQ(get("e"), "6");
-  EXPECT_EQ(evicted(), 2);
+TEST_F(MemoryTierTest, never_finds_what_another_process_replaced) {
+  MemoryTier tier = this->tier();
+  store(tier, "key", text_entry("old"));
+  ASSERT_TRUE(directory_tier_->flush());
+  const auto other = std::make_shared<DiskTier>(settings_, format_, stats_);
+  const Digest128 address = store::address_of(context_->digest, "key");
+  const std::string_view key = "key";
+  OneOrMany<EntryPtr> entries(1);
+  entries[0] = text_entry("new");
+  OneOrMany<Kept> kept(1);
+  other->store({context_, Span<std::string_view>::of_one(key), Span<Digest128>::of_one(address)},
+               entries, /*replaces=*/true, kept);
+  ASSERT_TRUE(other->flush());
+  EXPECT_EQ(find(tier, "key"), "<missing>");
 }
 
-TEST_F(MemoryTierTest, stays_within_its_budget) {
-  const std::uint64_t budget = 10 * size_of_one();
-  tier_.set_budget(budget);
-  for (int i = 0; i < 200; ++i) {
-    put("key " + std::to_string(i), std::string(static_cast<std::size_t>(i) % 50 * 20, 'x'));
-    ASSERT_LE(tier_.size_bytes(), static_cast<std::int64_t>(budget));
-  }
-  EXPECT_EQ(evicted(), 200 - tier_.entries());
+TEST_F(MemoryTierTest, an_entry_that_is_too_old_is_not_found_and_goes) {
+  MemoryTier tier = this->tier(/*max_age_s=*/5);
+  Entry old = *text_entry("old");
+  old.stored_at_us = now_us() - 6'000'000;
+  store(tier, "old", std::make_shared<const Entry>(std::move(old)));
+  store(tier, "new", text_entry("new"));
+  EXPECT_EQ(find(tier, "old"), "<missing>");
+  EXPECT_EQ(find(tier, "new"), "new");
+  EXPECT_EQ(store_->entries(), 1);
 }
 
-TEST_F(MemoryTierTest, counts_text_key_and_signature_towards_the_budget) {
-  tier_.put(address_of({*context_, "key"}), context_, "key",
-            {text_entry(std::string(1000, 'x'), std::string(100, 's')), 1, 0});
-  EXPECT_GE(tier_.size_bytes(), 1000 + 100 + 3);
+TEST_F(MemoryTierTest, an_entry_goes_to_the_place_of_its_scope) {
+  places_.set("", {Place::Kind::kPinned, ""});
+  MemoryTier tier = this->tier();
+  store(tier, "key", text_entry("text"));
+  EXPECT_EQ(find(tier, "key"), "text@pinned");
 }
 
-TEST_F(MemoryTierTest, takes_no_entry_larger_than_the_budget_and_keeps_the_others) {
-  tier_.set_budget(3 * size_of_one());
-  put("a", "1");
-  put("large", std::string(3 * size_of_one(), 'x'));
-  EXPECT_EQ(get("large"), "<missing>");
-  EXPECT_EQ(get("a"), "1");
-  EXPECT_EQ(evicted(), 0);
-}
-
-TEST_F(MemoryTierTest, an_entry_replaced_by_one_that_is_too_large_is_gone_all_the_same) {
-  tier_.set_budget(3 * size_of_one());
-  put("a", "old");
-  put("a", std::string(3 * size_of_one(), 'x'));
-  EXPECT_EQ(get("a"), "<missing>");
-  EXPECT_EQ(tier_.size_bytes(), 0);
-}
-
-TEST_F(MemoryTierTest, a_smaller_budget_holds_at_once) {
-  put("a", "1");
-  put("b", "2");
-  put("c", "3");
-  tier_.set_budget(size_of_one());
-  EXPECT_EQ(tier_.entries(), 1);
-  EXPECT_EQ(get("c"), "3");
-  EXPECT_EQ(evicted(), 2);
-}
-
-TEST_F(MemoryTierTest, a_budget_of_zero_holds_nothing) {
-  put("a", "1");
-  tier_.set_budget(0);
-  put("b", "2");
-  EXPECT_EQ(tier_.entries(), 0);
-  EXPECT_EQ(tier_.size_bytes(), 0);
-}
-
-TEST_F(MemoryTierTest, what_a_caller_holds_outlives_its_eviction) {
-  put("a", "one");
-  const EntryPtr entry = held("a").entry;
-  tier_.set_budget(0);
-  EXPECT_EQ(text_of(entry), "one");
-}
-
-// The second key or context was made to have the first one's address.
-TEST_F(MemoryTierTest, two_keys_with_one_address_miss_and_never_get_each_others_value) {
-  const Digest128 address = address_of({*context_, "a"});
-  const ContextPtr other = scope_named("other");
-  put_at(address, context_, "a", "one");
-  EXPECT_EQ(tier_.get(address, {*context_, "b"}).entry, nullptr);
-  EXPECT_EQ(tier_.get(address, {*other, "a"}).entry, nullptr);
-
-  put_at(address, context_, "b", "two");
-  EXPECT_EQ(text_of(tier_.get(address, {*context_, "b"}).entry), "two");
-  EXPECT_EQ(tier_.get(address, {*context_, "a"}).entry, nullptr);
-  EXPECT_EQ(tier_.entries(), 1);
-
-  tier_.erase(address, {*context_, "a"});
-  tier_.confirm(address, {*context_, "a"}, 1, 99);
-  EXPECT_EQ(text_of(tier_.get(address, {*context_, "b"}).entry), "two");
-  EXPECT_EQ(tier_.get(address, {*context_, "b"}).removals, 0u);
-}
-
-TEST_F(MemoryTierTest, confirms_only_the_entry_that_was_compared) {
-  put("a", "one", 7, 3);
-  const Digest128 address = address_of({*context_, "a"});
-  tier_.confirm(address, {*context_, "a"}, 6, 4);
-  EXPECT_EQ(held("a").removals, 3u);
-  tier_.confirm(address, {*context_, "a"}, 7, 4);
-  EXPECT_EQ(held("a").removals, 4u);
-}
-
-TEST_F(MemoryTierTest, erases_one_key) {
-  put("a", "1");
-  put("b", "2");
-  tier_.erase(address_of({*context_, "a"}), {*context_, "a"});
-  EXPECT_EQ(get("a"), "<missing>");
-  EXPECT_EQ(get("b"), "2");
-  EXPECT_EQ(tier_.size_bytes(), static_cast<std::int64_t>(size_of_one()));
-}
-
-TEST_F(MemoryTierTest, clears_by_scope_and_by_the_start_of_keys) {
-  const ContextPtr other = scope_named("other");
-  const auto fill = [&] {
-    for (const char* key : {"a1", "a2", "b1"}) {
-      put(key, key, 0);
-      put_at(address_of({*other, key}), other, key, key, 0);
-    }
-  };
-  fill();
-  EXPECT_EQ(tier_.clear({"other", "a"}).entries, 2);
-  EXPECT_EQ(tier_.entries(), 4);
-  EXPECT_EQ(tier_.get(address_of({*other, "a1"}), {*other, "a1"}).entry, nullptr);
-  EXPECT_EQ(get("a1"), "a1");
-  fill();
-  EXPECT_EQ(tier_.clear({"other", ""}).entries, 3);
-  fill();
-  EXPECT_EQ(tier_.clear({"", "b"}).entries, 2);
-  EXPECT_EQ(tier_.clear({"scop", ""}).entries, 0);  // a scope is a name, not a prefix
-  EXPECT_EQ(tier_.clear({"", "a1 and more"}).entries, 0);
-  EXPECT_EQ(tier_.clear({}).entries, 4);
-  EXPECT_EQ(tier_.size_bytes(), 0);
-}
-
-TEST_F(MemoryTierTest, clear_tells_what_no_directory_counts) {
-  put("here alone", "1", 0);
-  put("in the directory too", "2", 5);
-  const MemoryTier::Cleared cleared = tier_.clear({});
-  EXPECT_EQ(cleared.entries, 2);
-  EXPECT_EQ(cleared.only_here, 1);
-  EXPECT_EQ(tier_.entries(), 0);
-}
-
-TEST_F(MemoryTierTest, a_forked_child_has_what_its_parent_had) {
-  put("a", "1");
-  testing::ChildProcess child([&] {
-    put("b", "2");
-    return get("a") + get("b") == "12" ? 0 : 1;
-  });
-  EXPECT_EQ(child.wait(), 0);
-  EXPECT_EQ(get("b"), "<missing>");
-}
-
-TEST_F(MemoryTierTest, gives_and_takes_many_at_once) {
-  const std::vector<std::string_view> keys = {"a", "none", "b"};
-  std::vector<Digest128> addresses;
-  for (const auto key : keys) addresses.push_back(address_of({*context_, key}));
-  std::vector<MemoryTier::Held> held;
-  tier_.get_all(addresses, *context_, keys, held);
-  ASSERT_EQ(held.size(), 3u);
-  for (const auto& one : held) EXPECT_EQ(one.entry, nullptr);
-
-  std::vector<MemoryTier::Put> puts;
-  puts.push_back({addresses[0], "a", {text_entry("one"), 7, 3}});
-  puts.push_back({addresses[2], "b", {text_entry("two"), 8, 3}});
-  puts.push_back({addresses[0], "a", {text_entry("three"), 9, 3}});
-  tier_.put_all(context_, std::move(puts));
-  EXPECT_EQ(tier_.entries(), 2);
-  tier_.get_all(addresses, *context_, keys, held);
-  EXPECT_EQ(text_of(held[0].entry), "three");
-  EXPECT_EQ(held[0].sequence, 9u);
-  EXPECT_EQ(held[1].entry, nullptr);
-  EXPECT_EQ(text_of(held[2].entry), "two");
-  // Addresses are hashes.
-  tier_.get_all({addresses[0]}, *context_, {"another"}, held);
-  EXPECT_EQ(held[0].entry, nullptr);
-}
-
-TEST_F(MemoryTierTest, a_batch_counts_as_use_and_keeps_to_the_budget) {
-  tier_.set_budget(3 * size_of_one());
-  put("a", "1");
-  put("b", "2");
-  put("c", "3");
-  std::vector<MemoryTier::Held> held;
-  tier_.get_all({address_of({*context_, "a"})}, *context_, {"a"}, held);
-  std::vector<MemoryTier::Put> puts;
-  for (const std::string_view key : {"d", "e"}) {
-    puts.push_back({address_of({*context_, key}), key, {text_entry("x"), 1, 0}});
-  }
-  puts.push_back({address_of({*context_, "f"}), "f", {text_entry(std::string(10000, 'x')), 1, 0}});
-  tier_.put_all(context_, std::move(puts));
-  EXPECT_EQ(get("a"), "1");
-  EXPECT_EQ(get("b"), "<missing>");
-  EXPECT_EQ(get("c"), "<missing>");
-  EXPECT_EQ(get("d"), "x");
-  EXPECT_EQ(get("e"), "x");
-  EXPECT_EQ(get("f"), "<missing>") << "larger than the whole budget";
-  EXPECT_EQ(evicted(), 2);
-}
-
-TEST_F(MemoryTierTest, settles_what_the_directory_said_of_many) {
-  for (const char* key : {"a", "b", "c"}) put(key, key, 7, 3);
-  const auto verdict = [&](std::string_view key, store::Sequence sequence, bool is_current) {
-    return MemoryTier::Verdict{address_of({*context_, key}), key, sequence, is_current};
-  };
-  tier_.settle_all(*context_,
-                   {verdict("a", 7, true), verdict("b", 7, false), verdict("c", 6, true),
-                    verdict("none", 7, true)},
-                   4);
-  EXPECT_EQ(held("a").removals, 4u);
-  EXPECT_EQ(get("b"), "<missing>");
-  EXPECT_EQ(held("c").removals, 3u) << "replaced meanwhile";
+TEST_F(MemoryTierTest, tells_of_an_entry_without_handing_it_out) {
+  MemoryTier tier = this->tier();
+  store(tier, "key", text_entry("text", "float32[2]", 7));
+  const auto info = tier.look({*context_, "key"});
+  ASSERT_TRUE(info.has_value());
+  EXPECT_TRUE(info->is_in_memory);
+  EXPECT_EQ(info->signature, "float32[2]");
+  EXPECT_EQ(info->size_bytes, 4);
+  EXPECT_EQ(info->run_us, 7);
+  EXPECT_FALSE(tier.contains({*context_, "another"}));
 }
 
 }  // namespace

@@ -12,12 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "cache/cache.h"
+#include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
-#include "support/temporary_directory.h"
-#include "support/text_value.h"
 
 namespace modcache::cache {
 namespace {
@@ -28,11 +26,6 @@ using testing::text_of;
 
 using Keys = std::vector<std::string_view>;
 
-const testing::TextFormat& text_format() {
-  static const testing::TextFormat format;
-  return format;
-}
-
 ContextPtr context_of(Form form) {
   ContextParts parts;
   parts.scope = "scope";
@@ -41,36 +34,27 @@ ContextPtr context_of(Form form) {
   return make_context(parts);
 }
 
-// A Cache as one process has it.
-class ReadingProcess {
+class ReadingProcess : public testing::Process {
  public:
-  explicit ReadingProcess(const std::string& directory, const std::string& memory = "1GB")
-      : cache_(text_format()) {
-    EXPECT_TRUE(cache_.configure({{"dir", directory}, {"memory", memory}}).is_ok());
-  }
-  Cache& cache() { return cache_; }
+  using Process::Process;
 
   void store(const std::string& key, const std::string& text, Form form = Form::kRow) {
-    cache_.session()->store({context_of(form), key, {}}, text_entry(text, "input", 5));
+    cache().session()->store({context_of(form), key, {}}, text_entry(text, "input", 5));
   }
   std::vector<bool> ask(const Keys& keys, Form form = Form::kRow) {
     std::vector<bool> is_there(keys.size(), false);
-    cache_.session()->prefetch(context_of(form), form, keys, is_there);
+    cache().session()->prefetch(context_of(form), form, keys, is_there);
     return is_there;
   }
   std::vector<bool> prefetch(const Keys& keys, Form form = Form::kRow) {
     std::vector<bool> is_there = ask(keys, form);
-    cache_.wait_until_read_ahead();
+    cache().wait_until_read_ahead();
     return is_there;
   }
   std::string lookup(const std::string& key, Form form = Form::kRow) {
     SingleFlight::Lead lead;
-    return text_of(cache_.session()->lookup({context_of(form), key, "input"}, false, lead));
+    return text_of(cache().session()->lookup({context_of(form), key, "input"}, false, lead));
   }
-  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
-
- private:
-  Cache cache_;
 };
 
 class ReadAheadTest : public ::testing::Test {

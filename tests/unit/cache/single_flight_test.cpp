@@ -24,27 +24,44 @@ const Digest128 kOtherKey{3, 4};
 // Long enough for a thread that does not wait to show it; a thread that waits is not delayed.
 constexpr std::chrono::milliseconds kAWhile{20};
 
-bool is_waiting(const std::future<SingleFlight::Entered>& entered) {
+// As a call enters: it leads, or it has waited for whoever leads.
+struct Entered {
+  Lead lead;
+  bool look_again = false;
+};
+
+bool is_waiting(const std::future<Entered>& entered) {
   return entered.wait_for(kAWhile) == std::future_status::timeout;
 }
 
 class SingleFlightTest : public ::testing::Test {
  protected:
+  Lead try_enter(const Digest128& address) {
+    std::vector<bool> is_led;
+    return flights_.try_enter_all({address}, is_led);
+  }
+  bool wait_for_lead(const Digest128& address) { return flights_.wait_all({address}); }
+  Entered enter(const Digest128& address) {
+    Entered entered;
+    entered.lead = try_enter(address);
+    if (!entered.lead.is_held()) entered.look_again = wait_for_lead(address);
+    return entered;
+  }
   // Enters from a thread of its own, which has begun when this returns.
-  std::future<SingleFlight::Entered> enter_elsewhere(const Digest128& address) {
+  std::future<Entered> enter_elsewhere(const Digest128& address) {
     std::promise<void> begun;
     auto has_begun = begun.get_future();
     auto entered =
         std::async(std::launch::async, [this, address, begun = std::move(begun)]() mutable {
           begun.set_value();
-          return flights_.enter(address);
+          return enter(address);
         });
     has_begun.wait();
     return entered;
   }
   // Whether a thread that leads nothing gets the lead at once.
   bool is_free(const Digest128& address) {
-    return std::async(std::launch::async, [&] { return flights_.enter(address).lead.is_held(); })
+    return std::async(std::launch::async, [this, address] { return enter(address).lead.is_held(); })
         .get();
   }
 
@@ -53,7 +70,7 @@ class SingleFlightTest : public ::testing::Test {
 
 TEST_F(SingleFlightTest, the_first_leads_and_the_key_is_free_after_it) {
   {
-    const auto first = flights_.enter(kKey);
+    const auto first = enter(kKey);
     EXPECT_TRUE(first.lead.is_held());
     EXPECT_FALSE(first.look_again);
   }
@@ -61,12 +78,12 @@ TEST_F(SingleFlightTest, the_first_leads_and_the_key_is_free_after_it) {
 }
 
 TEST_F(SingleFlightTest, keys_do_not_wait_for_each_other) {
-  const auto first = flights_.enter(kKey);
+  const auto first = enter(kKey);
   EXPECT_TRUE(is_free(kOtherKey));
 }
 
 TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
-  auto first = flights_.enter(kKey);
+  auto first = enter(kKey);
   auto second = enter_elsewhere(kKey);
   auto third = enter_elsewhere(kKey);
   EXPECT_TRUE(is_waiting(second) && is_waiting(third));
@@ -81,7 +98,7 @@ TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
 }
 
 TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side) {
-  std::optional<SingleFlight::Entered> first(flights_.enter(kKey));
+  std::optional<Entered> first(enter(kKey));
   auto second = enter_elsewhere(kKey);
   auto third = enter_elsewhere(kKey);
   EXPECT_TRUE(is_waiting(second) && is_waiting(third));
@@ -94,7 +111,7 @@ TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side
 
 TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_for) {
   const auto started = std::chrono::steady_clock::now();
-  auto first = flights_.enter(kKey);
+  auto first = enter(kKey);
   auto second = enter_elsewhere(kKey);
   EXPECT_FALSE(second.get().look_again);
   const auto waited = std::chrono::steady_clock::now() - started;
@@ -104,14 +121,14 @@ TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_fo
 
 TEST_F(SingleFlightTest, a_batch_does_not_wait_for_such_a_leader_either) {
   const auto started = std::chrono::steady_clock::now();
-  auto first = flights_.enter(kKey);
+  auto first = enter(kKey);
   auto second = std::async(std::launch::async, [&] { return flights_.wait_all({kKey}); });
   EXPECT_FALSE(second.get());
   EXPECT_LT(std::chrono::steady_clock::now() - started, SingleFlight::kLongestWait / 3);
 }
 
 TEST_F(SingleFlightTest, a_leader_that_waits_for_no_thread_is_waited_for) {
-  auto first = flights_.enter(kKey);
+  auto first = enter(kKey);
   auto second = enter_elsewhere(kKey);
   const auto end = std::chrono::steady_clock::now() + 3 * LeaderWatch::kLongestBlocked / 2;
   std::this_thread::sleep_until(end);  // as one that reads from a slow disk
@@ -127,7 +144,7 @@ TEST_F(SingleFlightTest, many_threads_run_one_key_once) {
   for (int t = 0; t < 16; ++t) {
     threads.emplace_back([&] {
       while (!is_stored) {
-        auto entered = flights_.enter(kKey);
+        auto entered = enter(kKey);
         if (entered.look_again) continue;
         if (!is_stored) {  // a run may have landed before this thread got the lead
           ++runs;
@@ -143,37 +160,37 @@ TEST_F(SingleFlightTest, many_threads_run_one_key_once) {
 }
 
 TEST_F(SingleFlightTest, counts_the_runs_that_stored_something) {
-  flights_.enter(kKey).lead.stored();
-  EXPECT_EQ(flights_.landings(), 1u);
-  flights_.enter(kKey).lead.give_up();
-  EXPECT_EQ(flights_.landings(), 1u);
+  enter(kKey).lead.stored();
+  EXPECT_EQ(flights_.completed_runs(), 1u);
+  enter(kKey).lead.give_up();
+  EXPECT_EQ(flights_.completed_runs(), 1u);
 }
 
 TEST_F(SingleFlightTest, a_thread_that_leads_already_does_not_wait) {
   std::promise<void> done;
   std::promise<void> other_leads;
   std::thread other([&] {
-    const auto lead = flights_.enter(kOtherKey);
+    const auto lead = enter(kOtherKey);
     other_leads.set_value();
     done.get_future().wait();
   });
   other_leads.get_future().wait();
-  const auto outer = flights_.enter(kKey);
-  const auto inner = flights_.enter(kOtherKey);  // were this to wait, the test would hang
+  const auto outer = enter(kKey);
+  const auto inner = enter(kOtherKey);  // were this to wait, the test would hang
   EXPECT_FALSE(inner.lead.is_held());
   EXPECT_FALSE(inner.look_again);
-  const auto itself = flights_.enter(kKey);
+  const auto itself = enter(kKey);
   EXPECT_FALSE(itself.lead.is_held());
   done.set_value();
   other.join();
 }
 
 TEST_F(SingleFlightTest, a_thread_that_led_once_waits_again) {
-  flights_.enter(kKey).lead.give_up();
-  auto first = flights_.enter(kKey);
+  enter(kKey).lead.give_up();
+  auto first = enter(kKey);
   auto second = std::async(std::launch::async, [&] {
-    flights_.enter(kOtherKey).lead.give_up();
-    return flights_.enter(kKey);
+    enter(kOtherKey).lead.give_up();
+    return enter(kKey);
   });
   EXPECT_TRUE(is_waiting(second));
   first.lead.give_up();
@@ -181,7 +198,7 @@ TEST_F(SingleFlightTest, a_thread_that_led_once_waits_again) {
 }
 
 TEST_F(SingleFlightTest, a_lead_that_moves_is_given_up_once_by_its_last_holder) {
-  auto first = flights_.enter(kKey);
+  auto first = enter(kKey);
   Lead holder = std::move(first.lead);
   EXPECT_FALSE(first.lead.is_held());
   first.lead.give_up();
@@ -193,8 +210,9 @@ TEST_F(SingleFlightTest, a_lead_that_moves_is_given_up_once_by_its_last_holder) 
   EXPECT_TRUE(is_free(kKey));
 }
 
+// Neither thread is this one: it would go on as one that leads, in later tests, too.
 TEST_F(SingleFlightTest, a_lead_may_be_given_up_in_another_thread) {
-  auto first = flights_.enter(kKey);
+  auto first = std::async(std::launch::async, [&] { return enter(kKey); }).get();
   auto second = enter_elsewhere(kKey);
   EXPECT_TRUE(is_waiting(second));
   std::thread([lead = std::move(first.lead)]() mutable { lead.stored(); }).join();
@@ -206,28 +224,28 @@ TEST_F(SingleFlightTest, a_forked_child_starts_without_the_flights_of_its_parent
   std::promise<void> done;
   std::promise<void> other_leads;
   std::thread other([&] {
-    const auto lead = flights_.enter(kKey);
+    const auto lead = enter(kKey);
     other_leads.set_value();
     done.get_future().wait();
   });
   other_leads.get_future().wait();
-  testing::ChildProcess child([&] { return flights_.enter(kKey).lead.is_held() ? 0 : 1; });
+  testing::ChildProcess child([&] { return enter(kKey).lead.is_held() ? 0 : 1; });
   EXPECT_EQ(child.wait(), 0);
   done.set_value();
   other.join();
 }
 
 TEST_F(SingleFlightTest, a_batch_leads_what_nobody_else_leads_and_does_not_wait) {
-  const auto other = flights_.enter(kOtherKey);
+  const auto other = enter(kOtherKey);
   std::vector<bool> is_led;
   Lead lead = flights_.try_enter_all({kKey, kOtherKey}, is_led);
   EXPECT_TRUE(lead.is_held());
   EXPECT_EQ(is_led, (std::vector<bool>{true, false}));
-  EXPECT_FALSE(flights_.try_enter(kKey).is_held());
+  EXPECT_FALSE(try_enter(kKey).is_held());
   EXPECT_FALSE(flights_.try_enter_all({kKey, kOtherKey}, is_led).is_held());
   lead.give_up();
   EXPECT_TRUE(is_free(kKey));
-  EXPECT_FALSE(flights_.try_enter(kOtherKey).is_held());
+  EXPECT_FALSE(try_enter(kOtherKey).is_held());
 }
 
 TEST_F(SingleFlightTest, single_callers_wait_for_a_batch_as_for_anybody) {
@@ -243,8 +261,8 @@ TEST_F(SingleFlightTest, single_callers_wait_for_a_batch_as_for_anybody) {
 }
 
 TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
-  Lead first = flights_.try_enter(kKey);
-  Lead second = flights_.try_enter(kOtherKey);
+  Lead first = try_enter(kKey);
+  Lead second = try_enter(kOtherKey);
   auto waited = std::async(std::launch::async, [this] {
     return flights_.wait_all({kKey, kOtherKey});
   });
@@ -256,22 +274,21 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
 }
 
 TEST_F(SingleFlightTest, looking_again_is_of_no_use_where_nothing_was_stored) {
-  Lead lead = flights_.try_enter(kKey);
-  auto waited = std::async(std::launch::async, [this] { return flights_.wait(kKey); });
+  Lead lead = try_enter(kKey);
+  auto waited = std::async(std::launch::async, [this] { return wait_for_lead(kKey); });
   EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
   lead.give_up();
   EXPECT_FALSE(waited.get());
   // From a thread of its own: this one may have counted a lead that ended elsewhere.
-  EXPECT_TRUE(std::async(std::launch::async, [this] { return flights_.wait(kKey); }).get())
+  EXPECT_TRUE(std::async(std::launch::async, [this] { return wait_for_lead(kKey); }).get())
       << "a run that ended before may have stored something";
 }
 
 TEST_F(SingleFlightTest, a_thread_that_leads_a_batch_does_not_wait) {
-  auto other =
-      std::async(std::launch::async, [this] { return flights_.try_enter(kOtherKey); }).get();
-  Lead lead = flights_.try_enter(kKey);
-  EXPECT_FALSE(flights_.wait(kOtherKey));
-  EXPECT_FALSE(flights_.enter(kOtherKey).lead.is_held());
+  auto other = std::async(std::launch::async, [this] { return try_enter(kOtherKey); }).get();
+  Lead lead = try_enter(kKey);
+  EXPECT_FALSE(wait_for_lead(kOtherKey));
+  EXPECT_FALSE(enter(kOtherKey).lead.is_held());
   EXPECT_TRUE(other.is_held());
 }
 

@@ -40,7 +40,7 @@ std::string noise(std::size_t size_bytes, unsigned seed = 0) {
   return bytes;
 }
 
-// Decodes into memory of exactly the size, so that AddressSanitizer sees a byte too many.
+// Decodes into memory of exactly the right size, so that AddressSanitizer sees one byte too many.
 struct Decoded {
   Status status;
   std::string bytes;
@@ -65,7 +65,7 @@ void expect_kept(std::size_t element_size_bytes, const std::string& bytes) {
 
 TEST(ZstdCodecTest, every_bit_comes_back_whatever_the_size_of_elements_and_value) {
   for (const std::size_t element : {1u, 2u, 3u, 4u, 8u, 16u}) {
-    // Around one and two blocks, with whole and broken elements at the end.
+    // Sizes around one and two blocks, with complete and incomplete elements at the end.
     for (const std::size_t size : {0ul, 1ul, 15ul, 16ul, 17ul, 1000ul, 65536 * element - 1,
                                    65536 * element, 65536 * element + 1, 131072 * element + 5}) {
       const std::string numbers = features(size / 4 + 1).substr(0, size);
@@ -136,8 +136,8 @@ TEST(ZstdCodecTest, a_truncated_value_is_damage_wherever_it_ends) {
   EXPECT_EQ(decoded(4, encoded + '\0', bytes.size()).status.code(), StatusCode::kCorruption);
 }
 
-// A flipped bit may decode to other numbers, which is what the checksum is for. It must not touch
-// memory that is not its own, which the sanitizers watch here.
+// A flipped bit may decode to other numbers, which the checksum detects. It must not touch other
+// memory, which the sanitizers watch here.
 TEST(ZstdCodecTest, garbled_bytes_stay_within_their_bounds) {
   const std::string bytes = features(500);
   const std::string encoded = encode(Codec::kZstd, 4, bytes).value();

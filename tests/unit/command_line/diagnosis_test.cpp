@@ -128,7 +128,7 @@ TEST(DiagnosisTest, files_are_told_by_what_they_are_for) {
   const DiskFiles files = files_in(place.path());
   EXPECT_EQ(files.total(DiskFile::Kind::kDatabase).count, 2);
   EXPECT_EQ(files.total(DiskFile::Kind::kSegment).count, 1);
-  EXPECT_EQ(files.total(DiskFile::Kind::kGoneSegment).count, 1);
+  EXPECT_EQ(files.total(DiskFile::Kind::kRetiredSegment).count, 1);
   EXPECT_EQ(files.total(DiskFile::Kind::kUnknown).count, 1);
   EXPECT_EQ(files.total(DiskFile::Kind::kNote).size_bytes, 1);
   EXPECT_EQ(files.size_bytes(), 9);

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "fs/posix_file_system.h"
-#include "store/notes.h"
+#include "store/directory/notes.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::command_line {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How arguments reach a command. What the commands do: tests/command_line.
+// How arguments reach a command. tests/command_line tests the commands themselves.
 #include "command_line/program.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ class EchoCommand final : public Command {
     arguments.describe({"echo", "[DIR] KEY", "Says what it was given", "Details."});
     arguments.words(1, 2, given_.words);
     arguments.option("--scope", "S", "A scope", given_.scope);
-    arguments.flag("--fix", "Mend it", given_.fix);
+    arguments.flag("--fix", "Repair it", given_.fix);
   }
   Result<ExitCode> run(Output& output) override {
     ++given_.runs;

@@ -175,7 +175,7 @@ TEST_F(PosixFileSystemTest, does_not_hand_locks_to_forked_children) {
     ::_exit(0);  // without waiting for the grandchild
   });
   ASSERT_EQ(parent.wait(), 0);
-  // Not at once: the grandchild may not have run yet.
+  // Waits, as the grandchild may not have run yet.
   EXPECT_TRUE(lock_within(*other, 30000).is_ok());
 }
 

@@ -70,7 +70,7 @@ TEST_F(AutoTest, does_not_keep_yesterdays_stable_part) {
   EXPECT_GE(found_of(testing::sequential_epochs(todays, 3)), 0.40);
 }
 
-// One process of eight, each of which gets another share of the samples in each epoch.
+// One of eight processes, each of which gets a different share of the samples in each epoch.
 TEST_F(AutoTest, keeps_a_stable_part_of_shares_of_shuffled_epochs) {
   const auto whole = testing::shuffled_epochs({0, 2 * kRoom}, 80, 1);
   testing::Trace share;
@@ -78,7 +78,7 @@ TEST_F(AutoTest, keeps_a_stable_part_of_shares_of_shuffled_epochs) {
   EXPECT_GE(found_of(share), 0.38);
 }
 
-// Two tiers, such as a directory that two processes use, with one state.
+// Two tiers with one state, as two processes have them that use one directory.
 TEST_F(AutoTest, what_one_process_saw_another_one_knows) {
   found_of(testing::moving_set(kRoom));
   Auto other(state_);

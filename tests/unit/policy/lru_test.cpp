@@ -26,7 +26,7 @@ TEST(LruTest, the_order_survives_ticks_that_wrap_around) {
   EXPECT_LT(lru.rank(before, 5), lru.rank(after, 5));
 }
 
-// By another process, after this one took the time.
+// Another process uses it after this one took the time.
 TEST(LruTest, what_is_used_meanwhile_is_not_taken_for_the_oldest) {
   Lru lru;
   const Usage meanwhile = lru.used(lru.inserted(1, 5), 1001);

@@ -18,7 +18,7 @@ class S3FifoTest : public ::testing::Test {
 
   static constexpr std::uint64_t kRoom = 400;
 
-  // So many others come: a new entry's time is over.
+  // Inserts so many others that a new entry is no longer safe.
   void insert_others(std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) s3fifo_.inserted(hash_of(1'000'000 + i), ++now_);
   }
@@ -55,7 +55,7 @@ TEST_F(S3FifoTest, of_two_that_were_never_used_the_older_leaves) {
   EXPECT_LT(s3fifo_.rank(older, now_), s3fifo_.rank(newer, now_));
 }
 
-// Ages were once compared in quarters, and the first of two equal ones left.
+// Ages were once compared in quarters, so two close ones were equal and the wrong entry left.
 TEST_F(S3FifoTest, of_two_that_were_used_as_often_the_one_used_a_tick_earlier_leaves) {
   Usage first = used_once(1);
   const Usage second = used_once(2);
@@ -76,7 +76,7 @@ TEST_F(S3FifoTest, what_comes_back_soon_after_it_left_unused_belongs_to_the_main
 }
 
 TEST_F(S3FifoTest, each_of_three_uses_is_worth_a_turn) {
-  // An unused entry of the main part lived for 1,000 ticks: that is a turn.
+  // An unused entry of the main part lived for 1,000 ticks, which is the length of a turn.
   const Usage once = s3fifo_.used(s3fifo_.inserted(hash_of(1), now_), now_);
   s3fifo_.evicted(hash_of(1), once, now_ + 1000);
   now_ += 1000;
@@ -100,7 +100,7 @@ TEST_F(S3FifoTest, what_nobody_used_for_the_whole_horizon_leaves_with_what_was_n
   EXPECT_LT(s3fifo_.rank(used, now_), s3fifo_.rank(unused, now_));
 }
 
-// By another process, after this one took the time.
+// Another process uses it after this one took the time.
 TEST_F(S3FifoTest, what_is_used_meanwhile_is_not_taken_for_abandoned) {
   s3fifo_.set_horizon(5000);
   const Usage earlier = used_once(1);

@@ -51,7 +51,7 @@ TEST(ShadowTest, shrinks_when_there_is_less_room) {
   EXPECT_LE(state->entries, 51u);
 }
 
-// Somebody died while writing, or another program wrote there.
+// A process died while writing, or another program wrote there.
 TEST(ShadowTest, works_on_whatever_bytes_it_finds) {
   const auto state = std::make_unique<ShadowState>();
   testing::Random random(1);

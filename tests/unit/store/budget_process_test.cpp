@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One budget for a directory, whoever writes there: several processes, some of which die.
+// One budget holds for a directory, no matter how many processes write to it and die.
 // BUDGET_TEST_ROUNDS=100 writes that many times as much.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/child_process.h"
 #include "support/store_fixture.h"
 
@@ -34,7 +34,7 @@ int rounds() {
   const char* text = std::getenv("BUDGET_TEST_ROUNDS");
   return text == nullptr ? 10 : std::atoi(text);
 }
-// All writers together: so many times the budget.
+// All writers together write so many times the budget.
 int puts_of_each() { return static_cast<int>(rounds() * kBudget / kWriters / kPayload); }
 
 std::string value_of(const std::string& key) {
@@ -63,7 +63,7 @@ int write_and_read(const std::string& directory, int writer, const Context& cont
   for (int i = 0; i < count; ++i) {
     const std::string key = std::to_string(writer) + "-" + std::to_string(i);
     if (!put(*store.value(), context, key, value_of(key)).is_ok()) return 2;
-    // Else most would be refused, since writing lags behind.
+    // Without this most puts would be refused, since writing lags behind.
     if (i % 20 == 0 && !store.value()->flush().is_ok()) return 2;
     const std::string other =
         std::to_string((writer + i) % kWriters) + "-" + std::to_string(i - i % 37);
@@ -79,7 +79,7 @@ class BudgetProcessTest : public testing::StoreTest {
   std::uint64_t used_bytes() {
     return Directory(fs::posix_file_system(), directory_.path()).size_bytes().value();
   }
-  // How many entries are there. None has another's value.
+  // Returns how many entries are there. None may have another's value.
   int entries_that_are_right(Store& store) {
     int found = 0;
     for (int writer = 0; writer < kWriters; ++writer) {
@@ -136,7 +136,7 @@ TEST_F(BudgetProcessTest, writers_that_are_killed_leave_what_the_next_one_takes_
     ASSERT_TRUE(store->evict(kBudget / 2).is_ok());
     EXPECT_LE(used_bytes(), kBudget / 2);
     EXPECT_TRUE(
-        Directory(fs::posix_file_system(), directory_.path()).gone_segments().value().empty());
+        Directory(fs::posix_file_system(), directory_.path()).retired_segments().value().empty());
     if (round % 2 == 0) continue;
     store = nullptr;
     std::filesystem::remove(directory_ / "index.sqlite");

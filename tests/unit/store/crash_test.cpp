@@ -48,7 +48,7 @@ bool read_text(const Pipe& pipe, std::uint32_t size, std::string& text) {
   return pipe.read(text.data(), size);
 }
 
-// Until all who could tell are gone.
+// Reads until every process that writes to the pipe has ended.
 void listen(const Pipe& pipe, Ledger& ledger) {
   Told told{};
   std::string name;
@@ -61,11 +61,12 @@ void listen(const Pipe& pipe, Ledger& ledger) {
 
 using StoreAfterAWhileTest = testing::StoreTest;
 
-// Death between a commit and telling other processes of it: as SQLite lets go of its locks.
+// A process dies between its commit and telling others of it, which is when SQLite unlocks.
 class UntoldRemovalTest : public ::testing::Test {
  protected:
-  // Another process replaces and clears, and is killed at its `last_unlock`-th unlocking; a store
-  // that knew the old values sees what is left of it once it was `told`. False: it was not killed.
+  // Another process replaces and clears, and is killed at its `last_unlock`-th unlocking. A store
+  // that knew the old values looks at the result once it was `told`. Returns false when the process
+  // was not killed.
   bool try_kill(int last_unlock, const std::function<void(Store&)>& told) {
     testing::TemporaryDirectory directory;
     testing::WaitingChild child([&] {
@@ -126,7 +127,7 @@ class CrashTest : public testing::StoreTest, public ::testing::WithParamInterfac
  protected:
   std::string cache() const { return directory_ / "cache"; }
 
-  // What a child does; it returns the number of calls that could be its last.
+  // The life of a child; returns the number of calls that could be its last.
   std::int64_t live(std::int64_t last_call, const Pipe& promises) {
     testing::FaultFileSystem files(fs::posix_file_system());
     files.faults().fail_at(last_call, GetParam(), false, testing::calls_that_can(GetParam()));
@@ -171,7 +172,7 @@ class CrashTest : public testing::StoreTest, public ::testing::WithParamInterfac
       ASSERT_NE(store, nullptr);
       testing::expect_clean(files, cache());
       StoreLife::read(*store, ledger, [&](const std::string& name, const std::string& found) {
-        // What is broken is a miss, where one may be.
+        // A broken entry is a miss, where a miss is allowed.
         EXPECT_TRUE(ledger.allows(name, found.front() == '<' ? Ledger::kMissing : found))
             << "found for '" << name << "': " << found.substr(0, 80)
             << (is_rebuilt ? " (rebuilt)" : "") << "; may be:" << ledger.expected(name);
@@ -209,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, CrashTest, ::testing::Values(Fault::kKill, Faul
                            return std::string(testing::name_of(tested.param));
                          });
 
-// The delay of the background thread, several times over: the machine may be busy.
+// Several times the delay of the background thread, as the machine may be busy.
 TEST_F(StoreAfterAWhileTest, keeps_what_was_put_a_while_before_a_kill) {
   Pipe is_put;
   ChildProcess child([&] {

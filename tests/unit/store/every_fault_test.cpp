@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every fault at every call: the life of a store is run again and again, and each time another call
-// to the file system or of SQLite fails. A sample of the calls, unless EVERY_FAULT is set in the
+// Every fault at every call: repeats the life of a store, and each time another call to the file
+// system or of SQLite fails. Takes a sample of the calls, unless EVERY_FAULT is set in the
 // environment.
 #include "support/every_fault.h"
 
@@ -31,8 +31,8 @@ StoreOptions options_in(const std::string& directory) {
   return options;
 }
 
-// The directory opens without faults, all that was promised is there, also when the database is
-// lost, and it can be written.
+// The directory opens without faults and can be written, and everything promised is there, even
+// after the database is lost.
 void expect_whole(const std::string& directory, Ledger& ledger) {
   testing::FaultFileSystem files(fs::posix_file_system());
   for (const bool is_rebuilt : {false, true}) {
@@ -44,7 +44,7 @@ void expect_whole(const std::string& directory, Ledger& ledger) {
     ASSERT_FALSE(store->is_read_only());
     testing::expect_clean(files, directory);
     StoreLife::read(*store, ledger, [&](const std::string& name, const std::string& found) {
-      // What is broken is a miss, where one may be.
+      // A broken entry is a miss, where a miss is allowed.
       EXPECT_TRUE(ledger.allows(name, found.front() == '<' ? Ledger::kMissing : found))
           << "found for '" << name << "': " << found.substr(0, 80)
           << (is_rebuilt ? " (rebuilt)" : "") << "; may be:" << ledger.expected(name);
@@ -102,7 +102,7 @@ TEST_P(EveryFaultTest, gives_no_wrong_value_and_keeps_what_was_promised) {
   }
 }
 
-// A segment that cannot be opened is not an empty one.
+// A segment that cannot be opened must not count as an empty one.
 TEST_F(EveryFaultAtRebuildTest, leaves_the_database_unmade_while_a_segment_cannot_be_opened) {
   const std::string path = directory_ / "cache";
   {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Records with right checksums that claim what is not so.
+// Records with right checksums and false claims.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "store/segment/record.h"
 #include "support/directory_bytes.h"
+#include "support/sealing.h"
 #include "support/store_fixture.h"
 
 namespace modcache::store {
@@ -20,7 +20,7 @@ using testing::segment_files;
 
 class ForgedRecordTest : public testing::StoreTest {};
 
-// Whoever reads it asks for so much memory first.
+// A reader takes as much memory as the record claims.
 TEST_F(ForgedRecordTest, calls_a_record_corruption_that_claims_more_than_its_file_has) {
   {
     auto store = open_store(directory_.path());
@@ -33,12 +33,10 @@ TEST_F(ForgedRecordTest, calls_a_record_corruption_that_claims_more_than_its_fil
     auto head = peek_record_head(std::string_view(bytes).substr(at));
     if (!head.is_ok() || head.value().kind != RecordKind::kEntry) continue;
     bytes[at + 56 + 4] = 1;  // 4 GiB more
-    const std::uint64_t checksum =
-        xxh3_64(bytes.data() + at + 8, head.value().head_size_bytes() - 8, salt);
-    std::memcpy(bytes.data() + at, &checksum, sizeof checksum);
+    testing::seal_record(bytes, at, bytes.size(), salt, /*with_payload=*/false);
   }
   testing::write_file(path, bytes);
-  // The shared index leads there, and knows no sizes.
+  // The shared index leads to the record, and knows no sizes.
   EXPECT_EQ(open_store(directory_.path())->find({context_, "key"}).status().code(),
             StatusCode::kCorruption);
 }

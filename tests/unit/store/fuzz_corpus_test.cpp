@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The targets of tests/fuzz over their corpus, and over some thousand mutations of it.
+// Runs the targets of tests/fuzz on their corpus, and on some thousand mutations of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<std::string> corpus_of(const Target& target) {
   return corpus;
 }
 
-// One or a few changes of the kinds that break readers: bits, sizes, cuts, pieces twice.
+// Makes one or a few changes of the kinds that break readers: bits, sizes, cuts, repeated pieces.
 std::string mutated(std::string bytes, std::mt19937& random) {
   const auto below = [&random](std::size_t limit) {
     return random() % std::max<std::size_t>(limit, 1);

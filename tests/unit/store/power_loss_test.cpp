@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Power loss at any call: directories as a disk could have them then are opened, and hold all that
-// was confirmed, and nothing wrong. More of it with POWER_LOSS_LIVES in the environment.
+// Power loss at any call: opens directories in a state that a disk could have them in then. They
+// hold everything that was confirmed, and nothing wrong. POWER_LOSS_LIVES in the environment asks
+// for more.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +32,7 @@ int lives() {
 }
 constexpr int kLossesPerLife = 16;
 
-// What was left of the directory, and what it must hold.
+// The directory after the loss, and the entries that it must hold.
 struct Loss {
   std::string directory;
   Ledger promised;
@@ -40,7 +41,7 @@ struct Loss {
 // A store that lives on a modelled disk.
 class PowerLossTest : public testing::StoreTest, public ::testing::WithParamInterface<Durability> {
  protected:
-  // Runs a whole life, with power loss before each of the given calls; returns how many there were.
+  // Runs a whole life, with power loss before each of the given calls; returns the number of calls.
   std::int64_t live(const std::set<std::int64_t>& at_calls, std::uint64_t seed,
                     std::deque<Loss>& losses) {
     const std::string root = directory_ / "disk";
@@ -70,11 +71,11 @@ class PowerLossTest : public testing::StoreTest, public ::testing::WithParamInte
     const std::string boot_id = loss.directory + "/boot_id";
     testing::write_file(boot_id, "01234567-89ab-cdef-0123-456789abcdef\n");
     files.redirect("/proc/sys/kernel/random/boot_id", boot_id);
-    // Entries that nobody was promised may be broken; they are misses, and can be mended away.
+    // Entries that were not promised may be broken; they are misses, and can be repaired away.
     const bool is_mended = loss.promised.names().size() % 2 == 0;
     if (is_mended) {
       (void)testing::open_store(options, files);
-      mend(files, options.directory);
+      repair(files, options.directory);
     }
     for (const bool is_rebuilt : {false, true}) {
       if (is_rebuilt) std::filesystem::remove(options.directory + "/index.sqlite");
@@ -83,7 +84,7 @@ class PowerLossTest : public testing::StoreTest, public ::testing::WithParamInte
       if (is_mended && !is_rebuilt) testing::expect_clean(files, options.directory);
       StoreLife::read(
           *store, loss.promised, [&](const std::string& name, const std::string& found) {
-            // What is broken is a miss, where one may be.
+            // A broken entry is a miss, where a miss is allowed.
             EXPECT_TRUE(loss.promised.allows_after_power_loss(
                 name, found.front() == '<' ? Ledger::kMissing : found))
                 << "found for '" << name << "': " << found.substr(0, 80)
@@ -94,11 +95,11 @@ class PowerLossTest : public testing::StoreTest, public ::testing::WithParamInte
     std::filesystem::remove_all(loss.directory);
   }
 
-  static void mend(fs::FileSystem& files, const std::string& directory) {
+  static void repair(fs::FileSystem& files, const std::string& directory) {
     VerifyOptions options;
     options.directory = directory;
-    auto mending = mend_directory(files, options);
-    EXPECT_TRUE(mending.is_ok()) << mending.status().message();
+    auto repairs = repair_directory(files, options);
+    EXPECT_TRUE(repairs.is_ok()) << repairs.status().message();
   }
 
   const testing::CapturedLog quiet_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries that need a confirmation: on disk once they have it, and nowhere once it is refused.
+// Entries that need a confirmation: on disk once they have it, and nowhere once it is refuted.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -43,7 +43,7 @@ class ProvisionalTest : public testing::StoreTest {
   std::string found_by_another_process(const std::string& key) {
     return get(*open_store(options_.directory), context_, key);
   }
-  // As soon as it is there, within some seconds.
+  // Returns the value as soon as it is there, within some seconds.
   std::string found_in_time(const std::string& key) {
     std::string found = found_by_another_process(key);
     for (int i = 0; i < 500 && found == "<missing>"; ++i) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thousand damages, each to a copy of its own of a directory that was made once: nothing crashes,
-// no wrong value is ever given, what was not damaged is still there, verify finds what is lost, and
-// mending leaves a directory that is clean.
+// A thousand kinds of damage, each to its own copy of one directory: nothing crashes, no value is
+// wrong, everything undamaged is still there, verify finds every loss, and a repair leaves a clean
+// directory.
 //
-// DAMAGES and DAMAGE_SEED choose others; a failure tells its seed.
+// DAMAGES and DAMAGE_SEED choose others; a failure reports its seed.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "store/notes.h"
+#include "store/directory/notes.h"
 #include "store/segment/record.h"
 #include "store/verify/verify.h"
 #include "support/damage.h"
@@ -77,8 +77,8 @@ class RandomDamageTest : public ::testing::Test {
     return options;
   }
 
-  // Keys whose value the store gives; none may be wrong. What proves broken is dropped, as the disk
-  // tier does.
+  // Returns the keys whose values the store gives; none may be wrong. Drops broken entries, as the
+  // disk tier does.
   static std::set<const Expected*> read_all(Store& store, const Base& base) {
     std::set<const Expected*> right;
     for (const Expected& entry : base.expected()) {
@@ -104,7 +104,7 @@ class RandomDamageTest : public ::testing::Test {
     return right;
   }
 
-  // Those whose record is as it was.
+  // Returns the entries whose record is unchanged.
   static std::set<const Expected*> with_whole_record(const std::string& directory,
                                                      const Base& base) {
     std::map<std::string, std::string> bytes;
@@ -134,7 +134,7 @@ class RandomDamageTest : public ::testing::Test {
     });
   }
 
-  // Of `whole` those to which SQL still finds the way, or all where it finds no row at all.
+  // Returns those of `whole` to which SQL still finds the way, or all where it finds no row at all.
   std::set<const Expected*> with_row(const std::string& directory,
                                      const std::set<const Expected*>& whole) {
     const std::string asked = copy_of(directory, "asked");
@@ -161,7 +161,8 @@ class RandomDamageTest : public ::testing::Test {
     return std::includes(all.begin(), all.end(), some.begin(), some.end());
   }
 
-  // Everything still works: what is put is found, also by the next who opens it.
+  // Everything still works: what is put is found, also by the next process that opens the
+  // directory.
   static void expect_usable(const std::string& directory, const Base& base) {
     const Expected& known = base.expected()[4];
     const Context fresh = context_named("fresh");
@@ -193,13 +194,14 @@ class RandomDamageTest : public ::testing::Test {
     options.directory = damaged;
     EXPECT_EQ(verify_directory(fs::posix_file_system(), options).status().code(),
               StatusCode::kUnsupportedVersion);
-    EXPECT_EQ(mend_directory(fs::posix_file_system(), options).status().code(),
+    EXPECT_EQ(repair_directory(fs::posix_file_system(), options).status().code(),
               StatusCode::kUnsupportedVersion);
     EXPECT_EQ(testing::all_bytes(damaged), before);
     ++refused_;
   }
 
-  // `is_thorough`: also that verifying changes no byte, and that all can be used afterwards.
+  // `is_thorough`: also checks that verifying changes no byte, and that everything can be used
+  // afterwards.
   void check(const std::string& damaged, const Base& base, bool is_thorough) {
     const std::map<std::string, std::string> no_files;
     VerifyOptions options;
@@ -213,11 +215,11 @@ class RandomDamageTest : public ::testing::Test {
     ASSERT_TRUE(verified.is_ok()) << verified.status().message();
     if (!verified.value().is_clean()) ++found_;
     auto whole = with_whole_record(damaged, base);
-    // What is left may be outdated: nobody knows what was lost, so nothing is demanded.
+    // The rest may be outdated: nobody knows what was lost, so the test demands nothing.
     if (lost_database_and_segment(damaged, base)) whole.clear();
     const auto named = with_row(damaged, whole);
 
-    const std::string mended = copy_of(damaged, "mended");
+    const std::string repaired = copy_of(damaged, "repaired");
     {
       auto store = open_store(options_for(damaged));
       ASSERT_NE(store, nullptr);
@@ -235,18 +237,18 @@ class RandomDamageTest : public ::testing::Test {
     }
     if (is_thorough) expect_usable(damaged, base);
 
-    options.directory = mended;
-    auto mending = mend_directory(fs::posix_file_system(), options);
-    ASSERT_TRUE(mending.is_ok()) << mending.status().message();
-    for (const Finding& finding : mending.value().after.findings) {
+    options.directory = repaired;
+    auto repairs = repair_directory(fs::posix_file_system(), options);
+    ASSERT_TRUE(repairs.is_ok()) << repairs.status().message();
+    for (const Finding& finding : repairs.value().after.findings) {
       ADD_FAILURE() << finding_name(finding.kind) << " " << finding.file << ": " << finding.what;
     }
     {
-      auto store = open_store(options_for(mended));
+      auto store = open_store(options_for(repaired));
       const auto given = read_all(*store, base);
       EXPECT_TRUE(includes(given, whole)) << names(given) << "\nof\n" << names(whole);
     }
-    if (is_thorough) expect_usable(mended, base);
+    if (is_thorough) expect_usable(repaired, base);
   }
 
   static std::set<const Expected*> all_of(const Base& base) {
@@ -280,7 +282,7 @@ TEST_F(RandomDamageTest, bases_are_whole_and_verify_clean) {
   }
 }
 
-// In slices, so that each is done in seconds.
+// Split into slices, so that each takes seconds.
 class RandomDamagesTest : public RandomDamageTest,
                           public ::testing::WithParamInterface<std::uint64_t> {};
 
@@ -305,7 +307,7 @@ TEST_P(RandomDamagesTest, never_crash_nor_give_a_wrong_value_and_are_found_and_m
 
 INSTANTIATE_TEST_SUITE_P(Slices, RandomDamagesTest, ::testing::Range<std::uint64_t>(0, 5));
 
-// The files of a store that is in use: what it has read and what it has queued stays right.
+// Damages the files of a store in use: what it has read and what it has queued stays right.
 TEST_F(RandomDamageTest, while_the_store_is_open) {
   const std::uint64_t first = number_from("DAMAGE_SEED", 1);
   for (std::uint64_t seed = first; seed < first + 150; ++seed) {
@@ -334,14 +336,14 @@ TEST_F(RandomDamageTest, while_the_store_is_open) {
     next.value() = nullptr;
     VerifyOptions options;
     options.directory = damaged;
-    auto mending = mend_directory(fs::posix_file_system(), options);
-    ASSERT_TRUE(mending.is_ok()) << mending.status().message();
-    EXPECT_TRUE(mending.value().after.is_clean());
+    auto repairs = repair_directory(fs::posix_file_system(), options);
+    ASSERT_TRUE(repairs.is_ok()) << repairs.status().message();
+    EXPECT_TRUE(repairs.value().after.is_clean());
     (void)read_all(*open_store(options_for(damaged)), base);
   }
 }
 
-// The disk is full from some moment on, and then has room again.
+// The disk is full from some moment on, and later has room again.
 TEST_F(RandomDamageTest, a_disk_that_is_full_from_some_call_on) {
   for (std::int64_t call = 1; call <= 60; ++call) {
     SCOPED_TRACE("call " + std::to_string(call));

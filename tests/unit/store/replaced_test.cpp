@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A value that was replaced is not found again, whatever becomes of the one that replaced it.
+// A value that was replaced is not found again, whatever happens to the one that replaced it.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -56,7 +56,7 @@ TEST_P(ReplacedFaultTest, is_gone_when_the_newer_one_cannot_be_written) {
   store_ = nullptr;
   files_.heal();
   EXPECT_EQ(found_by_another_process(), "<missing>");
-  // What says so in the segments was written unless nothing could be.
+  // The segments have a record of it, unless nothing could be written.
   if (forever) return;
   std::filesystem::remove(options_.directory + "/index.sqlite");
   EXPECT_EQ(found_by_another_process(), "<missing>");

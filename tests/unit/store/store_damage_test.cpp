@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whatever happens to the files: never a wrong value, and a directory that opens.
+// Whatever happens to the files, no value is wrong, and the directory opens.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -11,6 +11,7 @@
 #include "store/control/directory_mode.h"
 #include "store/index/database.h"
 #include "support/directory_bytes.h"
+#include "support/sealing.h"
 #include "support/store_fixture.h"
 
 namespace modcache::store {
@@ -41,7 +42,7 @@ class StoreDamageTest : public testing::StoreTest {
     }
     ASSERT_TRUE(store->flush().is_ok());
   }
-  // How many entries are right; none may be wrong.
+  // Returns how many entries are right; none may be wrong.
   int count_right(Store& store) {
     int right = 0;
     for (int i = 0; i < kEntries; ++i) {
@@ -99,7 +100,8 @@ TEST_F(StoreDamageTest, rebuilds_a_database_of_garbage_or_of_somebody_else) {
 }
 
 TEST_F(StoreDamageTest, leaves_a_database_that_breaks_while_it_is_used_and_rebuilds_it_next_time) {
-  // Too large to be read whole when it is opened, and then from memory.
+  // The database is too large to be read whole when it is opened, and then to be answered from
+  // memory.
   const auto key = [](int i) { return std::to_string(i) + std::string(900, 'k'); };
   {
     auto store = open_store(directory_.path());
@@ -164,8 +166,8 @@ TEST_F(StoreDamageTest, does_not_bring_back_what_was_cleared_with_its_segments) 
   EXPECT_EQ(store->totals().value().entries, 0);
 }
 
-// A record that was cut short claims more bytes than it has. Where its claim happens to end at a
-// later record, a rebuild would take it for whole and pass over what lies between.
+// A record that was cut short claims more bytes than it has. If its claim happens to end at a later
+// record, a rebuild would take it for complete and skip what lies in between.
 TEST_F(StoreDamageTest, writes_nothing_behind_a_record_that_was_cut_short) {
   constexpr int kSmall = 30;
   for (std::uintmax_t lost = 64; lost <= 4096; lost += 64) {
@@ -368,8 +370,7 @@ TEST_F(StoreVersionTest, leaves_newer_segments_alone_although_the_database_is_go
   const std::string segment = segment_files(directory_.path()).at(0);
   std::string bytes = testing::file_bytes(segment);
   bytes[9] = 2;
-  const std::uint64_t checksum = xxh3_64(bytes.data() + 8, 56, 0);
-  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((checksum >> (8 * i)) & 0xff);
+  testing::seal(bytes, 0, kSegmentHeaderSizeBytes);
   testing::write_file(segment, bytes);
   std::filesystem::remove(database());
   expect_refused_and_untouched();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A store that answers by the index that all processes share: how many queries that takes, and that
+// A store that answers from the index that all processes share: how many queries it needs, and that
 // every change reaches every process.
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "store/index/database.h"
 #include "store/shared_index/shared_index.h"
 #include "support/child_process.h"
@@ -38,7 +38,7 @@ class StoreIndexTest : public testing::StoreTest {
     }
     ASSERT_TRUE(store.flush().is_ok());
   }
-  // As many as are right.
+  // Returns how many entries are right.
   int found_in_batches(Store& store, int entries) {
     std::vector<std::string> names;
     for (int i = 0; i < entries; ++i) names.push_back(std::to_string(i));
@@ -52,7 +52,7 @@ class StoreIndexTest : public testing::StoreTest {
     found.note_verified();
     return right;
   }
-  // Until hits take no query any more, since the table was made in the background.
+  // Waits until hits take no query any more, since the table is built in the background.
   void wait_for_index(Store& store) {
     for (int i = 0; i < 1000; ++i) {
       if (queries_of([&] { get(store, context_, "no such key"); }) == 0) return;
@@ -129,7 +129,7 @@ TEST_F(StoreIndexTest, shows_the_changes_of_other_processes_at_their_next_call) 
   EXPECT_EQ(get(*store, context_, "new"), "<missing>");
 }
 
-// After each removal, whatever was known is asked of the table, and only what changed is read anew.
+// After each removal, every known entry is asked of the table, and only what changed is read again.
 TEST_F(StoreIndexTest, keeps_what_it_verified_of_what_others_did_not_replace) {
   testing::WaitingChild child([&] {
     auto other = open_store(directory_.path());

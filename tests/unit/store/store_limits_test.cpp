@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/store_fixture.h"
@@ -194,7 +194,7 @@ TEST_F(StoreLimitsTest, makes_a_strict_put_safe_before_it_returns) {
   EXPECT_EQ(get(*other, context_, "key"), "value");
 }
 
-// What a row leads to must be on the disk before the row is: bytes, names, rows.
+// A row's record must be on the disk before the row is: first bytes, then names, then rows.
 TEST_F(StoreLimitsTest, syncs_in_an_order_that_survives_power_loss) {
   testing::FaultFileSystem files(fs::posix_file_system());
   auto store = open_store(options_, files);
@@ -323,7 +323,7 @@ TEST_F(StoreLimitsTest, opens_or_says_why_at_every_failing_call_and_opens_once_h
     files.fail_at(call, Fault::kNoSpace);
     auto store = Store::open(files, options_);
     const bool has_failed = files.failures() > 0;
-    // A directory can do without the index that processes share; all else comes before it.
+    // A directory works without the index that processes share; everything else comes before it.
     const bool has_failed_early = !std::filesystem::exists(path + "/control");
     if (has_failed && has_failed_early) {
       EXPECT_EQ(store.status().code(), StatusCode::kNoSpace) << call;
@@ -370,7 +370,7 @@ TEST_P(StoreFaultTest, loses_only_what_it_reports_at_every_failing_call) {
       auto rebuilt = open_store(options_);
       EXPECT_EQ(get(*rebuilt, context_, "before"), "safe");
       EXPECT_EQ(get(*rebuilt, context_, "after"), "works");
-      // A write that broke off leaves its beginning, which a rebuild may take for the whole.
+      // A write that was cut off leaves its beginning, which a rebuild may take for the whole.
       EXPECT_THAT(get(*rebuilt, context_, "during"),
                   AnyOf(std::string(5000, 'd'), "<missing>", "<a payload fails its checksum>"));
       if (!has_failed) break;

@@ -42,7 +42,7 @@ std::string process_value(int i) {
 
 class StoreProcessTest : public testing::StoreTest {
  protected:
-  // In a child: opens a store of its own, or leaves with a failure.
+  // For a child: opens its own store, or exits with a failure.
   std::unique_ptr<Store> open_or_exit() {
     StoreOptions options;
     options.directory = directory_.path();
@@ -90,7 +90,7 @@ TEST_F(StoreProcessTest, lets_children_work_while_the_parent_goes_on) {
   EXPECT_EQ(store->totals().value().entries, 1 + kChildren + written);
 }
 
-// SQLite counts locks per process: inherited, such counts would say what is not so.
+// SQLite counts locks per process, so inherited counts would be wrong.
 TEST_F(StoreProcessTest, keeps_a_childs_store_whole_when_the_parents_closes) {
   auto store = open_store(directory_.path());
   ASSERT_TRUE(put(*store, context_, "parent", "value").is_ok());
@@ -154,8 +154,8 @@ TEST_F(StoreProcessTest, clears_what_another_process_has_put_but_not_committed) 
   EXPECT_EQ(child.wait(), 0);
 }
 
-// What was put before a clear may be written after it, when nothing else is left, or was ever
-// there.
+// An entry that was put before a clear may be written after it, when nothing else is left, or was
+// ever there.
 TEST_F(StoreProcessTest, brings_nothing_back_that_was_put_before_a_clear_and_written_after_it) {
   for (const bool has_segment : {false, true}) {
     ChildProcess child([&] {
@@ -223,7 +223,7 @@ TEST_F(StoreProcessTest, gives_two_writers_and_two_readers_only_right_values_and
 
 class StoreKillTest : public StoreProcessTest {
  protected:
-  // Puts numbered entries from `first` on, and reports the end of what each flush confirmed.
+  // Puts numbered entries from `first` on, and reports the last entry that each flush confirmed.
   int write_until_killed(int first, const Pipe& confirmed) {
     auto own = open_or_exit();
     for (int i = first;; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Directories that cannot be written, or shall not be.
+// Directories that cannot be written, or must not be.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
@@ -41,7 +41,7 @@ class StoreReadOnlyTest : public testing::StoreTest {
     }
     set(directory_.path());
   }
-  // Root may write everything, so this runs as somebody else.
+  // Root may write everything, so this runs as another user.
   static int run_as_nobody(const std::function<int()>& run) {
     constexpr uid_t kNobody = 65534;
     return ChildProcess([&] {
@@ -50,7 +50,8 @@ class StoreReadOnlyTest : public testing::StoreTest {
            })
         .wait();
   }
-  // 0: all as it should be; else the number of the first expectation that failed.
+  // Returns 0 when everything is as it should be; else the number of the first expectation that
+  // failed.
   int check_reading(bool writable) {
     StoreOptions options;
     options.directory = directory_.path();
@@ -134,7 +135,7 @@ TEST_F(StoreReadOnlyTest, sees_what_a_writer_commits_and_clears) {
   EXPECT_TRUE(reader->is_attached());
 }
 
-// It has no thread that would.
+// A read-only store has no thread that would let go of it earlier.
 TEST_F(StoreReadOnlyTest, lets_go_at_its_next_call_of_what_is_gone) {
   for (const bool is_batch : {false, true}) {
     fill();
@@ -146,14 +147,14 @@ TEST_F(StoreReadOnlyTest, lets_go_at_its_next_call_of_what_is_gone) {
     EXPECT_EQ(get(*reader, context_, "key"), "value");
     ASSERT_TRUE(writer->evict(0).is_ok());
     const Directory directory(fs::posix_file_system(), directory_.path());
-    EXPECT_EQ(directory.gone_segments().value().size(), 1u);
+    EXPECT_EQ(directory.retired_segments().value().size(), 1u);
     if (is_batch) {
       EXPECT_FALSE(reader->find_all(context_, {"no such key"}).has(0));
     } else {
       EXPECT_EQ(get(*reader, context_, "no such key"), "<missing>");
     }
     ASSERT_TRUE(writer->evict(0).is_ok());
-    EXPECT_TRUE(directory.gone_segments().value().empty());
+    EXPECT_TRUE(directory.retired_segments().value().empty());
   }
 }
 

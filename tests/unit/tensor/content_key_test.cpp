@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests/python/test_content_key.py cannot reach: values that only C++ hosts make. That the
-// bytes are those of FORMAT.md is checked there, against another BLAKE2b.
+// Values that only C++ hosts can make, which tests/python/test_content_key.py cannot test. That one
+// checks the bytes of FORMAT.md against another BLAKE2b.
 #include "tensor/content_key.h"
 
 #include <ATen/ATen.h>

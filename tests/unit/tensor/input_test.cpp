@@ -113,10 +113,10 @@ TEST(InputTest, dicts_are_told_apart_by_keys_and_order) {
 TEST(InputTest, tells_whether_and_which_tensors_require_grad) {
   const at::Tensor x = at::ones({2});
   const at::Tensor g = at::ones({2}).requires_grad_(true);
-  EXPECT_FALSE(summarize_input(tuple_of({x, x})).any_requires_grad);
-  EXPECT_TRUE(summarize_input(tuple_of({x, g})).any_requires_grad);
-  EXPECT_NE(summarize_input(tuple_of({x, g})).requires_grad_pattern,
-            summarize_input(tuple_of({g, x})).requires_grad_pattern);
+  EXPECT_EQ(summarize_input(tuple_of({x, x})).requiring_grad.pattern(), 0u);
+  EXPECT_EQ(summarize_input(tuple_of({x, g})).requiring_grad.count, 1);
+  EXPECT_NE(summarize_input(tuple_of({x, g})).requiring_grad.pattern(),
+            summarize_input(tuple_of({g, x})).requiring_grad.pattern());
   EXPECT_EQ(summarize_input(tuple_of({1, x})).device, kCpu);
   EXPECT_FALSE(summarize_input(tuple_of({1})).device.has_value());
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that lie on a device. The device is the CPU here: what is told from the host is where a
-// value was put, not what it is made of.
+// Rows on a device. The device is the CPU here, as only the place where a value was put matters.
 #include "tensor/resident_rows.h"
 
 #include <ATen/ATen.h>

@@ -360,7 +360,7 @@ TEST(NodeTest, what_python_and_torchscript_say_differently_does_not_count) {
   EXPECT_NE(other, object({none()}));
 }
 
-// Python raises for it.
+// Python raises an error for it.
 TEST(ValueHeaderTest, refuses_text_that_is_no_utf8_wherever_it_stands) {
   ValueHeader header;
   Node named = node_of(Kind::kNamedTuple, {text("value")});

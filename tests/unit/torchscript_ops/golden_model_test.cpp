@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models that other versions of modcache and of torch saved load, and hit in directories that
-// those versions filled. tests/python/test_golden_model.py has the same for Python.
+// Models that other versions of modcache and of torch saved load, and hit in directories that those
+// versions filled. tests/python/test_golden_model.py does the same for Python.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/jit/api/module.h>

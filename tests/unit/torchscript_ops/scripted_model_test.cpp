@@ -120,7 +120,8 @@ TEST_F(ScriptedModelTest, another_input_under_the_same_key_is_noticed) {
             (Counters{{"misses", 12}, {"stored", 12}, {"hits_memory", 12}, {"key_conflicts", 8}}));
 }
 
-// As a host without Python sees it; tests/python and tests/unit/store have the table of all files.
+// From the view of a host without Python; tests/python and tests/unit/store have the table of all
+// files.
 TEST_F(ScriptedModelTest, a_stranger_in_the_directory_changes_no_output_and_nobody_waits) {
   Module model = model_of(encoder());
   const at::Tensor x = at::ones({4, 2});
@@ -146,7 +147,7 @@ TEST_F(ScriptedModelTest, a_stranger_in_the_directory_changes_no_output_and_nobo
   }
 }
 
-// The same number in the builds against other versions of torch: so they share entries.
+// Builds against other versions of torch must get the same number, so that they share entries.
 TEST_F(ScriptedModelTest, the_fingerprint_does_not_depend_on_the_version_of_torch) {
   EXPECT_EQ(fingerprint(encoder()), "6c80ccc9094ce5ab1ab5c43164fec8d8");
   EXPECT_EQ(fingerprint(encoder()), fingerprint(reloaded(encoder())));

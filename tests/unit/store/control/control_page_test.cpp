@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fs/posix_file_system.h"
+#include "store/entry/removals.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::store {
@@ -108,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(ReadVia, ControlPageTest,
                            return tested.param == ReadVia::kMmap ? "mmap" : "pread";
                          });
 
-// io=pread is for directories where others cut files short: that must not kill the process.
+// io=pread is for directories whose files others may cut short, which must not kill the process.
 TEST(ControlPageCutShortTest, survives_with_pread) {
   testing::TemporaryDirectory directory;
   const std::string path = directory / "control";

@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(ReadVia, ModePageTest, ::testing::Values(ReadVia::kMmap
                            return tested.param == ReadVia::kMmap ? "mmap" : "pread";
                          });
 
-// io=pread is for directories where others cut files short.
+// io=pread is for directories whose files others may cut short.
 TEST(ModePageCutShortTest, survives_with_pread) {
   testing::TemporaryDirectory directory;
   fs::FileSystem& files = fs::posix_file_system();

@@ -7,55 +7,14 @@
 #include <fstream>
 #include <string>
 
-#include "support/store_fixture.h"
+#include "support/index_fixture.h"
 
 namespace modcache::store {
 namespace {
 
-using testing::context_named;
+using IndexTest = testing::IndexTest;
 
-class IndexTest : public ::testing::Test {
- protected:
-  IndexTest() {
-    EXPECT_TRUE(Index::create(fs::posix_file_system(), path_).is_ok());
-    index_ = open();
-  }
-
-  std::unique_ptr<Index> open(Database::Mode mode = Database::Mode::kWrite) {
-    auto index = Index::open(fs::posix_file_system(), path_, mode, 1000);
-    EXPECT_TRUE(index.is_ok()) << index.status().message();
-    return index.is_ok() ? std::move(index).value() : nullptr;
-  }
-
-  static NewRow row(const Context& context, const std::string& key, Sequence sequence,
-                    std::uint64_t segment = 1) {
-    return {&context, key, {segment, 64, 3, 5, sequence, 7}, 1000};
-  }
-  Sequence sequence_of(const Context& context, const std::string& key) {
-    auto location = index_->find(context.digest, key);
-    return location.is_ok() ? location.value().sequence : 0;
-  }
-  std::vector<SegmentFacts> facts() {
-    std::vector<SegmentFacts> facts;
-    EXPECT_FALSE(index_
-                     ->clear({{"no such scope", ""}, 0},
-                             [&](const std::vector<SegmentFacts>& seen) -> Result<SegmentPlan> {
-                               facts = seen;
-                               return Status::io_error("only looking");
-                             })
-                     .is_ok());
-    return facts;
-  }
-  static Result<SegmentPlan> keep_all(const std::vector<SegmentFacts>&) { return SegmentPlan{}; }
-
-  testing::TemporaryDirectory directory_;
-  const std::string path_ = directory_ / "index.sqlite";
-  const Context context_ = context_named("scope");
-  const Context other_ = context_named("other");
-  std::unique_ptr<Index> index_;
-};
-
-// With a patience that no test would outlast.
+// The patience is longer than any test runs.
 TEST_F(IndexTest, waits_for_no_reader_when_it_empties_the_log) {
   auto index = Index::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 3600'000);
   ASSERT_TRUE(index.is_ok());
@@ -63,7 +22,7 @@ TEST_F(IndexTest, waits_for_no_reader_when_it_empties_the_log) {
   ASSERT_TRUE(database.is_ok());
   ASSERT_TRUE(index.value()->commit({row(context_, "key", 1)}).is_ok());
   {
-    auto transaction = ReadTransaction::begin(*database.value());
+    auto transaction = Transaction::begin_reading(*database.value());
     ASSERT_TRUE(transaction.is_ok());
     EXPECT_EQ(database.value()->query_number("SELECT count(*) FROM entries").value(), 1);
     ASSERT_TRUE(index.value()->commit({row(context_, "other", 2)}).is_ok());
@@ -74,7 +33,7 @@ TEST_F(IndexTest, waits_for_no_reader_when_it_empties_the_log) {
   EXPECT_EQ(std::filesystem::file_size(path_ + "-wal"), 0u);
 }
 
-// As one directly below "/".
+// A directory directly below "/" has such a path.
 TEST_F(IndexTest, opens_by_a_path_that_begins_with_two_slashes) {
   EXPECT_TRUE(Index::open(fs::posix_file_system(), "/" + path_, Database::Mode::kWrite, 0).is_ok());
 }
@@ -123,45 +82,6 @@ TEST_F(IndexTest, drops_only_the_sequence_that_was_meant) {
   EXPECT_EQ(sequence_of(context_, "key"), 0u);
 }
 
-TEST_F(IndexTest, clears_by_scope_and_by_prefix) {
-  const std::string last_prefix = "\xff\xff";
-  ASSERT_TRUE(index_
-                  ->commit({row(context_, "aa", 1), row(context_, "ab", 2), row(context_, "b", 3),
-                            row(context_, last_prefix + "x", 4), row(other_, "aa", 5)})
-                  .is_ok());
-  EXPECT_EQ(index_->clear({{"scope", "a"}, 10}, keep_all).value(), 2);
-  EXPECT_EQ(sequence_of(other_, "aa"), 5u);
-  EXPECT_EQ(index_->clear({{"", last_prefix}, 11}, keep_all).value(), 1);
-  EXPECT_EQ(sequence_of(context_, "b"), 3u);
-  EXPECT_EQ(index_->clear({{}, 12}, keep_all).value(), 2);
-  EXPECT_EQ(index_->count_entries().value(), 0);
-}
-
-TEST_F(IndexTest, refuses_rows_that_were_put_before_a_clear) {
-  ASSERT_TRUE(index_->clear({{"scope", "a"}, 10}, keep_all).is_ok());
-  ASSERT_TRUE(index_
-                  ->commit({row(context_, "a1", 9), row(context_, "a2", 11), row(context_, "b", 9),
-                            row(other_, "a1", 9)})
-                  .is_ok());
-  EXPECT_EQ(sequence_of(context_, "a1"), 0u);
-  EXPECT_EQ(sequence_of(context_, "a2"), 11u);
-  EXPECT_EQ(sequence_of(context_, "b"), 9u);
-  EXPECT_EQ(sequence_of(other_, "a1"), 9u);
-  EXPECT_TRUE(index_->is_cleared(context_, "a1", 9).value());
-  EXPECT_FALSE(index_->is_cleared(context_, "a1", 10).value());
-}
-
-TEST_F(IndexTest, undoes_a_clear_whose_plan_fails) {
-  ASSERT_TRUE(index_->commit({row(context_, "key", 5)}).is_ok());
-  auto outcome = index_->clear({{}, 10}, [](const std::vector<SegmentFacts>&) {
-    return Result<SegmentPlan>(Status::no_space("no room for a tombstone"));
-  });
-  EXPECT_EQ(outcome.status().code(), StatusCode::kNoSpace);
-  EXPECT_EQ(sequence_of(context_, "key"), 5u);
-  EXPECT_EQ(index_->count_entries().value(), 1);
-  EXPECT_FALSE(index_->is_cleared(context_, "key", 5).value());
-}
-
 TEST_F(IndexTest, lets_others_read_while_it_writes) {
   ASSERT_TRUE(index_->commit({row(context_, "key", 5)}).is_ok());
   auto reader = open(Database::Mode::kRead);
@@ -179,7 +99,7 @@ TEST_F(IndexTest, knows_which_entries_replaced_a_record_that_may_still_be_there)
   EXPECT_FALSE(replaces("new", 1));
   ASSERT_TRUE(index_->commit({row(context_, "old", 3)}).is_ok());
   EXPECT_TRUE(replaces("old", 3));
-  // The same record, met again in a rebuild; then one that an earlier process overtook.
+  // The same record, found again in a rebuild; then one that an earlier process overtook.
   ASSERT_TRUE(index_->commit({row(context_, "new", 1)}).is_ok());
   EXPECT_FALSE(replaces("new", 1));
   ASSERT_TRUE(index_->commit({row(context_, "newer", 9), row(context_, "newer", 8)}).is_ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packs that were cut short, damaged, or made to do harm: what is returned is right, or a miss.
+// Packs that were cut short, damaged, or constructed to do harm: every result is right, or a miss.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "store/pack/pack_reader.h"
-#include "store/write_queue.h"
+#include "store/queue/write_queue.h"
 #include "support/directory_bytes.h"
 #include "support/pack_fixture.h"
 
@@ -30,7 +30,7 @@ class PackDamageTest : public testing::PackTest {
     bytes_ = file_bytes(file_);
   }
 
-  // How many are still there. Whatever else is returned fails the test.
+  // Returns how many entries are still there. Any wrong result fails the test.
   int count_right(ReadVia read_via = ReadVia::kMmap) {
     auto store = Store::open(files_, options_of(file_, read_via));
     if (!store.is_ok()) return 0;
@@ -62,7 +62,7 @@ class PackDamageTest : public testing::PackTest {
         .value();
   }
   std::uint64_t salt() const { return decode_segment_header(bytes_).value().salt; }
-  // The pack with another table, whose checksums are right.
+  // Replaces the table of the pack by another one with right checksums.
   void write_with_slots(const std::vector<PackSlot>& slots) {
     const PackFooter was = footer();
     std::string bytes = bytes_.substr(0, was.table_offset);
@@ -188,7 +188,7 @@ TEST_F(PackDamageTest, another_packs_end_is_not_its_own) {
 TEST_F(PackDamageTest, keys_made_to_have_one_address_are_told_apart) {
   const auto pack = std::move(PackReader::open(files_, file_, ReadVia::kMmap)).value();
   const auto offsets = pack->offsets();
-  // One that is at home in the first page: from there its way leads over all of the second.
+  // Its home is in the first page; from there the search passes over all of the second one.
   int of_first_page = 0;
   const auto address = [&] { return address_of(context_.digest, key_of(of_first_page)); };
   while (pack_home_of(address(), footer().homes) >= kPackSlotsPerPage) ++of_first_page;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Directories into packs and back, and packs as stores.
-#include "store/pack/pack.h"
-
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -11,10 +9,12 @@
 #include <thread>
 #include <vector>
 
+#include "store/packing/packing.h"
 #include "support/child_process.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/pack_fixture.h"
+#include "support/sealing.h"
 
 namespace modcache::store {
 namespace {
@@ -264,8 +264,7 @@ TEST_F(PackTest, of_a_newer_version_is_refused) {
   std::string bytes = file_bytes(file_);
   std::string footer = bytes.substr(bytes.size() - kPackFooterSizeBytes);
   footer[12] = 2;
-  const std::uint64_t checksum = xxh3_64(footer.data() + 8, footer.size() - 8);
-  footer.replace(0, 8, reinterpret_cast<const char*>(&checksum), 8);
+  testing::seal(footer, 0, footer.size());
   testing::write_file(file_, bytes.substr(0, bytes.size() - footer.size()) + footer);
   const Status status = Store::open(files_, options_of(file_)).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupportedVersion);

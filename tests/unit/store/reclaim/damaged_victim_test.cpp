@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 

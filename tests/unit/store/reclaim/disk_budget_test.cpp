@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fs/posix_file_system.h"
-#include "store/notes.h"
+#include "store/directory/notes.h"
 #include "support/fault_file_system.h"
 #include "support/temporary_directory.h"
 

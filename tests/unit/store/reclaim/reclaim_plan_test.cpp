@@ -11,10 +11,10 @@ namespace {
 TEST(ReclaimPlanTest, what_is_held_is_on_its_way_or_takes_the_place_of_entries_or_refuses_puts) {
   const auto excess = [](std::uint64_t used, std::uint64_t held, std::uint64_t leaving,
                          std::uint64_t budget) {
-    GoneSegments gone;
-    gone.held_bytes = held;
-    gone.leaving_bytes = leaving;
-    const Excess found = excess_over(90, used, gone, budget);
+    RetiredSegments retired;
+    retired.held_bytes = held;
+    retired.leaving_bytes = leaving;
+    const Excess found = excess_over(90, used, retired, budget);
     return std::pair(found.bytes, found.is_held);
   };
   EXPECT_EQ(excess(80, 0, 0, 100), std::pair(0ul, false));

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
 #include "support/directory_bytes.h"
 #include "support/fault_file_system.h"
 #include "support/reclaim_fixture.h"
@@ -224,7 +224,7 @@ TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   FoundEntries batch = other->find_all(context_, {"4"});
   ASSERT_TRUE(batch.has(0));
   ASSERT_TRUE(store->evict(0).is_ok());
-  EXPECT_FALSE(gone().empty());
+  EXPECT_FALSE(retired().empty());
   EXPECT_GT(used_bytes(), kPayload);
   EXPECT_EQ(get(*other, context_, "50"), "<missing>");
   std::string text(found.value()->payload_size_bytes(), '?');
@@ -237,7 +237,7 @@ TEST_F(ReclaimTest, what_is_still_read_stays_readable_and_counts) {
   batch = FoundEntries();
   other = nullptr;
   ASSERT_TRUE(store->evict(0).is_ok());
-  EXPECT_THAT(gone(), IsEmpty());
+  EXPECT_THAT(retired(), IsEmpty());
 }
 
 // For longer than readers take to let go.
@@ -285,7 +285,7 @@ TEST_F(ReclaimTest, readers_that_let_go_late_make_no_directory_larger_than_its_b
     most = std::max(most, used_bytes());
   }
   EXPECT_LE(most, kBudget + kSegment);
-  EXPECT_FALSE(gone().empty());
+  EXPECT_FALSE(retired().empty());
 }
 
 TEST_F(ReclaimTest, a_rebuild_after_evictions_returns_nothing_that_was_replaced) {
@@ -308,7 +308,7 @@ TEST_F(ReclaimTest, a_rebuild_after_evictions_returns_nothing_that_was_replaced)
   }
 }
 
-TEST_F(ReclaimTest, what_gone_segments_are_left_is_taken_up_and_is_no_segment) {
+TEST_F(ReclaimTest, what_retired_segments_are_left_is_taken_up_and_is_no_segment) {
   auto store = open_store(options_);
   fill(*store, 0, 20);
   store = nullptr;
@@ -318,7 +318,7 @@ TEST_F(ReclaimTest, what_gone_segments_are_left_is_taken_up_and_is_no_segment) {
   store = open_store(options_);
   EXPECT_EQ(store->totals().value().entries, 20);
   ASSERT_TRUE(store->evict(kBudget / 1024).is_ok());
-  EXPECT_THAT(gone(), IsEmpty());
+  EXPECT_THAT(retired(), IsEmpty());
 }
 
 TEST_F(ReclaimTest, an_entry_larger_than_half_a_full_directory_pushes_nothing_out) {

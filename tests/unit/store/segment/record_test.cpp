@@ -6,6 +6,7 @@
 #include <string>
 
 #include "store/store.h"
+#include "support/sealing.h"
 
 namespace modcache::store {
 namespace {
@@ -44,7 +45,7 @@ TEST(RecordTest, comes_back_as_it_was) {
   EXPECT_EQ(bytes.size(), head.payload_offset());
 }
 
-// FORMAT.md, byte for byte.
+// The layout of FORMAT.md, byte for byte.
 TEST(RecordTest, has_the_layout_that_is_written_down) {
   const std::string bytes = example_bytes();
   EXPECT_EQ(bytes.substr(8, 4), std::string("\x01\x01\x01\x01", 4));  // mark, versions, kind
@@ -82,7 +83,7 @@ TEST(RecordTest, is_refused_when_cut_short_anywhere) {
   }
 }
 
-// Otherwise bytes that a stranger has cached could pass for a record of another segment.
+// Otherwise bytes in a stranger's cached value could pass for a record of another segment.
 TEST(RecordTest, is_refused_under_another_salt) {
   EXPECT_FALSE(decode_record_head(example_bytes(), kSalt + 1).is_ok());
 }
@@ -122,8 +123,7 @@ TEST(SegmentHeaderTest, comes_back_as_it_was_and_is_refused_with_any_bit_flipped
 TEST(SegmentHeaderTest, tells_a_newer_version_from_damage) {
   std::string bytes = encode_segment_header({kSalt, 42, 0});
   bytes[9] = 2;
-  const std::uint64_t checksum = xxh3_64(bytes.data() + 8, bytes.size() - 8, 0);
-  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>((checksum >> (8 * i)) & 0xff);
+  testing::seal(bytes, 0, bytes.size());
   EXPECT_EQ(decode_segment_header(bytes).status().code(), StatusCode::kUnsupportedVersion);
 }
 

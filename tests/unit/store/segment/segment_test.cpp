@@ -22,7 +22,7 @@ using testing::context_named;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What a scan finds, in words.
+// Lists in words what a scan finds.
 class Listing final : public SegmentVisitor {
  public:
   Status on_context(const RecordHead&, std::string_view scope, std::string) override {
@@ -149,7 +149,7 @@ TEST_F(SegmentTest, writes_nothing_into_the_space_of_a_torn_record) {
     const std::uint64_t id = writer.segment();
     writer.leave_segment();
     const std::uint64_t size = std::filesystem::file_size(directory_.segment_path(id));
-    // The head has 128 bytes, and the payload 24 zeros behind it, which nobody misses.
+    // The head has 128 bytes, and the 24 zeros after the payload may be missing.
     const std::uint64_t torn = size - 9024 - 128;
     std::filesystem::resize_file(directory_.segment_path(id), torn + written);
     ASSERT_TRUE(writer.append({record("b", "2"), record("c", std::string(20000, 'c'))}).is_ok());
@@ -174,7 +174,7 @@ TEST_F(SegmentTest, goes_on_behind_a_record_that_lacks_but_its_padding) {
   EXPECT_THAT(scan(id), ElementsAre("context scope", "a", "context scope", "b"));
 }
 
-// The kernel tells of a write that it lost once.
+// The kernel reports a lost write only once.
 TEST_F(SegmentTest, tells_of_a_sync_that_failed_while_no_one_asked) {
   SegmentWriter writer(directory_, 4096);
   files_.faults().fail_at(1, testing::Fault::kIoError, false,
@@ -223,7 +223,7 @@ TEST_F(SegmentTest, passes_over_damaged_records) {
   EXPECT_THAT(scan(writer.segment()), ElementsAre("context scope", "a", "b", "d"));
 }
 
-// Payloads may come from strangers, and could hold what looks like a record.
+// Payloads may come from strangers, and could contain bytes that look like a record.
 TEST_F(SegmentTest, does_not_take_payload_bytes_for_a_record) {
   RecordHead forged;
   forged.context = context_.digest;
@@ -275,7 +275,7 @@ TEST_F(SegmentTest, lets_go_of_unlinked_files_but_not_of_entries_in_use) {
   ASSERT_TRUE(reader.is_ok());
   std::filesystem::remove(directory_.segment_path(writer.segment()));
   EXPECT_TRUE(readers.get(writer.segment()).is_ok());
-  readers.forget_gone();
+  readers.forget_retired();
   EXPECT_TRUE(readers.get(writer.segment()).status().is_not_found());
   char byte = 0;
   EXPECT_TRUE(reader.value()->read(places.value()[0].offset, &byte, 1).is_ok());

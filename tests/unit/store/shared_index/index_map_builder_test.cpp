@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "store/index/index.h"
-#include "store/write_queue.h"
+#include "store/queue/write_queue.h"
 #include "support/shared_index_fixture.h"
 #include "support/store_fixture.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using testing::View;
 
-// A directory with more rows than are read at once.
+// A directory with more rows than one read takes.
 class IndexMapBuilderTest : public testing::SharedIndexTest {
  protected:
   static constexpr Sequence kRows = 10'000;
@@ -42,7 +42,7 @@ class IndexMapBuilderTest : public testing::SharedIndexTest {
     sequence = slot.sequence;
     return answer;
   }
-  // As a store does it: in the database, and in the table.
+  // Puts an entry as a store does: into the database, and into the table.
   void put(View& view, const std::string& key, Sequence sequence, Sequence instead_of) {
     ASSERT_TRUE(index_->commit({row(key, sequence, 9)}).is_ok());
     SharedIndex::Change change;
@@ -91,8 +91,8 @@ TEST_F(IndexMapBuilderTest, lets_the_log_be_emptied_between_two_parts) {
   EXPECT_EQ(find(view, "no such key", sequence), SharedIndex::Answer::kAbsent);
 }
 
-// Whatever was changed before, between and after the reading of its part is found as it is now, or
-// asked of the database.
+// Every change before, during and after the reading of its part is found in its latest state, or
+// left to the database.
 TEST_F(IndexMapBuilderTest, knows_what_changed_meanwhile) {
   View view(directory_);
   view.index.discard();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A shared index whose file is damaged: it says less, and nothing wrong.
+// A shared index whose file is damaged: it answers less often, and never wrongly.
 #include <random>
 #include <string>
 #include <vector>
@@ -37,8 +37,8 @@ TEST_F(SharedIndexDamageTest, refuses_a_file_that_is_cut_short_or_has_another_he
   EXPECT_EQ(View(directory_).sequence(address(1)), 7u);
 }
 
-// The numbers of entries and of listed segments are under no checksum, and how large the next file
-// is follows from them.
+// No checksum covers the counts of entries and of listed segments, and they determine the size of
+// the next file.
 TEST_F(SharedIndexDamageTest, makes_no_large_file_for_a_damaged_count) {
   std::vector<Change> changes;
   for (Sequence i = 1; i <= 300; ++i) changes.push_back(added(address(i), i));
@@ -64,7 +64,7 @@ TEST_F(SharedIndexDamageTest, makes_no_large_file_for_a_damaged_count) {
   }
 }
 
-// A damaged slot must not make an entry a miss that is there.
+// A damaged slot must not turn an entry that exists into a miss.
 TEST_F(SharedIndexDamageTest, says_nothing_of_what_a_damaged_slot_may_hide) {
   std::vector<Change> changes;
   for (Sequence i = 1; i <= 500; ++i) changes.push_back(added(address(i), i));

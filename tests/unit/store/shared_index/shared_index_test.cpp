@@ -109,7 +109,7 @@ TEST_F(SharedIndexTest, holds_what_a_map_would_whatever_comes_and_goes_and_grows
   EXPECT_EQ(seen.size(), expected.size());
 }
 
-// So many with neighbouring tags come only from somebody who means it.
+// So many neighbouring tags only occur when somebody constructs them.
 TEST_F(SharedIndexTest, is_out_of_use_rather_than_wrong_when_it_is_full_and_cannot_grow) {
   View writer(directory_);
   View reader(directory_);
@@ -119,7 +119,7 @@ TEST_F(SharedIndexTest, is_out_of_use_rather_than_wrong_when_it_is_full_and_cann
   EXPECT_EQ(writer.ask({7, 7}), Answer::kUnknown);
   EXPECT_EQ(reader.ask({7, 7}), Answer::kUnknown);
   EXPECT_TRUE(reader.index.needs_building());
-  // A table is made anew without what does not fit.
+  // A table is rebuilt without the entries that do not fit.
   writer.index.reset(2000);
   writer.write({added(address(1), 2001)}, 2001);
   EXPECT_EQ(reader.sequence(address(1)), 2001u);
@@ -167,8 +167,8 @@ TEST_F(SharedIndexTest, is_built_from_the_database_while_others_write) {
   writer.index.discard();
   ASSERT_TRUE(builder.index.start_building(4, 4));
   EXPECT_FALSE(writer.index.needs_building());
-  // The database had 1 to 4 when building began; since then 1 was removed, 2 replaced, 3 moved,
-  // and 5 put.
+  // The database had 1 to 4 when building began; since then 1 was removed, 2 replaced, 3 moved, and
+  // 5 put.
   Change moved = added(address(3), 3, 3);
   moved.segment = 5;
   writer.write({removed(address(1), 1), added(address(2), 9, 2), moved, added(address(5), 10)}, 10);

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "store/control/control_page.h"
-#include "store/directory.h"
+#include "store/directory/directory.h"
+#include "store/directory/notes.h"
 #include "store/index/database.h"
-#include "store/index/tombstone.h"
-#include "store/notes.h"
-#include "store/reclaim/gone_segments.h"
+#include "store/segment/retired_segments.h"
 #include "store/segment/segment_writer.h"
+#include "store/segment/tombstone.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 #include "support/verify_fixture.h"
@@ -68,7 +68,7 @@ TEST_F(VerifyTest, reads_what_is_only_in_the_log_whose_shared_memory_is_gone) {
   std::filesystem::remove_all(copy);
 }
 
-// As a writer leaves it that is killed before the first page of a new log.
+// A writer leaves such a log when it is killed before the first page of a new one.
 TEST_F(VerifyTest, reads_a_directory_whose_log_ends_with_its_header) {
   const std::string log_path = directory_ / "index.sqlite-wal";
   std::string log;
@@ -105,10 +105,10 @@ TEST_F(VerifyTest, tells_which_entry_is_broken_and_where_and_mending_drops_that_
   EXPECT_EQ(finding.scope, "scope");
   EXPECT_EQ(directory_ / finding.file, segment());
   EXPECT_GT(finding.offset, 0u);
-  const Mending mending = mend();
-  EXPECT_TRUE(mending.after.is_clean());
-  EXPECT_EQ(mending.dropped, 1);
-  EXPECT_EQ(mending.after.whole_entries, kEntries - 1);
+  const Repairs repairs = repair();
+  EXPECT_TRUE(repairs.after.is_clean());
+  EXPECT_EQ(repairs.dropped, 1);
+  EXPECT_EQ(repairs.after.whole_entries, kEntries - 1);
   EXPECT_EQ(count_right(), kEntries - 1);
 }
 
@@ -116,9 +116,9 @@ TEST_F(VerifyTest, takes_back_rows_that_the_database_lost) {
   fill();
   change_rows("DELETE FROM entries WHERE sequence%3=0");
   EXPECT_THAT(kinds_of(verify()), ElementsAre("rows-lost"));
-  const Mending mending = mend();
-  EXPECT_TRUE(mending.after.is_clean());
-  EXPECT_GT(mending.recovered, 0);
+  const Repairs repairs = repair();
+  EXPECT_TRUE(repairs.after.is_clean());
+  EXPECT_GT(repairs.recovered, 0);
   EXPECT_EQ(count_right(), kEntries);
 }
 
@@ -138,7 +138,7 @@ TEST_F(VerifyTest, does_not_take_back_what_was_cleared_or_replaced_or_dropped_af
     ASSERT_TRUE(store->drop({context_, "dropped"}, sequence).is_ok());
   }
   change_rows("DELETE FROM entries WHERE key=CAST('lost' AS BLOB)");
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
   auto store = open_store(directory_.path());
   EXPECT_EQ(get(*store, context_, "replaced"), "new");
   EXPECT_EQ(get(*store, context_, "lost"), "new");
@@ -164,12 +164,12 @@ TEST_F(VerifyTest, makes_a_broken_or_missing_database_anew) {
   for (const std::string& bytes : {std::string(), std::string(9000, 'x')}) {
     testing::write_file(database, bytes);
     EXPECT_THAT(kinds_of(verify()), ElementsAre("database-broken"));
-    EXPECT_TRUE(mend().after.is_clean());
+    EXPECT_TRUE(repair().after.is_clean());
     EXPECT_EQ(count_right(), kEntries);
   }
   std::filesystem::remove(database);
   EXPECT_FALSE(verify().is_clean());
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
   EXPECT_EQ(count_right(), kEntries);
 }
 
@@ -189,9 +189,9 @@ TEST_F(VerifyTest, gives_swapped_segments_their_names_back) {
   std::filesystem::rename(segments[1], segments[0]);
   std::filesystem::rename(directory_ / "swapped", segments[1]);
   EXPECT_EQ(verify().counts[Finding::Kind::kSegmentBroken], 2);
-  const Mending mending = mend();
-  EXPECT_TRUE(mending.after.is_clean());
-  EXPECT_EQ(mending.after.whole_entries, kEntries + 2);
+  const Repairs repairs = repair();
+  EXPECT_TRUE(repairs.after.is_clean());
+  EXPECT_EQ(repairs.after.whole_entries, kEntries + 2);
   EXPECT_EQ(count_right(), kEntries);
 }
 
@@ -200,7 +200,7 @@ TEST_F(VerifyTest, writes_a_lost_declaration_again) {
   // The first record declares the context.
   testing::flip_bit(segment(), 64 + 82);
   EXPECT_THAT(kinds_of(verify()), ElementsAre("context-undeclared"));
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
   std::filesystem::remove(directory_ / "index.sqlite");
   EXPECT_EQ(count_right(), kEntries);
 }
@@ -215,7 +215,7 @@ TEST_F(VerifyTest, writes_a_lost_clear_again) {
   // The last record is the clear.
   testing::flip_bit(segment(), std::filesystem::file_size(segment()) - 100);
   EXPECT_THAT(kinds_of(verify()), ElementsAre("clear-lost"));
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
   std::filesystem::remove(directory_ / "index.sqlite");
   auto store = open_store(directory_.path());
   for (const char* key : {"1", "10", "19"}) EXPECT_EQ(get(*store, context_, key), "<missing>");
@@ -226,10 +226,10 @@ TEST_F(VerifyTest, finds_and_makes_anew_control_page_and_lock) {
   std::filesystem::remove(directory_ / "control");
   std::filesystem::remove(directory_ / "lock");
   EXPECT_THAT(kinds_of(verify()), ElementsAre("control-broken", "lock-missing"));
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
   testing::write_file(directory_ / "control", std::string(5000, 'x'));
   EXPECT_THAT(kinds_of(verify()), ElementsAre("control-broken"));
-  EXPECT_TRUE(mend().after.is_clean());
+  EXPECT_TRUE(repair().after.is_clean());
 }
 
 TEST_F(VerifyTest, finds_broken_notes_and_removes_them_and_leftovers) {
@@ -245,7 +245,7 @@ TEST_F(VerifyTest, finds_broken_notes_and_removes_them_and_leftovers) {
   EXPECT_EQ(verification.notes, 2);
   EXPECT_EQ(verification.damage, 1);
   EXPECT_THAT(kinds_of(verification), ElementsAre("note-broken", "leftover"));
-  EXPECT_THAT(mend().after.findings, IsEmpty());
+  EXPECT_THAT(repair().after.findings, IsEmpty());
   EXPECT_EQ(find_note(directory, "kept").value(), "text");
   EXPECT_FALSE(std::filesystem::exists(note));
 }
@@ -258,10 +258,10 @@ TEST_F(VerifyTest, asks_the_caller_about_values_and_drops_what_it_refuses) {
     return entry.key == "7" ? Status::corruption("no value") : Status::ok();
   };
   EXPECT_THAT(kinds_of(verify(checked)), ElementsAre("value-refused"));
-  auto mending = mend_directory(fs::posix_file_system(), checked);
-  ASSERT_TRUE(mending.is_ok());
-  EXPECT_EQ(mending.value().dropped, 1);
-  EXPECT_TRUE(mending.value().after.is_clean());
+  auto repairs = repair_directory(fs::posix_file_system(), checked);
+  ASSERT_TRUE(repairs.is_ok());
+  EXPECT_EQ(repairs.value().dropped, 1);
+  EXPECT_TRUE(repairs.value().after.is_clean());
 }
 
 TEST_F(VerifyTest, keeps_some_findings_and_counts_all) {
@@ -277,11 +277,11 @@ TEST_F(VerifyTest, keeps_some_findings_and_counts_all) {
   EXPECT_EQ(seen, kEntries);
 }
 
-// What is put, replaced, dropped and cleared meanwhile is no damage.
+// Entries that are put, replaced, dropped and cleared meanwhile are not damage.
 TEST_F(VerifyTest, finds_no_damage_while_others_write) {
   fill();
   std::atomic<bool> is_over{false};
-  // Not without end: a look would take longer with each.
+  // Bounded, as a look would take longer with each round.
   std::atomic<int> rounds_allowed{10};
   std::thread writer([&] {
     auto store = open_store(directory_.path());
@@ -325,7 +325,7 @@ TEST_F(VerifyTest, begins_again_when_the_control_page_is_replaced_meanwhile) {
   EXPECT_EQ(looks, 2 * looks_of_one);
 }
 
-// Between the listing of the segments and the reading of the last of them.
+// The move comes between the listing of the segments and the reading of the last of them.
 TEST_F(VerifyTest, believes_in_no_lost_clear_that_was_moved_meanwhile) {
   const Directory directory(fs::posix_file_system(), directory_.path());
   auto one = open_store(directory_.path());
@@ -348,7 +348,7 @@ TEST_F(VerifyTest, believes_in_no_lost_clear_that_was_moved_meanwhile) {
     SegmentWriter writer(directory, 1 << 20);
     const Clear clear{filter, control.value()->committed()};
     ASSERT_TRUE(writer.append({tombstone_of(clear)}).is_ok());
-    ASSERT_TRUE(make_gone(directory, last).is_ok());
+    ASSERT_TRUE(retire_segment(directory, last).is_ok());
     control.value()->add_reclaim();
   };
   EXPECT_THAT(kinds_of(verify(options)), Not(Contains("clear-lost")));

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: the settings and tiers that one call uses from its start to its end, however often
+// `configure` changes them meanwhile.
+//
+// There is one way through the tiers: a batch of keys goes from the nearest tier to the farthest
+// (lookup_all), and a single key is a batch of one. No function here fails or throws for a cache's
+// reason: at worst a lookup misses and a store is dropped, counted in `errors`. Everything may be
+// called from any thread and in forked children.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/span.h"
+#include "cache/batch.h"
+#include "cache/conflict_watch.h"
+#include "cache/context.h"
+#include "cache/input_match.h"
+#include "cache/mode.h"
+#include "cache/place.h"
+#include "cache/read_ahead.h"
+#include "cache/remaining_keys.h"
+#include "cache/settings.h"
+#include "cache/single_flight.h"
+#include "cache/stats.h"
+#include "cache/tiers.h"
+#include "cache/value.h"
+
+namespace modcache::cache {
+
+struct Request {
+  ContextPtr context;
+  std::string_view key;
+  std::string_view signature;          // of this call's input; empty: matches any entry
+  const InputSource* input = nullptr;  // its values; null: only the signature is known
+  std::size_t row = 0;                 // of `input`
+
+  // Hashes the address: a call asks for it once.
+  store::EntryId id() const { return {*context, key}; }
+};
+
+// The parts that all sessions of a process share. The referents must outlive them.
+struct Shared {
+  SingleFlight& flights;
+  Stats& stats;
+  Places& places;
+  ReadAhead& read_ahead;
+  ConflictWatch& conflicts;
+};
+
+class Session {
+ public:
+  Session(Settings settings, Tiers tiers, const Shared& shared);
+
+  const Settings& settings() const { return settings_; }
+  // Where this scope's values lie in memory.
+  Place place_of(const std::string& scope) const { return places_.of(scope); }
+
+  // The entry, counted as a hit. Null: a miss, which the caller counts once it knows that no rule
+  // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
+  // `lead` is then what keeps other threads waiting for that result; it is empty where nobody
+  // should wait. Waits while another thread runs this key.
+  // `is_conflict` is set where the miss is an entry of another input: the result replaces it.
+  EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
+                  bool* is_conflict = nullptr);
+
+  // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
+  // but a hit is counted.
+  EntryPtr find_in_memory(const Request& request, bool (*wanted)(const Entry&));
+
+  // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
+  bool has_stopped_storing(const std::string& scope) {
+    return conflicts_.has_stopped_storing(scope);
+  }
+  // Keys of one batch came with different inputs: counted, and warned about once. The row that is
+  // asked with has another input than an earlier row of the same key.
+  void note_conflict_in_batch(const Request& request, std::size_t rows);
+  // Whether the input of this call is to be compared with samples. Asked once for a call: of
+  // costly inputs a share is looked at.
+  bool compares_input(const std::string& scope, const InputSource* input);
+
+  // Returns the sample that an entry computed from this input keeps. It is kept whatever `match`
+  // says, so that a later setting finds it; but it is empty where sampling is costly and nobody
+  // asked for it.
+  InputSample sample_to_keep(const InputSource& input, std::size_t row) const;
+
+  // Keeps the entry, replacing what the key led to. False: it was not worth it, since its run was
+  // shorter than `min_run_us` and it replaces nothing.
+  // `replaces`: the caller knows that it takes the place of another value, which must go even where
+  // the directory has no room for this one.
+  bool store(const Request& request, const EntryPtr& entry, bool replaces = false);
+
+  // Many rows at once (batch.h). Hits are counted as lookup() does, and as there the caller counts
+  // the misses. Nothing waits here. Rows found on disk are not copied into the memory tier: the
+  // page cache holds them once for all workers of a machine. Those of a scope whose place is a
+  // device are brought there in the background, as long as nothing has to leave for them.
+  BatchFound lookup_all(const BatchRequest& request, bool may_write);
+
+  // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
+  // the disk proved broken when it was read, so it is counted and dropped as well; one from memory
+  // only does not fit, and both tiers keep what they have. A row that is missing stays so.
+  void refuse(const BatchRequest& request, BatchFound& found, std::size_t i, const Status& broken,
+              bool may_write);
+
+  // The right to run the missing rows that nobody else runs. Does not wait.
+  BatchLead lead_rows(const BatchFound& found);
+  // Looks up again rows that this thread leads: `look_again` said that a run ended before it took
+  // the lead. Whoever waits for the lead looks them up, too, if any is there now.
+  BatchFound lookup_led(const BatchRequest& request, SingleFlight::Lead& lead);
+  // Waits until nobody runs these rows any more, for a bounded time, and not in a thread that leads
+  // any itself: give up first what lead_rows() gave. True: look them up again.
+  bool wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
+
+  // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
+  std::size_t store_all(const ContextPtr& context, Span<std::string_view> keys,
+                        Span<EntryPtr> entries, bool replaces = false);
+
+  // Sets is_there[i] for the keys that memory or the directory has, and asks for those that only
+  // the directory has to be brought into memory (read_ahead.h). Waits for no reading of values.
+  // REQUIRES: distinct keys, and as many of is_there.
+  void prefetch(const ContextPtr& context, Form form, Span<std::string_view> keys,
+                std::vector<bool>& is_there);
+
+  // The entry, where there is one that matches. Neither counts hits nor waits, nor keeps in memory
+  // what was read from disk; an entry of another input is a conflict.
+  EntryPtr peek(const Request& request);
+
+  // Returns whether a lookup would find a value. It neither counts nor waits, and reads no value.
+  bool contains(const Request& request);
+  // Returns what a lookup would find, a mismatch included. It neither counts nor waits, and drops
+  // nothing.
+  std::optional<EntryInfo> look(const Request& request);
+
+  // Grows whenever any process removes something from the directory.
+  std::uint64_t removals() { return tiers_.disk->removals(); }
+
+  // The directory's notes (store/directory/notes.h), as far as `mode` allows. They count neither as
+  // hits nor as misses.
+  std::optional<std::string> find_note(std::string_view about, Mode mode);
+  void keep_note(std::string_view about, std::string_view text, Mode mode);
+
+ private:
+  friend class Cache;
+
+  static Access access(bool may_write) { return may_write ? Access::kWrite : Access::kRead; }
+
+  // The request without its input where that is not to be compared, which is decided here.
+  Request as_compared(const Request& given);
+  BatchFound find_all(const BatchRequest& request, bool may_write);
+  void bring_to_device(const BatchRequest& request, const BatchFound& found);
+  void bring(ReadAhead::Request request);
+  // Takes over the answer of one tier as hits and conflicts of the batch.
+  void settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+              TierFound& answer, Access access, BatchFound& found);
+  void settle_entries(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+                      TierFound& answer, BatchFound& found);
+  void settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+                   FoundRows& rows, Access access, BatchFound& found);
+  // Entry i of `found`, which is brought into the tiers that are nearer than the one that has it.
+  // Null: it is missing, or proves broken and is missing from now on.
+  EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);
+  bool contains(const store::EntryId& id);
+
+  bool matches(const Request& request, std::string_view signature, std::string_view sample) const {
+    return match_.fits_signature(request.signature, signature) &&
+           match_.fits_sample(request.input, request.row, sample);
+  }
+  void count_hits(const std::string& scope, Counter counter, std::int64_t hits,
+                  std::int64_t saved_us);
+  // Row i is no hit after all.
+  void take_back(BatchFound& found, std::size_t i);
+
+  // session_store.cpp
+  std::size_t store_those_worth_it(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
+  void store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
+  void count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept> kept);
+  void note_conflict(const Request& request, std::string_view signature, std::int64_t stored_at_us);
+
+  Settings settings_;
+  const InputMatch match_;
+  const Tiers tiers_;
+  SingleFlight& flights_;
+  Stats& stats_;
+  Places& places_;
+  ReadAhead& read_ahead_;
+  ConflictWatch& conflicts_;
+};
+
+using SessionPtr = std::shared_ptr<Session>;
+
+}  // namespace modcache::cache

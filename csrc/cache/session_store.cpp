@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: what it stores, and what it notes.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "cache/session.h"
+
+namespace modcache::cache {
+
+bool Session::store(const Request& request, const EntryPtr& entry, bool replaces) {
+  return store_all(request.context, Span<std::string_view>::of_one(request.key),
+                   Span<EntryPtr>::of_one(entry), replaces) == 1;
+}
+
+std::size_t Session::store_all(const ContextPtr& context, Span<std::string_view> keys,
+                               Span<EntryPtr> entries, bool replaces) {
+  if (keys.empty()) return 0;
+  const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
+  const TierKeys all{context, keys, addresses};
+  if (settings_.min_run_us > 0) return store_those_worth_it(all, entries, replaces);
+  store_in_tiers(all, entries, replaces);
+  return keys.size();
+}
+
+// An entry that is there must not outlive a newer result, however quickly that was computed.
+std::size_t Session::store_those_worth_it(const TierKeys& all, Span<EntryPtr> entries,
+                                          bool replaces) {
+  std::vector<std::string_view> keys;
+  std::vector<Digest128> addresses;
+  std::vector<EntryPtr> worthy;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& run_us = entries[i]->run_us;
+    const bool is_quick = run_us.has_value() && *run_us < settings_.min_run_us;
+    if (is_quick && !contains(all.id(i))) continue;
+    keys.push_back(all.keys[i]);
+    addresses.push_back(all.addresses[i]);
+    worthy.push_back(entries[i]);
+  }
+  if (!keys.empty()) store_in_tiers({all.context(), keys, addresses}, worthy, replaces);
+  return keys.size();
+}
+
+void Session::store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool replaces) {
+  OneOrMany<EntryPtr> handed(entries.size());
+  std::copy(entries.begin(), entries.end(), handed.begin());
+  OneOrMany<Kept> kept(keys.size());
+  const auto& tiers = tiers_.nearest_first;
+  for (auto tier = tiers.rbegin(); tier != tiers.rend(); ++tier) {
+    (*tier)->store(keys, handed, replaces, kept);
+  }
+  count_kept(keys, entries, kept);
+}
+
+// A directory, where there is one, counts for itself what it does not keep.
+void Session::count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept> kept) {
+  std::int64_t not_kept = 0;
+  std::uint64_t largest_bytes = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].is_kept) continue;
+    ++not_kept;
+    largest_bytes = std::max<std::uint64_t>(largest_bytes,
+                                            MemoryStore::size_bytes_of(*entries[i], keys.keys[i]));
+  }
+  stats_.add(Counter::kStored, static_cast<std::int64_t>(kept.size()) - not_kept);
+  if (not_kept == 0 || settings_.disk_bytes > 0) return;
+  stats_.add(Counter::kNotKept, not_kept);
+  if (settings_.memory_bytes == 0 || largest_bytes <= settings_.memory_bytes) return;
+  log_once(LogLevel::kWarning, "too-large-for-memory",
+           "a result takes " + std::to_string(largest_bytes) +
+               " bytes, more than all of memory may (option memory: " +
+               std::to_string(settings_.memory_bytes) +
+               "), and there is no directory (disk=0): such results are not kept; raise 'memory' "
+               "or 'disk'");
+}
+
+void Session::note_conflict(const Request& request, std::string_view signature,
+                            std::int64_t stored_at_us) {
+  stats_.add(Counter::kKeyConflicts);
+  warn_of_conflict(request.key, request.context->scope, request.signature, signature);
+  if (match_.fits_signature(request.signature, signature)) {
+    conflicts_.note_conflict(request.context->scope, stored_at_us);
+  }
+}
+
+void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
+  stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
+  warn_of_conflict(request.key, request.context->scope, request.signature, request.signature);
+  for (std::size_t i = 0; i < rows; ++i) {
+    conflicts_.note_conflict(request.context->scope, now_us());
+  }
+}
+
+std::optional<std::string> Session::find_note(std::string_view about, Mode mode) {
+  if (!may_read(mode)) return std::nullopt;
+  return tiers_.disk->find_note(about, access(may_write(mode)));
+}
+
+void Session::keep_note(std::string_view about, std::string_view text, Mode mode) {
+  if (may_write(mode)) tiers_.disk->keep_note(about, text);
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tier: one level of the cache. A session asks its tiers from the nearest to the farthest and hands
+// a result to all of them, the farthest first (tiers.h has the list). Whoever adds a tier writes a
+// class of this interface and a line in tiers.cpp.
+//
+// All questions are about some keys of one context; a single key is a batch of one.
+//
+// Contract of every tier: no call fails or throws for a reason of the tier's own. What goes wrong
+// is counted, logged once for each cause, and is a miss. Thread-safe; usable in a forked child.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/one_or_many.h"
+#include "base/span.h"
+#include "cache/context.h"
+#include "cache/found_rows.h"
+#include "cache/stats.h"
+#include "cache/value.h"
+#include "store/store.h"
+
+namespace modcache::cache {
+
+// Some keys of one context with their addresses. Borrowed for the length of a call.
+class TierKeys {
+ public:
+  // REQUIRES: as many addresses as keys, each that of its key.
+  TierKeys(const ContextPtr& of_context, Span<std::string_view> with_keys,
+           Span<Digest128> with_addresses)
+      : keys(with_keys), addresses(with_addresses), context_(&of_context) {}
+
+  const ContextPtr& context() const { return *context_; }
+  std::size_t size() const { return keys.size(); }
+  store::EntryIds ids() const { return {**context_, keys, addresses}; }
+  store::EntryId id(std::size_t i) const { return {**context_, keys[i], addresses[i]}; }
+
+  Span<std::string_view> keys;
+  Span<Digest128> addresses;
+
+ private:
+  const ContextPtr* context_;
+};
+
+// The access that the mode allows. Only a call that may write makes a directory that is not there,
+// and drops an entry that proves damaged.
+enum class Access { kRead, kWrite };
+
+// Whether a miss is a lookup to the policy. Not where the same key is asked for again at once, or
+// where nobody will store it.
+enum class OnMiss { kCount, kIgnore };
+
+// An entry in this process, its place in the directory (0: it is not there), and the directory's
+// count of removals up to which it is known to be current.
+struct HeldEntry {
+  EntryPtr entry;
+  store::Sequence sequence = 0;
+  std::uint64_t removals = 0;
+};
+
+// A tier's answer for some keys: entries in this process, or rows that are read where they lie, or
+// neither if it has none of the keys. At most one tier of a session answers with rows.
+struct TierFound {
+  OneOrMany<HeldEntry> entries;  // one for each key; a null entry is a miss
+  std::optional<FoundRows> rows;
+
+  bool is_empty() const { return entries.empty() && !rows.has_value(); }
+  bool has(std::size_t i) const {
+    return entries.empty() ? rows.has_value() && rows->has(i) : entries[i].entry != nullptr;
+  }
+};
+
+// The outcome of handing an entry to the tiers.
+struct Kept {
+  store::Sequence sequence = 0;  // its place in the directory; 0: it is not there
+  std::uint64_t removals = 0;    // of the directory, from before it was stored there
+  bool is_kept = false;          // by any tier
+};
+
+class Tier {
+ public:
+  virtual ~Tier() = default;
+
+  // The counter of what this tier answers.
+  virtual Counter hits() const = 0;
+
+  // Looks the keys up. It neither counts hits nor compares inputs. The answer is empty if it has
+  // none of the keys.
+  virtual TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) = 0;
+
+  // A row that find() gave, as an entry of this process. Its bytes are checked at each read, unlike
+  // those of a batch. Null: it proved broken, and is refused.
+  // Only tiers whose answers have rows are asked.
+  virtual HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row,
+                         Access access) {
+    (void)id, (void)rows, (void)row, (void)access;
+    return {};
+  }
+
+  // Keeps entries[i] for key i, replacing what the key led to, as far as the policy admits it, and
+  // notes that in kept[i], which says what the farther tiers did. entries[i] becomes the entry as
+  // it is held, which may lie in another memory. `replaces`: the caller knows that the entry takes
+  // the place of another value, which must go even where there is no room.
+  virtual void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+                     OneOrMany<Kept>& kept) = 0;
+
+  // Something of an entry proved broken after find() gave it: counts it, and drops it if the access
+  // allows and the key still leads to `sequence`.
+  virtual void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
+                      Access access) = 0;
+
+  // Returns what is known without reading the value; nothing if there is no entry. Counts and drops
+  // nothing.
+  virtual std::optional<EntryInfo> look(const store::EntryId& id) = 0;
+  bool contains(const store::EntryId& id) { return look(id).has_value(); }
+
+  // Adds what the tier holds now to the counters' table, by name. A tier that is not open opens for
+  // it only if it `may_open`.
+  virtual void add_sizes(std::map<std::string, std::int64_t>& sizes, bool may_open) = 0;
+};
+
+}  // namespace modcache::cache

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/module_run.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "base/log.h"
+#include "base/process_wide.h"
+#include "tensor/difference.h"
+#include "tensor/error_text.h"
+#include "tensor/stored_value.h"
+
+namespace modcache::module {
+namespace {
+
+constexpr char kEagerCure[] = "m.requires_grad_(False).eval(), or call it under torch.no_grad()";
+// A ScriptModule has no requires_grad_, and once it has run with gradients, torch's executor
+// returns results that require grad even under no_grad.
+constexpr char kScriptedCure[] =
+    "for p in m.parameters(): p.requires_grad_(False), then m.eval() (torch.no_grad() does not "
+    "cure "
+    "a scripted module that has run with gradients)";
+
+using cache::Counter;
+
+class GraphFree : public ProcessWide<GraphFree> {
+ public:
+  bool contains(const CallParts& parts) {
+    const Digest128 address = address_of(parts);
+    MutexLock lock(mutex);
+    return known_.count(address) != 0;
+  }
+  void insert(const CallParts& parts) {
+    const Digest128 address = address_of(parts);
+    MutexLock lock(mutex);
+    // Forgetting costs one run per module, and bounds the memory of training with ever new weights.
+    if (known_.size() >= kMostKnown) known_.clear();
+    known_.insert(address);
+  }
+
+ private:
+  static constexpr std::size_t kMostKnown = 1 << 16;
+
+  static Digest128 address_of(const CallParts& parts) {
+    Xxh3Hasher hasher;
+    hasher.add(parts.scope);
+    hasher.add(parts.method);
+    hasher.add(parts.input.arguments);
+    hasher.add(parts.grad_pattern);
+    return hasher.digest();
+  }
+
+  std::unordered_set<Digest128, Digest128Hash> known_ MODCACHE_GUARDED_BY(mutex);
+};
+
+void report_difference(const CallParts& parts, std::string_view key,
+                       const std::string& difference) {
+  cache::Cache::instance().counters().add(Counter::kVerifyDifferences);
+  log(LogLevel::kWarning, "verify:" + parts.who(),
+      "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " + parts.who() +
+          " is not what the module returns: " + difference +
+          ". The fresh result was returned; clear the scope, or run with mode=refresh");
+}
+
+}  // namespace
+
+bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
+            std::int64_t rows, const char* cause, const std::string& message) {
+  cache::Cache::instance().counters().add(counter, rows);
+  TORCH_CHECK(!session.settings().strict, "modcache (strict=true): ", message);
+  // The scope is not part of the cause: it changes with the weights, and would repeat the warning.
+  log_once(LogLevel::kWarning, std::string(cause) + ':' + parts.who(), message);
+  return false;
+}
+
+bool is_bypassed_by_mode(std::int64_t rows) {
+  auto& cache = cache::Cache::instance();
+  if (cache.mode() != cache::Mode::kOff) return false;
+  cache.counters().add(Counter::kBypassedOff, rows);
+  return true;
+}
+
+void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why) {
+  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedImpure, rows, "identity",
+         parts.who() + " is not cached: " + why + "; give it a scope=\"name@version\"");
+}
+
+void ModuleRun::end() {
+  const auto run_time = std::chrono::steady_clock::now() - started_;
+  run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();
+  observation_.end();
+}
+
+std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
+                                                   const tensor::Flat& result,
+                                                   const RunFacts& facts) const {
+  if (result.requires_grad()) {
+    return Verdict{Counter::kBypassedGrad, "grad",
+                   "the result of " + parts.who() + " requires grad and is not cached (" +
+                       std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
+                       " require grad). If the module is frozen, say so: " +
+                       (facts.is_scripted ? kScriptedCure : kEagerCure)};
+  }
+  const std::string& impure =
+      facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;
+  if (!impure.empty()) {
+    return Verdict{Counter::kBypassedImpure, "impure",
+                   "the result of " + parts.who() +
+                       " is not cached, for it is no function of state and input: " + impure};
+  }
+  if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
+    return Verdict{Counter::kBypassedType, "type",
+                   "the result of " + parts.who() + " is not cached: it is " + why};
+  }
+  return std::nullopt;
+}
+
+bool ModuleRun::may_keep(const CallParts& parts, const cache::Session& session,
+                         const tensor::Flat& result, const RunFacts& facts, std::int64_t rows,
+                         Outcome& outcome) const {
+  outcome.refused_for.clear();
+  outcome.refusal.clear();
+  const auto verdict = judge(parts, result, facts);
+  if (!verdict.has_value()) return true;
+  outcome.refused_for = verdict->cause;
+  outcome.refusal = verdict->message;
+  return refuse(parts, session, verdict->counter, rows, verdict->cause, verdict->message);
+}
+
+bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows) {
+  parts.input = std::move(input);
+  if (parts.input.why_not_cacheable.empty()) return true;
+  return refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "input",
+                parts.who() + " is not cached: its input holds a tensor or value that is " +
+                    parts.input.why_not_cacheable);
+}
+
+cache::ContextPtr context_of(const cache::Session& session, const CallParts& parts,
+                             tensor::Per per) {
+  const auto form = per == tensor::Per::kRow ? cache::Form::kRow : cache::Form::kWhole;
+  return cache::make_context({session.settings().name_space, parts.scope, parts.method, form,
+                              parts.input.arguments, parts.arithmetic_state()});
+}
+
+std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& input) {
+  if (!at::GradMode::is_enabled()) return 0;
+  if (of_module == 0 && input.requiring_grad.count == 0) return 0;
+  const std::uint64_t both = of_module * 31 + input.requiring_grad.hash;
+  // 0 stands for no gradients at all.
+  return both == 0 ? 1 : both;
+}
+
+WatchedContents::Verdict judge_weights(const CallParts& parts, const RunFacts& facts,
+                                       std::int64_t run_us) {
+  const auto& weights = facts.weights != nullptr ? facts.weights : parts.weights;
+  return weights == nullptr ? WatchedContents::Verdict{} : weights->judge_run(run_us);
+}
+
+bool is_grad_unknown(const CallParts& parts) {
+  return parts.grad_pattern != 0 && !GraphFree::instance().contains(parts);
+}
+void note_graph_free(const CallParts& parts) { GraphFree::instance().insert(parts); }
+
+bool compare_with_stored(const CallParts& parts, cache::Session& session,
+                         const cache::Request& request,
+                         const std::function<tensor::Flat()>& fresh) {
+  try {
+    const cache::EntryPtr entry = session.peek(request);
+    if (entry == nullptr) return false;
+    const tensor::StoredValue stored = tensor::stored_value(*entry->value);
+    const std::string found = tensor::difference(
+        fresh(), stored.value, stored.layout->tolerance(session.settings().verify_rtol));
+    if (!found.empty()) report_difference(parts, request.key, found);
+  } catch (const std::exception& error) {
+    report_failure(parts, "verified", error);
+  }
+  return true;
+}
+
+void report_failure(const CallParts& parts, const char* what, const std::exception& error) {
+  cache::Cache::instance().counters().add(Counter::kErrors);
+  log(LogLevel::kWarning, std::string(what) + ':' + parts.class_name,
+      "a result of " + parts.who() + " could not be " + what + ": " + tensor::text_of(error));
+}
+
+}  // namespace modcache::module

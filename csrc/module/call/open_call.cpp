@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/open_call.h"
+
+namespace modcache::module {
+
+OpenCall::OpenCall(CallParts parts, tensor::Per per)
+    : parts_(std::move(parts)),
+      input_(parts_.input.tensors, per),
+      session_(cache::Cache::instance().session()),
+      mode_(cache::Cache::instance().mode()),
+      context_(context_of(*session_, parts_, per)),
+      grad_is_unknown_(is_grad_unknown(parts_)) {}
+
+void OpenCall::abandon() {
+  if (run_.has_value()) run_->end();
+  lead_.give_up();
+}
+
+void OpenCall::count_run(std::int64_t misses) const {
+  if (grad_is_unknown_) note_graph_free(parts_);
+  auto& counters = cache::Cache::instance().counters();
+  counters.add(cache::Counter::kRunUs, run_->run_us());
+  counters.add(cache::Counter::kMisses, misses);
+}
+
+cache::EntryPtr OpenCall::entry_of(std::shared_ptr<const cache::Value> value,
+                                   const cache::InputSample& sample, std::int64_t run_us,
+                                   const ConfirmationPtr& confirmation) const {
+  return std::make_shared<const cache::Entry>(cache::Entry{std::move(value), parts_.input.signature,
+                                                           run_us, now_us(), confirmation, sample});
+}
+
+}  // namespace modcache::module

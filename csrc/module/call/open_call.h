@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OpenCall: the common part of Call and RowsCall: what a call is asked under, the session and mode
+// that it uses from its start to its end, its lead, its run, and what may be done with the result.
+// Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cache/cache.h"
+#include "module/call/module_run.h"
+#include "tensor/input_sampler.h"
+
+namespace modcache::module {
+
+class OpenCall {
+ public:
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+
+  // Sets the weights that the scope is the fingerprint of, for a module that was loaded during the
+  // call.
+  void note_weights(std::shared_ptr<const WatchedContents> weights) {
+    parts_.weights = std::move(weights);
+  }
+  // Ends a run that raised: nothing of it is stored, and threads that wait for its result continue.
+  void abandon();
+
+  const CallParts& parts() const { return parts_; }
+  const Outcome& outcome() const { return outcome_; }
+
+ protected:
+  OpenCall(CallParts parts, tensor::Per per);
+  ~OpenCall() { abandon(); }
+
+  void start_run(ModuleRun::Time started) { run_.emplace(started); }
+
+  // Returns whether the run's result is compared with the stored value, as under `verify`. It then
+  // is no miss.
+  bool is_verified() const {
+    return may_read(mode_) && always_runs(mode_) && !parts_.scope.empty();
+  }
+  // Returns whether the mode and the scope allow storing.
+  bool may_ever_store() const { return may_write(mode_) && !parts_.scope.empty(); }
+  // Returns the same, and whether it is worth storing: the keys of the scope may have come with
+  // other inputs too often.
+  bool may_store() const {
+    return may_ever_store() && (always_runs(mode_) || !session_->has_stopped_storing(parts_.scope));
+  }
+  // Returns whether the run was only needed to learn whether the result has a graph. Then its
+  // result does not replace a stored value.
+  bool is_stored_already(const cache::Request& request) const {
+    return grad_is_unknown_ && !always_runs(mode_) && session_->contains(request);
+  }
+  // Counts a run that no rule forbids to store, and remembers that its result has no graph.
+  void count_run(std::int64_t misses) const;
+  // `run_us` is the time that is noted for `value`.
+  cache::EntryPtr entry_of(std::shared_ptr<const cache::Value> value,
+                           const cache::InputSample& sample, std::int64_t run_us,
+                           const ConfirmationPtr& confirmation) const;
+
+  CallParts parts_;
+  tensor::InputSampler input_;
+  cache::SessionPtr session_;
+  cache::Mode mode_;
+  cache::ContextPtr context_;
+  // Until it is known that the result has no graph the module must run: a hit would cut it off.
+  bool grad_is_unknown_;
+  cache::SingleFlight::Lead lead_;
+  std::optional<ModuleRun> run_;
+  Outcome outcome_;
+};
+
+}  // namespace modcache::module

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/rows_call.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "module/call/stored_rows.h"
+#include "tensor/row_value.h"
+#include "tensor/rows.h"
+#include "tensor/storable.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Counter;
+
+std::vector<std::size_t> first_numbers(std::size_t count) {
+  std::vector<std::size_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+}  // namespace
+
+RowsCall::RowsCall(CallParts parts, BatchKeys keys)
+    : OpenCall(std::move(parts), tensor::Per::kRow),
+      keys_(std::move(keys)),
+      output_(empty_output()) {}
+
+// The batch is assembled in pinned memory when it goes on to a device.
+tensor::RowsOutput RowsCall::empty_output() const {
+  const auto& device = parts_.input.device;
+  const bool is_on_device = device.has_value() && !device->is_cpu();
+  const bool is_pinned =
+      is_on_device || session_->place_of(parts_.scope).kind == cache::Place::Kind::kPinned;
+  return tensor::RowsOutput(keys_.rows(), is_pinned);
+}
+
+// A part of the distinct keys, and the request for them.
+struct RowsCall::Part {
+  Part(const RowsCall& call, std::vector<std::size_t> of_distinct)
+      : places(std::move(of_distinct)) {
+    keys.reserve(places.size());
+    input_rows.reserve(places.size());
+    for (const std::size_t place : places) {
+      keys.push_back(call.keys_.distinct()[place]);
+      input_rows.push_back(call.row_of(place));
+    }
+  }
+  cache::BatchRequest request(const RowsCall& call) const {
+    return {call.context_, keys, call.parts_.input.signature,
+            call.compares_input_ ? &call.input_ : nullptr, input_rows};
+  }
+  std::vector<std::size_t> places_of(const std::vector<std::size_t>& rows) const {
+    std::vector<std::size_t> found;
+    found.reserve(rows.size());
+    for (const std::size_t row : rows) found.push_back(places[row]);
+    return found;
+  }
+
+  std::vector<std::size_t> places;
+  std::vector<std::string_view> keys;
+  std::vector<std::size_t> input_rows;
+};
+
+std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
+  if (!is_begun_) {
+    is_begun_ = true;
+    if (grad_is_unknown_ || parts_.scope.empty()) return whole_input();
+    compares_input_ = session_->compares_input(parts_.scope, &input_);
+    if (has_conflicts_inside()) return whole_input();
+    std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
+    if (may_read(mode_) && !always_runs(mode_)) {
+      look_up_and_lead(std::move(all));
+    } else {
+      mine_ = std::move(all);
+    }
+  }
+  if (needs_whole_input_) return whole_input();
+  while (mine_.empty() && !awaited_.empty()) wait_for_others();
+  if (mine_.empty()) {
+    lead_.give_up();
+    if (is_whole_run_ || !output_.has_odd_stored_rows()) return std::nullopt;
+    refuse_stored_rows();
+    return whole_input();
+  }
+  const auto most = static_cast<std::size_t>(session_->settings().max_rows);
+  const std::size_t count = most == 0 ? mine_.size() : std::min(most, mine_.size());
+  const auto end = mine_.begin() + static_cast<std::ptrdiff_t>(count);
+  running_keys_.assign(mine_.begin(), end);
+  mine_.erase(mine_.begin(), end);
+  running_.clear();
+  for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
+  take_samples();
+  return running_;
+}
+
+bool RowsCall::has_conflicts_inside() {
+  if (keys_.repeated().empty() || !compares_input_) return false;
+  std::size_t conflicts = 0;
+  std::size_t first_row = 0;
+  for (const auto& [row, same_as] : keys_.repeated()) {
+    cache::MeasuredInput measured;
+    cache::MeasuredInput first;
+    if (!input_.measure(row, measured) || !input_.measure(same_as, first) ||
+        measured.agrees_with(first.sample().bytes())) {
+      continue;
+    }
+    if (conflicts++ == 0) first_row = same_as;
+  }
+  if (conflicts == 0) return false;
+  std::size_t place = 0;
+  while (row_of(place) != first_row) ++place;
+  session_->note_conflict_in_batch(request(place), conflicts);
+  return true;
+}
+
+void RowsCall::reject_hits() {
+  needs_whole_input_ = true;
+  replaces_.assign(keys_.distinct().size(), true);
+  cache::Cache::instance().counters().add(Counter::kKeyConflicts,
+                                          static_cast<std::int64_t>(keys_.rows()));
+  log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
+           "stored results of " + parts_.who() +
+               " have another type than the method declares: they are computed anew, and replaced");
+}
+
+// The directory has rows of another kind than the module returned, so those are not the module's
+// own.
+void RowsCall::refuse_stored_rows() {
+  replaces_.assign(keys_.distinct().size(), true);
+  cache::Cache::instance().counters().add(Counter::kCorrupt);
+  log_once(LogLevel::kWarning, "other-kind:" + parts_.who(),
+           "stored rows of " + parts_.who() +
+               " have another dtype or number of dimensions than it gives: they are computed anew, "
+               "and replaced");
+}
+
+// Starts over: rows that were found so far are not used.
+std::vector<std::int64_t> RowsCall::whole_input() {
+  needs_whole_input_ = false;
+  is_whole_run_ = true;
+  mine_.clear();
+  awaited_.clear();
+  output_ = empty_output();
+  running_.resize(keys_.rows());
+  std::iota(running_.begin(), running_.end(), 0);
+  running_keys_ = first_numbers(keys_.distinct().size());
+  take_samples();
+  return running_;
+}
+
+void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
+  const Part part(*this, std::move(places));
+  const cache::BatchRequest request = part.request(*this);
+  cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
+  add_found(part, request, found);
+  std::vector<std::size_t> missing = found.missing();
+  if (missing.empty()) return;
+  // Nothing is stored, so other threads gain nothing by waiting for these rows.
+  if (!may_write(mode_)) {
+    mine_ = part.places_of(missing);
+    return;
+  }
+  cache::BatchLead lead = session_->lead_rows(found);
+  lead_ = std::move(lead.lead);
+  mine_ = part.places_of(lead.led);
+  awaited_ = part.places_of(lead.awaited);
+  // A run that ended between the lookup and the lead may have stored some of these rows.
+  if (lead.look_again && !mine_.empty()) {
+    const Part again(*this, std::move(mine_));
+    const cache::BatchRequest question = again.request(*this);
+    cache::BatchFound found_now = session_->lookup_led(question, lead_);
+    add_found(again, question, found_now);
+    mine_ = again.places_of(found_now.missing());
+  }
+}
+
+// Gives up its own leads first: two batches that each wait for a row of the other's would wait for
+// ever.
+void RowsCall::wait_for_others() {
+  lead_.give_up();
+  const Part part(*this, std::exchange(awaited_, {}));
+  if (session_->wait_for(part.request(*this), first_numbers(part.places.size()))) {
+    look_up_and_lead(part.places);
+  } else {
+    mine_ = part.places;
+  }
+}
+
+void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
+                         cache::BatchFound& found) {
+  if (!found.conflicts().empty()) {
+    replaces_.resize(keys_.distinct().size(), false);
+    for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
+  }
+  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
+}
+
+void RowsCall::take_samples() {
+  samples_.clear();
+  if (!may_ever_store()) return;
+  samples_.reserve(running_keys_.size());
+  for (const std::size_t place : running_keys_) {
+    samples_.push_back(session_->sample_to_keep(input_, row_of(place)));
+  }
+}
+
+void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
+  try {
+    judge_run(std::move(result), facts);
+  } catch (...) {
+    abandon();  // whoever keeps the exception may keep this call, too
+    throw;
+  }
+}
+
+void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
+  run_->end();
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  const bool is_storable = tensor::why_not_storable(result).empty();
+  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
+  if ((!is_storable || !why_no_rows.empty()) && !is_whole_input(running_)) {
+    // Run the whole input instead, whose result need not be cut into rows.
+    needs_whole_input_ = true;
+    return;
+  }
+  is_refused_ = true;
+  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
+  TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
+              " rows, one key each, and returned ", why_no_rows,
+              "; every tensor of its result must have the rows as its first dimension. For one key "
+              "for the whole input, pass the key as a str");
+  if (may_keep) {
+    is_refused_ = false;
+    count_run(rows - (is_verified() ? compare(result) : 0));
+    if (may_store()) keep(result, facts);
+  }
+  output_.add_computed(running_, std::move(result));
+}
+
+// The model has its result, and a later failure of the cache must not take it away.
+void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
+  try {
+    const auto weights = judge_weights(parts_, facts, run_->run_us());
+    if (weights.is_changed) return;
+    const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
+    const auto& settings = session_->settings();
+    const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
+    struct Kept {
+      std::vector<std::string_view> keys;
+      std::vector<cache::EntryPtr> entries;
+    };
+    Kept fresh;
+    Kept replacing;
+    for (std::size_t k = 0; k < running_keys_.size(); ++k) {
+      const std::size_t place = running_keys_[k];
+      if (is_stored_already(request(place))) continue;
+      Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
+      kept.keys.push_back(keys_.distinct()[place]);
+      kept.entries.push_back(
+          entry_of(cutter.cut(place_in_run(k)), samples_[k], run_us, weights.confirmation));
+    }
+    const std::size_t stored =
+        session_->store_all(context_, fresh.keys, fresh.entries) +
+        session_->store_all(context_, replacing.keys, replacing.entries, /*replaces=*/true);
+    if (stored == 0) return;
+    outcome_.has_stored = true;
+    lead_.stored();
+  } catch (const std::exception& error) {
+    report_failure(parts_, "kept", error);
+  }
+}
+
+std::int64_t RowsCall::compare(const tensor::Flat& result) {
+  std::int64_t compared = 0;
+  for (std::size_t k = 0; k < running_keys_.size(); ++k) {
+    const auto row_of_run = [&] {
+      tensor::Flat row{result.root, {}, {}};
+      for (const at::Tensor& tensor : result.tensors) {
+        row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(place_in_run(k))));
+      }
+      return row;
+    };
+    if (compare_with_stored(parts_, *session_, request(running_keys_[k]), row_of_run)) ++compared;
+  }
+  return compared;
+}
+
+std::optional<tensor::Flat> RowsCall::together() {
+  if (!is_whole_run_) {
+    for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
+    // The value of a repeated key came from the memory of this call, which counts as a hit in
+    // memory.
+    if (!is_refused_ && !always_runs(mode_) && !keys_.repeated().empty()) {
+      cache::Cache::instance().counters().add(Counter::kHitsMemory,
+                                              static_cast<std::int64_t>(keys_.repeated().size()));
+    }
+  }
+  return output_.together(parts_.input.device);
+}
+
+std::vector<tensor::Flat> RowsCall::apart() { return output_.apart(parts_.input.device); }
+
+}  // namespace modcache::module

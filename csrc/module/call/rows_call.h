@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RowsCall: one call of a cached module with one key per row, from the lookup to the result.
+//
+//     RowsCall call(parts, keys);
+//     while (auto rows = call.next_rows()) {
+//       call.begin_run();  result = <run the module on these rows>;
+//       call.finish_run(result, facts);
+//     }
+//     call.together()
+//
+// Each distinct missing key is run once. Rows that another thread runs at the same time are waited
+// for, after this thread has run its own. Used by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cache/batch.h"
+#include "module/call/batch_keys.h"
+#include "module/call/open_call.h"
+#include "tensor/rows_output.h"
+
+namespace modcache::module {
+
+class RowsCall : public OpenCall {
+ public:
+  RowsCall(CallParts parts, BatchKeys keys);
+
+  // Returns the rows to run now, in ascending order; nothing when all rows are there. May wait for
+  // other threads.
+  std::optional<std::vector<std::int64_t>> next_rows();
+  bool is_whole_input(const std::vector<std::int64_t>& rows) const {
+    return rows.size() == keys_.rows();  // each once, in ascending order
+  }
+
+  // REQUIRES: next_rows() returned rows.
+  void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now()) { start_run(started); }
+  // Stores the rows unless a rule forbids it, counts, and warns once. Throws under strict=true, and
+  // when `result` does not have these rows; nothing is stored then.
+  void finish_run(tensor::Flat result, const RunFacts& facts);
+
+  // Call it when the value of together() or apart() has the wrong type: next_rows() then returns
+  // the whole input, and the rows of its run replace the stored ones.
+  void reject_hits();
+
+  // Returns all rows in one value; nothing when they do not fit together. Call it once, after
+  // next_rows() returned nothing.
+  std::optional<tensor::Flat> together();
+  // Returns each row by itself. Call it after together() returned nothing.
+  std::vector<tensor::Flat> apart();
+
+ private:
+  struct Part;
+
+  tensor::RowsOutput empty_output() const;
+
+  // Returns whether two rows have one key but different inputs, such as two views of one image.
+  // Each then gets the result of its own run.
+  bool has_conflicts_inside();
+  std::vector<std::int64_t> whole_input();
+  void refuse_stored_rows();
+  void look_up_and_lead(std::vector<std::size_t> places);
+  void wait_for_others();
+  void add_found(const Part& part, const cache::BatchRequest& request, cache::BatchFound& found);
+  // Samples the input rows of running_keys_ for their entries before the run, which may change
+  // them.
+  void take_samples();
+  // `place` is an index into keys_.distinct().
+  cache::Request request(std::size_t place) const {
+    return {context_, keys_.distinct()[place], parts_.input.signature, &input_, row_of(place)};
+  }
+  std::size_t row_of(std::size_t place) const {
+    return static_cast<std::size_t>(keys_.first_row(place));
+  }
+  bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
+
+  void judge_run(tensor::Flat result, const RunFacts& facts);
+  void keep(const tensor::Flat& result, const RunFacts& facts);
+  // Returns the number of rows that had a stored value to compare with.
+  std::int64_t compare(const tensor::Flat& result);
+  // Returns the row of the run's result that belongs to running_keys_[k].
+  std::size_t place_in_run(std::size_t k) const {
+    return is_whole_run_ ? row_of(running_keys_[k]) : k;
+  }
+
+  BatchKeys keys_;
+  tensor::RowsOutput output_;
+
+  bool is_begun_ = false;
+  bool compares_input_ = false;  // decided once for all its look-ups
+  bool needs_whole_input_ = false;
+  bool is_refused_ = false;    // the last run's result may not be kept
+  bool is_whole_run_ = false;  // the whole input is run, repeated keys included
+  // True at the places in keys_.distinct() whose stored value must not be found again. Empty:
+  // nowhere.
+  std::vector<bool> replaces_;
+  // Places in keys_.distinct() that this thread has to run, and that other threads are running.
+  std::vector<std::size_t> mine_;
+  std::vector<std::size_t> awaited_;
+  // The rows that are being run, and the places of the keys that get values from them.
+  std::vector<std::int64_t> running_;
+  std::vector<std::size_t> running_keys_;
+  std::vector<cache::InputSample> samples_;  // one for each of running_keys_
+};
+
+}  // namespace modcache::module

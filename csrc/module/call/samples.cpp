@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/samples.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "cache/cache.h"
+#include "module/call/module_run.h"
+#include "module/call/stored_rows.h"
+#include "tensor/error_text.h"
+#include "tensor/payload.h"
+#include "tensor/storable.h"
+#include "tensor/torch_version.h"
+#include "tensor/whole_value.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Cache;
+using cache::Counter;
+using tensor::Flat;
+
+CallParts parts_of(const SampleNames& names) {
+  CallParts parts;
+  parts.scope = names.scope;
+  parts.method = "__getitem__";
+  parts.class_name = names.class_name;
+  return parts;
+}
+
+std::vector<at::Tensor> read_tensors(const cache::FoundRows& disk, std::size_t row,
+                                     const tensor::Layout& layout, Status& status) {
+  std::vector<at::Tensor> tensors;
+  const auto read = [&](void* target) { return disk.read(row, target); };
+  const std::size_t stored_size_bytes = disk.payload_size_bytes(row);
+  const auto& places = layout.places();
+  if (places.size() == 1 && places[0].dtype == places[0].stored_dtype) {
+    const tensor::OrdinaryTensors ordinary;
+    tensors.push_back(
+        at::empty(layout.tensors()[0].sizes, at::device(at::kCPU).dtype(places[0].dtype)));
+    status =
+        tensor::read_payload(layout, stored_size_bytes, read, tensor::mutable_bytes(tensors[0]));
+    return tensors;
+  }
+  std::string payload;
+  const std::byte* bytes = layout.is_encoded() ? nullptr : disk.verified_bytes(row);
+  if (bytes == nullptr) {
+    payload.resize(layout.payload_size_bytes());
+    status = tensor::read_payload(layout, stored_size_bytes, read, payload.data());
+    bytes = reinterpret_cast<const std::byte*>(payload.data());
+  }
+  for (std::size_t i = 0; status.is_ok() && i < places.size(); ++i) {
+    tensors.push_back(tensor::tensor_at(layout, i, bytes));
+  }
+  return tensors;
+}
+
+Result<Flat> read_sample(const cache::FoundRows& disk, std::size_t row, StoredLayouts& layouts) {
+  MODCACHE_ASSIGN_OR_RETURN(const auto layout, layouts.of(row));
+  // torch may still refuse the sizes, or run out of memory.
+  try {
+    Status status = Status::ok();
+    std::vector<at::Tensor> tensors = read_tensors(disk, row, *layout, status);
+    if (!status.is_ok()) return status;
+    return Flat{layout->root(), std::move(tensors), {}};
+  } catch (const std::exception& error) {
+    return Status::io_error("a stored tensor could not be made: " + tensor::text_of(error));
+  }
+}
+
+}  // namespace
+
+cache::ContextPtr sample_context(const cache::Session& session, std::string_view scope) {
+  return cache::make_context({session.settings().name_space, scope, "forward", cache::Form::kWhole,
+                              "", tensor::arithmetic_state()});
+}
+
+SamplesFound look_up_samples(const SampleNames& names, const std::vector<std::string_view>& keys) {
+  SamplesFound found;
+  found.values.resize(keys.size());
+  if (is_bypassed_by_mode(static_cast<std::int64_t>(keys.size()))) {
+    found.is_off = true;
+    return found;
+  }
+  const cache::Mode mode = Cache::instance().mode();
+  if (!may_read(mode) || always_runs(mode) || keys.empty()) return found;
+  const cache::SessionPtr session = Cache::instance().session();
+  cache::BatchRequest request{sample_context(*session, names.scope), keys, {}};
+  request.form = cache::Form::kWhole;
+  cache::BatchFound places = session->lookup_all(request, may_write(mode));
+  StoredLayouts layouts(places.disk());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (const cache::EntryPtr entry = places.in_memory(i)) {
+      const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
+      found.values[i] = Flat{value.root(), value.hand_out(std::nullopt), {}};
+    } else if (places.is_on_disk(i)) {
+      auto sample = read_sample(places.disk(), places.disk_row(i), layouts);
+      if (sample.is_ok()) {
+        found.values[i] = std::move(sample).value();
+      } else {
+        session->refuse(request, places, i, sample.status(), may_write(mode));
+      }
+    }
+  }
+  return found;
+}
+
+void keep_samples(const SampleNames& names, const std::vector<std::string_view>& keys,
+                  const std::vector<Flat>& values, const std::vector<std::int64_t>& run_us) {
+  TORCH_CHECK(keys.size() == values.size() && keys.size() == run_us.size(),
+              "modcache: samples of another number than their keys");
+  for (const Flat& value : values) {
+    const std::string why =
+        value.requires_grad() ? "one that requires grad" : tensor::why_not_storable(value);
+    TORCH_CHECK_TYPE(why.empty(), "a sample cannot be cached: a tensor or value in it is ", why);
+  }
+  const cache::Mode mode = Cache::instance().mode();
+  const cache::SessionPtr session = Cache::instance().session();
+  const cache::ContextPtr context = sample_context(*session, names.scope);
+  const CallParts parts = parts_of(names);
+  std::int64_t misses = static_cast<std::int64_t>(keys.size());
+  for (std::size_t i = 0; may_read(mode) && always_runs(mode) && i < keys.size(); ++i) {
+    if (compare_with_stored(parts, *session, {context, keys[i], {}}, [&] { return values[i]; }))
+      --misses;
+  }
+  auto& counters = Cache::instance().counters();
+  counters.add(Counter::kMisses, misses);
+  counters.add(Counter::kRunUs, std::accumulate(run_us.begin(), run_us.end(), std::int64_t{0}));
+  if (!may_write(mode)) return;
+  try {
+    std::vector<cache::EntryPtr> entries;
+    entries.reserve(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      entries.push_back(std::make_shared<const cache::Entry>(cache::Entry{
+          tensor::WholeValue::copy_of(values[i], std::nullopt, session->settings().dtype),
+          /*signature=*/"", run_us[i]}));
+    }
+    session->store_all(context, keys, entries, always_runs(mode));
+  } catch (const std::exception& error) {
+    report_failure(parts, "kept", error);
+  }
+}
+
+}  // namespace modcache::module

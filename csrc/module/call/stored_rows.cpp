@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/stored_rows.h"
+
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "tensor/error_text.h"
+#include "tensor/payload.h"
+#include "tensor/resident_rows.h"
+#include "tensor/row_value.h"
+
+namespace modcache::module {
+namespace {
+
+using RowValuePtr = std::shared_ptr<const tensor::RowValue>;
+
+const tensor::RowValue& value_in_memory(const cache::BatchFound& found, std::size_t key) {
+  return static_cast<const tensor::RowValue&>(*found.in_memory(key)->value);
+}
+
+// Puts rows that are resident on a device together there, as a run's result would be. Returns false
+// when they do not fit together or the device failed.
+bool add_on_device(const CallParts& parts, const FoundBatch& batch,
+                   const std::vector<std::size_t>& keys, tensor::RowsOutput& output) {
+  std::vector<RowValuePtr> values;
+  std::vector<std::int64_t> rows;
+  for (const std::size_t key : keys) {
+    values.push_back(value_in_memory(batch.found, key).shared());
+    rows.push_back(static_cast<std::int64_t>(batch.request.rows[key]));
+  }
+  try {
+    auto together = tensor::together_on_device(values, parts.input.device);
+    if (!together.has_value()) return false;
+    output.add_computed(std::move(rows), *std::move(together));
+    return true;
+  } catch (const std::exception& error) {
+    report_failure(parts, "put together on its device", error);
+    return false;
+  }
+}
+
+Result<RowValuePtr> on_host(const tensor::RowValue& resident) {
+  try {
+    return resident.on_host();
+  } catch (const std::exception& error) {
+    return Status::io_error("a row could not be read from its device: " + tensor::text_of(error));
+  }
+}
+
+tensor::StoredRow stored_row_of(const tensor::RowValue& value) {
+  tensor::StoredRow row;
+  row.layout = &value.layout();
+  row.bytes = value.bytes();
+  return row;
+}
+
+// Fills in where row `row.index` of `disk` lies.
+Status locate(const cache::FoundRows& disk, StoredLayouts& layouts, tensor::StoredRow& row) {
+  MODCACHE_ASSIGN_OR_RETURN(row.layout, layouts.of(row.index));
+  row.stored_size_bytes = disk.payload_size_bytes(row.index);
+  if (!row.layout->is_encoded()) row.bytes = disk.verified_bytes(row.index);
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
+  tensor::LayoutPtr& layout = decoded_[disk_.header_index(index)];
+  if (layout == nullptr) {
+    MODCACHE_ASSIGN_OR_RETURN(layout, tensor::Layout::decode(disk_.header(index).value_header));
+  }
+  MODCACHE_RETURN_IF_ERROR(tensor::check_payload_size(*layout, disk_.payload_size_bytes(index)));
+  return layout.get();
+}
+
+void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output) {
+  const cache::FoundRows& disk = batch.found.disk();
+  StoredLayouts layouts(disk);
+  std::vector<tensor::StoredRow> rows;
+  std::vector<std::size_t> keys;  // of `rows`
+  const auto add = [&](std::size_t key, tensor::StoredRow& row) {
+    row.row = batch.request.rows[key];
+    rows.push_back(row);
+    keys.push_back(key);
+  };
+  rows.reserve(batch.found.size());
+  keys.reserve(batch.found.size());
+  std::vector<std::size_t> resident;
+  for (std::size_t key = 0; key < batch.found.size(); ++key) {
+    if (batch.found.is_missing(key)) continue;
+    tensor::StoredRow row;
+    if (batch.found.is_on_disk(key)) {
+      row.index = batch.found.disk_row(key);
+      if (const Status status = locate(disk, layouts, row); !status.is_ok()) {
+        batch.refuse(key, status);
+        continue;
+      }
+    } else {
+      const tensor::RowValue& value = value_in_memory(batch.found, key);
+      if (value.is_on_device()) {
+        resident.push_back(key);
+        continue;
+      }
+      row = stored_row_of(value);
+    }
+    add(key, row);
+  }
+  std::vector<RowValuePtr> held;
+  if (!resident.empty() && !add_on_device(parts, batch, resident, output)) {
+    for (const std::size_t key : resident) {
+      auto value = on_host(value_in_memory(batch.found, key));
+      if (!value.is_ok()) {
+        batch.refuse(key, value.status());
+        continue;
+      }
+      held.push_back(std::move(value).value());
+      tensor::StoredRow row = stored_row_of(*held.back());
+      add(key, row);
+    }
+  }
+  const auto failures = output.add_stored(
+      rows, [&](std::size_t index, void* target) { return disk.read(index, target); });
+  for (const auto& failure : failures) batch.refuse(keys[failure.place], failure.status);
+}
+
+}  // namespace modcache::module

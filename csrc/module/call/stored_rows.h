@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rows that a look-up found, on their way to the output of their batch.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/cache.h"
+#include "module/call/module_run.h"
+#include "tensor/layout.h"
+#include "tensor/rows_output.h"
+
+namespace modcache::module {
+
+// The layouts of values on disk. Each header is decoded at the first value that has it. `disk` must
+// outlive it.
+class StoredLayouts {
+ public:
+  explicit StoredLayouts(const cache::FoundRows& disk)
+      : disk_(disk), decoded_(disk.headers().size()) {}
+
+  // Returns the layout of the value, whose payload has the size that the layout says; otherwise
+  // kCorruption. REQUIRES: disk.has(index).
+  Result<const tensor::Layout*> of(std::size_t index);
+
+ private:
+  const cache::FoundRows& disk_;
+  std::vector<tensor::LayoutPtr> decoded_;  // by header
+};
+
+// A request with one row of the input for each key, and what was found for it.
+struct FoundBatch {
+  cache::Session& session;
+  const cache::BatchRequest& request;
+  cache::BatchFound& found;
+  bool may_write;
+
+  // Makes key `i` missing, as what was found for it cannot be used.
+  void refuse(std::size_t i, const Status& status) const {
+    session.refuse(request, found, i, status, may_write);
+  }
+};
+
+// Adds all rows that were found to `output`, each in the place of its row of the input. Rows on
+// disk and in the host's memory are copied there; rows that the memory tier holds on a device are
+// put together on it where they fit together. Rows that cannot be used are refused.
+void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output);
+
+}  // namespace modcache::module

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A cached module inside a program that torch.export or torch.compile recorded. Such a program has
+// tensors and no modules, so the call is three functions of tensors, between which the program
+// branches:
+//
+//     handle = probe(call)              looks up; the handle holds what was found
+//     if handle >= 0: fetch(handle)     hands it out
+//     else:           put(handle, run)  adds the module's result for the whole input
+//
+// The rest of the call is constant, and was written down when it was recorded: a RecordedCall. A
+// handle is a number in a tensor whose storage keeps alive what was found. Copies of the number
+// work as long as that storage lives. Thread-safe.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/input.h"
+#include "tensor/value_header.h"
+
+namespace modcache::module {
+
+// How the scope depends on the weights.
+enum class ScopeKind : char {
+  kNamed = 'n',  // it does not; the caller is responsible
+  kBaked = 'b',  // it is the scope of the weights with `digest`; others get a scope derived from it
+  kEager = 'e',  // `scope` is the digest of an eager module's structure, as Python hashes it
+};
+
+struct RecordedCall {
+  ScopeKind scope_kind = ScopeKind::kNamed;
+  std::string scope;
+  std::string digest;  // of the weights when the call was recorded
+  std::string method;
+  std::string class_name;
+  std::string key;  // empty: one per row
+  tensor::InputForm input;
+  bool is_compiled = false;  // by torch.compile, which compiles the autocast state into the program
+  std::string arithmetic;    // tensor::arithmetic_state() then
+  std::string dtypes;  // of the result's tensors: "float32:2,": a name, its number of dimensions
+  tensor::Node root;   // the structure of the result; usually a lone tensor
+
+  // Parses the text that a program carries: fields, each preceded by its length. Throws for any
+  // other text.
+  static RecordedCall parse(const std::string& text);
+};
+
+struct ExportedCall {
+  const std::optional<at::Tensor>& ids;  // nothing: the recorded key is used
+  const std::vector<at::Tensor>& input;
+  const std::vector<at::Tensor>& weights;  // the module's; empty where the scope is named
+  const std::vector<std::int64_t>& sizes;  // of the result's tensors, one after another
+  const RecordedCall& recorded;
+};
+
+// Looks everything up. The handle is negative when the module has to run. Throws for callers'
+// mistakes: ids that do not match the rows.
+at::Tensor probe(const ExportedCall& call);
+
+// Returns the handle of a call that is not cached because the cache failed. Counts it in `errors`
+// and logs once.
+at::Tensor no_handle(const std::string& why);
+
+// Returns the result. Throws for a handle that holds no result, or no longer does.
+std::vector<at::Tensor> fetch(const at::Tensor& handle);
+
+// Stores the missing part of `values`, the module's result, and returns the result: copies in which
+// rows that were found are the stored ones. Throws under strict=true where a rule forbids storing.
+std::vector<at::Tensor> put(const at::Tensor& handle, const std::vector<at::Tensor>& values);
+
+// The digest over `tensors` that RecordedCall::digest is compared with.
+std::string weights_digest(const std::vector<at::Tensor>& tensors);
+
+}  // namespace modcache::module

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/util/Exception.h>
+
+#include <charconv>
+#include <utility>
+
+#include "module/exported/exported.h"
+
+namespace modcache::module {
+namespace {
+
+constexpr const char* kProgram = "modcache: an exported program";
+constexpr const char* kTitle = "modcache site 1";
+
+// Reads fields such as "5:hello", one after another.
+class Fields {
+ public:
+  explicit Fields(std::string_view text) : rest_(text) {}
+
+  std::string next() {
+    std::size_t size = 0;
+    const char* const end = rest_.data() + rest_.size();
+    const auto number = std::from_chars(rest_.data(), end, size);
+    const auto digits = static_cast<std::size_t>(number.ptr - rest_.data());
+    const bool is_sound = number.ec == std::errc() && number.ptr != end && *number.ptr == ':' &&
+                          size <= rest_.size() - digits - 1;
+    TORCH_CHECK_VALUE(is_sound, kProgram, " has a call of the cache that this version cannot read");
+    const std::string field(rest_.substr(digits + 1, size));
+    rest_.remove_prefix(digits + 1 + size);
+    return field;
+  }
+  bool is_at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+std::string from_hex(const std::string& digits) {
+  std::string bytes(digits.size() / 2, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    unsigned char byte = 0;
+    std::from_chars(digits.data() + 2 * i, digits.data() + 2 * i + 2, byte, 16);
+    bytes[i] = static_cast<char>(byte);
+  }
+  return bytes;
+}
+
+tensor::Node read_root(const std::string& field) {
+  if (field.empty()) return {};
+  auto header = tensor::decode_value_header(from_hex(field));
+  TORCH_CHECK_VALUE(header.is_ok(), kProgram,
+                    " has a structured result that cannot be read: ", header.status().message());
+  return std::move(header).value().root;
+}
+
+}  // namespace
+
+RecordedCall RecordedCall::parse(const std::string& text) {
+  Fields fields(text);
+  RecordedCall recorded;
+  TORCH_CHECK_VALUE(fields.next() == kTitle, kProgram,
+                    " was recorded by another version of modcache");
+  const std::string kind = fields.next();
+  TORCH_CHECK_VALUE(kind == "n" || kind == "b" || kind == "e", kProgram,
+                    " has a scope of a kind that this version does not know: '", kind, "'");
+  recorded.scope_kind = static_cast<ScopeKind>(kind[0]);
+  recorded.scope = fields.next();
+  recorded.digest = fields.next();
+  recorded.method = fields.next();
+  recorded.class_name = fields.next();
+  recorded.key = fields.next();
+  recorded.input.signature = fields.next();
+  recorded.input.arguments = fields.next();
+  recorded.is_compiled = fields.next() == "compiled";
+  recorded.arithmetic = fields.next();
+  recorded.dtypes = fields.next();
+  recorded.root = read_root(fields.next());
+  TORCH_CHECK_VALUE(fields.is_at_end(), kProgram, " was recorded by a newer version of modcache");
+  return recorded;
+}
+
+}  // namespace modcache::module

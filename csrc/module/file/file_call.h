@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call of a module in a TorchScript file, which is loaded when it has to run: from then on it is
+// a call of a TorchScript module (scripted.h). Without a scope it shares the entries of the same
+// module loaded by anybody else: the directory has a note of its fingerprint from the first load.
+//
+// Throws when the file is missing or is not a TorchScript file; with a scope, only when it has to
+// run.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <string>
+
+#include "module/call/batch_keys.h"
+#include "module/call/declared.h"
+
+namespace modcache::module {
+
+struct FileCall {
+  const std::string& path;   // a relative one starts at the current working directory
+  const at::IValue& input;   // the module is loaded onto the device of its first tensor
+  const std::string& scope;  // empty: the fingerprint
+  const std::string& method;
+};
+
+// Returns a Tensor.
+at::IValue lookup_or_run_file(const FileCall& call, const std::string& key);
+Rows lookup_or_run_file_rows(const FileCall& call, BatchKeys keys);
+
+}  // namespace modcache::module

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lowered call (lowering.h): its graph runs the module where necessary, and asks these objects
+// what to do. An operator of the graph makes each, and one thread at a time uses it. When it is
+// destroyed before its end, as when the module raises, it abandons itself. All throw for callers'
+// mistakes.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/custom_class.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "module/call/batch_keys.h"
+#include "module/call/call.h"
+#include "module/call/declared.h"
+#include "module/call/rows_call.h"
+#include "module/lowered/lowered_identity.h"
+
+namespace modcache::module {
+
+// An opaque wrapper for values that are passed to these operators. TorchScript assumes that an
+// operator with effects writes to every tensor that it is given, hence to all weights, which
+// freezing would then not turn into constants. It does not look into the wrapper.
+struct Opaque final : torch::CustomClassHolder {
+  explicit Opaque(at::IValue wrapped) : value(std::move(wrapped)) {}
+  const at::IValue value;
+};
+
+// The constant part of a call, which the graph has.
+struct LoweredConstants {
+  std::string scope;         // empty: the fingerprint
+  LoweredIdentity identity;  // of the module
+  std::string method;
+  std::string class_name;
+  Declared declared;
+};
+
+// The common part of both forms.
+class LoweredCallBase : public torch::CustomClassHolder {
+ public:
+  // The state_of() the module's attributes before and after the run.
+  struct States {
+    std::int64_t before;
+    std::int64_t after;
+  };
+
+ protected:
+  LoweredCallBase(LoweredConstants constants, at::IValue input)
+      : constants_(std::move(constants)), input_(std::move(input)) {}
+
+  // Returns what the call is looked up under; nothing when it is to be run uncached. Then it was
+  // counted, once for each of its rows.
+  std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) const;
+  // Compares `fingerprint`, that of the module right before a run, with that of the call, which may
+  // be much older. `replaceable` holds the attributes that the run may replace. They are kept alive
+  // during the run: otherwise a new tensor at the address of an old one would pass for it.
+  void note_begin(const std::string& fingerprint, const at::IValue& replaceable);
+  RunFacts facts_of(const tensor::Flat& result, const States& states);
+  void check_wanted(const at::IValue& result) const {
+    constants_.declared.check_wanted(result.isTensor(), result.tagKind());
+  }
+
+  LoweredConstants constants_;
+  at::IValue input_;
+
+ private:
+  bool is_another_ = false;
+  std::shared_ptr<const WatchedContents> weights_;
+  // All runs of a call are stored under the state that the module had before the first of them.
+  std::optional<std::int64_t> first_state_;
+  std::optional<std::vector<at::Tensor>> kept_;
+};
+
+// One key:
+//     call = LoweredCall(constants, input, key)
+//     if (call.is_hit()) call.hit()
+//     else { call.begin_run(...); call.finish(<run the module on the input>, ...) }
+class LoweredCall final : public LoweredCallBase {
+ public:
+  LoweredCall(LoweredConstants constants, at::IValue input, const std::string& key);
+
+  bool is_hit() const { return hit_.has_value(); }
+  // Returns the stored value, once. REQUIRES: is_hit().
+  at::IValue hit() { return *std::move(hit_); }
+  void begin_run(const std::string& fingerprint, const at::IValue& replaceable);
+  void finish(const at::IValue& result, const States& states);
+
+ private:
+  std::unique_ptr<Call> call_;  // null: run uncached
+  std::optional<at::IValue> hit_;
+};
+
+// One key per row:
+//     call = LoweredRowsCall(constants, input, keys)
+//     while (call.must_run()) call.finish_run(<run the module on call.begin_run(...)>, ...)
+//     call.is_last_run() ? <what that run returned> : call.rows()
+class LoweredRowsCall final : public LoweredCallBase {
+ public:
+  LoweredRowsCall(LoweredConstants constants, at::IValue input, BatchKeys keys);
+
+  bool must_run() const { return must_run_; }
+  // Returns the rows of the input to run the module on.
+  at::IValue begin_run(const std::string& fingerprint, const at::IValue& replaceable);
+  void finish_run(const at::IValue& result, const States& states);
+  // Returns whether the last run was that of all rows. Its result is then of the module's own type.
+  bool is_last_run() const { return is_last_run_; }
+  // Returns all rows, once. REQUIRES: !must_run(), !is_last_run().
+  Rows rows() { return *std::move(rows_); }
+
+ private:
+  void go_on();
+
+  std::unique_ptr<RowsCall> call_;  // null: run uncached
+  bool must_run_ = true;
+  bool is_last_run_ = false;
+  std::vector<std::int64_t> running_;
+  std::optional<Rows> rows_;
+};
+
+}  // namespace modcache::module

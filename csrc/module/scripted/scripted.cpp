@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls of TorchScript modules: from the arguments through a Call to the result.
+#include "module/scripted/scripted.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <utility>
+#include <vector>
+
+#include "module/call/call.h"
+#include "module/call/manifest.h"
+#include "module/call/rows_call.h"
+#include "module/code/class_names.h"
+#include "module/code/plain_forward.h"
+#include "module/identity/identity.h"
+#include "module/scripted/scripted_manifest.h"
+#include "tensor/rows.h"
+#include "tensor/tree.h"
+
+namespace modcache::module {
+namespace {
+
+// A method of a module that was checked to have it. Each part is looked up once, since while the
+// mode is off a call consists of little else.
+struct Method {
+  ObjectPtr module;
+  c10::ClassTypePtr type;
+  torch::jit::Function* function = nullptr;
+
+  std::string called() const { return class_name_of(*module) + "." + function->name(); }
+};
+
+[[noreturn]] void refuse_method(const char* op, const at::IValue& module,
+                                const std::string& method) {
+  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
+              ": module must be a TorchScript module (torch.jit.script or "
+              "torch.jit.trace), got ",
+              module.tagKind(), module.isObject() ? " of a class that is no module" : "");
+  const at::ivalue::Object& object = module.toObjectRef();
+  std::string known;
+  for (const auto* function : object.type()->methods()) {
+    known += (known.empty() ? "" : ", ") + function->name();
+  }
+  TORCH_CHECK(false, op, ": ", class_name_of(object), " has no method '", method,
+              "'; it has: ", known.empty() ? "none" : known,
+              ". torch.jit.freeze removes the methods of submodules that the model itself does not "
+              "call. Freeze the model with modcache.freeze(scripted), or have its calls lowered "
+              "before you freeze it: torch.ops.cache.lower(scripted)");
+}
+
+Method method_of(const char* op, at::IValue module, const std::string& name) {
+  Method method;
+  if (module.isObject()) {
+    method.type = module.toObjectRef().type();
+    if (method.type->is_module()) method.function = method.type->findMethod(name);
+  }
+  if (method.function == nullptr) refuse_method(op, module, name);
+  method.module = std::move(module).toObject();
+  return method;
+}
+
+// Returns whether TorchScript's own hooks run around the method, as they do around forward.
+bool runs_hooks(const Method& method) {
+  const bool has_hooks =
+      !method.type->getForwardPreHooks().empty() || !method.type->getForwardHooks().empty();
+  return has_hooks && method.function->name() == "forward";
+}
+
+// Returns whether the input is the only argument and needs no conversion.
+bool takes_as_it_is(const Method& method, const at::IValue& input) {
+  const auto& arguments = method.function->getSchema().arguments();
+  return input.isTensor() && arguments.size() == 2 &&
+         arguments[1].type().get() == at::TensorType::get().get() && !runs_hooks(method);
+}
+
+at::IValue run(const Method& method, at::IValue input) {
+  std::vector<at::IValue> arguments;
+  const bool has_hooks = runs_hooks(method);
+  if (input.isTuple()) {
+    const auto& elements = input.toTupleRef().elements();
+    arguments.reserve(elements.size() + 1);
+    if (!has_hooks) arguments.emplace_back(method.module);
+    arguments.insert(arguments.end(), elements.begin(), elements.end());
+  } else {
+    arguments.reserve(2);
+    if (!has_hooks) arguments.emplace_back(method.module);
+    arguments.push_back(std::move(input));
+  }
+  // Module::operator() runs the hooks, and adds the module to the arguments itself.
+  if (has_hooks) return torch::jit::Module(method.module)(std::move(arguments));
+  return (*method.function)(std::move(arguments));
+}
+
+// The module of a call and its state during the call.
+class Target {
+ public:
+  explicit Target(const ScriptedCall& call)
+      : call_(call), declared_{name_of(call) + "." + call.method, nullptr, call.want, call.asked} {
+    if (call.unloaded == nullptr) take(call.module);
+  }
+
+  // Returns what the call is looked up under; nothing when it is to be run uncached. Then it was
+  // counted, once for each of its rows. REQUIRES: the mode does not bypass the call.
+  std::optional<CallParts> prepare(tensor::Per per, std::int64_t rows) {
+    CallParts parts;
+    parts.class_name = name_of(call_);
+    parts.method = counted_name(call_.method);
+    if (!read_input(parts, tensor::summarize_input(call_.input, per), rows)) return std::nullopt;
+    if (module_ == nullptr) return parts_of_unloaded(std::move(parts));
+    identity_ = identity_of(module_, call_.method);
+    if (at::GradMode::is_enabled()) {
+      parts.grad_pattern = grad_pattern(identity_->requiring_grad(module_).pattern(), parts.input);
+    }
+    grad_pattern_ = parts.grad_pattern;
+    // After a result with a graph the module is in training, so it is run without a fingerprint. If
+    // this run gives no graph, later calls are fingerprinted again.
+    if (identity_->gave_grad(parts.grad_pattern)) return parts;
+    parts.scope = call_.scope;
+    if (!parts.scope.empty()) return parts;
+    Identity::Fingerprint fingerprint = identity_->fingerprint(module_);
+    if (fingerprint.text.empty()) {
+      refuse_unidentified(parts, rows, fingerprint.why_not_hashable);
+      return std::nullopt;
+    }
+    parts.scope = fingerprint_ = std::move(fingerprint.text);
+    weights_ = std::move(fingerprint.weights);
+    return parts;
+  }
+
+  at::IValue run_uncached() {
+    load();
+    at::IValue result = run(method_, call_.input);
+    declared_.check_wanted(result.isTensor(), result.tagKind());
+    return result;
+  }
+
+  // Runs the module for a Call or a RowsCall.
+  template <typename AnyCall>
+  at::IValue run_observed(const at::IValue& input, AnyCall& call) {
+    load();
+    // All runs of a call are stored under the state that the module had before the first of them.
+    if (before_ == nullptr) {
+      before_ = identity_->observe(module_);
+      // The call may have waited for another thread's run since the module was identified.
+      if (!fingerprint_.empty()) {
+        Identity::Fingerprint now = identity_->fingerprint(module_);
+        is_another_ = now.text != fingerprint_;
+        // Null when the module was loaded for this run.
+        if (weights_ == nullptr) weights_ = std::move(now.weights);
+      }
+    }
+    call.begin_run();
+    at::IValue result = run(method_, input);
+    RunFacts facts;
+    facts.weights = weights_;
+    if (is_another_) {
+      facts.impure_because =
+          "weights of " + class_name_of(*module_) + " changed while the call waited";
+    } else if (auto changed = Identity::changed_since(*before_, module_)) {
+      facts.impure_because =
+          *changed + " of " + class_name_of(*module_) + " changed during the run";
+    }
+    declared_.check_wanted(result.isTensor(), result.tagKind());
+    tensor::Flat flat = tensor::flatten(result);
+    const bool has_graph = flat.requires_grad();
+    facts.is_scripted = true;
+    if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
+    call.finish_run(std::move(flat), facts);
+    note(call.outcome());
+    if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
+    return result;
+  }
+
+  const Declared& declared() const { return declared_; }
+
+ private:
+  static std::string name_of(const ScriptedCall& call) {
+    return call.unloaded != nullptr ? call.unloaded->name
+           : call.module.isObject() ? class_name_of(call.module.toObjectRef())
+                                    : "module";
+  }
+
+  void take(const at::IValue& module) {
+    method_ = method_of(call_.asked.name, module, call_.method);
+    module_ = method_.module;
+    declared_ = {method_.called(), declared_type(*method_.type, call_.method), call_.want,
+                 call_.asked};
+  }
+
+  void load() {
+    if (module_ != nullptr) return;
+    take(call_.unloaded->load());
+    identity_ = identity_of(module_, call_.method);
+  }
+
+  CallParts parts_of_unloaded(CallParts parts) {
+    parts.grad_pattern = grad_pattern(0, parts.input);
+    grad_pattern_ = parts.grad_pattern;
+    if (call_.scope.empty()) fingerprint_ = call_.unloaded->fingerprint;
+    parts.scope = call_.scope.empty() ? fingerprint_ : call_.scope;
+    return parts;
+  }
+
+  // Remembers what explain() will report.
+  void note(const Outcome& outcome) {
+    const std::string& scope = fingerprint_.empty() ? call_.scope : fingerprint_;
+    identity_->note_refusal({outcome.refused_for, outcome.refusal, scope});
+    if (!outcome.has_stored || !lacks_manifest(scope)) return;
+    put_manifest(scope, class_name_of(*module_), call_.method,
+                 describe_scripted(module_, scope, call_.method, !fingerprint_.empty()));
+  }
+
+  const ScriptedCall& call_;
+  Method method_;
+  ObjectPtr module_;  // the module of method_; null: not loaded yet
+  Declared declared_;
+  std::shared_ptr<Identity> identity_;
+  std::shared_ptr<const Inventory> before_;
+  std::string fingerprint_;  // empty: the scope was given
+  std::shared_ptr<const WatchedContents> weights_;
+  bool is_another_ = false;
+  std::uint64_t grad_pattern_ = 0;
+};
+
+}  // namespace
+
+// Costs little more than the method itself: a name is composed only when a message needs it.
+void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::string& name, Want want,
+                const Operator& asked) {
+  using torch::jit::peek;
+  const Method method = method_of(asked.name, peek(stack, 0, arguments), name);
+  if (takes_as_it_is(method, peek(stack, 1, arguments))) {
+    torch::jit::drop(stack, arguments - 2);
+    method.function->run(stack);
+  } else {
+    at::IValue result = run(method, std::move(peek(stack, 1, arguments)));
+    torch::jit::drop(stack, arguments);
+    torch::jit::push(stack, std::move(result));
+  }
+  const at::IValue& result = stack.back();
+  if (want == Want::kTensor && !result.isTensor()) {
+    Declared{method.called(), nullptr, want, asked}.check_wanted(false, result.tagKind());
+  }
+}
+
+at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
+  Target target(scripted);
+  if (is_bypassed_by_mode(1)) return target.run_uncached();
+  auto parts = target.prepare(tensor::Per::kCall, 1);
+  if (!parts.has_value()) return target.run_uncached();
+  Call call(*std::move(parts), key);
+  if (const auto hit = call.lookup()) {
+    auto value = target.declared().value_of(*hit, call.parts().input.device);
+    if (value.has_value()) return *std::move(value);
+    call.reject_hit();
+  }
+  return target.run_observed(scripted.input, call);
+}
+
+Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
+  Target target(scripted);
+  const auto count = static_cast<std::int64_t>(keys.rows());
+  tensor::check_rows(scripted.input, count);
+  if (count == 0 || is_bypassed_by_mode(count)) return {target.run_uncached(), {}};
+  auto parts = target.prepare(tensor::Per::kRow, count);
+  if (!parts.has_value()) return {target.run_uncached(), {}};
+  RowsCall call(*std::move(parts), std::move(keys));
+  while (true) {
+    at::IValue last;
+    bool is_whole = false;
+    while (const auto rows = call.next_rows()) {
+      is_whole = call.is_whole_input(*rows);
+      last = target.run_observed(
+          is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);
+    }
+    // The module's own result has the declared type already.
+    if (is_whole) return {std::move(last), {}};
+    if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
+    call.reject_hits();
+  }
+}
+
+std::string fingerprint(const at::IValue& module, const std::string& method) {
+  const ObjectPtr object = method_of("cache::fingerprint", module, method).module;
+  const auto fingerprint = identity_of(object, method)->fingerprint(object);
+  TORCH_CHECK(!fingerprint.text.empty(), "cache::fingerprint: ", class_name_of(*object),
+              " has no fingerprint: ", fingerprint.why_not_hashable);
+  return fingerprint.text;
+}
+
+std::string refresh_fingerprint(const at::IValue& module) {
+  TORCH_CHECK(module.isObject(),
+              "cache::refresh_fingerprint: module must be a TorchScript module, got ",
+              module.tagKind());
+  const ObjectPtr object = module.toObject();
+  refresh_identities(object);
+  if (object->type()->findMethod("forward") == nullptr) return {};
+  return identity_of(object, "forward")->fingerprint(object).text;
+}
+
+}  // namespace modcache::module

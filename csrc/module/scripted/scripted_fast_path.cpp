@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/scripted/scripted_fast_path.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include "module/call/declared.h"
+#include "module/identity/identity.h"
+
+namespace modcache::module {
+namespace {
+
+bool declares_tensor(const c10::ClassType& type, const std::string& method) {
+  const c10::TypePtr declared = declared_type(type, method);
+  return declared == nullptr || declared->kind() == c10::TypeKind::TensorType ||
+         declared->kind() == c10::TypeKind::AnyType;
+}
+
+}  // namespace
+
+ScriptedModule::ScriptedModule(const at::IValue& module)
+    : object_([&] {
+        TORCH_CHECK(module.isObject(), "modcache: a TorchScript module is expected, got ",
+                    module.tagKind());
+        return c10::weak_intrusive_ptr<c10::ivalue::Object>(module.toObject());
+      }()) {}
+
+std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
+  if (!fast_path_is_open()) return std::nullopt;
+  const ObjectPtr module = object();
+  if (!module || module->type()->findMethod(call.method) == nullptr) return std::nullopt;
+  if (!declares_tensor(*module->type(), call.method)) return std::nullopt;
+  const auto input = plain_input(call.input);
+  if (!input.has_value()) return std::nullopt;
+  const auto identity = identity_of(module, call.method);
+  if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
+    return std::nullopt;
+  }
+  if (!call.scope.empty()) return find_on_fast_path(call, *input);
+  const std::string fingerprint = identity->fingerprint(module).text;
+  if (fingerprint.empty()) return std::nullopt;
+  return find_on_fast_path({fingerprint, call.method, call.input, call.key}, *input);
+}
+
+}  // namespace modcache::module

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/found/found_entries.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "store/found/location_map.h"
+#include "store/segment/segment_reader.h"
+
+namespace modcache::store {
+
+FoundEntries& FoundEntries::operator=(FoundEntries&& other) noexcept {
+  if (this == &other) return *this;
+  note_verified();
+  addresses_ = std::move(other.addresses_);
+  rows_ = std::move(other.rows_);
+  headers_ = std::move(other.headers_);
+  segments_ = std::move(other.segments_);
+  kept_ = std::move(other.kept_);
+  failures_ = std::move(other.failures_);
+  index_status_ = std::move(other.index_status_);
+  locations_ = std::move(other.locations_);
+  fork_generation_ = other.fork_generation_;
+  return *this;
+}
+
+Status FoundEntries::read(std::size_t i, void* target) const {
+  Row& row = rows_[i];
+  // An empty payload needs no bytes, and one that is queued has none to point at.
+  if (row.payload == nullptr && row.payload_size_bytes > 0) {
+    const SegmentReader& reader = *segments_[row.segment].reader;
+    MODCACHE_RETURN_IF_ERROR(reader.read(row.payload_offset, target, row.payload_size_bytes));
+  } else if (row.payload_size_bytes > 0) {
+    std::memcpy(target, row.payload, row.payload_size_bytes);
+  }
+  if (row.is_verified) return Status::ok();
+  // The copy is checked, not the file: the bytes there may change between two looks.
+  if (xxh3_64(target, row.payload_size_bytes) != row.payload_checksum) {
+    return Status::corruption("a payload fails its checksum");
+  }
+  row.is_verified = true;
+  if (!row.was_verified) row.is_newly_verified = true;
+  return Status::ok();
+}
+
+void FoundEntries::note_verified() {
+  // The parent's map is not the child's: another thread may have held its lock at the fork.
+  if (locations_ == nullptr || fork_generation_ != modcache::fork_generation()) return;
+  const auto is_new = [](const Row& row) { return row.is_newly_verified; };
+  if (std::none_of(rows_.begin(), rows_.end(), is_new)) return;
+  std::vector<LocationMap::Verified> verified;
+  verified.reserve(rows_.size());
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!std::exchange(rows_[i].is_newly_verified, false)) continue;
+    verified.push_back({addresses_[i], segments_[rows_[i].segment].id, rows_[i].sequence});
+  }
+  locations_->note_verified(verified);
+}
+
+}  // namespace modcache::store

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/lookup/lookup.h"
+
+#include <utility>
+
+#include "base/one_or_many.h"
+
+namespace modcache::store {
+namespace {
+
+// Records are fetched from memory this many places ahead of the one that is taken.
+constexpr std::size_t kAhead = 4;
+
+}  // namespace
+
+// An entry that was put here before another process cleared it is gone, although it still waits
+// in the queue.
+bool Lookup::was_cleared(const QueuedPut& put) {
+  if (put.clears == attached_.control().clears()) return false;
+  auto is_cleared = attached_.reader().is_cleared(*put.context, put.key, put.sequence);
+  return !is_cleared.is_ok() || is_cleared.value();
+}
+
+// Asked of records that this process knew before something was removed. False where only the
+// database can tell.
+bool Lookup::is_still_there(const Digest128& address, std::uint64_t segment, std::uint64_t offset,
+                            Sequence sequence) const {
+  SharedIndex::Slot slot;
+  return attached_.is_attached() &&
+         attached_.index().find(address, slot) == SharedIndex::Answer::kFound &&
+         slot.sequence == sequence && slot.segment == segment && slot.offset == offset;
+}
+
+FoundEntries Lookup::find_all(const EntryIds& ids) {
+  if (attached_.is_read_only()) attached_.forget_retired();  // no thread does it
+  BatchLookup batch(ids, attached_.readers(), locations_);
+  auto queued = queue_.find_all(ids);
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i] != nullptr && !was_cleared(*queued[i])) {
+      batch.take_queued(i, std::move(queued[i]));
+    }
+  }
+  const std::uint64_t removals = attached_.counted_removals();
+  batch.take_known(removals, is_still_there_);
+  const std::vector<std::size_t> unknown = take_shared(batch.missing(), batch);
+  if (!unknown.empty()) take_from_index(ids, unknown, batch);
+  if (!outdated_.is_empty()) batch.pass_over_outdated(outdated_);
+  if (attached_.options().max_age_us > 0) batch.pass_over_older(attached_.expired_before_us());
+  FoundEntries found = std::move(batch).finish(removals);
+  for (std::size_t i = 0; usage_.has_policy() && i < ids.size(); ++i) {
+    usage_.note_lookup(ids.addresses[i], found.has(i) ? found.sequence(i) : 0);
+  }
+  return found;
+}
+
+std::vector<std::size_t> Lookup::take_shared(std::vector<std::size_t> missing, BatchLookup& batch) {
+  if (missing.empty() || !attached_.check_attached()) return missing;
+  OneOrMany<SharedIndex::Slot> slots(missing.size());
+  OneOrMany<SharedIndex::Answer> answers(missing.size());
+  attached_.index().find_all(
+      batch.addresses(), missing,
+      [&](std::size_t place, SharedIndex::Answer answer, const SharedIndex::Slot& slot) {
+        answers[place] = answer;
+        slots[place] = slot;
+      });
+  std::vector<std::size_t> unknown;
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    const std::size_t ahead = place + kAhead;
+    if (ahead < missing.size() && answers[ahead] == SharedIndex::Answer::kFound) {
+      batch.expect_stored(slots[ahead].segment, slots[ahead].offset);
+    }
+    if (answers[place] == SharedIndex::Answer::kAbsent) continue;
+    const SharedIndex::Slot& slot = slots[place];
+    const bool is_taken = answers[place] == SharedIndex::Answer::kFound &&
+                          batch.take_at(missing[place], slot.segment, slot.offset, slot.sequence);
+    if (!is_taken) unknown.push_back(missing[place]);
+  }
+  return unknown;
+}
+
+void Lookup::take_from_index(const EntryIds& ids, const std::vector<std::size_t>& missing,
+                             BatchLookup& batch) {
+  auto locations = attached_.reader().find_all(ids.context.digest, ids.keys, missing);
+  if (!locations.is_ok()) return batch.fail_index(committer_.as_index_failure(locations.status()));
+  for (std::size_t place = 0; place < missing.size(); ++place) {
+    if (place + kAhead < missing.size() && locations.value()[place + kAhead]) {
+      const Location& ahead = *locations.value()[place + kAhead];
+      batch.expect_stored(ahead.segment, ahead.offset);
+    }
+    const auto& location = locations.value()[place];
+    if (!location) continue;
+    const std::size_t i = missing[place];
+    Status status = batch.take_stored(i, *location);
+    if (status.is_ok()) continue;
+    take_again(ids[i], i, *location, std::move(status), batch);
+  }
+}
+
+// A record that went away between two looks is not broken. One that is at the same place and still
+// unreadable is: it was neither removed nor moved.
+void Lookup::take_again(const EntryId& id, std::size_t i, Location failed, Status failure,
+                        BatchLookup& batch) {
+  while (failure.code() == StatusCode::kCorruption) {
+    auto location = attached_.reader().find(id.context.digest, id.key);
+    if (location.is_not_found()) return;
+    if (!location.is_ok()) return batch.fail_index(committer_.as_index_failure(location.status()));
+    if (location.value().is_same_place(failed)) break;
+    failed = location.value();
+    failure = batch.take_stored(i, failed);
+  }
+  if (!failure.is_ok()) batch.fail(i, failed.sequence, std::move(failure));
+}
+
+// Fills in the sequences that the shared index knows.
+std::vector<std::size_t> Lookup::take_current(Span<Digest128> addresses,
+                                              const std::vector<std::size_t>& unknown,
+                                              std::vector<Sequence>& current) {
+  std::vector<std::size_t> left;
+  attached_.index().find_all(
+      addresses, unknown,
+      [&](std::size_t place, SharedIndex::Answer answer, const SharedIndex::Slot& slot) {
+        if (answer == SharedIndex::Answer::kFound) {
+          current[unknown[place]] = slot.sequence;
+        } else if (answer == SharedIndex::Answer::kUnknown) {
+          left.push_back(unknown[place]);
+        }
+      });
+  return left;
+}
+
+std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Sequence>& sequences) {
+  std::vector<Sequence> current(ids.size(), 0);  // 0: not known yet
+  auto queued = queue_.find_all(ids);
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i] != nullptr && !was_cleared(*queued[i])) current[i] = queued[i]->sequence;
+  }
+  locations_->find_all(ids.addresses, attached_.counted_removals(),
+                       [&](std::size_t i, const LocationMap::Visited& record) {
+                         // Its address may be another's: only a match says something.
+                         if (current[i] == 0 && record.sequence == sequences[i]) {
+                           current[i] = record.sequence;
+                         }
+                       });
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (current[i] == 0) unknown.push_back(i);
+  }
+  unknown = take_current(ids.addresses, unknown, current);
+  if (!unknown.empty()) {
+    auto locations = attached_.reader().find_all(ids.context.digest, ids.keys, unknown);
+    for (std::size_t place = 0; locations.is_ok() && place < unknown.size(); ++place) {
+      const auto& location = locations.value()[place];
+      if (location) current[unknown[place]] = location->sequence;
+    }
+  }
+  std::vector<bool> answers(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    answers[i] = sequences[i] != 0 && current[i] == sequences[i] &&
+                 !outdated_.covers(ids.addresses[i], sequences[i]);
+  }
+  return answers;
+}
+
+}  // namespace modcache::store

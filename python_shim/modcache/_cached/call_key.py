@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a call, which ``key=`` of modcache.cached makes of its arguments."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from modcache._call.arguments import Arguments, Bound, Parameters, PerRow, tells_form
+from modcache._call.content import content_key, content_keys
+
+WHAT_KEY_IS = (
+    "key names the sample, so that the same key means the same output. It is the name of an "
+    'argument (key="image_id"; one that the target lacks is added to it and not passed on), a '
+    'function of the arguments (key=lambda images, names: names), or "content" (made from the '
+    "bytes of the arguments; key=modcache.content_keys makes one per row)"
+)
+
+
+KEY_TYPES = (str, list, tuple, torch.Tensor)
+
+
+class Way(NamedTuple):
+    """The arguments of ``modcache.cached``: they say how a target is cached."""
+
+    key: Any
+    scope: str
+    freeze: bool
+
+
+class CallKey:
+    """Makes the key and the input of each call of one target.
+
+    Args:
+        key: as ``modcache.cached`` takes it.
+        signature: the target's, without a filled first parameter.
+        who: the target's name, for messages.
+        filled: the name of the parameter that a bound method has filled ("self"), or "".
+        tells_form: whether the target can tell in which form it was called
+            (``arguments.tells_form``).
+
+    Raises:
+        TypeError: a key of another type, or a key function that asks for what the target lacks.
+        ValueError: an empty name.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        signature: inspect.Signature,
+        who: str,
+        filled: str = "",
+        *,
+        tells_form: bool = False,
+    ) -> None:
+        self._who = who
+        self._filled = filled
+        self.name = "" if key == "content" else _checked_name(key) if isinstance(key, str) else ""
+        own = Parameters(signature, who)
+        self.is_consumed = bool(self.name) and not own.has(self.name)
+        consumed = self.name if self.is_consumed else ""
+        self.parameters = Parameters(signature, who, consumed, tells_form=tells_form)
+        self._makes_content = content_function(key)
+        self._function: Callable[..., Any] | None = None
+        if not self.name and self._makes_content is None:
+            if not callable(key):
+                raise TypeError(f"cached: key is {key!r}; {WHAT_KEY_IS}.")
+            self._function = key
+            self._choose_arguments(key)
+
+    def of_call(
+        self,
+        owner: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        tells_form: bool | None = None,
+    ) -> tuple[Any, Any]:
+        """Returns the input and the key, as ``lookup_or_run`` takes them.
+
+        Args:
+            owner: the value of a bound method's first parameter, if there is one.
+            args: the arguments by place, without ``owner``.
+            kwargs: the arguments by name.
+            tells_form: whether what runs in place of the target can tell the form of the call;
+                None: the target itself runs.
+        """
+        if self.is_consumed:
+            if self.name not in kwargs:
+                raise TypeError(
+                    f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "
+                    "whole result; for one key per row a list of str or int, or an int64 tensor."
+                )
+            key = self._checked(kwargs[self.name])
+            if len(kwargs) == 1 and len(args) == self.parameters.least:  # the rest are defaults
+                return args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args, key
+            kwargs = {name: value for name, value in kwargs.items() if name != self.name}
+        bound = self.parameters.bind(args, kwargs)
+        if self.name and not self.is_consumed:
+            key = self._checked(self.parameters.value_of(self.name, bound))
+            if isinstance(key, (list, tuple)):
+                self.parameters.put(self.name, PerRow(key), bound)
+        elif self._function is not None:
+            key = self._checked(self._key_of(owner, bound))
+        sample = self.parameters.input_of(bound, tells_form=tells_form)
+        if self._makes_content:
+            shown = sample.shown() if isinstance(sample, Arguments) else sample
+            key = self._makes_content(shown)
+        return sample, key
+
+    def _choose_arguments(self, function: Callable[..., Any]) -> None:
+        """Decides which arguments the key function gets: by name, or else by place."""
+        self._takes: list[str] | None = None  # None: by place
+        self._count = -1  # how many it gets by place; -1: all
+        try:
+            given = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):  # some builtins have no signature
+            self._count = 1
+            return
+        kinds = inspect.Parameter
+        if any(p.kind is kinds.VAR_POSITIONAL for p in given):
+            return
+        known = [p.name for p in given if self.parameters.has(p.name) or p.name == self._filled]
+        unknown = [
+            p
+            for p in given
+            if p.name not in known and p.kind is not kinds.VAR_KEYWORD and p.default is p.empty
+        ]
+        by_place = all(
+            p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) for p in given
+        )
+        if not unknown and all(p.kind is not kinds.POSITIONAL_ONLY for p in given):
+            self._takes = known
+            return
+        if known or not by_place or len(unknown) > len(self.parameters.names):
+            names = ", ".join(p.name for p in unknown)
+            raise TypeError(
+                f"cached: the key function {_name_of(function)} takes {names}, which "
+                f"{self._who}{self.parameters.signature} does not have. A key function names "
+                "arguments of the target, as many as it needs, or none of them: then it gets the "
+                "first ones by place."
+            )
+        self._count = len(unknown)
+
+    def _key_of(self, owner: Any, bound: Bound) -> Any:
+        assert self._function is not None
+        try:
+            if self._takes is not None:
+                return self._function(
+                    **{
+                        name: owner
+                        if name == self._filled
+                        else self.parameters.value_of(name, bound)
+                        for name in self._takes
+                    }
+                )
+            count = len(bound.by_place) if self._count < 0 else self._count
+            return self._function(*bound.by_place[:count])
+        except Exception as error:
+            if not torch.compiler.is_compiling():
+                name = _name_of(self._function)
+                error.add_note(
+                    f"raised by {name}, the key function of {self._who} (modcache.cached)"
+                )
+            raise
+
+    def _checked(self, key: Any) -> Any:
+        """Returns a key that ``lookup_or_run`` takes: an int is the id of one whole value."""
+        if type(key) is int:
+            return str(key)
+        if isinstance(key, KEY_TYPES):
+            return key
+        if hasattr(key, "__array__"):
+            is_integer = hasattr(key, "__index__") and getattr(key, "ndim", 1) == 0
+            return str(operator.index(key)) if is_integer else key
+        source = f"the argument {self.name}" if self.name else _name_of(self._function)
+        raise TypeError(
+            f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "
+            f"an int64 tensor, but {source} gave {type(key).__name__}."
+        )
+
+
+def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:
+    """The key of a function whose first parameter is filled, and the signature for its callers."""
+    signature = inspect.signature(function)
+    first, *rest = signature.parameters.values()
+    key = CallKey(
+        way.key,
+        signature.replace(parameters=rest),
+        function.__qualname__,
+        first.name,
+        tells_form=tells_form(function),
+    )
+    taken = key.parameters.of_callers.parameters.values()
+    return key, signature.replace(parameters=[first, *taken])
+
+
+def content_function(key: Any) -> Callable[[Any], Any] | None:
+    """Returns the function that makes such keys of an input; None: ``key`` says something else."""
+    if key in ("content", content_key):
+        return content_key
+    return content_keys if key is content_keys else None
+
+
+def _checked_name(name: str) -> str:
+    if name.isidentifier():
+        return str(name)
+    raise ValueError(f"cached: key={name!r} is no name of an argument; {WHAT_KEY_IS}.")
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)

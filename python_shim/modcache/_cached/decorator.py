@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``modcache.cached``: the cache in one line.
+
+The decorator replaces a function (of a module, its ``forward``) by a cached function, which makes
+key and input of the call's arguments and gives them to ``lookup_or_run``. A decorated class stays
+the same object, so pickling, copying, ``super(Name, self)`` and subclasses work as before. A cached
+instance is an object of a *proxy class*, which is derived from the instance's own class, and shares
+its ``__dict__``: both have the same parameters, hooks and attributes, and the given instance runs
+as before. A wrapper module would change the names in the ``state_dict``; a forward that is put into
+the instance would be copied along, still bound to the original. Code that identifies modules looks
+through cached functions and proxy classes (``_code/wrapped.py``), so a cached module has the
+fingerprint of the module that it was made of.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import torch
+
+from modcache._cached.call_key import WHAT_KEY_IS, Way
+from modcache._cached.function import cached_function
+from modcache._cached.module import cached_class, cached_instance
+from modcache._library.text import checked_text
+
+_Target = TypeVar("_Target", bound=Callable[..., Any])
+
+
+_NO_KEY: Any = object()  # None may be a caller's mistake
+
+
+@overload
+def cached(
+    target: None = None, *, key: Any, scope: str = "", freeze: bool = False
+) -> Callable[[_Target], _Target]: ...
+@overload
+def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
+def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
+    """Runs the target once per key: a decorator, and a call on what exists already.
+
+    >>> import modcache, torch
+    >>> encoder = modcache.cached(torch.nn.Linear(4, 2), key="ids", freeze=True)
+    >>> images, ids = torch.randn(3, 4), torch.arange(3)
+    >>> features = encoder(images, ids=ids)  # runs, one entry per row
+    >>> torch.equal(encoder(images, ids=ids), features)  # does not
+    True
+    >>> @modcache.cached(key="name")
+    ... def length(name: str, unit: float = 1.0) -> torch.Tensor:
+    ...     return torch.tensor(len(name) * unit)
+    >>> length("left"), length(name="left", unit=1.0)
+    (tensor(4.), tensor(4.))
+
+    Args:
+        target: a function, a method (decorate it in its class), a class of modules, or a module.
+            A class is changed in place and returned; its subclasses inherit the cached
+            ``forward``. A module is left uncached, and another object of its type is returned,
+            which shares all its state.
+        key: names the sample of a call, so that the same key means the same output:
+
+            - the name of an argument. If the target has this parameter, the argument is read and
+              passed on. If not, it becomes a keyword that only the cache gets:
+              ``encoder(images, ids=ids)``;
+            - a function of the arguments. Its parameters are names of the target's parameters, as
+              many as it needs (for a method, ``self`` too). If it has other names altogether, it
+              gets the first arguments by place. Defaults are filled in;
+            - ``"content"``: one key for the whole call, made from the bytes of all arguments.
+              ``modcache.content_keys`` makes one per row.
+
+            The key decides what is stored: a str (or an int, an id) one whole result; a list of
+            str or int, or an int64 tensor of ids, one row per key, where the first dimension
+            of every tensor among the arguments is the number of keys. A list that is an argument
+            of the target itself goes there row by row.
+        scope: a name that the caller answers for, in place of the fingerprint. The default
+            identifies a module by its fingerprint, weights included; a function by its qualified
+            name and code, with what that reads and calls; a method by its object's attributes too.
+        freeze: for modules: calls ``requires_grad_(False)`` and ``eval()``, and keeps evaluation
+            mode when a parent calls ``train()``: the module's own ``train`` is then called with
+            False. An object of a class is frozen when its ``__init__``, also that of a subclass,
+            has returned. The given instance is not protected: ``train()`` on it, or on a parent of
+            it, changes the state that both share.
+
+    Returns:
+        The same kind of thing, with its name, docstring and signature. The target gets each call
+        as it was made. ``f(x, k=2)``, ``f(x, 2)`` and, where 2 is the default, ``f(x)`` share one
+        entry. If the target is decorated, each form has an entry of its own, because a decorator
+        may read its ``kwargs`` (``torch.no_grad`` and similar ones pass on what they get, and do
+        not count). Keywords that go to ``**kwargs`` in another order than the alphabet's have an
+        entry of their own, too.
+
+    Raises:
+        TypeError: no key, a key function that asks for arguments which the target does not have,
+            or a target that cannot be cached. When called, also: an argument or the key is
+            missing, the key is of a wrong type, or a function or an object with a cached method
+            cannot be identified; the message names what cannot be hashed, and ``scope`` is the
+            cure.
+        ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
+        Any exception of the target or of the key function.
+
+    Forward hooks of the module itself run at each call, hit or miss, and are not part of the cached
+    value. Forward hooks of its submodules run on a miss only, and are part of its fingerprint.
+    ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
+    operator; in scripted code a cached function runs uncached.
+    """
+    if key is _NO_KEY:
+        given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
+        raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
+    way = Way(key, checked_text(scope, "scope"), bool(freeze))
+    if target is None:
+        return lambda given: _cached(given, way)
+    return _cached(target, way)
+
+
+def _without_default_of_key(function: Any) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(default=p.empty) if p.name == "key" else p for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
+cached.__signature__ = _without_default_of_key(cached)  # type: ignore[attr-defined]
+
+
+def _cached(target: Any, way: Way) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return cached_instance(target, way)
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
+        return cached_class(target, way)
+    if isinstance(target, (staticmethod, classmethod)):
+        return type(target)(_cached(target.__func__, way))
+    if isinstance(target, types.MethodType):
+        function = _cached(target.__func__, way)
+        return types.MethodType(function, target.__self__)
+    if isinstance(target, types.FunctionType):
+        return cached_function(target, way)
+    kind = f"the class {target.__qualname__}" if isinstance(target, type) else type(target).__name__
+    raise TypeError(
+        f"cached: the target must be a function, a method, a class of torch.nn.Module or a module, "
+        f"but got {kind}. Put the call into a function (def) and decorate that."
+    )

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cached functions and methods.
+
+A function is looked up as the ``forward`` of a module that holds it. So is the method of an object,
+with a weak reference to the object. The eager walk then finds code, globals, closures and
+attributes as it finds those of modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from modcache._cached.call_key import KEY_TYPES, CallKey, Way, key_of_method
+from modcache._call.arguments import Arguments, tells_form
+from modcache._call.holder import Holder
+from modcache._code.wrapped import is_cached, mark_cached, unwrapped
+from modcache._lookup.lookup import lookup_or_run
+
+
+def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
+    """Returns the function, cached. A function that was defined in a class counts as its method."""
+    wrapped: types.FunctionType = unwrapped(target)
+    if inspect.iscoroutinefunction(wrapped) or inspect.isgeneratorfunction(wrapped):
+        raise TypeError(
+            f"cached: {wrapped.__qualname__} is a generator or coroutine function, whose result "
+            "cannot be stored; decorate the function that computes each item."
+        )
+    if way.freeze:
+        raise TypeError(f"cached: freeze=True is for modules, but {wrapped.__qualname__} is none.")
+    owner = wrapped.__qualname__.rpartition(".")[0]
+    if not owner or owner.endswith("<locals>"):
+        return finished(_Function(wrapped, way), wrapped)
+    return finished(_Method(wrapped, way, owner), wrapped)
+
+
+def finished(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
+    """Makes a function that looks like ``wrapped`` and passes all its arguments to ``called``.
+
+    It has the globals of ``wrapped``, where torch.jit.script finds what annotations mention.
+    """
+    pattern = _pattern(called, torch.ops.cache.lookup_or_run, torch.ops.cache.lookup_or_run_any)
+    made = types.FunctionType(
+        pattern.__code__, wrapped.__globals__, wrapped.__name__, None, pattern.__closure__
+    )
+    functools.update_wrapper(made, wrapped)
+    made.__signature__ = called.signature  # type: ignore[attr-defined]
+    mark_cached(made, wrapped)
+    return made
+
+
+def _pattern(called: Any, modcache_lookup: Any, modcache_lookup_any: Any) -> Any:
+    def cached(*args, **kwargs):  # type: ignore[no-untyped-def]
+        return called(args, kwargs)
+        # This never runs: it puts both into the closure, where torch.jit.script finds them.
+        return modcache_lookup, modcache_lookup_any
+
+    return cached
+
+
+def found_cached(function: Any) -> Any:
+    """Returns what a cached function calls, with ``key`` and ``scope``; None for any other."""
+    if not is_cached(function) or not function.__closure__:
+        return None
+    names = function.__code__.co_freevars
+    return function.__closure__[names.index("called")].cell_contents if "called" in names else None
+
+
+def call_key_of(called: Any, owner: Any) -> CallKey:
+    """Returns how keys are made. ``owner``: the object of a method; None: there is none."""
+    if owner is None and isinstance(called, _Method):
+        called = called.as_static()
+    key: CallKey = called.key
+    return key
+
+
+class _Function:
+    """Calls of a function that belongs to no object."""
+
+    def __init__(self, wrapped: types.FunctionType, way: Way) -> None:
+        signature = inspect.signature(wrapped)
+        self.key = CallKey(way.key, signature, wrapped.__qualname__, tells_form=tells_form(wrapped))
+        self.scope = way.scope
+        self._holder = holder_of(wrapped, name_of(wrapped))
+        self.signature = self.key.parameters.of_callers
+
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        return self._holder
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sample, key = self.key.of_call(None, args, kwargs)
+        return looked_up_in(self._holder, sample, key, self.scope)
+
+
+class _Method:
+    """Calls of a function that was defined in a class."""
+
+    def __init__(self, wrapped: types.FunctionType, way: Way, owner: str) -> None:
+        self._wrapped = wrapped
+        self._owner = owner
+        self.scope = way.scope
+        self._way = way
+        self._first = next(iter(inspect.signature(wrapped).parameters), "")
+        self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
+        self._static: _Function | None = None
+        self._is_key_first = bool(self._first) and self._first == way.key
+        if self._is_key_first and self._first in ("self", "cls"):
+            raise TypeError(
+                f"cached: the key of {wrapped.__qualname__} is {self._first}, the object itself; "
+                f"say what of it tells samples apart: key=lambda {self._first}: {self._first}.name."
+            )
+        if self._first and not self._is_key_first:
+            self.key, self.signature = key_of_method(wrapped, way)
+        else:
+            self.signature = self.as_static().signature
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args and self._is_owner(kwargs.get(self._first)):  # Name.method(self=...)
+            kwargs = dict(kwargs)
+            args = (kwargs.pop(self._first),)
+        if not self._first or not args or not self._is_owner(args[0]):  # a static method
+            return self.as_static()(args, kwargs)
+        owner = args[0]
+        if self._is_key_first:
+            self._check_static(owner)
+            return self.as_static()(args, kwargs)
+        sample, key = self.key.of_call(owner, args[1:], kwargs)
+        if isinstance(owner, torch.nn.Module):
+            method = self._wrapped.__name__
+            found = inspect.getattr_static(type(owner), method, None)
+            if method not in vars(owner) and unwrapped(found) is self._wrapped:
+                return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
+        return looked_up_in(self.holder_for(owner), sample, key, self.scope)
+
+    def as_static(self) -> _Function:
+        """Returns the same function without an owner."""
+        if self._static is None:
+            self._static = _Function(self._wrapped, self._way)
+        return self._static
+
+    def _check_static(self, first: object) -> None:
+        """Refuses an object as the first argument, where that argument is the key."""
+        if not isinstance(first, KEY_TYPES):
+            name = self._wrapped.__qualname__
+            raise TypeError(
+                f"{name}() got a {type(first).__qualname__} as {self._first}, which is its key: it "
+                "was called on the object. A method needs self (or cls) as its first parameter, a "
+                "static method @staticmethod above modcache.cached."
+            )
+
+    def _is_owner(self, value: object) -> bool:
+        kind = value if isinstance(value, type) else type(value)
+        return any(
+            base.__qualname__ == self._owner and base.__module__ == self._wrapped.__module__
+            for base in kind.__mro__
+        )
+
+    def holder_for(self, owner: Any) -> torch.nn.Module:
+        """Returns the module that a call on ``owner`` is looked up with; None: a static method."""
+        if owner is None:
+            return self.as_static().holder_for(None)
+        known = self._holders.get(id(owner))
+        if known is not None and known[0]() is owner:
+            return known[1]
+        name, number = name_of(self._wrapped), id(owner)
+        try:
+            reference = weakref.ref(owner, lambda _: self._holders.pop(number, None))
+        except TypeError:  # an object with slots: one holder for each call
+            return holder_of(functools.partial(self._wrapped, owner), name)
+        holder = holder_of(functools.partial(_run_method, reference, self._wrapped), name)
+        self._holders[number] = (reference, holder)
+        return holder
+
+
+def _run_method(owner: weakref.ref[Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(owner(), *args, **kwargs)
+
+
+def holder_of(function: Any, name: str) -> torch.nn.Module:
+    holder: Any = Holder()
+    holder.forward = function
+    holder.original_name = name
+    return holder  # type: ignore[no-any-return]
+
+
+def name_of(function: types.FunctionType) -> str:
+    """Names a function. A script's functions have the same name in processes that it spawns."""
+    module = function.__module__
+    is_script = module in ("__main__", "__mp_main__")
+    return function.__qualname__ if is_script else f"{module}.{function.__qualname__}"
+
+
+def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
+    if torch.compiler.is_compiling() and isinstance(input, Arguments) and input.has_rows():
+        return input.passed_to(holder)
+    return lookup_or_run(holder, input, key, scope=scope)

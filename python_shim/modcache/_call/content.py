@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Content keys. This module takes an input apart, and the library hashes the parts.
+
+TorchScript has no type for a list of different things, so torch's matcher takes no such lists and
+dicts. The library gets their structure as text, and the leaves as a flat list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import torch
+
+from modcache._call.inputs import is_subclass
+from modcache._code.names import short_name
+from modcache._library.text import checked_text
+
+# Checked here, since such a tensor does not get as far as the library's own checks.
+_is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
+_AS_THEY_ARE = frozenset({type(None), bool, float, complex, torch.device})
+# The operator as torch calls it in the end: the way there costs a tenth of a key.
+_content_keys: Any = torch.ops.cache._content_keys.default._op
+_CURE = "give a key of your own, such as the sample's id or file name"
+
+
+def content_key(input: Any) -> str:
+    """A key made from what a sample is, for callers that have no id for it.
+
+    The same input has the same key on every machine, in Python, TorchScript and C++. The hash is
+    cryptographic (256 bits of BLAKE2b): nobody finds two inputs with one key, so the input may
+    come from a stranger.
+
+    Args:
+        input: a Tensor of any shape, or tuples, lists and dicts of tensors, NumPy arrays and
+            plain values (None, bool, int, float, complex, str, torch.device). All of it counts:
+            structure, order of dicts, dtypes, shapes and bytes, so ``1``, ``1.0`` and ``True``
+            differ, as do ``0.0`` and ``-0.0``. Strides, devices of tensors and requires_grad do
+            not count, nor do names in named tuples. A NumPy array counts as the tensor of its
+            elements, and an outermost tuple of one item as that item.
+
+    Returns:
+        64 hexadecimal digits.
+
+    >>> import modcache, torch
+    >>> modcache.content_key(torch.ones(2)) == modcache.content_key(torch.ones(2, 1)[:, 0])
+    True
+
+    Raises:
+        TypeError: a value of another type, such as bytes, a NumPy scalar or a tensor subclass; a
+            tensor inside a functorch transform.
+        ValueError: a tensor without plain bytes (sparse, quantized, nested, meta); an int of more
+            than 64 bits; text with lone surrogates.
+
+    Inside ``torch.jit.script`` a call of this function compiles into the operator
+    ``cache::content_key``.
+    """
+    if type(input) is torch.Tensor:
+        return torch.ops.cache.content_key(_checked_tensor(input))  # type: ignore[no-any-return]
+    return _content_keys(*_take_apart(input), False)[0]  # type: ignore[no-any-return]
+
+
+def content_keys(input: Any) -> list[str]:
+    """One content key per row of a batch.
+
+    ``content_keys(x)[i] == content_key(x[i])``; for a structured input, the key of the input with
+    each tensor replaced by its row ``i``.
+
+    Args:
+        input: as for ``content_key``. The first dimension of every tensor and array is the number
+            of rows; values that are no tensors belong to every row.
+
+    Returns:
+        One key of 64 hexadecimal digits per row; an empty list for an empty batch.
+
+    >>> import modcache, torch
+    >>> batch = torch.randn(3, 2)
+    >>> modcache.content_keys(batch)[1] == modcache.content_key(batch[1])
+    True
+
+    Raises:
+        TypeError, ValueError: as ``content_key``.
+        ValueError: no tensor, one of 0 dimensions, or tensors of different numbers of rows.
+
+    Inside ``torch.jit.script`` a call of this function compiles into the operator
+    ``cache::content_keys``.
+    """
+    if type(input) is torch.Tensor:
+        return torch.ops.cache.content_keys(_checked_tensor(input))  # type: ignore[no-any-return]
+    return _content_keys(*_take_apart(input), True)  # type: ignore[no-any-return]
+
+
+def _take_apart(value: Any) -> tuple[str, list[Any]]:
+    """Returns the structure and the leaves: TakenApart in csrc/tensor/content_key.h."""
+    structure: list[str] = []
+    leaves: list[Any] = []
+    _append(value, structure, leaves)
+    return "".join(structure), leaves
+
+
+def _append(value: Any, structure: list[str], leaves: list[Any]) -> None:
+    if isinstance(value, tuple):
+        tag, parts = "(", list(value)
+    elif isinstance(value, list):
+        tag, parts = "[", value
+    elif isinstance(value, dict):
+        tag, parts = "{", [part for item in value.items() for part in item]
+    else:
+        structure.append(".")
+        leaves.append(_leaf(value))
+        return
+    count = len(parts) // 2 if tag == "{" else len(parts)
+    structure.append(f"{tag}{count};")
+    for part in parts:
+        _append(part, structure, leaves)
+
+
+def _leaf(value: Any) -> Any:
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if isinstance(value, torch.Tensor):
+        return _checked_tensor(value)
+    if kind is int:
+        if -(2**63) <= value < 2**63:
+            return value
+        raise ValueError(
+            f"the input holds an int of {value.bit_length()} bits, and 64 with the sign are the "
+            f"limit, as in TorchScript. Pass it as text, or {_CURE}."
+        )
+    if kind is str:
+        return checked_text(value, "text in the input", '"left"')
+    numpy = sys.modules.get("numpy")  # no array can be here before it was imported
+    if numpy is not None and kind in (numpy.ndarray, numpy.memmap):
+        return _tensor_of(value, numpy)
+    if numpy is not None and isinstance(value, numpy.generic):
+        raise _no_key(value, "Pass a Python number (value.item()), or an array (np.asarray).")
+    raise _no_key(value, f"Pass tensors, arrays, numbers or text instead, or {_CURE}.")
+
+
+def _checked_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    if is_subclass(tensor):
+        raise _no_key(tensor, f"Pass the plain tensors that it is made of, or {_CURE}.")
+    if _is_functorch_wrapper(tensor):
+        raise TypeError(
+            "the input holds a tensor inside a functorch transform (vmap, grad, functionalize), "
+            f"which has no content key. Make the key outside of it, or {_CURE}."
+        )
+    return tensor
+
+
+def _no_key(value: object, cure: str) -> TypeError:
+    name = short_name(type(value))
+    return TypeError(f"the input holds a value of type {name}, which has no content key. {cure}")
+
+
+def _tensor_of(array: Any, numpy: Any) -> torch.Tensor:
+    """Makes a tensor with the elements of ``array``, without a copy where torch allows that."""
+    native = array.dtype.newbyteorder("=")
+    if native.kind in "biufc":
+        if not _is_borrowable(array):
+            array = numpy.array(array, dtype=native, order="C", copy=True)
+        with contextlib.suppress(TypeError):
+            return torch.from_numpy(array)
+    raise TypeError(
+        f"the input holds a NumPy array of dtype {array.dtype}, which no tensor has, so it has no "
+        f"content key. Convert it (astype), or {_CURE}."
+    )
+
+
+def _is_borrowable(array: Any) -> bool:
+    return (
+        bool(array.flags.writeable)  # torch warns about others
+        and bool(array.dtype.isnative)
+        and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    )

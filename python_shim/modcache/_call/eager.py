@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs eager modules through the cache. They are identified here; the library does the rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from modcache._call.arguments import Arguments
+from modcache._call.bypass import count_bypass
+from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
+from modcache._call.holder import Holder
+from modcache._call.input_classes import code_of_input
+from modcache._call.inputs import shown
+from modcache._call.rows import check_rows, select_rows, texts_and_ids
+from modcache._call.tagged import UnknownClassError, tagged, untagged
+from modcache._code.wrapped import unwrapped_method
+from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.manifest import Scope, class_name, note_outcome
+from modcache._identity.module_state import (
+    GradPattern,
+    ModuleState,
+    Recognized,
+    SeenState,
+    change_between,
+    forget_weights_of,
+    state_of,
+)
+from modcache._identity.observed import called, unfollowed
+from modcache._identity.scripted import fingerprint_of_method, native
+from modcache._identity.wrappers import identified_as, runnable
+
+# Methods without an object. Looking one up costs as much as the call, so it is done once.
+_begin: Any = torch.classes.cache.Run.begin
+_begin_rows: Any = torch.classes.cache.RowsRun.begin
+# Answers of begin, as module::Next numbers them.
+_RETURN, _JUST_RUN = 0, 2
+_CURE = "pass scope=... to name the module yourself"
+
+
+def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
+    """Returns 32 hexadecimal digits. Raises TypeError if the module cannot be hashed."""
+    _function_of(module, method)
+    try:
+        state = state_of(module)
+        seen = state.recognize(module)
+        return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
+    except UnidentifiedError as reason:
+        raise _unidentified(module, reason) from None
+
+
+def _unidentified(module: torch.nn.Module, reason: UnidentifiedError) -> TypeError:
+    name = getattr(module, "original_name", type(module).__qualname__)
+    return TypeError(f"{name} has no fingerprint: {reason}; {_CURE}.")
+
+
+def refresh_fingerprint(module: torch.nn.Module) -> str:
+    """Returns the fingerprint after reading every byte of the module's tensors."""
+    state_of(module).forget_weights()
+    return fingerprint(module)
+
+
+def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, method: str) -> Any:
+    """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
+    seen, refusal = shown(input)
+    if refusal:
+        return run_uncached(module, input, key, method, refusal)
+    return with_key(Call(module, input, scope, method), seen, input, key, method)
+
+
+def with_key(call: BegunCall, seen: Any, input: Any, key: str, method: str) -> Any:
+    """Looks up one key, or runs. ``seen``: the input as the library takes it."""
+    todo, value, run = _begin(
+        call.address, method, seen, key, call.pattern.module, call.watch, call.class_name
+    )
+    if todo == _RETURN:
+        return _given_back(call, False, value, input, key, method)[1]
+    if todo == _JUST_RUN:
+        return call.to_run(input).run(input)
+    with _abandoned_on_error(run):
+        return call.to_run(input, run).run_observed(input, run)
+
+
+def lookup_or_run_rows(
+    module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, scope: str, method: str
+) -> tuple[bool, Any]:
+    """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
+    seen, refusal = shown(input)
+    if refusal:
+        return False, run_uncached(module, input, keys, method, refusal)
+    return with_rows(Call(module, input, scope, method), seen, input, keys, method)
+
+
+def with_rows(
+    call: BegunCall, seen: Any, input: Any, keys: list[str] | torch.Tensor, method: str
+) -> tuple[bool, Any]:
+    """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
+    todo, found, run = _begin_rows(
+        call.address, method, seen, *texts_and_ids(keys), call.pattern.module, call.watch,
+        call.class_name,
+    )  # fmt: skip
+    if todo == _JUST_RUN:
+        return False, call.to_run(input).run(input)
+    if todo != _RETURN:
+        with _abandoned_on_error(run):
+            output, found = call.to_run(input, run).run_rows(input, len(keys), run, found)
+            if found is None:
+                return False, output
+    is_apart, value = found
+    return _given_back(call, is_apart, value, input, keys, method)
+
+
+def _given_back(
+    call: BegunCall,
+    is_apart: bool,
+    value: Any,
+    input: Any,
+    keys: str | list[str] | torch.Tensor,
+    method: str,
+) -> tuple[bool, Any]:
+    """Rebuilds what was found. Loading a lazy module may bring the classes of values along."""
+    for _ in range(2):
+        try:
+            return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
+        except UnknownClassError as reason:
+            why = f"it was stored, but {reason}"
+            module = call.load(input)
+    return False, run_uncached(module, input, keys, method, why)
+
+
+def run_uncached(
+    module: torch.nn.Module, input: Any, key: str | list[str] | torch.Tensor, method: str, why: str
+) -> Any:
+    """Runs a module of any kind without the cache, and counts that; with many keys, each row.
+
+    Raises:
+        ValueError: a mistake in the keys; nothing has run then.
+    """
+    function = _function_of(module, method)
+    if not isinstance(key, str):
+        check_rows(input, key)
+    count_bypass(class_name(module), method, key, why)
+    if torch.is_grad_enabled():
+        forget_weights_of(identified_as(module))
+    return _called(function, input)
+
+
+class BegunCall(Protocol):
+    """A call as look-ups use it. Its module may not be loaded yet."""
+
+    address: str
+    pattern: GradPattern
+    class_name: str
+
+    @property
+    def watch(self) -> Any:
+        """The watch over the tensors in the address; None: the caller named the scope."""
+
+    def load(self, input: Any) -> torch.nn.Module:
+        """Returns the module, and loads it if it is not loaded yet."""
+
+    def to_run(self, input: Any, run: Any = None) -> Call:
+        """Returns the call, ready to run. Restarts ``run`` if it had to load the module."""
+
+
+class Call:
+    """One call of a module that is there.
+
+    While results carry a graph, the module is in training. It then runs without being identified,
+    since every step would hash all weights for nothing.
+    """
+
+    def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
+        self._function = _function_of(module, method)
+        self._module = module
+        self._target = identified_as(module)
+        self._method = method
+        self._is_named = bool(scope)
+        self.class_name = class_name(self._target)
+        self.state = state_of(self._target)
+        is_off = torch.ops.cache.mode() == "off"
+        # With a scope and without a graph, no answer depends on the module.
+        is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
+        self._seen: Recognized | None = None
+        if is_looked_at and not isinstance(self._target, torch.jit.ScriptModule):
+            self._seen = self.state.recognize(self._target)
+        state = None if is_off else self.state
+        self.pattern = grad_pattern(self._target, state, input, self._seen)
+        self._before: SeenState | None = None
+        self.unidentified = ""
+        self._is_recognized = False  # a snapshot identified it, without a look in full
+        self.address = ""
+        if not is_off and self.pattern not in self.state.graph_patterns:
+            self._identify(scope, method)
+
+    def _identify(self, scope: str, method: str) -> None:
+        """Finds the scope ("": none), or the reason why nothing may be stored."""
+        target = self._target
+        try:
+            if self._seen is not None and not scope:
+                self.address = self.state.fingerprint_of(self._seen)
+                self._is_recognized = True
+            else:
+                self.address, self._before = address_of(target, scope, method)
+        except UnidentifiedError as reason:
+            if isinstance(target, Holder):
+                raise _unidentified(target, reason) from None
+            self.unidentified = f"none that can be checked, since {reason}; {_CURE}"
+
+    @property
+    def watch(self) -> Any:
+        return None if self._is_named else self.state.watch
+
+    def restart(self, run: Any) -> None:
+        """Begins a run whose module was loaded during the call."""
+        if isinstance(self._target, torch.jit.ScriptModule) and not self._is_named:
+            run.restart(None, native(self._target))
+        else:
+            run.restart(self.watch, None)
+
+    def load(self, input: Any) -> torch.nn.Module:
+        return self._module
+
+    def to_run(self, input: Any, run: Any = None) -> Call:
+        if self.pattern.module:
+            self.state.forget_weights()  # a fused optimizer step leaves no trace but new bytes
+        return self
+
+    def run(self, input: Any) -> Any:
+        return _called(self._function, input)
+
+    def run_rows(self, input: Any, count: int, run: Any, rows: Any) -> tuple[Any, Any]:
+        """Runs ``rows`` of the input, and those that the library adds meanwhile.
+
+        Returns:
+            The output of all rows, and None; or the last output, and what ``run.rows()`` returns.
+        """
+        while rows:
+            is_whole = len(rows) == count
+            part = input if is_whole else select_rows(input, rows)
+            output = self.run_observed(part, run)
+            rows = run.next_rows()
+            if is_whole and not rows:
+                return output, None
+        return output, run.rows()
+
+    def run_observed(self, input: Any, run: Any) -> Any:
+        """Runs the module, and gives the library the result."""
+        before = self._before_run()
+        if before is not None:
+            before.note_versions()
+        output, unfollowed = self._run_watched(input, before)
+        because = self.unidentified or _change(self._target, self.state, before) or unfollowed
+        is_graph = has_graph(output)
+        self.state.note_graph(self.pattern, is_graph)
+        trainable = count_requiring_grad(self._target) if is_graph else 0
+        output_seen = tagged(output)
+        try:
+            outcome = run.finish(output_seen, because, trainable)
+        except BaseException:
+            self._note_outcome(run, run.outcome())
+            raise
+        self._note_outcome(run, outcome)
+        return output
+
+    def _note_outcome(self, run: Any, outcome: tuple[bool, str, str]) -> None:
+        seen = self._before if self._before is not None and self._before.weights else None
+        scope = Scope(self.address, self._is_named)
+        note_outcome(run, outcome, self._target, self._method, scope, seen)
+
+    def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
+        """Returns the output, and which code ran that the look ``before`` did not find."""
+        if before is None or not before.weights:
+            return self.run(input), ""
+        output, seen = called(lambda: self.run(input))
+        reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
+        return output, f"{reason}; {_CURE}" if reason else ""
+
+    def _before_run(self) -> SeenState | None:
+        """Looks at the module before the run, in full or as far as it can be seen."""
+        if self._before is not None or self.unidentified:
+            return self._before
+        if not self._is_recognized:  # the caller named the scope
+            with contextlib.suppress(UnidentifiedError):
+                return self.state.look(self._target, with_weights=False)
+            return None
+        try:
+            self._before = self.state.look(self._target)
+        except UnidentifiedError as reason:
+            self.unidentified = str(reason)
+            return None
+        if self._before.fingerprint != self.address:
+            name = type(self._target).__qualname__
+            self.unidentified = f"{name} changed while the call waited"
+        return self._before
+
+
+def address_of(module: torch.nn.Module, scope: str, method: str) -> tuple[str, SeenState | None]:
+    """Returns the scope of a module, and the look that found it, where one was needed.
+
+    Raises:
+        UnidentifiedError: something in it cannot be hashed.
+    """
+    if scope:
+        return scope, None
+    if isinstance(module, torch.jit.ScriptModule):
+        return fingerprint_of_method(module, method), None
+    seen = state_of(module).look(module)
+    return seen.fingerprint, seen
+
+
+@contextlib.contextmanager
+def _abandoned_on_error(run: Any) -> Iterator[None]:
+    """Abandons ``run`` on an exception, which may keep it alive while other threads wait for it."""
+    try:
+        yield
+    except BaseException:
+        run.abandon()
+        raise
+
+
+def _change(module: torch.nn.Module, state: ModuleState, before: SeenState | None) -> str:
+    """Names what the run changed in the module; then its result depends on more than its input."""
+    if before is None:
+        return ""
+    try:
+        after = state.look(module, with_weights=bool(before.weights))
+    except UnidentifiedError as reason:
+        return str(reason)
+    return change_between(module, before, after)
+
+
+def call_name_of(module: torch.nn.Module, method: str) -> str:
+    """Names what a call runs, for messages: a cached function by itself, without its holder."""
+    target = identified_as(module)
+    name = class_name(target)
+    return name if isinstance(target, Holder) else f"{name}.{method}"
+
+
+def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
+    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
+    if plain := unwrapped_method(identified_as(module), method):
+        function = plain
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    raise AttributeError(
+        f"method={method!r}: {type(module).__qualname__} has no such method. "
+        'Name one of its methods; the default is "forward".'
+    )
+
+
+def _called(function: Callable[..., Any], input: Any) -> Any:
+    if type(input) is Arguments:
+        return input.passed_to(function)
+    return function(*input) if isinstance(input, tuple) else function(input)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One key per row: the keys, the rows of an input, and rows that do not fit together."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._call.arguments import Arguments, PerRow
+from modcache._call.tagged import UnknownClassError, tagged, untagged
+from modcache._library.text import checked_text
+from modcache._library.tracing import untraced
+
+RAGGED = ("error", "list", "pad")
+_MOST_DEPTH = 64
+
+
+def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
+    """One key, or one per row, as the library takes them: texts, or int64 ids.
+
+    Raises:
+        TypeError: neither a str, nor a sequence of str, a sequence of int, or an integer tensor.
+        ValueError: an empty key is the library's to refuse; lone surrogates are refused here.
+    """
+    if isinstance(keys, str):
+        return checked_text(keys, "key")
+    if isinstance(keys, torch.Tensor):
+        return keys
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(keys, numpy.ndarray) and keys.dtype.kind in "iu":
+        return (
+            _ids(keys.tolist())
+            if keys.dtype == "uint64"
+            else torch.from_numpy(keys.astype("int64"))
+        )
+    if not isinstance(keys, (list, tuple)):
+        raise TypeError(
+            f"key must be a str, or one key per row: a list of str, a list of int or an int64 "
+            f"tensor; but got {type(keys).__name__}."
+        )
+    whole = (int,) if numpy is None else (int, numpy.integer)
+    if not keys or _is_id(keys[0], whole):
+        if not all(_is_id(key, whole) for key in keys):
+            raise TypeError("key: a list of keys is either all str or all int.")
+        return _ids([int(key) for key in keys])
+    return [checked_text(key, f"key[{row}]", '"image-000017"') for row, key in enumerate(keys)]
+
+
+def texts_and_ids(
+    keys: list[str] | torch.Tensor,
+) -> tuple[list[str] | None, torch.Tensor | None]:
+    """Checked keys, as methods of the library take them."""
+    return (None, keys) if isinstance(keys, torch.Tensor) else (keys, None)
+
+
+def _is_id(key: object, whole: tuple[type, ...]) -> bool:
+    return type(key) is int or (isinstance(key, whole) and not isinstance(key, int))
+
+
+def _ids(keys: list[int]) -> torch.Tensor:
+    for row, key in enumerate(keys):
+        if not -(2**63) <= key < 2**63:
+            raise ValueError(
+                f"key[{row}] is {key}, but an id has 64 bits; pass all keys as text: str(id)."
+            )
+    with untraced():
+        return torch.tensor(keys, dtype=torch.int64)
+
+
+def check_rows(input: Any, keys: list[str] | torch.Tensor) -> None:
+    """Checks keys and rows of an input that the library does not get; it checks the others itself.
+
+    Tensors inside objects of unknown classes are not found.
+
+    Raises:
+        ValueError: ids of a wrong type or shape, or a number of keys that is not that of the rows.
+    """
+    with untraced():
+        check_sizes(keys, tensors_in(input))
+
+
+def check_sizes(keys: list[str] | torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
+    """Checks keys against the tensors of an input, also while torch.export records them.
+
+    Raises:
+        ValueError: as ``check_rows``.
+    """
+    if isinstance(keys, torch.Tensor) and (keys.dtype != torch.int64 or keys.dim() != 1):
+        raise ValueError(
+            "modcache.lookup_or_run: ids must be an int64 tensor of one dimension, one id per row, "
+            f"but got {keys.dtype} {list(keys.shape)}"
+        )
+    count = keys.shape[0] if isinstance(keys, torch.Tensor) else len(keys)
+    for tensor in tensors:
+        if tensor.dim() == 0 or tensor.size(0) != count:
+            raise ValueError(
+                f"modcache.lookup_or_run: {count} keys were given, but a tensor of the input has "
+                f"the shape {_shape_of(tensor)}; with one key per row, the first size of every "
+                "tensor is the number of keys (for one key for the whole input, pass it as a str)"
+            )
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Finds the tensors in tuples, lists and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list, dict)) and depth < _MOST_DEPTH:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(part, depth + 1)
+
+
+def _shape_of(tensor: torch.Tensor) -> list[int]:
+    return [tensor.size(i) for i in range(1 if tensor.is_nested else tensor.dim())]
+
+
+def select_rows(value: Any, rows: list[int]) -> Any:
+    """Takes the given rows of every tensor in an input; other values belong to every row."""
+    if isinstance(value, torch.Tensor):
+        return torch.ops.cache._select_rows(value, rows)
+    if isinstance(value, torch.Size):  # numbers alone
+        return value
+    if isinstance(value, PerRow):
+        return value.selected(rows)
+    if isinstance(value, Arguments):
+        return value.with_values(select_rows(part, rows) for part in value)
+    if isinstance(value, tuple):
+        kind, parts = type(value), [select_rows(part, rows) for part in value]
+        # Like _make, since a named tuple's own __new__ may take other arguments than its fields.
+        return tuple.__new__(kind, parts) if hasattr(kind, "_fields") else kind(parts)
+    if isinstance(value, list):
+        return [select_rows(part, rows) for part in value]
+    if isinstance(value, dict):
+        chosen = copy.copy(value)
+        chosen.update((key, select_rows(part, rows)) for key, part in value.items())
+        return chosen
+    return value
+
+
+def checked_ragged(ragged: object) -> str:
+    if ragged in RAGGED:
+        return str(ragged)
+    raise ValueError(f"ragged is {ragged!r}, but must be one of: {', '.join(RAGGED)}.")
+
+
+def in_wanted_form(is_apart: bool, value: Any, ragged: str, who: str) -> Any:
+    """Gives rows of different shapes the form that the caller asked for.
+
+    Args:
+        is_apart: ``value`` is a list of rows that do not fit together; else it is the batch.
+        value: what the library gave.
+        ragged: "error", "list" (of rows, always) or "pad" (a padded tensor and the lengths).
+        who: the module and method, for messages.
+    """
+    if ragged == "error":
+        if is_apart:
+            raise ValueError(
+                f"the rows that {who} returned do not fit into one batch: {_shapes_of(value)}. "
+                'Pass ragged="list" for a list of rows, ragged="pad" for a tensor padded with '
+                "zeros and the lengths, or pad the input to a fixed length."
+            )
+        return value
+    rows = value if is_apart else _rows_of(value, who)
+    if ragged == "list":
+        return rows
+    if not rows and isinstance(value, torch.Tensor) and value.dim() > 1:
+        rows = [value.new_zeros((0, *value.shape[2:]))]
+        padded, lengths = _padded(rows, who)
+        return padded[:0], lengths[:0]
+    return _padded(rows, who)
+
+
+def _rows_of(batch: Any, who: str) -> list[Any]:
+    """Splits a batch into rows, also a batch that the module made whole.
+
+    Plain values belong to every row.
+    """
+    if isinstance(batch, torch.Tensor) and batch.dim() > 0:
+        return list(batch.unbind(0))
+    parts = tagged(batch)
+    sizes = set(_first_sizes(parts))
+    try:
+        if len(sizes) == 1 and -1 not in sizes:
+            return [untagged(_row_of(parts, row)) for row in range(sizes.pop())]
+    except UnknownClassError:
+        pass
+    raise TypeError(
+        f"ragged: {who} returned a {type(batch).__name__} that cannot be taken apart into rows: "
+        "its tensors differ in their first size, or it holds none, or holds values of other "
+        'classes; leave ragged at "error".'
+    )
+
+
+def _first_sizes(parts: Any) -> Iterator[int]:
+    """The first size of each tensor in a tagged value; -1 for a value that has no rows."""
+    if isinstance(parts, torch.Tensor):
+        yield parts.size(0) if parts.dim() else -1
+    elif isinstance(parts, tuple):
+        if parts[0] == "?":
+            yield -1
+        else:
+            for part in parts[-1]:
+                yield from _first_sizes(part)
+
+
+def _row_of(parts: Any, row: int) -> Any:
+    if isinstance(parts, torch.Tensor):
+        return parts[row]
+    if isinstance(parts, tuple):
+        return (*parts[:-1], tuple(_row_of(part, row) for part in parts[-1]))
+    return parts
+
+
+def _padded(rows: list[Any], who: str) -> tuple[torch.Tensor, torch.Tensor]:
+    are_tensors = all(isinstance(row, torch.Tensor) and row.dim() > 0 for row in rows)
+    if not rows or not are_tensors or len({row.shape[1:] for row in rows}) > 1:
+        raise ValueError(
+            f'ragged="pad": the rows that {who} returned must be tensors that differ in their '
+            f"first size alone, but {_shapes_of(rows)}."
+        )
+    lengths = torch.tensor([row.shape[0] for row in rows], dtype=torch.int64)
+    longest = int(lengths.max())
+    padded = rows[0].new_zeros((len(rows), longest, *rows[0].shape[1:]))
+    for target, row in zip(padded, rows, strict=True):
+        target[: row.shape[0]] = row
+    return padded, lengths
+
+
+def _shapes_of(rows: list[Any]) -> str:
+    """Describes the first difference between the first row and any other."""
+    if not rows:
+        return "there are none"
+    pictures = [_picture(row) for row in rows]
+    for number, picture in enumerate(pictures):
+        for place in {**pictures[0], **picture}:
+            one, other = pictures[0].get(place, _ABSENT), picture.get(place, _ABSENT)
+            if one != other:
+                name = f"{place} of " if place else ""
+                shown = 1 if one[0] == other[0] else 0
+                return f"{name}row 0 is {one[shown]}, {name}row {number} is {other[shown]}"
+    shapes = [f"{place} {one[0]}".strip() for place, one in pictures[0].items()]
+    return f"each row is {', '.join(shapes)}"
+
+
+_ABSENT = ("absent", "absent")
+
+
+def _picture(row: Any) -> dict[str, tuple[str, str]]:
+    """Describes each leaf of a row, by its place: briefly, and in full."""
+    leaves, _ = pytree.tree_flatten_with_path(row)
+    return {pytree.keystr(path): _picture_of_leaf(leaf) for path, leaf in leaves}
+
+
+def _picture_of_leaf(leaf: Any) -> tuple[str, str]:
+    if isinstance(leaf, torch.Tensor):
+        shape = str(list(leaf.shape))
+        return shape, f"{shape} of {leaf.dtype} on {leaf.device}"
+    text = repr(leaf)
+    return text if len(text) <= 80 else f"{text[:77]}...", text

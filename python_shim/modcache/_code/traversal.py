@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A digest of what a Python class or function does: its compiled code, and what that reaches.
+
+The digest is made of compiled code, not source text. Compiled code is what runs, even if a file was
+edited after its import. It also exists without source (exec, notebooks), and it does not change
+with comments and formatting. Another minor version of Python compiles differently, which costs a
+miss.
+
+The user's own code is followed strictly. Functions that it names are followed in turn. Names
+identify what torch, NumPy and the standard library hold. Everything else (globals, attributes read
+through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which every
+check compares. Code that is none of these is ``unknown``, and cannot be identified.
+
+``Code.packaged`` notes where the code enters an installed package, and ``_installed/traversal.py``
+follows it from there. Classes and wrappers of torch and the standard library are read leniently.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import types
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from modcache._code.dynamic import beyond_names, unbounded_attribute
+from modcache._code.names import (
+    CLASS_NOISE,
+    STANDARD,
+    TRUSTED,
+    bases_that_count,
+    is_installed,
+    is_installed_file,
+    is_installed_import,
+    is_installed_module,
+    is_packaged,
+    is_trusted,
+    parts_of_member,
+    plain_name,
+    top_package,
+    trusted_name,
+)
+from modcache._code.process_values import is_of_this_process
+from modcache._code.reads import (
+    MISSING,
+    Code,
+    Place,
+    Read,
+    read_of_attribute,
+    read_of_cell,
+    read_of_global,
+    read_of_member,
+)
+from modcache._code.scan import names_in, with_inner
+from modcache._code.tokens import ATOMS, NumberingHasher, as_bytes, tokens_of_atom
+from modcache._code.wrapped import is_left_here, unwrapped
+
+_MOST_FUNCTIONS = 4096
+_UNFOLLOWED = frozenset({"torch", "numpy"})
+_UNFORESEEABLE = frozenset({"globals", "eval", "exec", "__import__"})
+_CO_NOISE = 0x01000000 | 0x02000000  # flags that only tell compilers apart
+
+
+def code_of_class(cls: type) -> Code:
+    """Reads ``cls`` and its bases, up to torch.nn.Module and the standard library."""
+    walk = _Walk()
+    for base in bases_that_count(cls):
+        walk.visit_class(base)
+    return walk.finish()
+
+
+def code_of_function(function: types.FunctionType) -> Code:
+    walk = _Walk()
+    walk.visit_function(function, is_strict=True)
+    return walk.finish()
+
+
+def code_alone(function: types.FunctionType) -> bytes:
+    """Digests the function itself, without anything that it reaches."""
+    walk = _Walk()
+    walk.visit_code(function.__code__)
+    return walk.finish().digest
+
+
+class _Walk:
+    """Follows classes and functions to all that they reach."""
+
+    def __init__(self) -> None:
+        self._hasher = NumberingHasher()
+        self._feed, self._index_of = self._hasher.feed, self._hasher.index_of
+        self._found = Code()
+        self._visited: set[tuple[int, bool]] = set()
+        self._waiting: list[tuple[types.FunctionType, bool]] = []
+        self._count = 0
+
+    def finish(self) -> Code:
+        while self._waiting and self._count < _MOST_FUNCTIONS:
+            self._count += 1
+            self._function(*self._waiting.pop())
+        if any(not is_installed(function) for function, _ in self._waiting):
+            self._found.unknown = f"its code is made of more than {_MOST_FUNCTIONS} functions"
+        self._found.digest = self._hasher.digest()
+        return self._found
+
+    def visit_class(self, cls: type) -> None:
+        """Reads a class. Each is visited once."""
+        self._feed("class", cls.__qualname__, self._index_of(cls))
+        if is_packaged(cls):
+            self._packaged(cls)
+            return
+        is_strict = not is_installed(cls)
+        for name in sorted(vars(cls)):
+            if name in CLASS_NOISE or is_left_here(vars(cls)[name]):
+                continue
+            self._feed(name)
+            if is_strict:
+                self._member(cls, (name,), vars(cls)[name])
+            else:
+                self._lenient(vars(cls)[name])
+
+    def visit_function(self, function: types.FunctionType, *, is_strict: bool) -> None:
+        function = unwrapped(function)
+        index = self._index_of(function)
+        self._feed("function", function.__qualname__, index, str(is_strict))
+        if is_packaged(function):
+            self._packaged(function)
+            return
+        key = (id(function), is_strict)
+        if key not in self._visited:
+            self._visited.add(key)
+            self._waiting.append((function, is_strict))
+
+    def _packaged(self, value: Any) -> None:
+        """Notes that the code enters an installed package here, without following it."""
+        self._feed("packaged", plain_name(value))
+        self._found.packaged.append(weakref.ref(value))
+
+    def _member(self, cls: type, path: tuple[str, ...], value: Any) -> None:
+        """Reads an attribute of the user's own class. Its identity is checked with the class."""
+        if isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=True)
+        elif parts := parts_of_member(value):
+            if isinstance(value, (staticmethod, classmethod)):
+                self._feed(type(value).__name__)
+            for name in parts:
+                self._member(cls, (*path, name), getattr(value, name))
+        elif type(value) in ATOMS:
+            self._feed(*tokens_of_atom(value))
+        else:
+            self._read(read_of_member(cls, path))
+
+    def _read(self, read: Read) -> None:
+        self._feed("read")
+        self._found.reads.append(read)
+
+    def _lenient(self, value: Any, depth: int = 0) -> None:
+        """Reads a value that the code of an installed package holds."""
+        if isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=False)
+        elif parts := parts_of_member(value):
+            for name in parts:
+                self._lenient(getattr(value, name), depth)
+        elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                self._lenient(getattr(value, name), depth + 1)
+        elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+            self._lenient(value.__wrapped__, depth)
+        elif isinstance(getattr(value, "func", None), types.FunctionType):  # partialmethod
+            self._lenient(value.func, depth)
+        elif isinstance(value, type):
+            self._feed("class", plain_name(value), self._index_of(value))
+        else:
+            self._lenient_value(value, depth)
+
+    def _lenient_value(self, value: Any, depth: int) -> None:
+        if type(value) in ATOMS:
+            self._feed(*tokens_of_atom(value))
+        elif isinstance(value, (tuple, list)) and depth < 8:
+            self._feed(type(value).__name__, str(len(value)))
+            for item in value:
+                self._lenient(item, depth + 1)
+        elif isinstance(value, dict) and depth < 8:
+            self._feed("dict", str(len(value)))
+            for key, item in value.items():
+                self._lenient(key, depth + 1)
+                self._lenient(item, depth + 1)
+        elif callable(value):
+            self._feed("callable", plain_name(value), self._index_of(value))
+        else:
+            self._feed("other", plain_name(type(value)))
+
+    def _function(self, function: types.FunctionType, is_strict: bool) -> None:
+        code = function.__code__
+        self._feed("body", self._index_of(function), str(is_strict))
+        self.visit_code(code)
+        own = not is_installed(function)
+        if own:
+            self._mention(code)
+        if own or is_strict:
+            self._held_strictly(function)
+        else:
+            self._held_leniently(function)
+        if top_package(function.__globals__.get("__name__")) in _UNFOLLOWED:
+            return
+        if own:
+            self._globals(Place(function), code)
+        else:
+            self._lenient_globals(function, code)
+
+    def _held_strictly(self, function: types.FunctionType) -> None:
+        self._found.hold_function(function)
+        for name in ("__defaults__", "__kwdefaults__", "__dict__"):
+            if getattr(function, name):
+                self._feed(name)
+                self._read(read_of_attribute(function, name))
+        for index, name in enumerate(function.__code__.co_freevars):
+            if name != "__class__":  # only super() reads it
+                self._feed("cell", name)
+                self._read(read_of_cell(function, index))
+
+    def _held_leniently(self, function: types.FunctionType) -> None:
+        for name, default in sorted((function.__kwdefaults__ or {}).items()):
+            self._feed(name)
+            self._lenient(default)
+        self._lenient(function.__defaults__)
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            if name == "__class__":
+                continue
+            self._feed("cell", name)
+            try:
+                self._lenient(cell.cell_contents)
+            except ValueError:  # not filled yet
+                self._feed(MISSING)
+        wrapped = getattr(function, "__wrapped__", None)
+        if isinstance(wrapped, types.FunctionType):
+            self.visit_function(wrapped, is_strict=False)
+
+    def visit_code(self, code: types.CodeType) -> None:
+        self._feed("code", code.co_code, code.co_exceptiontable)
+        self._feed(
+            *code.co_names, "|", *code.co_varnames, "|", *code.co_freevars, "|", *code.co_cellvars
+        )
+        self._feed(str((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)))
+        self._feed(str(code.co_flags & ~_CO_NOISE))
+        if "training" in code.co_names:
+            self._found.mentions_training = True
+        for constant in code.co_consts:
+            self._constant(constant)
+
+    def _mention(self, code: types.CodeType) -> None:
+        for each in with_inner(code):
+            self._found.names.update(dict.fromkeys(each.co_names))
+
+    def _constant(self, constant: object) -> None:
+        if isinstance(constant, types.CodeType):
+            self.visit_code(constant)
+        elif isinstance(constant, tuple):
+            self._feed("tuple", str(len(constant)))
+            for item in constant:
+                self._constant(item)
+        elif isinstance(constant, frozenset):
+            self._feed("set", *sorted(map(_bytes_of, constant)))
+        else:
+            if constant == "training":  # getattr(self, "training")
+                self._found.mentions_training = True
+            self._feed(*tokens_of_atom(constant))
+
+    def _globals(self, place: Place, code: types.CodeType) -> None:
+        """Follows the names that own ``code``, and the code inside it, loads."""
+        names = names_in(code)
+        for name in names.imports:
+            if not is_installed_import(name):
+                self._unknown(f"its code imports {name or 'a sibling module'} when it runs")
+            elif top_package(name) not in TRUSTED and top_package(name) not in STANDARD:
+                self._imports(name, names.attributes, code)
+        if attribute := unbounded_attribute(code):
+            self._unknown(f"its code reads {attribute}")
+        for name, *attributes in names.globals:
+            reads, reason = beyond_names(place, code, name, attributes)
+            for read in reads:
+                self._read(read)
+            if reason:
+                self._unknown(reason)
+            self._global(place, name, attributes)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._globals(place, constant)
+
+    def _imports(self, name: str, attributes: Mapping[str, None], code: types.CodeType) -> None:
+        """Notes what the code reads of an installed package that it imports when it runs."""
+        self._feed("imports", name)
+        for attribute in ("", *attributes, *code.co_names):
+            self._found.imports[(name, attribute)] = None
+
+    def _unknown(self, reason: str) -> None:
+        self._found.unknown = self._found.unknown or reason
+
+    def _global(self, place: Place, name: str, attributes: list[str]) -> None:
+        value = place.names().get(name, MISSING)
+        self._feed("global", name)
+        if value is MISSING:
+            if name in _UNFORESEEABLE and hasattr(builtins, name):
+                self._unknown(f"its code calls {name}()")
+        elif isinstance(value, types.ModuleType):
+            self._feed("module", value.__name__)
+            self._module(value, attributes)
+        elif known := trusted_name(value):
+            self._feed("trusted", known)
+        elif isinstance(value, types.FunctionType):
+            self.visit_function(value, is_strict=True)
+        else:
+            self._read(read_of_global(place, name))
+            return
+        self._found.hold(place, name, value)
+
+    def _module(self, module: types.ModuleType, attributes: list[str]) -> None:
+        if is_trusted(module):
+            return
+        if attributes and attributes[0] in vars(module):
+            self._global(Place(module), attributes[0], attributes[1:])
+        elif is_installed_module(module):
+            self._packaged(module)
+        else:
+            what = f"reads {attributes[0]} from" if attributes else "uses as a value"
+            self._unknown(f"its code {what} the module {module.__name__}")
+
+    def _lenient_globals(self, function: types.FunctionType, code: types.CodeType) -> None:
+        names = names_in(code)
+        for name in dict.fromkeys(chain[0] for chain in names.globals):
+            if name in function.__globals__:
+                self._lenient_global(function, Place(function), name, names.attributes)
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._lenient_globals(function, constant)
+
+    def _lenient_global(
+        self,
+        function: types.FunctionType,
+        place: Place,
+        name: str,
+        attributes: Mapping[str, None],
+    ) -> None:
+        value = place.names()[name]
+        if isinstance(value, types.ModuleType):
+            if self._is_followed(function, value.__name__, getattr(value, "__file__", None)):
+                for attribute in attributes:
+                    if isinstance(vars(value).get(attribute), (types.FunctionType, type)):
+                        self._lenient_global(function, Place(value), attribute, {})
+            return
+        self._feed("global", name)
+        if isinstance(value, types.FunctionType):
+            file = value.__code__.co_filename
+            if self._is_followed(function, value.__module__, file):
+                self._found.hold(place, name, value)
+                self.visit_function(value, is_strict=False)
+            else:
+                self._feed("named", plain_name(value), self._index_of(value))
+            return
+        module = str(place.names().get("__name__"))
+        if type(value) not in (str, bytes, int, float) or not is_of_this_process(module, name):
+            self._lenient(value)
+
+    def _is_followed(self, function: types.FunctionType, module: object, file: str | None) -> bool:
+        package = top_package(module)
+        if package in _UNFOLLOWED:
+            return False
+        if package == top_package(function.__globals__.get("__name__")):
+            return True
+        return file is not None and not is_installed_file(file)
+
+
+def _bytes_of(atom: object) -> bytes:
+    return b"".join(map(as_bytes, tokens_of_atom(atom)))

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks samples up by name, all in one call, and makes the missing ones one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import operator
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from modcache._call.tagged import UnknownClassError
+from modcache._data.random import random_states_kept, seed_generators
+from modcache._data.scope import SampleMaker
+from modcache._data.values import packed, unpacked
+from modcache._identity.kinds import UnidentifiedError
+from modcache._library.mode import obeying_tasks
+from modcache._library.text import checked_text
+from modcache._library.workers import adopt_settings, prepare_dataset_worker, settings_for_worker
+
+_look_up: Any = torch.classes.cache.Samples.look_up
+_keep: Any = torch.classes.cache.Samples.keep
+_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu")  # their autocast is part of addresses
+_VARIANT = re.compile(r" \((seed \d+, )?variant \d+\)$")
+
+
+class SampleName(NamedTuple):
+    """A sample's key and the number of a variant."""
+
+    key: str
+    variant: int
+
+    def entry_key(self, seed: int) -> str:
+        """Returns the key of the entry, which no other name has; of the first variant, ``key``."""
+        if not self.variant and not seed and not _VARIANT.search(self.key):
+            return self.key
+        of_seed = f"seed {seed}, " if seed else ""
+        return f"{self.key} ({of_seed}variant {self.variant})"
+
+
+class SampleCache:
+    """The cache of a dataset. ``makers``: objects to make the scope of, if none is given."""
+
+    def __init__(
+        self, owner: str, makers: tuple[object, ...], scope: str | None, seed: int
+    ) -> None:
+        self._owner = owner
+        self._seed = seed
+        self._given_scope = "" if scope is None else _checked_scope(scope, owner)
+        self._maker = SampleMaker(makers) if scope is None else None
+        self.scope()  # raises here, not in a worker, if something cannot be hashed
+
+    def scope(self) -> str:
+        """Returns the present scope of the entries.
+
+        Raises:
+            TypeError: it cannot be made; the text says why, and how to name one.
+        """
+        if self._maker is None:
+            return self._given_scope
+        try:
+            return self._maker.scope()
+        except UnidentifiedError as reason:
+            raise TypeError(
+                f"{self._owner}: no scope can be made, since {reason}. Name what makes the "
+                'samples, for instance scope="imagenet-224@1", and change the name whenever they '
+                "change."
+            ) from None
+
+    def get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
+        """Returns a sample for each name; calls ``make(i)`` for those that are missing.
+
+        Autocast is off meanwhile, since a worker does not have that of the training thread.
+
+        Raises:
+            TypeError: a sample that cannot be cached.
+            Any exception of ``make``.
+        """
+        prepare_dataset_worker()
+        with contextlib.ExitStack() as stack:
+            for device in _AUTOCAST_DEVICES:
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+            return self._get(names, make)
+
+    @obeying_tasks
+    def _get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
+        first: dict[str, int] = {}
+        for i, name in enumerate(names):
+            first.setdefault(name.entry_key(self._seed), i)
+        keys = list(first)
+        scope = self.scope()
+        is_off, missing, found = _look_up(scope, self._owner, keys)
+        samples: dict[str, Any] = {}
+        missing = set(missing)
+        for place, key in enumerate(keys):
+            if place not in missing:
+                try:
+                    samples[key] = unpacked(found[place])
+                except UnknownClassError:
+                    missing.add(place)
+        if missing:
+            wanted = {keys[place]: first[keys[place]] for place in sorted(missing)}
+            self._make(wanted, make, samples, "" if is_off else scope)
+        return self._in_order(names, first, samples)
+
+    def _make(
+        self,
+        wanted: dict[str, int],
+        make: Callable[[int], Any],
+        samples: dict[str, Any],
+        scope: str,
+    ) -> None:
+        """Makes the wanted samples, and keeps them under ``scope``; "": does not keep them."""
+        kept: list[tuple[str, Any, int]] = []
+        with random_states_kept():
+            try:
+                for key, i in wanted.items():
+                    seed_generators(key)
+                    started_ns = time.perf_counter_ns()
+                    sample = make(i)
+                    run_us = (time.perf_counter_ns() - started_ns) // 1000
+                    if scope:
+                        value = self._packed(sample)
+                        kept.append((key, value, run_us))
+                        sample = _as_a_hit(value, sample)
+                    samples[key] = sample
+            finally:
+                if kept:
+                    keys, values, times = zip(*kept, strict=True)
+                    _keep(scope, self._owner, list(keys), values, list(times))
+                if self._maker is not None:
+                    self._maker.note_run()
+
+    def _packed(self, sample: Any) -> Any:
+        try:
+            return packed(sample)
+        except TypeError as error:
+            raise TypeError(f"{self._owner}: {error}") from None
+
+    def _in_order(
+        self, names: Sequence[SampleName], first: dict[str, int], samples: dict[str, Any]
+    ) -> list[Any]:
+        if len(first) == len(names):
+            return [samples[key] for key in first]
+        # A caller that asks twice for one sample gets two, and may write into each.
+        keys = [name.entry_key(self._seed) for name in names]
+        return [
+            samples[key] if first[key] == i else copy.deepcopy(samples[key])
+            for i, key in enumerate(keys)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "settings": settings_for_worker()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        adopt_settings(state.pop("settings"))
+        vars(self).update(state)
+
+
+def _as_a_hit(value: Any, sample: Any) -> Any:
+    """Returns what a hit would: a sample in memory of its own, with a hit's strides."""
+    try:
+        return unpacked(value)
+    except UnknownClassError:
+        return sample
+
+
+def key_text(key: object, owner: str) -> str:
+    """Returns a key as text: a str itself, an integer of any type as digits.
+
+    ``owner``: the caller's name, for the message.
+
+    Raises:
+        TypeError: neither a str nor an integer.
+        ValueError: an empty str, or one that is no valid Unicode.
+    """
+    if not isinstance(key, str):
+        try:
+            return str(operator.index(key))  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    text = checked_text(key, f"{owner}: a key", '"image-000017"', "a str or an int")
+    if not text:
+        raise ValueError(f"{owner}: a key is an empty str; give each sample a key of its own")
+    return text
+
+
+def _checked_scope(scope: object, owner: str) -> str:
+    text = checked_text(scope, f"{owner}: scope", '"imagenet-224@1"')
+    if not text:
+        raise ValueError(
+            f"{owner}: scope is an empty str; leave it out to have one made from the code"
+        )
+    return text

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of datasets on their way into the library and back.
+
+A sample goes as a tagged value (``_call/tagged.py``). Arrays and bytes, which no tagged value
+holds, go as tensors inside named tuples of this file, which describe them. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._call.tagged import tagged, untagged
+from modcache._code.names import plain_name, short_name
+
+_PLAIN = (type(None), bool, float, complex)
+_VALID = (
+    "A sample may hold tensors, NumPy arrays, numbers, text, bytes, None, and lists, tuples and "
+    "dicts of them."
+)
+
+
+# The names of these classes and of their fields are on disk.
+class Bytes(NamedTuple):
+    """A ``bytes`` object: uint8 [size]."""
+
+    data: torch.Tensor
+
+
+class Array(NamedTuple):
+    """A NumPy array or scalar.
+
+    ``data`` has the array's numbers and shape where torch has its dtype; otherwise its bytes, and
+    ``shape`` the array's shape as text: "2,3".
+    """
+
+    dtype: str
+    shape: str | None
+    is_scalar: bool
+    data: torch.Tensor
+
+
+def packed(sample: Any) -> Any:
+    """Returns the sample as a tagged value, which shares no memory with the sample.
+
+    Raises:
+        TypeError: something in it cannot be stored; the text names it, its place and the cure.
+    """
+    try:
+        return tagged(_with_tensors(sample, "sample"))
+    except RecursionError:
+        cure = "Return what is needed of it in fewer levels."
+        raise _refusal("sample", "nested too deeply, or holds itself", cure) from None
+
+
+def unpacked(value: Any) -> Any:
+    """Inverts ``packed``. The caller may write into the tensors and arrays.
+
+    Raises:
+        UnknownClassError: this process lacks a class in it, or cannot rebuild a value.
+    """
+    return untagged(value, _RESTORED)
+
+
+def _with_tensors(value: Any, place: str) -> Any:
+    """Returns the value with its arrays and bytes as tensors."""
+    kind = type(value)
+    if kind is torch.Tensor:
+        return _checked_tensor(value, place)
+    if kind in _PLAIN or kind is int or kind is str:
+        return _checked_plain(value, place)
+    if kind is bytes:
+        return Bytes(_tensor_of(value))
+    if kind is list or kind is tuple:
+        return kind([_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(value)])
+    if kind is dict:
+        return {
+            _checked_key(key, place): _with_tensors(item, f"{place}[{_quoted(key)}]")
+            for key, item in value.items()
+        }
+    if isinstance(value, tuple) and pytree.is_namedtuple_class(kind):
+        return _named_tuple(value, place)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
+        return _packed_array(value, place)
+    return _checked_object(value, place)
+
+
+def _quoted(key: Any) -> str:
+    return f'"{key}"' if type(key) is str else repr(key)
+
+
+def _tensor_of(data: bytes) -> torch.Tensor:
+    if not data:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _refusal(place: str, what: str, cure: str) -> TypeError:
+    return TypeError(f"{place} is {what}, which cannot be cached. {_VALID} {cure}")
+
+
+def _checked_tensor(tensor: torch.Tensor, place: str) -> torch.Tensor:
+    if tensor.requires_grad:
+        raise _refusal(place, "a tensor that requires grad", "Return tensor.detach().")
+    if tensor.device.type != "cpu":
+        cure = "Return it on the CPU (tensor.cpu()), and move batches to the device."
+        raise _refusal(place, f"a tensor on {tensor.device}", cure)
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise _refusal(place, f"a tensor of layout {layout}", "Return tensor.to_dense().")
+    if tensor.is_quantized:
+        raise _refusal(place, "a quantized tensor", "Return tensor.dequantize().")
+    # A copy, since datasets may fill one buffer again and again; and no inference tensor, like
+    # hits.
+    with torch.inference_mode(False):
+        copy = tensor.clone(memory_format=torch.contiguous_format)
+    return copy.resolve_conj().resolve_neg()
+
+
+def _checked_plain(value: Any, place: str) -> Any:
+    shown = tagged(value)
+    if type(shown) is tuple:  # a refusal
+        raise _refusal(place, shown[1], "Return it as bytes.")
+    return value
+
+
+def _checked_key(key: Any, place: str) -> Any:
+    if tagged({key: None})[0] == "{":
+        return key
+    cure = "Use keys of type str or int."
+    raise _refusal(place, f"a dict with the key {key!r} of type {plain_name(type(key))}", cure)
+
+
+def _named_tuple(value: Any, place: str) -> Any:
+    kind = type(value)
+    items = zip(kind._fields, value, strict=True)
+    rebuilt = kind._make([_with_tensors(item, f"{place}.{name}") for name, item in items])
+    if tagged(rebuilt)[0] != "?":
+        return rebuilt
+    cure = "Define the class at the top of its module, where it can be found by name."
+    raise _refusal(place, f"a named tuple of the class {plain_name(kind)}", cure)
+
+
+def _checked_object(value: Any, place: str) -> Any:
+    """Checks an object of a class in the pytree registry, such as an OrderedDict."""
+    kind = type(value)
+    node = pytree.SUPPORTED_NODES.get(kind)
+    if node is not None:
+        items, context = node.flatten_fn(value)
+        inside = [_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(items)]
+        is_size = kind is torch.Size  # the registry would make a plain tuple
+        rebuilt = torch.Size(inside) if is_size else node.unflatten_fn(inside, context)
+        if tagged(rebuilt)[0] != "?":
+            return rebuilt
+    raise _refusal(place, f"a {short_name(kind)}", _cure_for(kind))
+
+
+def _cure_for(kind: type) -> str:
+    names = {base.__module__.split(".", 1)[0] for base in kind.__mro__}
+    if "PIL" in names:
+        return "Return numpy.asarray(image) in its place."
+    if "numpy" in names:
+        return "Return numpy.array(value) in its place."
+    if issubclass(kind, torch.Tensor):
+        return "Return tensor.as_subclass(torch.Tensor) in its place."
+    return "Convert it in the dataset, or return what is needed of it as plain values."
+
+
+def _packed_array(value: Any, place: str) -> Array:
+    numpy: Any = sys.modules["numpy"]
+    is_scalar = isinstance(value, numpy.generic)
+    array = numpy.array(value, order="C", copy=True, subok=False)
+    dtype = array.dtype
+    text = _text_of_dtype(dtype)
+    if text is None:
+        what = f"a NumPy {'scalar' if is_scalar else 'array'} of dtype {dtype}"
+        raise _refusal(place, what, "Return its elements as plain values or numbers.")
+    if dtype.isnative and dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.char not in "gG":
+        return Array(text, None, is_scalar, torch.from_numpy(array))
+    shape = ",".join(map(str, array.shape))
+    return Array(text, shape, is_scalar, _tensor_of(array.tobytes()))
+
+
+def _text_of_dtype(dtype: Any) -> str | None:
+    """Returns text from which the same dtype can be made again; None if there is none."""
+    if dtype.hasobject:
+        return None
+    numpy: Any = sys.modules["numpy"]
+    try:
+        text = repr(numpy.lib.format.dtype_to_descr(dtype))
+        return text if _dtype_of(text) == dtype else None
+    except Exception:  # a dtype of some package may raise anything
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_of(text: str) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    return numpy.lib.format.descr_to_dtype(ast.literal_eval(text))
+
+
+def _bytes_of(data: torch.Tensor) -> bytes:
+    return ctypes.string_at(data.data_ptr(), data.numel())
+
+
+def _array_of(dtype: str, shape: str | None, is_scalar: bool, data: torch.Tensor) -> Any:
+    import numpy
+
+    array = data.numpy()
+    if shape is not None:
+        sizes = tuple(map(int, shape.split(","))) if shape else ()
+        kind = _dtype_of(dtype)
+        if kind.hasobject:  # NumPy would take its bytes for addresses
+            raise ValueError(f"dtype {kind}")
+        array = numpy.ndarray(sizes, kind, array.tobytes()).copy()
+    return array[()] if is_scalar else array
+
+
+# Functions that restore packed values, by the names of the classes on disk.
+_RESTORED: dict[str, Callable[..., Any]] = {
+    plain_name(Bytes): _bytes_of,
+    plain_name(Array): _array_of,
+}

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a walk reads values of the types of Python, NumPy and torch.
+
+The walk reads a value of any other type as an object with attributes, or cannot hash it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import logging
+import operator
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from modcache._code.names import (
+    DESCRIPTORS,
+    is_installed_module,
+    parts_of_member,
+    plain_name,
+    trusted_name,
+)
+
+if TYPE_CHECKING:
+    from modcache._identity.walk import Walk
+
+
+class UnidentifiedError(Exception):
+    """Something cannot be hashed. The text is a clause that names it and gives the reason."""
+
+
+class Mark:
+    """A leaf of structure, which has nothing but a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+# The flag of a scripted module.
+TRAINING, NOT_TRAINING = Mark("training"), Mark("not training")
+_ADDRESS = Mark("address")
+CALLABLE = Mark("callable")
+_CONTAINER = Mark("container")
+NAMED = Mark("named")
+_BYTES = Mark("bytes")
+# Attributes that enum itself sets in a member.
+OF_ENUM = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"})
+# Constants that the printed graph of a scripted function shows in full.
+_SHOWN = re.compile(r" : (int|float|bool|str|Device|Function|NoneType|(int|float|bool)\[\]) = ")
+
+
+def _sequence(walk: Walk, value: Any) -> None:
+    base = list if isinstance(value, list) else tuple
+    _container(walk, value, base.__iter__(value))
+
+
+def _deque(walk: Walk, value: deque[Any]) -> None:
+    walk.value(value.maxlen)
+    _container(walk, value, deque.__iter__(value))
+
+
+def _mapping(walk: Walk, value: Any) -> None:
+    base = OrderedDict if isinstance(value, OrderedDict) else dict
+    content: list[Any] = []
+    for key, item in base.items(value):
+        content += (_ADDRESS if _is_address_of(key, item) else key, item)
+    _container(walk, value, content)
+    walk.value(getattr(value, "default_factory", None))
+
+
+def _is_address_of(key: object, item: object) -> bool:
+    """Whether a key is the id of its value, which differs in each process and adds nothing."""
+    if type(key) is not int:
+        return False
+    return key == id(item() if isinstance(item, weakref.ref) else item)
+
+
+def _set(walk: Walk, value: Any) -> None:
+    """Sorts the items by type and text: the same order in every process, for plain values."""
+    _container(walk, value, sorted(value, key=lambda item: (type(item).__qualname__, repr(item))))
+
+
+def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:
+    items = list(content)
+    walk.leaves += (_CONTAINER, walk.named(type(value)), len(items))
+    for item in items:
+        if item is _ADDRESS:
+            walk.leaves.append(item)
+        else:
+            walk.value(item)
+    if type(value).__module__ not in ("builtins", "collections") or hasattr(value, "__dict__"):
+        walk.attributes(value)
+
+
+def _enum(walk: Walk, value: enum.Enum) -> None:
+    walk.leaves += (NAMED, value.name)
+    walk.value(value.value)
+    walk.named_class(type(value))
+    attributes = {name: part for name, part in vars(value).items() if name not in OF_ENUM}
+    if attributes and walk._is_first_visit(value):
+        for name in sorted(attributes):
+            walk.leaves.append(name)
+            walk.value(attributes[name])
+
+
+def _method(walk: Walk, value: types.MethodType) -> None:
+    walk.leaves.append(CALLABLE)
+    _read_parts(walk, value, PARTS[types.MethodType])
+
+
+def _partial(walk: Walk, value: Any) -> None:
+    walk.leaves += (CALLABLE, type(value).__name__)
+    _read_parts(walk, value, PARTS[functools.partial])
+
+
+def _member(walk: Walk, value: Any) -> None:
+    """Reads a property, or another member of a class that is made of functions."""
+    walk.leaves += (CALLABLE,) if isinstance(value, property) else (CALLABLE, type(value).__name__)
+    _read_parts(walk, value, parts_of_member(value))
+
+
+def _read_parts(walk: Walk, value: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        walk.value(getattr(value, name, None))
+
+
+def _builtin(walk: Walk, value: Any) -> None:
+    walk.leaves += (CALLABLE, plain_name(value))
+    owner = getattr(value, "__self__", None)
+    if owner is None or (isinstance(owner, types.ModuleType) and is_installed_module(owner)):
+        return
+    walk.value(owner)
+
+
+def _descriptor(walk: Walk, value: Any) -> None:
+    walk.leaves += (CALLABLE, plain_name(value))
+    walk.named_class(value.__objclass__)
+
+
+def _reduced(walk: Walk, value: Any) -> None:
+    """Reads values that their pickled form describes in full."""
+    walk.leaves += (CALLABLE, walk.named(type(value)))
+    walk.value(value.__reduce__()[1:])
+    make = value.__reduce__()[0]
+    if isinstance(make, functools.partial):
+        walk.value(make)
+
+
+def _python_module(walk: Walk, value: types.ModuleType) -> None:
+    if not is_installed_module(value):
+        raise UnidentifiedError(f"the module {value.__name__} is held as a value")
+    walk.leaves += (NAMED, value.__name__)
+
+
+def _logger(walk: Walk, value: logging.Logger) -> None:
+    walk.leaves += (NAMED, walk.named(type(value)), value.name)
+
+
+def _printed(walk: Walk, value: Any) -> None:
+    """Reads values that their text describes in full."""
+    walk.leaves += (NAMED, walk.named(type(value)), str(value))
+
+
+def _pattern(walk: Walk, value: re.Pattern[Any]) -> None:
+    walk.leaves += (NAMED, value.pattern, int(value.flags))
+
+
+def _script_function(walk: Walk, value: Any) -> None:
+    text = str(value.inlined_graph.str(False))
+    constants = [line for line in text.split("\n") if "prim::Constant[" in line]
+    if "prim::Call" in text or "prim::Python" in text or not all(map(_SHOWN.search, constants)):
+        raise UnidentifiedError("the scripted function holds constants or calls not seen in full")
+    walk.leaves += (CALLABLE, text)
+
+
+def array_way(walk: Walk, value: Any) -> None:
+    numpy: Any = sys.modules["numpy"]
+    if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
+        raise UnidentifiedError(f"a {plain_name(type(value))} may hold more than its elements")
+    array = numpy.asarray(value)
+    walk.leaves += (_BYTES, walk.named(type(value)))
+    walk.leaves += (array.dtype.str, str(array.dtype), str(array.shape))
+    if array.dtype.hasobject:
+        walk.value(array.ravel().tolist())
+    else:
+        walk.leaves.append(hashlib.blake2b(array.tobytes(), digest_size=16).digest())
+
+
+def _ufunc(walk: Walk, value: Any) -> None:
+    name = value.__name__
+    if vars(sys.modules["numpy"]).get(name) is not value:
+        raise UnidentifiedError(f"{name} is no function of numpy itself")
+    walk.leaves += (NAMED, walk.named(type(value)), name)
+
+
+def _by_name(walk: Walk, value: Any) -> None:
+    name = trusted_name(value)
+    if not name:
+        raise UnidentifiedError(f"a {plain_name(type(value))} holds state that Python cannot see")
+    walk.leaves += (NAMED, name)
+
+
+_AUTOCAST = torch.amp.autocast_mode.autocast
+# Kinds that a few attributes describe in full, and these attributes. An autocast object is
+# described by what it was made with: its other attributes are written whenever its block is
+# entered.
+PARTS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__self__", "__func__"),
+    functools.partial: ("func", "args", "keywords", "__dict__"),
+    _AUTOCAST: ("device", "fast_dtype", "_enabled", "_cache_enabled"),
+}
+
+
+def _autocast(walk: Walk, value: Any) -> None:
+    walk.leaves += (NAMED, walk.named(type(value)))
+    _read_parts(walk, value, PARTS[_AUTOCAST])
+
+
+_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
+_PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *SCALARS)
+
+
+def is_opaque(base: type) -> bool:
+    """Whether objects of this class may hold state that is neither in their dict nor in slots."""
+    if base in _PLAIN_BASES:
+        return False
+    if not base.__flags__ & _IS_HEAP_TYPE or type(base).__name__ == "pybind11_type":
+        return True
+    slots = vars(base).get("__slots__", ())
+    count = 1 if isinstance(slots, str) else len(tuple(slots))
+    solid = max((parent.__basicsize__ for parent in base.__bases__), default=0)
+    if base.__basicsize__ > solid + 8 * (count + 2):
+        return True
+    module = sys.modules.get(base.__module__)
+    spec = getattr(module, "__spec__", None)
+    origin = str(getattr(spec, "origin", None) or "")
+    return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
+
+
+_Way = Callable[["Walk", Any], None]
+
+
+def way_of_kind(kind: type) -> _Way | None:
+    """Finds the function that reads values of exactly this type; None if there is none here."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
+        return array_way
+    if numpy is not None and issubclass(kind, numpy.ufunc):
+        return _ufunc
+    if numpy is not None and issubclass(kind, numpy.dtype):
+        return _printed
+    if kind.__name__ == "_ArrayFunctionDispatcher" and kind.__module__ == "numpy":
+        return _by_name
+    if kind.__module__ == "typing":
+        return _printed
+    return next((way for bases, way in _WAYS if issubclass(kind, bases)), None)
+
+
+_WAYS: tuple[tuple[Any, _Way], ...] = (
+    (torch.jit.ScriptFunction, _script_function),
+    (enum.Enum, _enum),
+    ((list, tuple), _sequence),
+    (deque, _deque),
+    (dict, _mapping),
+    ((set, frozenset), _set),
+    (types.MethodType, _method),
+    ((functools.partial, functools.partialmethod), _partial),
+    ((staticmethod, classmethod, property), _member),
+    ((types.BuiltinFunctionType, types.MethodWrapperType), _builtin),
+    (DESCRIPTORS, _descriptor),
+    (
+        (
+            operator.itemgetter, operator.attrgetter, operator.methodcaller,
+            type(namedtuple("_Pair", "one")("").__class__.__dict__["one"]),
+        ),
+        _reduced,
+    ),
+    (weakref.ref, lambda walk, value: walk.value(value())),
+    (_AUTOCAST, _autocast),
+    (types.ModuleType, _python_module),
+    (logging.Logger, _logger),
+    ((PurePath, slice, types.GenericAlias, types.UnionType), _printed),
+    (re.Pattern, _pattern),
+    (types.MappingProxyType, lambda walk, value: walk.value(dict(value))),
+)  # fmt: skip

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a snapshot of what a walk saw, which the compiled part compares at later calls.
+
+A snapshot (python_shim/native/snapshot.h) guards every place that a walk would read. It is at least
+as strict as a walk: while it holds, a walk would find the same leaves and tensors. A module with a
+value that a snapshot cannot express exactly is refused, and then walked at every call.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import pathlib
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+from torch.nn.modules import module as torch_module
+
+from modcache._code.names import (
+    is_installed,
+    is_installed_module,
+    is_packaged,
+    is_plain_metaclass,
+    parts_of_member,
+    trusted_name,
+)
+from modcache._code.operators import definition_of
+from modcache._code.reads import MISSING, Code, Read
+from modcache._code.tokens import ATOMS
+from modcache._identity.kinds import PARTS, array_way
+from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
+from modcache._identity.packages import guard_with, package_records
+from modcache._identity.records import UNSEEN, Records, slots_of
+from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
+from modcache._library.compiled_part import guards
+
+if TYPE_CHECKING:
+    from modcache._guards import Snapshot
+
+# Expected values of guards, and guards, in the form that the constructor of Snapshot takes.
+_Expected = tuple[Any, ...]
+_Guard = tuple[Any, ...]
+
+
+class RefusedError(Exception):
+    """The text names the type that no snapshot can express."""
+
+
+class _BytesError(RefusedError):
+    """An array, which may be written into in place."""
+
+
+def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapshot | None:
+    """Makes a snapshot of what ``walk`` saw; None if this package has no compiled part.
+
+    Raises:
+        RefusedError: the module holds something that a snapshot cannot express.
+    """
+    if guards is None:
+        return None
+    builder = _Builder(walk, records)
+    builder.module(module)
+    try:
+        return guards.Snapshot(builder.guards, builder.order)
+    except TypeError as error:
+        raise RefusedError(str(error)) from None
+
+
+def _guarded_packages(
+    code: Code, reads: list[Read], walk: Walk
+) -> tuple[Snapshot | None, list[Read]]:
+    """Makes a snapshot of a walk over packages, and returns the reads that it cannot express."""
+    if guards is None:
+        return None, []
+    builder = _Builder(walk, package_records)
+    builder.held_by(code)
+    for cls in code.classes():
+        builder.add_class(cls)
+    loose = []
+    for read in reads:
+        try:
+            builder.read(read)
+        except RefusedError:
+            loose.append(read)
+    return (None if loose else guards.Snapshot(builder.guards, builder.order)), loose
+
+
+guard_with(_guarded_packages)
+
+
+class _Builder:
+    """Follows a module to all that a walk over it reads, and guards it."""
+
+    def __init__(self, walk: Walk, records: Records) -> None:
+        self.guards: list[_Guard] = []
+        self._records = records
+        self._is_lenient = walk.lenient is not None
+        self._passed_over = walk.lenient.passed_over if walk.lenient is not None else set()
+        self._seen: set[int] = set()  # ids of what the walk keeps alive, or a module holds
+        self._numbers: dict[int, int] = {}  # numbers of tensors, by id
+        self.order = [
+            self._numbers.setdefault(id(tensor), len(self._numbers))
+            for tensor in walk.own_tensors()
+        ]
+        held = vars(torch_module)
+        for name in ("_global_forward_hooks", "_global_forward_pre_hooks"):
+            self._add(guards.IN_ITEM, held, name, self.expected(held[name]))
+
+    def _add(self, *guard: Any) -> None:
+        self.guards.append(guard)
+
+    def _is_first_visit(self, value: object) -> bool:
+        is_first = id(value) not in self._seen
+        self._seen.add(id(value))
+        return is_first
+
+    def expected(self, value: Any) -> _Expected:
+        """Describes what must be found again where ``value`` was found."""
+        kind = type(value)
+        if kind in ATOMS:
+            return (guards.VALUE, value)
+        if id(value) in self._passed_over:
+            return _identity(value)
+        if kind in TENSOR_TYPES:
+            return self._tensor(value)
+        if kind in (list, tuple, torch.Size, set, frozenset, deque):
+            return (guards.ITEMS, kind, *map(self.expected, value))
+        if kind in (dict, OrderedDict):
+            return self._mapping(value)
+        if not self._is_lenient:
+            return self._object_expected(value, kind)
+        try:
+            return self._of_package(value, kind)
+        except _BytesError:
+            raise
+        except RefusedError:
+            return _identity(value)
+
+    def _of_package(self, value: Any, kind: type) -> _Expected:
+        """Describes a value of a package; one that cannot be expressed, by its identity."""
+        if way_to_look_at(kind) is array_way:
+            raise _BytesError(f"{kind.__module__}.{kind.__qualname__}")
+        if isinstance(value, dict):
+            if hasattr(value, "__dict__") and self._is_first_visit(value):
+                self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+            return self._mapping(value)
+        if kind not in PARTS and not _is_watchable(value):
+            return self._unwatched(value, kind)
+        return self._object_expected(value, kind)
+
+    def _object_expected(self, value: Any, kind: type) -> _Expected:
+        if kind in PARTS:
+            parts = PARTS[kind]
+            return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
+        if kind in _IMMUTABLE:
+            return (guards.VALUE, value)
+        look = _LOOKS.get(kind)
+        if look is not None:
+            look(self, value)
+        elif isinstance(value, torch.nn.Module):
+            self.module(value)
+        elif kind is CustomOpDef:
+            self._definition(value)
+        elif isinstance(value, type):
+            self._named_class(value)
+        elif isinstance(value, enum.Enum) or way_to_look_at(kind) is Walk._object:
+            self._object(value)
+        else:
+            raise RefusedError(f"{kind.__module__}.{kind.__qualname__}")
+        return (guards.OBJECT, value)
+
+    def _unwatched(self, value: Any, kind: type) -> _Expected:
+        """Describes an object without weak references by its attributes."""
+        is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
+        if not is_object or not self._is_first_visit(value):
+            return _identity(value)
+        parts = [name for name in ("__dict__", *slots_of(kind)) if hasattr(value, name)]
+        expected = (self.expected(getattr(value, name)) for name in parts)
+        return (guards.PARTS, kind, tuple(parts), *expected)
+
+    def _tensor(self, value: torch.Tensor) -> _Expected:
+        number = self._numbers.get(id(value))
+        if number is None:
+            raise RefusedError("a tensor that no walk saw")
+        return (guards.TENSOR, number, type(value))
+
+    def _mapping(self, value: dict[Any, Any]) -> _Expected:
+        items = value.items() if isinstance(value, OrderedDict) else dict.items(value)
+        parts = [self.expected(part) for item in items for part in item]
+        return (guards.MAPPING, type(value), *parts)
+
+    def module(self, module: torch.nn.Module) -> None:
+        if not self._is_first_visit(module):
+            return
+        attributes = module.__dict__
+        is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
+        if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
+            raise RefusedError(f"a {type(module).__qualname__}")
+        parts: list[_Expected] = []
+        for name, value in attributes.items():
+            is_unseen = name in UNSEEN
+            parts.append((guards.VALUE, name))
+            parts.append((guards.ANYTHING,) if is_unseen else self.expected(value))
+        self._add(guards.IN_ATTRIBUTES, module, (guards.MAPPING, dict, *parts))
+        self._class(type(module))
+
+    def _object(self, value: Any) -> None:
+        if not self._is_first_visit(value):
+            return
+        kind = type(value)
+        if not _has_plain_attributes(kind) and not _are_attributes_plain(value):
+            raise RefusedError(f"{kind.__qualname__}, which has attributes of its own making")
+        self._named_class(kind)
+        if hasattr(value, "__dict__"):
+            self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+        for name in slots_of(kind):
+            found = getattr(value, name, MISSING)
+            expected = (guards.NOTHING,) if found is MISSING else self.expected(found)
+            self._add(guards.IN_ATTRIBUTE, value, name, expected)
+
+    def _named_class(self, cls: type) -> None:
+        if not is_installed(cls):
+            self._class(cls)
+
+    def _class(self, cls: type) -> None:
+        if not self._is_first_visit(cls):
+            return
+        self._add(guards.IN_CLASS, cls)
+        for base in cls.__mro__:
+            if base not in (torch.nn.Module, object):
+                for name, member in vars(base).items():
+                    self._member(base, name, member)
+        self._code(self._records.of_class(cls).code)
+        if not is_plain_metaclass(cls):
+            self._named_class(type(cls))
+
+    def _member(self, base: type, name: str, member: object) -> None:
+        """Guards the parts of a member, which may change while the class stays the same."""
+        for part in parts_of_member(member):
+            expected = _identity(getattr(member, part))
+            self._add(guards.IN_MEMBER_PART, base, name, part, expected)
+
+    def _function(self, function: types.FunctionType) -> None:
+        if not self._is_first_visit(function) or is_packaged(function):
+            return
+        if trusted_name(function):
+            self._trusted(function)
+            return
+        known = self._records.functions.get(id(function))
+        if known is None or known[0]() is not function:
+            raise RefusedError(f"{function.__qualname__}, which no walk saw")
+        self._code(known[1])
+
+    def _trusted(self, value: Any) -> None:
+        """Guards the name by which the walk identified the value."""
+        found: Any = sys.modules[value.__module__]
+        self._add(guards.IN_ITEM, sys.modules, value.__module__, (guards.OBJECT, found))
+        for part in str(getattr(value, "__qualname__", value.__name__)).split("."):
+            inner = getattr(found, part)
+            self._add(guards.IN_ATTRIBUTE, found, part, (guards.OBJECT, inner))
+            found = inner
+
+    def _builtin(self, value: Any) -> None:
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, types.ModuleType) and is_installed_module(owner):
+            return
+        if isinstance(owner, type):
+            self._named_class(owner)
+        elif owner is not None:
+            raise RefusedError(f"a method of a {type(owner).__qualname__}")
+
+    def _cached_function(self, value: Any) -> None:  # functools.lru_cache
+        self._add(guards.IN_ATTRIBUTE, value, "__wrapped__", self.expected(value.__wrapped__))
+
+    def _known_by_name(self, value: types.ModuleType | logging.Logger) -> None:
+        name = "__name__" if isinstance(value, types.ModuleType) else "name"
+        self._add(guards.IN_ATTRIBUTE, value, name, (guards.VALUE, getattr(value, name)))
+
+    def _code(self, code: Code) -> None:
+        if not self._is_first_visit(code):
+            return
+        self.held_by(code)
+        for read in code.reads:
+            self.read(read)
+
+    def add_class(self, cls: type | None) -> None:
+        if cls is None:
+            raise RefusedError("code that was freed")
+        self._add(guards.IN_CLASS, cls)
+        for name, member in vars(cls).items():
+            self._member(cls, name, member)
+
+    def held_by(self, code: Code) -> None:
+        for owner, name, value in code.held():
+            expected = (guards.NOTHING,) if value is MISSING else _identity(value)
+            self._named(owner, name, expected)
+        for function in code.functions():
+            self._add(guards.IN_FUNCTION, function)
+
+    def _named(self, owner: object, name: str, expected: _Expected) -> None:
+        """Guards a name in the globals of a function, or in a Python module."""
+        is_function = isinstance(owner, types.FunctionType)
+        place = guards.IN_GLOBAL if is_function else guards.IN_ATTRIBUTE
+        self._add(place, owner, name, expected)
+
+    def read(self, read: Read) -> None:
+        owner: Any = read.owner()
+        value: Any = read.value()
+        if owner is None:
+            raise RefusedError("code that was freed")
+        if read.kind == "operator":
+            self.guards += guards_of_operator(value)
+            if definition := definition_of(value.name):
+                self._definition(definition)
+            return
+        expected = (guards.NOTHING,) if value is MISSING else self.expected(value)
+        if read.kind == "global":
+            self._named(owner, read.name, expected)
+        elif read.kind == "member" and len(read.path) == 1:
+            self._add(guards.IN_MEMBER, owner, read.path[0], expected)
+        elif read.kind == "mode":
+            raise RefusedError(f"code that asks {read.name}()")
+        elif read.kind == "attribute":
+            self._add(guards.IN_ATTRIBUTE, owner, read.path[0], expected)
+        elif read.kind == "cell":
+            self._add(guards.IN_CELL, owner, read.path[0], expected)
+        else:
+            raise RefusedError(f"a part of the class attribute {read.name}")
+
+    def _definition(self, definition: Any) -> None:
+        if self._is_first_visit(definition):
+            self.guards += guards_of_definition(definition, self.expected)
+
+
+def _has_plain_attributes(kind: type) -> bool:
+    """Whether the ``__dict__`` of its objects really holds their attributes."""
+    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
+    if not holders or _getter_of(kind) is not object.__getattribute__:
+        return False
+    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
+
+
+def _getter_of(kind: Any) -> Any:
+    return kind.__getattribute__
+
+
+def _are_attributes_plain(value: Any) -> bool:
+    """Whether an object's ``__dict__`` holds its attributes, if its class is unusual."""
+    kind = type(value)
+    if kind is types.SimpleNamespace:
+        return True
+    if not hasattr(value, "__dict__"):
+        return _getter_of(kind) is object.__getattribute__
+    return is_packaged(kind) and value.__dict__ is object.__getattribute__(value, "__dict__")
+
+
+def _identity(value: object) -> _Expected:
+    """Describes a value by its identity. Its parts are guarded elsewhere, or do not count."""
+    if type(value) in ATOMS:
+        return (guards.VALUE, value)
+    # An object without weak references is held: it belongs to a trusted module or to a package.
+    return (guards.OBJECT if _is_watchable(value) else guards.VALUE, value)
+
+
+def _is_watchable(value: object) -> bool:
+    try:
+        weakref.ref(value)
+    except TypeError:
+        return False
+    return True
+
+
+_IMMUTABLE = frozenset({re.Pattern, type(pathlib.PurePath()), type(pathlib.Path())})
+_LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
+    types.FunctionType: _Builder._function,
+    types.BuiltinFunctionType: _Builder._builtin,
+    types.ModuleType: _Builder._known_by_name,
+    logging.Logger: _Builder._known_by_name,
+    type(functools.lru_cache(maxsize=1)(repr)): _Builder._cached_function,
+}

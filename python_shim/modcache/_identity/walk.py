@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flattens an eager module into leaves and tensors, cheaply enough to do so at every call.
+
+A walk visits the module, its submodules and all values in their attributes, and makes a flat list
+of leaves: atoms, classes, marks of structure, and records. Two walks found the same if their leaves
+are the same objects (``same_leaves``). If not, ``digest.py`` decides whether they mean the same.
+Tensors are collected in a list of their own, and the library hashes their contents.
+"""
+
+from __future__ import annotations
+
+import io
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from modcache._code.names import (
+    is_installed,
+    is_packaged,
+    is_plain_metaclass,
+    plain_name,
+    trusted_name,
+)
+from modcache._code.reads import MISSING, Code
+from modcache._code.tokens import ATOMS
+from modcache._code.traversal import code_of_function
+from modcache._code.wrapped import class_behind, has_cached_forward, has_own_call
+from modcache._identity.kinds import (
+    CALLABLE,
+    NAMED,
+    NOT_TRAINING,
+    SCALARS,
+    TRAINING,
+    Mark,
+    UnidentifiedError,
+    is_opaque,
+    way_of_kind,
+)
+from modcache._identity.lenient import Lenient, OwnCodeError
+from modcache._identity.memos import way_of_memo
+from modcache._identity.operators import way_of_operator
+from modcache._identity.packages import Entered, entered
+from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects, slots_of
+from modcache._identity.scripted import SCRIPTED, ScriptRecord
+from modcache._identity.wrappers import identified_as
+from modcache._installed.traversal import Seeds
+
+_DEEPEST = 100
+_MOST_LEAVES = 1_000_000
+TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+_TENSOR = Mark("tensor")
+_SEEN = Mark("seen")
+_FORWARD_ALONE = Mark("forward alone")
+_HOOK = Mark("hook")
+_OBJECT = Mark("object")
+_GLOBAL = Mark("global")
+_END = Mark("end")
+
+
+class Walk:
+    """One look at a module. ``leaves``, ``tensors`` and ``scripted`` modules are the outcome.
+
+    ``owners`` has (index of the first leaf, class name, attribute) for each attribute that was
+    read. ``tensor_owners`` has (class name, attribute) by the index of a tensor found there. A
+    tolerant walk passes over what cannot be hashed, so its leaves do not identify the module.
+    """
+
+    refuses_outdated = True  # functions with outdated memories (memos.py)
+
+    def __init__(
+        self, root: torch.nn.Module | None, records: Records, *, is_tolerant: bool = False
+    ) -> None:
+        self._root = root
+        self._is_tolerant = is_tolerant
+        self.leaves: list[object] = []
+        self.tensors: list[torch.Tensor] = []
+        self.scripted: list[torch.jit.ScriptModule] = []
+        self.owners: list[tuple[int, str, str]] = []
+        self.tensor_owners: dict[int, tuple[str, str]] = {}
+        self._records = records
+        self.seeds = Seeds()  # the places where packages were entered
+        self.packages: Entered | None = None  # the packages entered there
+        self.lenient: Lenient | None = None  # set in a walk over values of packages
+        self._seen: dict[int, int] = {}
+        self._alive: list[object] = []  # an id means something only while its object lives
+        self._classes: dict[type, None] = {}
+        self.depth = 0
+        has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
+        if has_hooks and not is_tolerant:
+            raise UnidentifiedError("a forward hook for all modules is registered")
+        # A cached forward is looked up inside of its module's own call, which may add to the
+        # result.
+        if root is not None and has_cached_forward(type(root)) and has_own_call(type(root)):
+            self.leaves.append(_FORWARD_ALONE)
+        if root is not None:
+            self._module(root)
+            if not is_tolerant:
+                self._enter_packages()
+                self._check_tensors()
+
+    def _enter_packages(self) -> None:
+        if self.seeds.values or self.seeds.imports:
+            found = self.packages = entered(self.seeds, Walk)
+            self.leaves += (found.part, found.text)
+            self.tensors += found.tensors
+            self.scripted += found.scripted
+
+    def apart(self, value: object) -> Walk:
+        """Walks over another value, with the same records."""
+        return walk_over(value, self._records)
+
+    def own_leaves(self) -> list[object]:
+        """Returns the leaves without those of packages."""
+        return self.leaves if self.packages is None else self.leaves[:-2]
+
+    def own_tensors(self) -> list[torch.Tensor]:
+        """Returns the tensors that were not found in packages."""
+        more = len(self.packages.tensors) if self.packages is not None else 0
+        return self.tensors[: len(self.tensors) - more]
+
+    def lists(self) -> tuple[list[Any], ...]:
+        """Returns the lists that grow during a walk, for a roll-back."""
+        return self.leaves, self.tensors, self.scripted, self.owners, self._alive
+
+    def maps(self) -> tuple[dict[Any, Any], ...]:
+        return self._seen, self._classes, self.tensor_owners
+
+    def owner_at(self, index: int) -> tuple[str, str] | None:
+        """Returns the class and attribute that the leaf at ``index`` belongs to."""
+        found = None
+        for start, cls, name in self.owners:
+            if start > index:
+                break
+            found = (cls, name)
+        return found
+
+    def _check_tensors(self) -> None:
+        strange = set(map(type, self.tensors)) - TENSOR_TYPES
+        for tensor in self.tensors if strange else ():
+            if torch.nn.parameter.is_lazy(tensor):
+                raise UnidentifiedError("a lazy parameter has no value yet")
+            if type(tensor) in strange:
+                raise UnidentifiedError(
+                    f"a tensor of the subclass {plain_name(type(tensor))} cannot be hashed"
+                )
+
+    def _is_first_visit(self, value: object) -> bool:
+        index = self._seen.get(id(value))
+        if index is not None:
+            self.leaves += (_SEEN, index)
+            return False
+        self._seen[id(value)] = len(self._seen)
+        self._alive.append(value)
+        return True
+
+    def _module(self, module: torch.nn.Module) -> None:
+        if not self._is_first_visit(module):
+            return
+        leaves = self.leaves
+        record = self._records.modules.get(id(module))
+        if record is None or not record.fits(module):
+            if self._is_special(module):
+                return
+            named = self.named(class_behind(type(module)))
+            record = self._records.modules[id(module)] = ModuleRecord(module, named)
+        leaves.append(record)
+        cls: Any = record.named.cls()
+        if cls not in self._classes:
+            self._class(cls)
+        attributes = module.__dict__
+        if record.has_tensors:
+            self._state(attributes)
+        self._others(record, module)
+        has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
+        # A cached forward is looked up inside of its module's own call, which has the hooks.
+        if has_hooks and not (module is self._root and has_cached_forward(type(module))):
+            self._hooks(record, attributes)
+        for child in attributes["_modules"].values():
+            if child is not None:
+                self._module(child)
+            leaves.append(_END)
+
+    def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
+        for name in record.others:
+            self._owned(record.named.qualname, name, module.__dict__.get(name, MISSING))
+        for name in record.slots:
+            self._owned(record.named.qualname, name, getattr(module, name, MISSING))
+
+    def _state(self, attributes: dict[str, Any]) -> None:
+        for tensor in (*attributes["_parameters"].values(), *attributes["_buffers"].values()):
+            self.leaves.append(_TENSOR if tensor is not None else None)
+            if tensor is not None:
+                self.tensors.append(tensor)
+
+    def _hooks(self, record: ModuleRecord, attributes: dict[str, Any]) -> None:
+        for kind in ("_forward_pre_hooks", "_forward_hooks"):
+            with_keywords = attributes[f"{kind}_with_kwargs"]
+            for number, hook in attributes[kind].items():
+                self.leaves += (_HOOK, kind, number in with_keywords)
+                self._owned(record.named.qualname, "forward hook", hook)
+
+    def _owned(self, cls: str, name: str, value: object) -> None:
+        """Reads an attribute, and names it in errors."""
+        self.owners.append((len(self.leaves), cls, name))
+        depth = self.depth
+        try:
+            self.value(value)
+        except UnidentifiedError as error:
+            if self._is_tolerant:
+                self.depth = depth
+                return
+            if str(error).startswith("attribute "):
+                raise
+            raise UnidentifiedError(
+                f"attribute '{name}' of {cls} cannot be hashed ({error})"
+            ) from None
+
+    def _is_special(self, module: torch.nn.Module) -> bool:
+        """Reads a module that does not keep its attributes like other modules."""
+        if isinstance(module, torch.jit.ScriptModule):
+            self._script_module(module)
+        elif "training" not in module.__dict__:  # torch.compile's wrapper hands it on
+            inner = identified_as(module)
+            if inner is module:
+                name = plain_name(type(module))
+                why = "has hooks or methods of its own, and cannot be hashed"
+                raise UnidentifiedError(f"a {name} {why}")
+            self._module(inner)
+        else:
+            return False
+        return True
+
+    def _script_module(self, module: torch.jit.ScriptModule) -> None:
+        record = self._records.scripted.get(id(module))
+        if record is None or not record.fits(module):
+            record = self._records.scripted[id(module)] = ScriptRecord(module)
+        self.scripted.append(module)
+        self.leaves.append(record)
+        native: Any = module._c
+        if record.has_training:
+            self.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
+        for name in record.attributes:
+            value = native.getattr(name)
+            if type(value) in TENSOR_TYPES:
+                self.leaves.append(_TENSOR)
+                self.tensor_owners[len(self.tensors)] = (record.name, name)
+                self.tensors.append(value)
+            else:
+                self._owned(record.name, name, value)
+        for name in record.python_attributes:
+            self.leaves.append(name)
+            self._owned(record.name, name, vars(module)[name])
+        if type(module) is not SCRIPTED:
+            self.named_class(type(module))
+        children: Any = module._modules
+        for name, child in children.items():
+            self.leaves.append(name)
+            self._module(child)
+            self.leaves.append(_END)
+
+    def _class(self, cls: type) -> None:
+        self._classes[cls] = None
+        record = self._records.of_class(cls)
+        self.leaves.append(record)
+        self._reads(record.code)
+        if not is_plain_metaclass(cls):
+            self.named_class(type(cls))
+
+    def _reads(self, code: Code) -> None:
+        if code.unknown and not self._is_tolerant:
+            raise (OwnCodeError if self.lenient else UnidentifiedError)(code.unknown)
+        self.seeds.add_code(code)
+        for read in code.reads:
+            self.leaves.append(_GLOBAL)
+            self._owned("global", read.name, read.value())
+
+    def value(self, value: Any) -> None:
+        """Reads any value that an attribute may hold."""
+        kind = type(value)
+        if kind in ATOMS:
+            self.leaves.append(value)
+            return
+        named = self._records.names.of(kind)
+        look = named.way
+        if look is None:
+            look = named.way = way_to_look_at(kind)
+        self.depth += 1
+        if self.depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
+            raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
+        if self.lenient is not None:
+            self.lenient.value(self, look, value)
+        else:
+            look(self, value)
+        self.depth -= 1
+
+    def _tensor(self, value: torch.Tensor) -> None:
+        self.leaves.append(_TENSOR)
+        if self.owners:
+            self.tensor_owners[len(self.tensors)] = self.owners[-1][1:]
+        self.tensors.append(value)
+
+    def named(self, cls: type) -> ClassName:
+        """Returns the leaf of a class. Leaves are kept, and must not keep classes alive."""
+        return self._records.names.of(cls)
+
+    def named_class(self, cls: type) -> None:
+        """Reads a class: its code, if it is the user's own."""
+        self.leaves += (NAMED, self.named(cls))
+        if not is_installed(cls):
+            if cls not in self._classes:
+                self._class(cls)
+        elif is_packaged(cls):
+            self.seeds.add(cls)
+
+    def _function(self, function: types.FunctionType) -> None:
+        name = trusted_name(function)
+        if name:
+            self.leaves += (CALLABLE, name)
+            return
+        if not self._is_first_visit(function):
+            return
+        if is_packaged(function):
+            self.leaves += (CALLABLE, plain_name(function), function.__code__.co_firstlineno)
+            self.seeds.add(function)
+            return
+        known = self._records.functions.get(id(function))
+        if known is None or known[0]() is not function or not known[1].is_current():
+            known = (weakref.ref(function), code_of_function(function))
+            self._records.functions[id(function)] = known
+        self.leaves += (CALLABLE, known[1])
+        self._reads(known[1])
+
+    def _object(self, value: Any) -> None:
+        """Reads an object of a class written in Python: its class and its attributes."""
+        if not self._is_first_visit(value):
+            return
+        kind = type(value)
+        for base in kind.__mro__:
+            if is_opaque(base):
+                raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
+        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or slots_of(kind)):
+            raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
+        for base in SCALARS:  # class Celsius(float)
+            if isinstance(value, base):
+                self.leaves.append(base.__new__(base, value))
+        self.leaves.append(_OBJECT)
+        self.attributes(value)
+
+    def attributes(self, value: Any) -> None:
+        """Reads the class of an object, its attributes and its slots."""
+        kind = type(value)
+        self.named_class(kind)
+        attributes = getattr(value, "__dict__", {})
+        for name in sorted(attributes):
+            self.leaves.append(name)
+            self.value(attributes[name])
+        self.leaves.append(_END)
+        for name in slots_of(kind):
+            self.leaves.append(name)
+            self.value(getattr(value, name, MISSING))
+
+
+def walk_over(value: object, records: Records) -> Walk:
+    """Walks over any value, as the one attribute of a module.
+
+    Raises:
+        UnidentifiedError: something in it cannot be hashed.
+    """
+    holder = torch.nn.Module()
+    holder.__dict__["value"] = value
+    return Walk(holder, records)
+
+
+def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
+    """Finds the function that reads values of exactly this type."""
+    known = way_of_memo(kind) or way_of_operator(kind) or way_of_kind(kind)
+    return known or next((way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object)
+
+
+_WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
+    (torch.Tensor, Walk._tensor),
+    (torch.nn.Module, Walk._module),
+    (type, Walk.named_class),
+    (types.FunctionType, Walk._function),
+)
+
+
+def same_leaves(now: list[object], before: list[object]) -> bool:
+    """True only if both mean the same. Atoms that were made anew are compared by value."""
+    if same_objects(now, before):
+        return True
+    return len(now) == len(before) and all(
+        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
+        for a, b in zip(now, before, strict=True)
+    )

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings, counters and housekeeping: typed names for the library's operators.
+
+The library decides which options and values are valid. This file only turns Python values into the
+text that the library reads.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from modcache._library.log import deliver
+from modcache._library.mode import obeying_tasks
+from modcache._library.stats import Stats
+from modcache._library.text import checked_text
+from modcache._library.workers import note_configured
+
+
+def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
+    """Sets options, for instance ``configure(dir="/data/cache", memory="2GB", strict=True)``.
+
+    Each option is also the environment variable ``MODCACHE_<NAME>``; a value given here takes
+    precedence. Other options keep their values. ``settings()`` shows all.
+
+    Args:
+        **options: sizes in bytes, an int or text such as ``"2GB"`` (2 * 10**9) or ``"512MiB"``:
+
+            - ``dir``: the cache directory. Default: ``$XDG_CACHE_HOME/modcache``, else
+              ``~/.cache/modcache``.
+            - ``memory``: size of the memory tier (``"1GB"``); 0: none.
+            - ``disk``: size of the directory (``"100GB"``); 0: no directory is used.
+            - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
+              ``"s3fifo"`` or ``"keep"`` (docs/eviction.md).
+            - ``max_age``: seconds after which an entry is not found any more; 0: none is too old.
+            - ``mode``: as ``set_mode``.
+            - ``dtype``: the dtype of stored floating-point values: ``"keep"``, ``"float16"`` or
+              ``"bfloat16"``. Hits return them in the module's own dtype.
+            - ``codec``: ``"none"``, or ``"zstd"``: lossless compression on disk.
+            - ``durability``: ``"relaxed"``: on disk after 100 ms at most; ``"strict"``: before the
+              call returns.
+            - ``match``: the part of the input that a hit must match: ``"input"`` (dtype, shape and
+              a sample of the values), ``"shape"`` (dtype and shape), ``"dtype"`` or ``"none"``.
+            - ``match_device_share``: for inputs on an accelerator, the samples of a scope's first
+              calls are compared, then those of this share of calls: 0.02; 1: of all; 0: of none.
+            - ``strict``: True: a result that may not be cached is an error, not a warning.
+            - ``namespace``: a text; entries of one namespace are not found in another.
+            - ``max_rows``: how many rows one run on a partly missing batch may have; 0: all.
+            - ``min_run_us``: results of runs shorter than this many microseconds are not kept (0).
+            - ``verify_rtol``: the relative tolerance of mode ``"verify"`` (0.0001).
+            - ``io``: how files are read: ``"mmap"``, or ``"pread"`` where others may truncate them.
+            - ``log``: ``"off"``, ``"error"``, ``"warning"`` or ``"info"``: the lowest level logged.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: an unknown option or a bad value; the message lists what is valid. Then the call
+            changes no option.
+
+    >>> import modcache
+    >>> modcache.configure(strict=False)
+    >>> modcache.settings()["strict"]
+    'false'
+    """
+    texts = {
+        checked_text(name, "the option's name", '"memory"'): _as_text(name, value)
+        for name, value in options.items()
+    }
+    try:
+        torch.ops.cache.configure(texts)
+    except RuntimeError as error:
+        raise ValueError(str(error).split("\n", 1)[0]) from None
+    note_configured(texts)
+
+
+def _as_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return checked_text(value, f"configure({name}=...)", '"/data/cache"')
+    given = "None" if value is None else f"{type(value).__name__}"
+    raise TypeError(
+        f"configure({name}=...) takes a str, int, float, bool or os.PathLike, but got {given}. "
+        "Leave the option out to keep what it is; settings() shows all of them."
+    )
+
+
+def settings() -> dict[str, str]:
+    """Returns the settings in force, by option name, as text that ``configure`` takes.
+
+    ``mode`` is that of the process, without guards of the calling thread.
+    """
+    return dict(torch.ops.cache.settings())
+
+
+def stats() -> Stats:
+    """Returns the counters of this process since its start or ``reset_stats``.
+
+    The result is a dict, which prints as a table without zeros. With one key per row, each row
+    counts.
+
+    - ``hits_memory``, ``hits_disk``, ``hits_remote``: keys that were found, by tier.
+    - ``misses``: keys that were not found, so that the module ran; ``stored``: results then kept.
+    - ``bypassed_off``, ``bypassed_grad``, ``bypassed_impure``, ``bypassed_type``: uncached runs,
+      since the mode was off, the result requires grad, it is no function of state and input, or it
+      cannot be stored.
+    - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
+    - ``verify_differences``: results that differ from the stored ones, in mode ``"verify"``.
+    - ``evicted``: entries that others pushed out of a tier.
+    - ``not_kept``: results that the directory (with ``disk=0``: memory) did not take, since it is
+      full of more valuable entries, or they are too large for it.
+    - ``corrupt``: damaged entries, each of them a miss; ``errors``: failures of the cache, none of
+      which failed a call.
+    - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs behind
+      the hits had taken.
+    - ``entries_memory``, ``bytes_memory``: entries and bytes in this process; ``entries_disk``,
+      ``bytes_disk``: entries and bytes in the directory, of all processes.
+
+    >>> import modcache, torch
+    >>> modcache.reset_stats()
+    >>> _ = modcache.lookup_or_run(torch.nn.ReLU(), torch.ones(2), "a")
+    >>> modcache.stats()["misses"]
+    1
+    """
+    return Stats(torch.ops.cache.stats())
+
+
+def reset_stats() -> None:
+    """Sets the counters to zero, except those of entries and bytes."""
+    torch.ops.cache.reset_stats()
+
+
+def flush() -> None:
+    """Writes everything stored before this call to disk, so that it survives a power loss.
+
+    A failure of the disk is counted in ``stats()["errors"]`` and logged, not raised. Earlier
+    messages are in ``logging`` when this returns.
+    """
+    torch.ops.cache.flush()
+    deliver()
+
+
+@obeying_tasks
+def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: float = 0.0) -> int:
+    """Removes entries: all, or those of one scope, or those whose key starts with ``prefix``.
+
+    Entries of other namespaces than the present one (``configure(namespace=...)``) stay. A call
+    without arguments, outside of a namespace, empties the whole directory with all namespaces. The
+    modes ``"read"``, ``"verify"`` and ``"off"`` forbid writing the directory, so nothing is removed
+    then, except with ``tier="memory"``, which frees what this process holds.
+
+    Args:
+        scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``; empty: all.
+        prefix: the beginning of the keys; empty: all.
+        tier: ``"all"``, ``"memory"`` or ``"disk"``.
+        older_than: seconds; only entries that were stored longer ago are removed. 0: all.
+
+    Returns:
+        The number of removed entries, which no later call of any process finds. If the mode forbids
+        it, 0, with a warning in the log.
+
+    Raises:
+        TypeError, ValueError: an argument that is no text, an unknown tier, or a time that is
+            negative or no number.
+
+    >>> import modcache, torch
+    >>> _ = modcache.lookup_or_run(torch.nn.ReLU(), torch.ones(2), "a", scope="relu@1")
+    >>> modcache.clear("relu@1"), modcache.contains("relu@1", "a")
+    (1, False)
+    """
+    scope = checked_text(scope, "scope")
+    prefix = checked_text(prefix, "prefix", '"train/"')
+    tier = checked_text(tier, "tier", '"memory"')
+    if isinstance(older_than, bool) or not isinstance(older_than, (int, float)):
+        raise TypeError(f"older_than must be a number of seconds, not {older_than!r}")
+    return int(
+        torch.ops.cache.clear(scope, prefix=prefix, tier=tier, older_than_s=float(older_than))
+    )
+
+
+@obeying_tasks
+def contains(scope: str, key: str) -> bool:
+    """Whether the cache has the entry of ``forward`` for a whole value under ``scope`` and ``key``.
+
+    It runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``. Rows are
+    entries of their own, which this function does not find; ``modcache.explain`` does.
+
+    Raises:
+        TypeError: an argument that is no text.
+        ValueError: an argument that is empty or no valid Unicode.
+
+    >>> import modcache, torch
+    >>> _ = modcache.lookup_or_run(torch.nn.ReLU(), torch.ones(2), "a", scope="relu@1")
+    >>> modcache.contains("relu@1", "a"), modcache.contains("relu@1", "b")
+    (True, False)
+    """
+    scope = checked_text(scope, "scope")
+    return bool(torch.ops.cache.contains(scope, checked_text(key, "key")))

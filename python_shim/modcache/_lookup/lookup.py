@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lookup_or_run and fingerprints, for scripted and eager modules alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from modcache._call import eager
+from modcache._call.bypass import way_of
+from modcache._call.fast_path import fast_hit, held_by_library
+from modcache._call.rows import checked_keys, checked_ragged, in_wanted_form, texts_and_ids
+from modcache._export.recorded import recorded
+from modcache._identity.scripted import native
+from modcache._identity.wrappers import identified_as
+from modcache._lazy.model import Lazy, to_record
+from modcache._library import mode
+from modcache._library.text import checked_text
+from modcache._lookup.lazy_call import lazily_looked_up
+
+_scripted_rows: Any = torch.classes.cache.ScriptedModule.rows
+
+
+def lookup_or_run(
+    module: torch.nn.Module,
+    input: Any,
+    key: str | list[str] | list[int] | torch.Tensor,
+    *,
+    scope: str = "",
+    method: str = "forward",
+    ragged: str = "error",
+) -> Any:
+    """Returns the module's output for a sample or batch: from the cache, or by a run.
+
+    >>> import modcache, torch
+    >>> encoder = torch.nn.Linear(4, 2).requires_grad_(False).eval()
+    >>> batch = torch.randn(3, 4)
+    >>> first = modcache.lookup_or_run(encoder, batch, ["a", "b", "c"])  # runs, one entry per row
+    >>> again = modcache.lookup_or_run(encoder, batch.flip(0), ["c", "b", "a"])  # does not
+    >>> torch.equal(again, first.flip(0))
+    True
+
+    Args:
+        module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
+        input: the module's input: a Tensor of any shape, or a tuple, whose items become the
+            arguments of the method. A list or dict is one argument. Other values than tensors
+            (numbers, text, dtypes, enums, ...) are part of the address. An input with a value that
+            has no unambiguous text passes through uncached.
+        key: names the sample: non-empty text of any length. The same key with the same module
+            means the same output. For a batch, one key per row: a list of B texts, or B ids as a
+            list of int or an int64 tensor [B]; id 7 and key "7" are the same. Then every tensor in
+            ``input`` and in the output has the first dimension B. Only the missing rows are run,
+            each distinct key once, and other values than tensors belong to every row.
+        scope: a name for the module that the caller answers for, for instance
+            ``"clip-vit-b32@3"``; it replaces the fingerprint and its check. The default is the
+            module's fingerprint, which changes with its code, attributes and weights.
+        method: the method to run.
+        ragged: what to do with rows whose shapes differ: "error": raise; "list": return all rows
+            as a list; "pad": return a tensor [B, longest, ...] padded with zeros, and an int64
+            tensor [B] of lengths.
+
+    Returns:
+        The output: the module's values, dtypes and shapes, in the same tuples, lists, dicts, named
+        tuples and classes of torch's pytree registry (Hugging Face's ModelOutput). A value from
+        the cache never requires grad. Writing into it changes no later result.
+
+    Raises:
+        TypeError: an argument of a wrong type.
+        ValueError: an empty key, text with lone surrogates, a number of keys that is not the
+            number of rows, or rows that do not fit together.
+        AttributeError, or RuntimeError for a scripted module: it has no such method.
+        RuntimeError: an output without a first dimension of B.
+        Any exception of the module, unchanged; nothing is stored then.
+
+    Inside ``torch.jit.script`` a call of this function compiles into the operator
+    ``cache::lookup_or_run``, which returns one Tensor.
+
+    Under ``torch.export`` and ``torch.compile(fullgraph=True)`` the recorded program looks up when
+    it runs, and runs the module on the whole batch if a row is missing. Its keys are ids; an export
+    may also have one fixed text. A call whose result may not be cached is recorded as a call of the
+    module alone, with a warning.
+    """
+    if torch.compiler.is_compiling():
+        return recorded(lookup_or_run, to_record(module), input, key, scope, method, ragged)
+    if mode.active_entries and mode.is_among_tasks():
+        with mode.as_task():
+            return lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
+    if type(key) is str and ragged == "error":
+        hit = fast_hit(module, input, key, scope, method)
+        if hit is not None:
+            return hit
+    ragged = checked_ragged(ragged)
+    is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
+    if isinstance(key, str):
+        return value
+    return in_wanted_form(is_apart, value, ragged, eager.call_name_of(module, method))
+
+
+def lookup_or_run_any(
+    module: torch.nn.Module,
+    input: Any,
+    key: str | list[str] | list[int] | torch.Tensor,
+    *,
+    scope: str = "",
+    method: str = "forward",
+) -> Any:
+    """Does the same as ``lookup_or_run``, but may return a list of rows.
+
+    It returns a list if the rows do not fit into one batch. For ``lookup_or_run`` such rows are an
+    error, unless ``ragged`` says otherwise.
+
+    Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
+    which returns ``Any``: structured values with the type that the method declares.
+    """
+    if torch.compiler.is_compiling():
+        return recorded(lookup_or_run, to_record(module), input, key, scope, method, "error")
+    if mode.active_entries and mode.is_among_tasks():
+        with mode.as_task():
+            return lookup_or_run_any(module, input, key, scope=scope, method=method)
+    if type(key) is str:
+        hit = fast_hit(module, input, key, scope, method)
+        if hit is not None:
+            return hit
+    return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
+
+
+def _looked_up(
+    module: torch.nn.Module, input: Any, key: object, scope: str, method: str, function: str
+) -> tuple[bool, Any]:
+    """Returns False and the value; or True, and a list of rows that do not fit together."""
+    _check_module(module, function)
+    keys = checked_keys(key)
+    scope = checked_text(scope, "scope")
+    method = checked_text(method, "method")
+    if isinstance(module, Lazy):
+
+        def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
+            return _looked_up(inner, input, key, scope, method, function)
+
+        return lazily_looked_up(module, input, keys, scope, method, ordinary)
+    why, is_operators = way_of(module, input)
+    if why:
+        return False, eager.run_uncached(module, input, keys, method, why)
+    if isinstance(keys, str):
+        if is_operators:
+            operator = torch.ops.cache.lookup_or_run_any
+            return False, operator(native(module), input, keys, scope=scope, method=method)
+        return False, eager.lookup_or_run(module, input, keys, scope, method)
+    if is_operators:
+        held = held_by_library(module)
+        return _scripted_rows(held, input, *texts_and_ids(keys), scope, method)  # type: ignore[no-any-return]
+    return eager.lookup_or_run_rows(module, input, keys, scope, method)
+
+
+def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
+    """Returns the module's identity: 32 hexadecimal digits, the default ``scope`` of its entries.
+
+    It changes with the module's code, attributes and weights, and is the same in every process.
+
+    Args:
+        module: eager or scripted. A module inside DDP or torch.compile has the same fingerprint.
+        method: the method that is to be run.
+
+    Raises:
+        TypeError: no module, or an eager one with an attribute that cannot be hashed.
+        AttributeError: an eager module without such a method.
+        RuntimeError: either of these for a scripted one.
+
+    >>> import modcache, torch
+    >>> module = torch.nn.Linear(2, 2)
+    >>> before = modcache.fingerprint(module)
+    >>> with torch.no_grad():
+    ...     _ = module.bias.add_(1)
+    >>> modcache.fingerprint(module) == before
+    False
+    """
+    _check_module(module, "fingerprint")
+    method = checked_text(method, "method")
+    if isinstance(module, Lazy):
+        noted = module._source.noted_fingerprint(method)
+        if noted:
+            return noted
+        loaded = module._source.load()
+        module._source.note_fingerprint(method)
+        module = loaded
+    inner = identified_as(module)
+    if isinstance(inner, torch.jit.ScriptModule):
+        return str(torch.ops.cache.fingerprint(native(inner), method=method))
+    return eager.fingerprint(inner, method)
+
+
+def refresh_fingerprint(module: torch.nn.Module) -> str:
+    """Reads every weight again, and returns the fingerprint.
+
+    Call it after changes that no check can see: single elements written through a NumPy view or a
+    raw pointer, or in place under inference mode on an accelerator.
+
+    Raises:
+        The errors of ``fingerprint``.
+    """
+    _check_module(module, "refresh_fingerprint")
+    inner = identified_as(module.load() if isinstance(module, Lazy) else module)
+    if isinstance(inner, torch.jit.ScriptModule):
+        torch.ops.cache.refresh_fingerprint(native(inner))
+        return fingerprint(inner)
+    return eager.refresh_fingerprint(inner)
+
+
+def _check_module(module: object, function: str) -> None:
+    if isinstance(module, torch.nn.Module):
+        return
+    if isinstance(module, torch.jit.ScriptFunction):
+        cure = "Put it into a module: a scripted function has no attributes to identify it by."
+    elif isinstance(module, type) and issubclass(module, torch.nn.Module):
+        cure = f"Pass an instance: {module.__name__}(...)."
+    else:
+        cure = "Pass an eager torch.nn.Module or a scripted, traced or loaded one."
+    given = module.__name__ if isinstance(module, type) else type(module).__name__
+    raise TypeError(f"{function}: module must be a torch.nn.Module, but got {given}. {cure}")

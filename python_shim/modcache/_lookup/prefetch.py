@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings entries from disk into memory before a call needs them."""
+
+from __future__ import annotations
+
+import torch
+
+from modcache._call.rows import checked_keys
+from modcache._lazy.model import Lazy
+from modcache._library.mode import obeying_tasks
+from modcache._library.text import checked_text
+from modcache._lookup.lookup import fingerprint
+
+
+def scope_of(scope: str | torch.nn.Module, method: str = "forward") -> str:
+    """Returns the given scope, a lazy module's own, or a module's fingerprint."""
+    if isinstance(scope, Lazy) and scope._source.scope:
+        return scope._source.scope
+    if isinstance(scope, torch.nn.Module):
+        return fingerprint(scope, method=method)
+    return checked_text(scope, "scope", '"clip-vit-b32@3", or a torch.nn.Module')
+
+
+@obeying_tasks
+def prefetch(
+    scope: str | torch.nn.Module,
+    keys: str | list[str] | list[int] | torch.Tensor,
+    *,
+    method: str = "forward",
+) -> int:
+    """Brings entries from disk into memory ahead of use, and returns how many keys are cached.
+
+    It returns at once: a thread of the library reads the values, and a call that comes earlier
+    finds them on disk. It finds rows and whole values of calls whose input held only tensors, under
+    the calling thread's autocast state. It counts no hit and no miss.
+
+    These entries push out those that were used longest ago, within the setting ``memory``. Entries
+    of one call never push each other out: if they are too many, the last ones stay on disk.
+
+    >>> import modcache, torch
+    >>> scope = "doubled@1"
+    >>> rows = torch.ops.cache.store(scope, "a", torch.ones(2))
+    >>> modcache.prefetch(scope, ["a", "b"])
+    1
+
+    Args:
+        scope: as given to ``lookup_or_run``, or a module, for the scope that is its fingerprint.
+        keys: as for ``lookup_or_run``: texts, ids, or one text. Equal keys count once.
+        method: the method that made the results.
+
+    Returns:
+        The number of distinct keys that are cached, in memory or on disk; 0 if the mode forbids
+        reading.
+
+    Raises:
+        TypeError: a scope or keys of another type, or a module that has no fingerprint.
+        ValueError: an empty scope or key.
+    """
+    scope = scope_of(scope, method)
+    method = checked_text(method, "method")
+    wanted = checked_keys(keys)
+    texts = [wanted] if isinstance(wanted, str) else wanted
+    return int(torch.ops.cache.prefetch(scope, texts, method=method))

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/module_run.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "module/watch/tensor_watch.h"
+#include "support/module_fixture.h"
+#include "tensor/tree.h"
+#include "tensor/whole_value.h"
+
+namespace modcache::module {
+namespace {
+
+using cache::Mode;
+using ::testing::HasSubstr;
+
+class ModuleRunTest : public testing::ModuleTest {
+ protected:
+  bool may_keep(const at::Tensor& result, const RunFacts& facts = {}, std::int64_t rows = 1) {
+    return judged([] {}, result, facts, rows);
+  }
+  template <typename Run>
+  bool judged(Run run, const at::Tensor& result, const RunFacts& facts = {},
+              std::int64_t rows = 1) {
+    ModuleRun observed;
+    run();
+    observed.end();
+    const auto session = cache::Cache::instance().session();
+    return observed.may_keep(parts_, *session, tensor::flatten(result), facts, rows, outcome_);
+  }
+
+  CallParts parts_ = parts_of(at::ones({3}));
+  Outcome outcome_;
+};
+
+TEST_F(ModuleRunTest, keeps_a_result_that_is_a_function_of_state_and_input) {
+  EXPECT_TRUE(may_keep(at::ones({2})));
+  EXPECT_EQ(outcome_.refused_for, "");
+}
+
+TEST_F(ModuleRunTest, refuses_a_result_that_requires_grad_and_says_how_many_tensors_do) {
+  RunFacts facts;
+  facts.requiring_grad = 2;
+  EXPECT_FALSE(may_keep(at::ones({2}).requires_grad_(), facts, 3));
+  EXPECT_EQ(outcome_.refused_for, "grad");
+  EXPECT_THAT(outcome_.refusal, HasSubstr("2 tensors of Encoder require grad"));
+  EXPECT_THAT(outcome_.refusal, HasSubstr("requires_grad_(False).eval()"));
+  EXPECT_EQ(stat("bypassed_grad"), 3) << "once for each row";
+  facts.is_scripted = true;
+  EXPECT_FALSE(may_keep(at::ones({2}).requires_grad_(), facts));
+  EXPECT_THAT(outcome_.refusal, HasSubstr("for p in m.parameters()"));
+}
+
+TEST_F(ModuleRunTest, refuses_a_result_that_is_no_function_of_state_and_input) {
+  RunFacts facts;
+  facts.impure_because = "buffer 'count' changed during the run";
+  EXPECT_FALSE(may_keep(at::ones({2}), facts));
+  EXPECT_EQ(outcome_.refused_for, "impure");
+  EXPECT_THAT(outcome_.refusal, HasSubstr("buffer 'count' changed"));
+  EXPECT_FALSE(judged([] { (void)at::rand({1}); }, at::ones({2})));
+  EXPECT_THAT(outcome_.refusal, HasSubstr("aten::rand"));
+  EXPECT_EQ(stat("bypassed_impure"), 2);
+}
+
+TEST_F(ModuleRunTest, refuses_a_result_that_no_tier_can_hold) {
+  EXPECT_FALSE(may_keep(at::ones({2}).to_sparse()));
+  EXPECT_EQ(outcome_.refused_for, "type");
+  EXPECT_EQ(stat("bypassed_type"), 1);
+  EXPECT_TRUE(may_keep(at::ones({2})));
+  EXPECT_EQ(outcome_.refused_for, "") << "that was the run before";
+}
+
+TEST_F(ModuleRunTest, warns_of_a_cause_once_for_each_method) {
+  for (const char* class_name : {"WarnedOf", "WarnedOf", "WarnedOfToo"}) {
+    parts_.class_name = class_name;
+    EXPECT_FALSE(may_keep(at::ones({2}).to_sparse()));
+  }
+  EXPECT_EQ(log_.about("WarnedOf.forward").size(), 1u);
+  EXPECT_EQ(log_.about("WarnedOfToo.forward").size(), 1u);
+}
+
+TEST_F(ModuleRunTest, throws_under_strict_and_leaves_the_refusal_behind) {
+  configure({{"strict", "true"}});
+  EXPECT_THROW((void)may_keep(at::ones({2}).to_sparse()), c10::Error);
+  EXPECT_EQ(outcome_.refused_for, "type");
+  EXPECT_THROW(refuse_unidentified(parts_, 1, "why"), c10::Error);
+}
+
+TEST_F(ModuleRunTest, measures_the_time_until_its_end) {
+  ModuleRun run(std::chrono::steady_clock::now() - std::chrono::seconds(2));
+  run.end();
+  EXPECT_GE(run.run_us(), 2'000'000);
+  EXPECT_LT(run.run_us(), 60'000'000);
+}
+
+TEST_F(ModuleRunTest, a_call_is_bypassed_while_the_mode_is_off) {
+  EXPECT_FALSE(is_bypassed_by_mode(4));
+  set_mode(Mode::kOff);
+  EXPECT_TRUE(is_bypassed_by_mode(4));
+  EXPECT_EQ(stat("bypassed_off"), 4);
+}
+
+TEST_F(ModuleRunTest, a_module_without_a_fingerprint_is_refused_with_the_cure) {
+  parts_.class_name = "Unknown";
+  refuse_unidentified(parts_, 2, "attribute 'a' is a torch.Generator");
+  EXPECT_EQ(stat("bypassed_impure"), 2);
+  EXPECT_THAT(log_.about("Unknown.forward").at(0), HasSubstr("scope=\"name@version\""));
+}
+
+TEST_F(ModuleRunTest, an_input_that_cannot_be_cached_is_refused) {
+  EXPECT_TRUE(read_input(parts_, tensor::summarize_input(at::ones({2, 3}), tensor::Per::kRow), 2));
+  EXPECT_EQ(parts_.input.signature, "float32[3]");
+  EXPECT_FALSE(read_input(parts_, tensor::summarize_input(at::ones({2}).to_sparse()), 2));
+  EXPECT_EQ(stat("bypassed_type"), 2);
+}
+
+TEST_F(ModuleRunTest, a_pattern_of_grad_is_0_only_where_nothing_requires_any) {
+  const auto plain = tensor::summarize_input(at::ones({2}));
+  const auto with_grad = tensor::summarize_input(at::ones({2}).requires_grad_());
+  EXPECT_EQ(grad_pattern(0, plain), 0u);
+  const std::set<std::uint64_t> patterns{0, grad_pattern(0, with_grad), grad_pattern(5, plain),
+                                         grad_pattern(5, with_grad), grad_pattern(6, plain)};
+  EXPECT_EQ(patterns.size(), 5u);
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(grad_pattern(5, with_grad), 0u);
+}
+
+TEST_F(ModuleRunTest, what_is_graph_free_is_so_for_its_scope_method_arguments_and_pattern) {
+  parts_.scope = "graph-free@1";
+  parts_.grad_pattern = 1;
+  EXPECT_TRUE(is_grad_unknown(parts_));
+  note_graph_free(parts_);
+  EXPECT_FALSE(is_grad_unknown(parts_));
+  CallParts other = parts_;
+  other.scope = "graph-free@2";
+  EXPECT_TRUE(is_grad_unknown(other));
+  other = parts_;
+  other.method = "encode";
+  EXPECT_TRUE(is_grad_unknown(other));
+  other = parts_;
+  other.input.arguments = "i1;";
+  EXPECT_TRUE(is_grad_unknown(other));
+  other = parts_;
+  other.grad_pattern = 2;
+  EXPECT_TRUE(is_grad_unknown(other));
+  other.grad_pattern = 0;
+  EXPECT_FALSE(is_grad_unknown(other)) << "nothing requires grad";
+}
+
+TEST_F(ModuleRunTest, weights_that_changed_without_a_trace_make_a_result_unfit) {
+  constexpr std::int64_t kLongRunUs = 1'000'000'000;
+  const at::Tensor weight = at::ones({1000});
+  const TensorWatch watch({weight}, TensorWatch::Hashing::kContents, nullptr);
+  EXPECT_FALSE(judge_weights(parts_, {}, kLongRunUs).is_changed) << "no weights are known";
+  parts_.weights = watch.contents();
+  EXPECT_FALSE(judge_weights(parts_, {}, kLongRunUs).is_changed);
+  weight.variable_data()[500] = 2;
+  EXPECT_TRUE(judge_weights(parts_, {}, kLongRunUs).is_changed);
+  const TensorWatch loaded_later({weight}, TensorWatch::Hashing::kContents, nullptr);
+  RunFacts facts;
+  facts.weights = loaded_later.contents();
+  EXPECT_FALSE(judge_weights(parts_, facts, kLongRunUs).is_changed);
+}
+
+TEST_F(ModuleRunTest, compares_a_fresh_result_with_the_stored_value) {
+  const auto session = cache::Cache::instance().session();
+  const cache::Request request{context_of(*session, parts_, tensor::Per::kCall), "train/1", {}};
+  const tensor::Flat result = tensor::flatten(at::ones({2}));
+  const auto same = [&] { return result; };
+  const auto failing = []() -> tensor::Flat { throw std::runtime_error("no row"); };
+  EXPECT_FALSE(compare_with_stored(parts_, *session, request, failing)) << "nothing is stored";
+  auto value = tensor::WholeValue::copy_of(result, std::nullopt, session->settings().dtype);
+  ASSERT_TRUE(session->store(
+      request, std::make_shared<const cache::Entry>(cache::Entry{std::move(value), "", 1})));
+  EXPECT_TRUE(compare_with_stored(parts_, *session, request, same));
+  EXPECT_EQ(stat("verify_differences"), 0);
+  EXPECT_TRUE(compare_with_stored(parts_, *session, request,
+                                  [] { return tensor::flatten(at::zeros({2})); }));
+  EXPECT_EQ(stat("verify_differences"), 1);
+  EXPECT_EQ(log_.about("key 'train/1' of Encoder.forward").size(), 1u);
+  EXPECT_TRUE(compare_with_stored(parts_, *session, request, failing)) << "the run goes on";
+  EXPECT_EQ(stat("errors"), 1);
+}
+
+TEST_F(ModuleRunTest, a_failure_is_counted_and_logged) {
+  report_failure(parts_, "kept", std::runtime_error("no memory"));
+  EXPECT_EQ(stat("errors"), 1);
+  EXPECT_EQ(log_.about("could not be kept: no memory").size(), 1u);
+}
+
+}  // namespace
+}  // namespace modcache::module

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/stored_rows.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "support/rows_call_fixture.h"
+
+namespace modcache::module {
+namespace {
+
+using ::testing::ElementsAre;
+
+class StoredRowsTest : public testing::RowsCallTest {
+ protected:
+  // Stores `result` for one row, which the input 1 gives.
+  static void store(std::string_view key, const at::Tensor& result) {
+    const auto call = call_of({1}, {key});
+    ASSERT_TRUE(call->next_rows().has_value());
+    run(*call, result.unsqueeze(0));
+  }
+  // Looks the keys up for the rows in reverse order, and adds to `output` what was found. Returns
+  // which keys are missing.
+  std::vector<std::size_t> add(const Keys& keys, tensor::RowsOutput& output) const {
+    std::vector<std::size_t> rows;
+    for (std::size_t i = keys.size(); i > 0; --i) rows.push_back(i - 1);
+    const auto session = cache::Cache::instance().session();
+    cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
+    request.rows = rows;
+    auto found = session->lookup_all(request, true);
+    add_stored_rows(parts_, {*session, request, found, true}, output);
+    return found.missing();
+  }
+  const CallParts parts_ = parts_of(at::ones({1}), tensor::Per::kRow);
+};
+
+TEST_F(StoredRowsTest, lie_in_the_places_of_their_rows_from_memory_and_from_disk) {
+  store("a", at::tensor({1.0F, 2.0F}));
+  store("b", at::tensor({3.0F, 4.0F}));
+  for (int tier = 0; tier < 2; ++tier) {
+    tensor::RowsOutput output(2);
+    EXPECT_THAT(add({"a", "b"}, output), ElementsAre());
+    const auto together = output.together(std::nullopt);
+    ASSERT_TRUE(together.has_value());
+    EXPECT_TRUE(together->tensors[0].equal(at::tensor({3.0F, 4.0F, 1.0F, 2.0F}).reshape({2, 2})));
+    forget_memory();
+  }
+}
+
+TEST_F(StoredRowsTest, of_another_kind_than_most_are_refused_and_missing) {
+  store("a", at::tensor({1.0F}));
+  store("b", at::tensor({2.0F}));
+  store("odd", at::ones({1}, at::kLong));
+  forget_memory();
+  tensor::RowsOutput output(3);
+  EXPECT_THAT(add({"a", "odd", "b"}, output), ElementsAre(1));
+}
+
+TEST_F(StoredRowsTest, share_the_layout_of_their_header) {
+  store("a", at::tensor({1.0F}));
+  store("b", at::tensor({2.0F}));
+  forget_memory();
+  const auto session = cache::Cache::instance().session();
+  const Keys keys{"a", "b"};
+  const cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
+  const auto found = session->lookup_all(request, true);
+  StoredLayouts layouts(found.disk());
+  const auto first = layouts.of(found.disk_row(0));
+  ASSERT_TRUE(first.is_ok());
+  EXPECT_EQ(layouts.of(found.disk_row(0)).value(), first.value()) << "decoded once";
+  EXPECT_EQ(layouts.of(found.disk_row(1)).value()->payload_size_bytes(), sizeof(float));
+}
+
+}  // namespace
+}  // namespace modcache::module

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "module/exported/exported.h"
+
+namespace modcache::module {
+namespace {
+
+std::string text_of(const std::vector<std::string>& fields) {
+  std::string text;
+  for (const std::string& field : fields) text += std::to_string(field.size()) + ':' + field;
+  return text;
+}
+
+const std::vector<std::string> kFields{
+    "modcache site 1", "n", "encoder@1", "digest", "forward",    "Encoder", "key",
+    "float32[1]",      "",  "compiled",  "",       "float32:2,", ""};
+
+TEST(RecordedCallTest, is_read_from_its_text) {
+  const RecordedCall recorded = RecordedCall::parse(text_of(kFields));
+  EXPECT_EQ(recorded.scope_kind, ScopeKind::kNamed);
+  EXPECT_EQ(recorded.scope, "encoder@1");
+  EXPECT_EQ(recorded.digest, "digest");
+  EXPECT_EQ(recorded.method, "forward");
+  EXPECT_EQ(recorded.class_name, "Encoder");
+  EXPECT_EQ(recorded.key, "key");
+  EXPECT_EQ(recorded.input.signature, "float32[1]");
+  EXPECT_TRUE(recorded.is_compiled);
+  EXPECT_EQ(recorded.dtypes, "float32:2,");
+}
+
+TEST(RecordedCallTest, is_refused_where_its_text_is_another) {
+  const std::string text = text_of(kFields);
+  EXPECT_THROW(RecordedCall::parse(""), c10::Error);
+  EXPECT_THROW(RecordedCall::parse("recorded"), c10::Error);
+  EXPECT_THROW(RecordedCall::parse(text.substr(0, text.size() - 4)), c10::Error);
+  EXPECT_THROW(RecordedCall::parse(text + "1:x"), c10::Error);
+  EXPECT_THROW(RecordedCall::parse("99999999999999999999999:"), c10::Error);
+  auto other_kind = kFields;
+  other_kind[1] = "z";
+  EXPECT_THROW(RecordedCall::parse(text_of(other_kind)), c10::Error);
+}
+
+}  // namespace
+}  // namespace modcache::module

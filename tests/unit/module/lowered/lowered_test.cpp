@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls that a lowered graph makes, made here by hand.
+#include "module/lowered/lowered.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/jit_type.h>
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/module_fixture.h"
+#include "support/value_tensors.h"
+
+namespace modcache::module {
+namespace {
+
+using at::IValue;
+using cache::Mode;
+using ::testing::HasSubstr;
+
+class LoweredTest : public testing::ModuleTest {
+ protected:
+  static LoweredConstants constants() {
+    LoweredConstants constants;
+    constants.identity.fingerprint = "f1";
+    constants.method = "forward";
+    constants.class_name = "Encoder";
+    constants.declared = {"Encoder.forward", c10::TensorType::get()};
+    return constants;
+  }
+  static IValue no_attributes() { return testing::tuple_of({}); }
+  static void run(LoweredCall& call, const at::Tensor& result,
+                  const LoweredCallBase::States& states = {1, 1},
+                  const std::string& fingerprint = "f1") {
+    call.begin_run(fingerprint, no_attributes());
+    call.finish(result, states);
+  }
+  void store(const at::Tensor& result) const {
+    LoweredCall call(constants(), input_, "a");
+    run(call, result);
+  }
+
+  const at::Tensor input_ = at::ones({3});
+};
+
+TEST_F(LoweredTest, a_call_is_a_hit_once_a_run_was_kept) {
+  LoweredCall miss(constants(), input_, "a");
+  EXPECT_FALSE(miss.is_hit());
+  run(miss, at::full({2}, 5.0));
+  LoweredCall hit(constants(), input_, "a");
+  ASSERT_TRUE(hit.is_hit());
+  EXPECT_TRUE(at::equal(hit.hit().toTensor(), at::full({2}, 5.0)));
+}
+
+TEST_F(LoweredTest, the_scope_of_the_site_goes_before_the_fingerprint) {
+  LoweredConstants named = constants();
+  named.scope = "encoder@1";
+  LoweredCall call(named, input_, "a");
+  run(call, at::ones({2}));
+  EXPECT_FALSE(LoweredCall(constants(), input_, "a").is_hit());
+  named.identity.fingerprint = "of other weights";
+  EXPECT_TRUE(LoweredCall(named, input_, "a").is_hit());
+}
+
+TEST_F(LoweredTest, a_module_that_is_not_known_is_run_uncached) {
+  LoweredConstants unknown = constants();
+  unknown.identity.fingerprint.clear();
+  LoweredCall call(unknown, input_, "a");
+  EXPECT_FALSE(call.is_hit());
+  run(call, at::ones({2}), {1, 1}, "");
+  EXPECT_EQ(stat("bypassed_impure"), 1);
+  EXPECT_EQ(stat("stored"), 0);
+}
+
+TEST_F(LoweredTest, what_other_weights_gave_is_not_kept) {
+  LoweredCall call(constants(), input_, "a");
+  run(call, at::ones({2}), {1, 1}, "f2");
+  EXPECT_EQ(stat("stored"), 0);
+  EXPECT_EQ(stat("bypassed_impure"), 1);
+}
+
+TEST_F(LoweredTest, what_changed_an_attribute_is_not_kept) {
+  LoweredCall call(constants(), input_, "a");
+  run(call, at::ones({2}), {1, 2});
+  EXPECT_EQ(stat("stored"), 0);
+  EXPECT_EQ(stat("bypassed_impure"), 1);
+}
+
+TEST_F(LoweredTest, a_structured_result_is_the_callers_mistake_where_a_tensor_is_wanted) {
+  LoweredCall call(constants(), input_, "a");
+  call.begin_run("f1", no_attributes());
+  EXPECT_THAT(
+      [&] {
+        call.finish(testing::tuple_of({input_, 1}), {1, 1});
+      },
+      ::testing::ThrowsMessage<c10::Error>(HasSubstr("Encoder.forward returned")));
+}
+
+TEST_F(LoweredTest, a_hit_of_another_type_is_run_and_replaced) {
+  store(at::ones({2}));
+  LoweredConstants of_pairs = constants();
+  of_pairs.declared = {"Encoder.forward",
+                       c10::TupleType::create({c10::TensorType::get(), c10::IntType::get()}),
+                       Want::kAny};
+  LoweredCall call(of_pairs, input_, "a");
+  EXPECT_FALSE(call.is_hit());
+  call.begin_run("f1", no_attributes());
+  call.finish(testing::tuple_of({input_, 1}), {1, 1});
+  LoweredCall again(of_pairs, input_, "a");
+  ASSERT_TRUE(again.is_hit());
+  EXPECT_EQ(again.hit().toTupleRef().elements()[1].toInt(), 1);
+}
+
+TEST_F(LoweredTest, a_call_is_run_uncached_while_the_mode_is_off) {
+  store(at::ones({2}));
+  set_mode(Mode::kOff);
+  EXPECT_FALSE(LoweredCall(constants(), input_, "a").is_hit());
+  EXPECT_EQ(stat("bypassed_off"), 1);
+}
+
+class LoweredRowsTest : public LoweredTest {
+ protected:
+  using Keys = std::vector<std::string_view>;
+
+  // What the graph does with a module that is x * 10; `runs_` are the numbers of rows it was given.
+  at::Tensor numbers(const std::vector<float>& input, const Keys& keys) {
+    LoweredRowsCall call(constants(), at::tensor(input), BatchKeys(keys));
+    at::Tensor last;
+    runs_.clear();
+    while (call.must_run()) {
+      const at::Tensor rows = call.begin_run("f1", no_attributes()).toTensor();
+      runs_.push_back(rows.size(0));
+      last = rows * 10;
+      call.finish_run(last, {1, 1});
+    }
+    return call.is_last_run() ? last : call.rows().together.toTensor();
+  }
+
+  std::vector<std::int64_t> runs_;
+};
+
+TEST_F(LoweredRowsTest, only_missing_rows_are_run) {
+  EXPECT_TRUE(at::equal(numbers({1, 2}, {"a", "b"}), at::tensor({10.0F, 20.0F})));
+  EXPECT_THAT(runs_, ::testing::ElementsAre(2));
+  EXPECT_TRUE(at::equal(numbers({3, 1}, {"c", "a"}), at::tensor({30.0F, 10.0F})));
+  EXPECT_THAT(runs_, ::testing::ElementsAre(1));
+  EXPECT_TRUE(at::equal(numbers({2, 1, 2}, {"b", "a", "b"}), at::tensor({20.0F, 10.0F, 20.0F})));
+  EXPECT_THAT(runs_, ::testing::ElementsAre());
+}
+
+TEST_F(LoweredRowsTest, max_rows_splits_the_run) {
+  configure({{"max_rows", "2"}});
+  EXPECT_TRUE(at::equal(numbers({1, 2, 3}, {"a", "b", "c"}), at::tensor({10.0F, 20.0F, 30.0F})));
+  EXPECT_THAT(runs_, ::testing::ElementsAre(2, 1));
+}
+
+TEST_F(LoweredRowsTest, an_empty_batch_and_one_under_off_are_run_as_they_are) {
+  EXPECT_EQ(numbers({}, {}).size(0), 0);
+  EXPECT_THAT(runs_, ::testing::ElementsAre(0));
+  set_mode(Mode::kOff);
+  EXPECT_TRUE(at::equal(numbers({1, 2}, {"a", "a"}), at::tensor({10.0F, 20.0F})));
+  EXPECT_EQ(stat("bypassed_off"), 2);
+}
+
+TEST_F(LoweredRowsTest, as_many_rows_as_keys_are_wanted) {
+  EXPECT_THROW(LoweredRowsCall(constants(), at::ones({3}), BatchKeys({"a"})), c10::Error);
+}
+
+}  // namespace
+}  // namespace modcache::module

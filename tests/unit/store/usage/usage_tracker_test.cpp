@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/usage/usage_tracker.h"
+
+#include <gtest/gtest.h>
+
+#include "support/fixed_policy.h"
+#include "support/shared_index_fixture.h"
+
+namespace modcache::store {
+namespace {
+
+using testing::added;
+using testing::address;
+using testing::admitting_policy;
+using testing::keeping_policy;
+using testing::View;
+
+class UsageTrackerTest : public testing::SharedIndexTest {
+ protected:
+  UsageTrackerTest() { view_.write({added(address(1), 5)}); }
+  policy::Tick used_at(std::uint64_t number) const {
+    SharedIndex::Slot slot;
+    EXPECT_EQ(view_.index.find(address(number), slot), SharedIndex::Answer::kFound);
+    return slot.usage.used_at;
+  }
+
+  View view_{directory_};
+  UsageTracker tracker_{view_.index};
+};
+
+TEST_F(UsageTrackerTest, notes_the_use_of_the_entry_that_was_found) {
+  tracker_.set_policy(admitting_policy(nullptr));
+  view_.index.tick(7);
+  tracker_.note_lookup(address(1), 5);
+  EXPECT_EQ(used_at(1), view_.index.now());
+}
+
+TEST_F(UsageTrackerTest, notes_nothing_of_what_was_not_found_or_replaced_since) {
+  tracker_.set_policy(admitting_policy(nullptr));
+  view_.index.tick(7);
+  tracker_.note_lookup(address(1), 0);
+  tracker_.note_lookup(address(1), 4);
+  tracker_.note_lookup(address(2), 6);
+  EXPECT_EQ(used_at(1), 0);
+}
+
+TEST_F(UsageTrackerTest, without_a_policy_all_may_come_and_nothing_is_spared) {
+  EXPECT_FALSE(tracker_.has_policy());
+  tracker_.note_lookup(address(1), 5);
+  tracker_.tell_sizes(100, 100);
+  EXPECT_TRUE(tracker_.admits(address(2)));
+  policy::Usage usage;
+  EXPECT_FALSE(tracker_.is_spared(address(1), 5, 0, usage));
+}
+
+TEST_F(UsageTrackerTest, asks_the_policy_who_may_come) {
+  tracker_.set_policy(keeping_policy(nullptr));
+  EXPECT_FALSE(tracker_.admits(address(2)));
+}
+
+TEST_F(UsageTrackerTest, spares_entries_of_the_rank_and_above) {
+  tracker_.set_policy(admitting_policy(nullptr));
+  tracker_.note_lookup(address(1), 5);
+  const std::uint64_t rank = tracker_.rank({used_at(1), 0, 0, 0}, view_.index.now());
+  policy::Usage usage;
+  EXPECT_TRUE(tracker_.is_spared(address(1), 5, rank, usage));
+  EXPECT_EQ(usage.used_at, used_at(1));
+  EXPECT_FALSE(tracker_.is_spared(address(1), 5, rank + 1, usage));
+  EXPECT_FALSE(tracker_.is_spared(address(1), 4, 0, usage));  // another sequence
+  EXPECT_FALSE(tracker_.is_spared(address(2), 5, 0, usage));  // not in the index
+}
+
+}  // namespace
+}  // namespace modcache::store

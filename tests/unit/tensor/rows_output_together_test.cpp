@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the rows of a RowsOutput give together, or apart.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "support/stored_rows.h"
+#include "support/value_tensors.h"
+#include "tensor/rows_output.h"
+#include "tensor/storable.h"
+
+namespace modcache::tensor {
+namespace {
+
+using cache::StoredDtype;
+using testing::all_dtypes;
+using testing::cut;
+using testing::dtypes_named;
+using testing::expect_same;
+using testing::flat_of;
+using testing::matrix_of;
+using testing::StoredRows;
+using testing::with_number;
+using Where = StoredRows::Where;
+
+const at::Device kOnHost{at::kCPU};
+const at::Device kAccelerator{at::kMeta};  // stands in for an accelerator
+
+class RowsTogetherTest : public ::testing::TestWithParam<Where> {
+ protected:
+  StoredRows stored(
+      const std::vector<std::pair<std::size_t, std::shared_ptr<const RowValue>>>& rows) {
+    StoredRows stored;
+    for (const auto& [row, value] : rows) stored.add(row, value, GetParam());
+    return stored;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, RowsTogetherTest,
+                         ::testing::Values(Where::kInMemory, Where::kToBeRead, Where::kEncoded));
+
+TEST_P(RowsTogetherTest, ragged_rows_come_apart) {
+  const auto two = cut(at::arange(4).view({2, 2}));
+  const auto three = cut(at::arange(6).view({2, 3}));
+  RowsOutput output(5);
+  EXPECT_TRUE(stored({{1, two[1]}, {0, three[0]}}).add_to(output).empty());
+  output.add_computed({2, 4}, flat_of({at::ones({2, 2}, at::kLong)}));
+  output.repeat(3, 0);
+  EXPECT_FALSE(output.together(kOnHost).has_value());
+  const auto rows = output.apart(kOnHost);
+  ASSERT_EQ(rows.size(), 5u);
+  expect_same(rows[0].tensors[0], at::tensor({0, 1, 2}, at::kLong));
+  expect_same(rows[1].tensors[0], at::tensor({2, 3}, at::kLong));
+  expect_same(rows[2].tensors[0], at::ones({2}, at::kLong));
+  expect_same(rows[3].tensors[0], at::tensor({0, 1, 2}, at::kLong));
+  expect_same(rows[4].tensors[0], at::ones({2}, at::kLong));
+  rows[3].tensors[0].fill_(9);
+  expect_same(rows[0].tensors[0], at::tensor({0, 1, 2}, at::kLong));
+}
+
+TEST_P(RowsTogetherTest, ragged_rows_of_every_dtype_come_apart) {
+  for (const at::ScalarType dtype : all_dtypes()) {
+    const at::Tensor batch = matrix_of(dtype);
+    RowsOutput output(4);
+    stored({{0, cut(batch)[0]}, {1, cut(batch.slice(1, 0, 2))[1]}}).add_to(output);
+    output.repeat(2, 0);
+    output.repeat(3, 1);
+    EXPECT_FALSE(output.together(kOnHost).has_value());
+    const auto rows = output.apart(kOnHost);
+    expect_same(rows[0].tensors[0], batch.select(0, 0));
+    expect_same(rows[1].tensors[0], batch.select(0, 1).slice(0, 0, 2));
+    expect_same(rows[2].tensors[0], batch.select(0, 0));
+    expect_same(rows[3].tensors[0], batch.select(0, 1).slice(0, 0, 2));
+  }
+}
+
+TEST_P(RowsTogetherTest, rows_with_other_plain_values_come_apart) {
+  const at::Tensor x = at::ones({1, 2});
+  const auto is_together = [&](const Flat& a, const Flat& b) {
+    RowsOutput both_stored(2);
+    stored({{0, cut(a)[0]}, {1, cut(b)[0]}}).add_to(both_stored);
+    RowsOutput mixed(2);
+    stored({{1, cut(b)[0]}}).add_to(mixed);
+    mixed.add_computed({0}, a);
+    const bool is_so = both_stored.together(kOnHost).has_value();
+    EXPECT_EQ(mixed.together(kOnHost).has_value(), is_so);
+    return is_so;
+  };
+  EXPECT_TRUE(is_together(flat_of({x}), flat_of({x})));
+  EXPECT_TRUE(is_together(with_number(x, 1), with_number(x, 1)));
+  EXPECT_FALSE(is_together(with_number(x, 1), with_number(x, 2)));
+  RowsOutput output(2);
+  stored({{0, cut(with_number(x, 1))[0]}, {1, cut(with_number(x, 2))[0]}}).add_to(output);
+  ASSERT_FALSE(output.together(kOnHost).has_value());
+  EXPECT_EQ(output.apart(kOnHost)[1].root.children[1].integer, 2);
+}
+
+TEST(ComputedRowsTogetherTest, one_run_for_all_rows_is_handed_on_as_it_is) {
+  const at::Tensor batch = at::ones({2, 2}).requires_grad_() * 2;
+  RowsOutput output(2);
+  output.add_computed({0, 1}, flat_of({batch}));
+  EXPECT_TRUE(output.together(kOnHost)->tensors[0].is_same(batch));
+  RowsOutput sparse(2);
+  sparse.add_computed({0, 1}, flat_of({at::ones({2, 2}).to_sparse()}));
+  EXPECT_TRUE(sparse.together(kOnHost).has_value());
+}
+
+TEST(ComputedRowsTogetherTest, a_graph_goes_through_the_rows_that_were_computed) {
+  const at::Tensor weight = at::ones({2}).requires_grad_();
+  StoredRows stored;
+  stored.add(1, cut(at::full({1, 2}, 5.0))[0], Where::kInMemory);
+  RowsOutput output(4);
+  stored.add_to(output);
+  output.add_computed({0, 2}, flat_of({at::ones({2, 2}) * weight}));
+  output.repeat(3, 2);
+  const at::Tensor together = output.together(kOnHost)->tensors[0];
+  EXPECT_TRUE(
+      at::equal(together.detach().select(1, 0), at::tensor({1.0, 5.0, 1.0, 1.0}, at::kFloat)));
+  together.sum().backward();
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({2}, 3.0)));
+}
+
+TEST(ComputedRowsTogetherTest, views_and_conjugates_are_put_together_as_what_they_show) {
+  const at::Tensor complex = at::randn({2, 3}, at::kComplexFloat);
+  const at::ScalarType narrowest = dtypes_named({"uint8", "uint4"}).back();
+  for (const at::Tensor& rows :
+       {complex.conj(), at::arange(6).view({3, 2}).t(), at::ones({1, 3}).expand({2, 3}),
+        at::_efficientzerotensor({2, 3}), matrix_of(narrowest, 2).slice(1, 0, 3, 2)}) {
+    RowsOutput output(3);
+    output.add_computed({2, 0}, flat_of({rows}));
+    output.repeat(1, 0);
+    const at::Tensor together = output.together(kOnHost)->tensors[0];
+    const at::Tensor shown = copy_to_store(rows, StoredDtype::kKeep);
+    expect_same(together.select(0, 2), shown.select(0, 0));
+    expect_same(together.select(0, 0), shown.select(0, 1));
+    expect_same(together.select(0, 1), shown.select(0, 1));
+  }
+}
+
+TEST(StoredRowsTogetherTest, stored_rows_follow_the_input_if_they_lay_beside_it) {
+  const auto stored = [](std::optional<at::Device> input) {
+    StoredRows rows;
+    rows.add(0, cut(flat_of({at::ones({1, 2})}), StoredDtype::kKeep, input)[0], Where::kInMemory);
+    return rows;
+  };
+  const auto hit = [&](std::optional<at::Device> then, std::optional<at::Device> now) {
+    RowsOutput output(1);
+    stored(then).add_to(output);
+    return output.together(now)->tensors[0].device();
+  };
+  EXPECT_EQ(hit(kOnHost, kAccelerator), kAccelerator);
+  EXPECT_EQ(hit(kOnHost, kOnHost), kOnHost);
+  EXPECT_EQ(hit(kAccelerator, kAccelerator), kOnHost) << "it lay elsewhere than its input";
+  EXPECT_EQ(hit(kOnHost, std::nullopt), kOnHost);
+}
+
+std::vector<Flat> of_other_kinds(const at::Tensor& x) {
+  return {flat_of({x.to(at::kDouble)}), flat_of({x, x}), flat_of({x.view({1, 2, 1})})};
+}
+
+TEST(StoredRowsTogetherTest, stored_rows_of_another_kind_than_the_module_gives_are_told) {
+  const at::Tensor x = at::ones({1, 2});
+  for (const Flat& flat : of_other_kinds(x)) {
+    const auto odd = cut(flat)[0];
+    RowsOutput output(2);
+    StoredRows stored;
+    stored.add(0, odd, Where::kInMemory);
+    EXPECT_TRUE(stored.add_to(output).empty());
+    output.add_computed({1}, flat_of({x}));
+    EXPECT_TRUE(output.has_odd_stored_rows());
+  }
+}
+
+}  // namespace
+}  // namespace modcache::tensor
