@@ -45,6 +45,7 @@ TEST(ProcessWideTest, is_not_destroyed_at_the_end_of_the_process) {
   EXPECT_EQ(child.wait(), 0);
 }
 
+#if MODCACHE_CAN_FORK_WITH_THREADS
 TEST(ProcessWideTest, gives_a_forked_child_a_free_mutex_while_other_threads_use_it) {
   std::atomic<bool> is_over{false};
   std::thread user([&] {
@@ -61,6 +62,7 @@ TEST(ProcessWideTest, gives_a_forked_child_a_free_mutex_while_other_threads_use_
   is_over = true;
   user.join();
 }
+#endif
 
 }  // namespace
 }  // namespace modcache
