@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/dim_order.h"
 #include "tensor/row_bytes.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -73,15 +74,16 @@ Result<LayoutPtr> Layout::of(ValueHeader header) {
     }
     bool fits = has_countable_elements(tensor.sizes);
     for (const std::int64_t size : tensor.sizes) fits = fits && multiply(place.size_bytes, size);
+    place.sizes = permuted(tensor.sizes, tensor.dim_order);
     fits = fits && !__builtin_add_overflow(end, kAlignmentBytes - 1, &end);
     place.offset = end / kAlignmentBytes * kAlignmentBytes;
     fits = fits && !__builtin_add_overflow(place.offset, place.size_bytes, &end);
     if (!fits) return Status::corruption("a value header has sizes that overflow");
-    layout->places_.push_back(place);
+    layout->places_.push_back(std::move(place));
   }
   layout->payload_size_bytes_ = end;
   layout->size_bytes_ = sizeof(Layout) + size_of(header.root) +
-                        header.tensors.size() * (sizeof(Place) + sizeof(TensorLayout) + 32);
+                        header.tensors.size() * (sizeof(Place) + sizeof(TensorLayout) + 64);
   layout->header_ = std::move(header);
   return LayoutPtr(std::move(layout));
 }
@@ -101,7 +103,8 @@ LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
     tensor.dtype = static_cast<std::uint8_t>(originals[i].scalar_type());
     tensor.stored_dtype = static_cast<std::uint8_t>(copies[i].scalar_type());
     tensor.is_beside_input = input_device.has_value() && *input_device == originals[i].device();
-    tensor.sizes = copies[i].sizes().slice(is_row ? 1 : 0).vec();
+    tensor.sizes = originals[i].sizes().slice(is_row ? 1 : 0).vec();
+    set_dim_order(tensor, originals[i], is_row);
     header.tensors.push_back(std::move(tensor));
   }
   return of(std::move(header)).value();
@@ -155,10 +158,11 @@ bool Layout::has_rows_like(const Layout& other) const {
 at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload) {
   OrdinaryTensors ordinary;
   const Layout::Place& place = layout.places()[i];
-  at::Tensor stored =
-      at::empty(layout.tensors()[i].sizes, at::device(at::kCPU).dtype(place.stored_dtype));
+  at::Tensor stored = at::empty(place.sizes, at::device(at::kCPU).dtype(place.stored_dtype));
   copy_bytes(mutable_bytes(stored), payload + place.offset, place.size_bytes);
-  return stored.to(place.dtype);
+  at::Tensor tensor = stored.to(place.dtype);
+  restore_logical_order(tensor, layout.tensors()[i].dim_order);
+  return tensor;
 }
 
 }  // namespace modcache::tensor

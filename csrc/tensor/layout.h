@@ -40,6 +40,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
     std::size_t size_bytes = 0;
     at::ScalarType dtype = at::kFloat;         // the dtype of a hit
     at::ScalarType stored_dtype = at::kFloat;  // the dtype of the bytes
+    std::vector<std::int64_t> sizes;           // in the order of the dimensions in memory
   };
 
   // Return kCorruption for a dtype that this torch lacks or that cannot be stored, and for sizes
@@ -69,7 +70,8 @@ class Layout : public std::enable_shared_from_this<Layout> {
   // dtype.
   Tolerance tolerance(double rtol) const;
 
-  // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes.
+  // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes. The
+  // order of dimensions may differ.
   bool has_rows_like(const Layout& other) const;
   // Returns whether one module may have returned both: the same tree, dtypes and numbers of
   // dimensions. Sizes and plain values may differ between its batches.
@@ -82,7 +84,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::size_t size_bytes_ = 0;
 };
 
-// A copy of tensor `i` of a value whose payload is at `payload`, in its original dtype.
+// A copy of tensor `i` of a value whose payload is at `payload`, in its original dtype and order.
 at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload);
 
 }  // namespace modcache::tensor

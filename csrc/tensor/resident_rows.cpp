@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tensor/dim_order.h"
 #include "tensor/placement.h"
 #include "tensor/storable.h"
 
@@ -17,7 +18,8 @@ bool fit_together(const RowValue& row, const RowValue& first) {
   if (&row.layout() == &first.layout()) return true;
   if (!row.layout().has_rows_like(first.layout())) return false;
   for (std::size_t i = 0; i < row.layout().places().size(); ++i) {
-    if (row.layout().places()[i].stored_dtype != first.layout().places()[i].stored_dtype) {
+    if (row.layout().places()[i].stored_dtype != first.layout().places()[i].stored_dtype ||
+        !row.layout().tensors()[i].has_order_of(first.layout().tensors()[i])) {
       return false;
     }
   }
@@ -30,7 +32,7 @@ at::Tensor tensors_together(const std::vector<std::shared_ptr<const RowValue>>& 
   const Layout& layout = rows[0]->layout();
   const Layout::Place& place = layout.places()[i];
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows.size())};
-  const auto& of_row = layout.tensors()[i].sizes;
+  const auto& of_row = place.sizes;
   sizes.insert(sizes.end(), of_row.begin(), of_row.end());
   if (place.size_bytes == 0) {
     const auto options = rows[0]->on_device().options().dtype(place.stored_dtype);
@@ -62,7 +64,9 @@ std::optional<Flat> together_on_device(const std::vector<std::shared_ptr<const R
     const bool goes_to_input = first.layout().tensors()[i].is_beside_input;
     const at::Device target =
         goes_to_input && input_device.has_value() ? *input_device : at::Device(at::kCPU);
-    together.tensors.push_back(tensors_together(rows, i).to(target));
+    const TensorLayout& layout = first.layout().tensors()[i];
+    const at::Tensor tensor = tensors_together(rows, i).to(target);
+    together.tensors.push_back(reordered(tensor, rows_first_order(layout), batch_order(layout)));
   }
   return together;
 }

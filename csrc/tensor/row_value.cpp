@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tensor/cut_outputs.h"
+#include "tensor/dim_order.h"
 #include "tensor/placement.h"
 #include "tensor/row_bytes.h"
 #include "tensor/storable.h"
@@ -58,10 +59,13 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
                      cache::StoredDtype dtype) {
   copies_.reserve(result.tensors.size());
   for (const at::Tensor& tensor : result.tensors) {
-    // A tensor that is contiguous on the CPU and keeps its dtype is cut without a copy.
+    TensorLayout layout;
+    set_dim_order(layout, tensor, /*is_row=*/true);
+    const at::Tensor rows = in_memory_order(tensor, rows_first_order(layout));
+    // A tensor whose rows are in one piece on the CPU and keep their dtype is cut without a copy.
     const bool is_ready =
-        dtype == cache::StoredDtype::kKeep && tensor.device().is_cpu() && has_plain_memory(tensor);
-    copies_.push_back(is_ready ? tensor : copy_to_store(tensor, dtype));
+        dtype == cache::StoredDtype::kKeep && rows.device().is_cpu() && has_plain_memory(rows);
+    copies_.push_back(is_ready ? rows : copy_to_store(rows, dtype));
     note_cut_output(tensor);
   }
   layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);

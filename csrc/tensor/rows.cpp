@@ -4,15 +4,20 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <sstream>
 
+#include "tensor/dim_order.h"
 #include "tensor/storable.h"
 
 namespace modcache::tensor {
 
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
   const at::Tensor index = at::tensor(rows, at::kLong).to(tensor.device());
-  const at::Tensor selected = at::index_select(as_operable(tensor), 0, index);
+  const DimOrder order = dim_order_of(tensor);
+  const auto batch = std::find(order.begin(), order.end(), 0) - order.begin();
+  const at::Tensor selected = in_logical_order(
+      at::index_select(in_memory_order(as_operable(tensor), order), batch, index), order);
   return selected.scalar_type() == tensor.scalar_type() ? selected
                                                         : selected.view(tensor.scalar_type());
 }

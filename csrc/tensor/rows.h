@@ -14,8 +14,8 @@
 
 namespace modcache::tensor {
 
-// Returns the given rows of a tensor of any dtype, on its device. REQUIRES: it has a first
-// dimension.
+// Returns the given rows of a tensor of any dtype, on its device and in the same order of
+// dimensions in memory. REQUIRES: it has a first dimension.
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 // Does the same for every tensor in an input; other values stay as they are.
 at::IValue select_rows(const at::IValue& input, const std::vector<std::int64_t>& rows);

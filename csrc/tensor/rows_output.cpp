@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/fork.h"
+#include "tensor/dim_order.h"
 #include "tensor/error_text.h"
 #include "tensor/output_buffer.h"
 #include "tensor/payload.h"
@@ -91,7 +92,7 @@ Status RowsOutput::begin(const StoredRow& first) {
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < layout_->places().size(); ++i) {
     std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows_)};
-    const auto& of_row = layout_->tensors()[i].sizes;
+    const auto& of_row = layout_->places()[i].sizes;
     sizes.insert(sizes.end(), of_row.begin(), of_row.end());
     block_.push_back(room(sizes, layout_->places()[i].stored_dtype));
   }
@@ -102,22 +103,24 @@ bool RowsOutput::fits_the_first(const StoredRow& row) const {
   return row.layout == layout_.get() || row.layout->has_rows_like(*layout_);
 }
 
-bool RowsOutput::has_dtype_of_block(const Layout& layout, std::size_t i) const {
-  return layout.places()[i].stored_dtype == block_[i].scalar_type();
+// Returns whether the bytes of such a row can be copied into the block.
+bool RowsOutput::is_like_block(const Layout& layout, std::size_t i) const {
+  return layout.places()[i].stored_dtype == block_[i].scalar_type() &&
+         layout.tensors()[i].dim_order == layout_->tensors()[i].dim_order;
 }
 
 // A row that was stored under another setting of `dtype`, or unchanged because narrowing it would
 // have overflowed, must not be narrowed to the dtype of the others.
 bool RowsOutput::fits_the_block(const StoredRow& row) const {
   for (std::size_t i = 0; i < block_.size(); ++i) {
-    if (!has_dtype_of_block(*row.layout, i)) return false;
+    if (row.layout->places()[i].stored_dtype != block_[i].scalar_type()) return false;
   }
   return true;
 }
 
 Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   const auto& places = row.layout->places();
-  if (row.bytes == nullptr && places.size() == 1 && has_dtype_of_block(*row.layout, 0)) {
+  if (row.bytes == nullptr && places.size() == 1 && is_like_block(*row.layout, 0)) {
     return read_payload(
         *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
         row_of(block_[0], row.row, places[0].size_bytes));
@@ -125,14 +128,14 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
   MODCACHE_ASSIGN_OR_RETURN(const auto payload, payload_of(row, read, scratch));
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (has_dtype_of_block(*row.layout, i)) {
+    if (is_like_block(*row.layout, i)) {
       copy_bytes(row_of(block_[i], row.row, places[i].size_bytes), payload + places[i].offset,
                  places[i].size_bytes);
-    } else {  // the block was widened
+    } else {  // the block was widened, or the row was cut from a batch with other strides
       OrdinaryTensors ordinary;
-      block_[i]
-          .select(0, static_cast<std::int64_t>(row.row))
-          .copy_(tensor_at(*row.layout, i, payload));
+      const at::Tensor target = block_[i].select(0, static_cast<std::int64_t>(row.row));
+      as_operable(in_logical_order(target, layout_->tensors()[i].dim_order))
+          .copy_(as_operable(tensor_at(*row.layout, i, payload)));
     }
   }
   return Status::ok();

@@ -56,7 +56,9 @@ class RowsOutput {
   void repeat(std::size_t row, std::size_t same_as) { repeated_.emplace_back(row, same_as); }
 
   // Returns all rows in order. Returns nothing when they do not fit together: their shapes, dtypes,
-  // plain values or nesting differ. REQUIRES: every row was added or repeated.
+  // plain values or nesting differ. The strides are those of the batch that the first stored row
+  // was cut from; where none is stored, those of the first computed result. REQUIRES: every row was
+  // added or repeated.
   std::optional<Flat> together(std::optional<at::Device> input_device);
   // Returns each row by itself. Call it when together() returned nothing.
   std::vector<Flat> apart(std::optional<at::Device> input_device);
@@ -82,9 +84,11 @@ class RowsOutput {
   Status read_single(const StoredRow& row, const ReadStored& read);
   bool fits_the_first(const StoredRow& row) const;
   bool fits_the_block(const StoredRow& row) const;
-  bool has_dtype_of_block(const Layout& layout, std::size_t i) const;
+  bool is_like_block(const Layout& layout, std::size_t i) const;
   at::Tensor room(at::IntArrayRef sizes, at::ScalarType dtype) const;
   at::Tensor sent(const at::Tensor& block, const at::Device& device) const;
+  TensorLayout row_layout(std::size_t i) const;
+  bool has_rows_of_the_layout(const Flat& result) const;
   Status begin(const StoredRow& first);
   void widen();
   bool do_computed_fit() const;
@@ -94,8 +98,10 @@ class RowsOutput {
 
   std::size_t rows_;
   bool is_pinned_;
-  LayoutPtr layout_;               // of the first stored row
-  std::vector<at::Tensor> block_;  // room for all rows; the stored ones are in their places
+  LayoutPtr layout_;  // of the first stored row
+  // Room for all rows, each in one piece and in the order of dimensions that layout_ has; the
+  // stored ones are in their places.
+  std::vector<at::Tensor> block_;
   std::vector<std::size_t> stored_;
   std::vector<Single> singles_;
   std::vector<Computed> computed_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/dim_order.h"
 #include "tensor/row_bytes.h"
 #include "tensor/rows.h"
 #include "tensor/rows_output.h"
@@ -22,10 +23,10 @@ bool is_on_cpu(const Flat& value) {
   });
 }
 
-// Returns a tensor whose memory is its elements in order.
-at::Tensor plain_contiguous(const at::Tensor& tensor) {
-  return has_plain_memory(tensor) ? tensor.detach()
-                                  : copy_to_store(tensor, cache::StoredDtype::kKeep);
+// Returns a tensor whose memory is its rows one after another, each in the order that `row` says.
+at::Tensor rows_in_memory(const at::Tensor& tensor, const TensorLayout& row) {
+  const at::Tensor rows = in_memory_order(tensor.detach(), rows_first_order(row));
+  return has_plain_memory(rows) ? rows : copy_to_store(rows, cache::StoredDtype::kKeep);
 }
 
 bool have_rows_alike(const Flat& a, const Flat& b) {
@@ -39,17 +40,44 @@ bool have_rows_alike(const Flat& a, const Flat& b) {
   return true;
 }
 
+// Does what reordered() does, with operators that autograd follows.
+at::Tensor in_batch_order(const at::Tensor& rows, const TensorLayout& layout) {
+  const DimOrder order = batch_order(layout);
+  const at::Tensor logical = in_logical_order(rows, rows_first_order(layout));
+  return layout.batch_place == 0
+             ? logical
+             : in_logical_order(in_memory_order(logical, order).contiguous(), order);
+}
+
 }  // namespace
 
 bool RowsOutput::do_computed_fit() const {
   for (const Computed& computed : computed_) {
     if (!have_rows_alike(computed.result, computed_[0].result)) return false;
-    if (layout_ == nullptr) continue;
-    const Flat stored{layout_->root(), block_, {}};
-    // A block that was widened has the dtypes of the layout.
-    if (!have_rows_alike(computed.result, stored)) return false;
+    if (layout_ != nullptr && !has_rows_of_the_layout(computed.result)) return false;
   }
   return true;
+}
+
+bool RowsOutput::has_rows_of_the_layout(const Flat& result) const {
+  if (result.root != layout_->root() || result.tensors.size() != block_.size()) return false;
+  for (std::size_t i = 0; i < block_.size(); ++i) {
+    if (result.tensors[i].scalar_type() != layout_->places()[i].dtype ||
+        result.tensors[i].sizes().slice(1) != layout_->tensors()[i].sizes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Returns the layout that the rows of the result are to have.
+TensorLayout RowsOutput::row_layout(std::size_t i) const {
+  if (layout_ != nullptr) return layout_->tensors()[i];
+  const at::Tensor& first = computed_[0].result.tensors[i];
+  TensorLayout layout;
+  layout.sizes = first.sizes().slice(1).vec();
+  set_dim_order(layout, first, /*is_row=*/true);
+  return layout;
 }
 
 bool RowsOutput::has_odd_stored_rows() const {
@@ -82,16 +110,17 @@ Flat RowsOutput::copied_on_cpu() {
   OrdinaryTensors ordinary;
   Flat together;
   together.root = layout_ != nullptr ? layout_->root() : computed_[0].result.root;
-  if (layout_ == nullptr) {
-    for (const at::Tensor& tensor : computed_[0].result.tensors) {
-      std::vector<std::int64_t> sizes = tensor.sizes().vec();
-      sizes[0] = static_cast<std::int64_t>(rows_);
-      block_.push_back(room(sizes, tensor.scalar_type()));
-    }
+  std::vector<TensorLayout> layouts;
+  for (std::size_t i = 0; i < computed_[0].result.tensors.size(); ++i) {
+    layouts.push_back(row_layout(i));
+    if (layout_ != nullptr) continue;
+    std::vector<std::int64_t> sizes = permuted(layouts[i].sizes, layouts[i].dim_order);
+    sizes.insert(sizes.begin(), static_cast<std::int64_t>(rows_));
+    block_.push_back(room(sizes, computed_[0].result.tensors[i].scalar_type()));
   }
   for (const Computed& computed : computed_) {
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      const at::Tensor source = plain_contiguous(computed.result.tensors[i]);
+      const at::Tensor source = rows_in_memory(computed.result.tensors[i], layouts[i]);
       const std::size_t size_bytes = source.nbytes() / computed.rows.size();
       const std::byte* bytes = const_bytes(source);
       for (std::size_t k = 0; k < computed.rows.size(); ++k) {
@@ -101,7 +130,10 @@ Flat RowsOutput::copied_on_cpu() {
     }
   }
   copy_repeated();
-  together.tensors = block_;
+  for (std::size_t i = 0; i < block_.size(); ++i) {
+    together.tensors.push_back(
+        reordered(block_[i], rows_first_order(layouts[i]), batch_order(layouts[i])));
+  }
   return together;
 }
 
@@ -127,17 +159,19 @@ Flat RowsOutput::gathered() const {
     // added before it.
     const at::Device device = computed_.back().result.tensors[i].device();
     std::vector<at::Tensor> parts;
+    const TensorLayout layout = row_layout(i);
+    const DimOrder rows_first = rows_first_order(layout);
     if (!stored_.empty()) {
       const std::vector<std::int64_t> stored(stored_.begin(), stored_.end());
       parts.push_back(is_pinned_ ? select_rows(sent(block_[i], device), stored)
                                  : select_rows(block_[i], stored).to(device));
     }
     for (const Computed& computed : computed_) {
-      const at::Tensor& part = computed.result.tensors[i];
+      const at::Tensor part = in_memory_order(computed.result.tensors[i], rows_first);
       parts.push_back(part.device() == device ? part : part.to(device));
     }
-    together.tensors.push_back(
-        select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of));
+    const at::Tensor rows = select_rows(parts.size() == 1 ? parts[0] : at::cat(parts), place_of);
+    together.tensors.push_back(in_batch_order(rows, layout));
   }
   return together;
 }
@@ -156,9 +190,10 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
     copy_repeated();
     Flat together{layout_->root(), block_, {}};
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      if (layout_->tensors()[i].is_beside_input && input_device.has_value()) {
-        together.tensors[i] = sent(block_[i], *input_device);
-      }
+      const TensorLayout& layout = layout_->tensors()[i];
+      at::Tensor& tensor = together.tensors[i];
+      if (layout.is_beside_input && input_device.has_value()) tensor = sent(tensor, *input_device);
+      tensor = reordered(tensor, rows_first_order(layout), batch_order(layout));
     }
     return together;
   }
@@ -190,9 +225,10 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
     rows[row].root = layout_->root();
     OrdinaryTensors ordinary;
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      add(row, *layout_, i,
-          copy_to_store(block_[i].select(0, static_cast<std::int64_t>(row)),
-                        cache::StoredDtype::kKeep));
+      const at::Tensor copy = copy_to_store(block_[i].select(0, static_cast<std::int64_t>(row)),
+                                            cache::StoredDtype::kKeep);
+      restore_logical_order(copy, layout_->tensors()[i].dim_order);
+      add(row, *layout_, i, copy);
     }
   }
   for (const Computed& computed : computed_) {

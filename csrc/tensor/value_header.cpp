@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/value_header.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/utf8.h"
@@ -16,6 +17,8 @@ std::uint64_t bits_of(double number) {
 namespace {
 
 constexpr std::uint8_t kBesideInput = 1;
+constexpr std::uint8_t kHasDimOrder = 2;
+constexpr std::uint8_t kKnownFlags = kBesideInput | kHasDimOrder;
 
 class Writer {
  public:
@@ -32,9 +35,16 @@ class Writer {
   void add(const TensorLayout& tensor) {
     add_u8(tensor.dtype);
     add_u8(tensor.stored_dtype);
-    add_u8(tensor.is_beside_input ? kBesideInput : 0);
+    const bool has_dim_order = !tensor.dim_order.empty() || tensor.batch_place != 0;
+    add_u8(static_cast<std::uint8_t>((tensor.is_beside_input ? kBesideInput : 0) |
+                                     (has_dim_order ? kHasDimOrder : 0)));
     add_u8(static_cast<std::uint8_t>(tensor.sizes.size()));
     for (const std::int64_t size : tensor.sizes) add_number(static_cast<std::uint64_t>(size), 8);
+    if (!has_dim_order) return;
+    add_u8(tensor.batch_place);
+    for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
+      add_u8(tensor.dim_order.empty() ? static_cast<std::uint8_t>(d) : tensor.dim_order[d]);
+    }
   }
 
   // Writes `node`. `tensor` is the layout of the next tensor node, and is advanced at each one.
@@ -97,8 +107,8 @@ class Reader {
     tensor.dtype = u8();
     tensor.stored_dtype = u8();
     const std::uint8_t flags = u8();
-    if (flags > kBesideInput) fail();
-    tensor.is_beside_input = flags == kBesideInput;
+    if ((flags & ~kKnownFlags) != 0) fail();
+    tensor.is_beside_input = (flags & kBesideInput) != 0;
     const std::size_t dimensions = u8();
     if (dimensions > ValueHeader::kMostDimensions) fail();
     for (std::size_t d = 0; d < dimensions && !has_failed_; ++d) {
@@ -106,6 +116,7 @@ class Reader {
       if (size < 0) fail();
       tensor.sizes.push_back(size);
     }
+    if ((flags & kHasDimOrder) != 0) dim_order(tensor);
     return tensor;
   }
 
@@ -143,6 +154,21 @@ class Reader {
     has_failed_ = true;
     rest_ = {};
     return 0;
+  }
+  void dim_order(TensorLayout& tensor) {
+    tensor.batch_place = u8();
+    if (tensor.batch_place > tensor.sizes.size()) fail();
+    std::vector<bool> is_seen(tensor.sizes.size());
+    for (std::size_t d = 0; d < tensor.sizes.size() && !has_failed_; ++d) {
+      const std::uint8_t dimension = u8();
+      if (dimension >= is_seen.size() || is_seen[dimension]) {
+        fail();
+        return;
+      }
+      is_seen[dimension] = true;
+      tensor.dim_order.push_back(dimension);
+    }
+    if (std::is_sorted(tensor.dim_order.begin(), tensor.dim_order.end())) tensor.dim_order.clear();
   }
   double real() {
     const std::uint64_t bits = number(8);

@@ -57,10 +57,17 @@ struct TensorLayout {
   std::uint8_t stored_dtype = 0;  // the dtype of the bytes
   bool is_beside_input = false;   // the result lay on its input's device
   std::vector<std::int64_t> sizes;
+  // The order of the dimensions in memory (dim_order.h); empty: row-major.
+  std::vector<std::uint8_t> dim_order;
+  // Of a row: how many of its dimensions lay outside of the rows in the batch that it was cut from.
+  std::uint8_t batch_place = 0;
 
   bool operator==(const TensorLayout& other) const {
     return dtype == other.dtype && stored_dtype == other.stored_dtype &&
-           is_beside_input == other.is_beside_input && sizes == other.sizes;
+           is_beside_input == other.is_beside_input && sizes == other.sizes && has_order_of(other);
+  }
+  bool has_order_of(const TensorLayout& other) const {
+    return dim_order == other.dim_order && batch_place == other.batch_place;
   }
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tensor/cut_outputs.h"
+#include "tensor/dim_order.h"
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/placement.h"
@@ -40,7 +41,7 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
   std::vector<at::Tensor> masters;
   masters.reserve(value.tensors.size());
   for (const at::Tensor& tensor : value.tensors) {
-    masters.push_back(copy_to_store(tensor, dtype));
+    masters.push_back(copy_to_store(in_memory_order(tensor, dim_order_of(tensor)), dtype));
     note_cut_output(tensor);
   }
   LayoutPtr layout =
@@ -49,8 +50,14 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
 }
 
 at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_device) const {
-  if (!place_.is_host()) return hand_out_placed(i, input_device);
   OrdinaryTensors ordinary;
+  at::Tensor tensor =
+      place_.is_host() ? copy_of_master(i, input_device) : copy_of_placed_master(i, input_device);
+  restore_logical_order(tensor, layout_->tensors()[i].dim_order);
+  return tensor;
+}
+
+at::Tensor WholeValue::copy_of_master(std::size_t i, std::optional<at::Device> input_device) const {
   const at::Tensor& master = masters_[i];
   const at::ScalarType dtype = layout_->places()[i].dtype;
   const bool goes_to_input =
@@ -63,9 +70,8 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
   return copy;
 }
 
-at::Tensor WholeValue::hand_out_placed(std::size_t i,
-                                       std::optional<at::Device> input_device) const {
-  OrdinaryTensors ordinary;
+at::Tensor WholeValue::copy_of_placed_master(std::size_t i,
+                                             std::optional<at::Device> input_device) const {
   const at::Tensor& master = masters_[i];
   const at::ScalarType dtype = layout_->places()[i].dtype;
   const bool goes_to_input = layout_->tensors()[i].is_beside_input && input_device.has_value();
@@ -123,7 +129,7 @@ Result<std::shared_ptr<const cache::Value>> WholeValue::read(LayoutPtr layout,
     masters.reserve(layout->places().size());
     for (std::size_t i = 0; i < layout->places().size(); ++i) {
       masters.push_back(
-          at::empty(layout->tensors()[i].sizes,
+          at::empty(layout->places()[i].sizes,
                     at::TensorOptions().dtype(layout->places()[i].stored_dtype).device(at::kCPU)));
     }
     if (masters.size() == 1) {

@@ -22,7 +22,7 @@ namespace modcache::tensor {
 
 class WholeValue final : public cache::Value {
  public:
-  // Copies the tensors, whatever their strides, device, grad or inference state. `input_device` is
+  // Copies the tensors, whatever their device, grad or inference state. `input_device` is
   // the device of the call's input: if the result lay beside it, a hit returns tensors on the
   // device of its own input. REQUIRES: all can be stored (storable.h).
   static std::shared_ptr<const WholeValue> copy_of(const Flat& value,
@@ -61,11 +61,14 @@ class WholeValue final : public cache::Value {
 
   WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {});
   at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
-  at::Tensor hand_out_placed(std::size_t i, std::optional<at::Device> input_device) const;
+  // Return tensors in the order of the dimensions in memory. REQUIRES: OrdinaryTensors.
+  at::Tensor copy_of_master(std::size_t i, std::optional<at::Device> input_device) const;
+  at::Tensor copy_of_placed_master(std::size_t i, std::optional<at::Device> input_device) const;
   std::vector<at::Tensor> masters_on_host() const;
 
   LayoutPtr layout_;
-  std::vector<at::Tensor> masters_;  // contiguous, in the stored dtype; never handed out
+  // Contiguous, in the stored dtype and the order of the dimensions in memory; never handed out.
+  std::vector<at::Tensor> masters_;
   cache::Place place_;
 };
 

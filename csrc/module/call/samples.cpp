@@ -12,6 +12,7 @@
 #include "cache/cache.h"
 #include "module/call/module_run.h"
 #include "module/call/stored_rows.h"
+#include "tensor/dim_order.h"
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/storable.h"
@@ -41,10 +42,10 @@ std::vector<at::Tensor> read_tensors(const cache::FoundRows& disk, std::size_t r
   const auto& places = layout.places();
   if (places.size() == 1 && places[0].dtype == places[0].stored_dtype) {
     const tensor::OrdinaryTensors ordinary;
-    tensors.push_back(
-        at::empty(layout.tensors()[0].sizes, at::device(at::kCPU).dtype(places[0].dtype)));
+    tensors.push_back(at::empty(places[0].sizes, at::device(at::kCPU).dtype(places[0].dtype)));
     status =
         tensor::read_payload(layout, stored_size_bytes, read, tensor::mutable_bytes(tensors[0]));
+    tensor::restore_logical_order(tensors[0], layout.tensors()[0].dim_order);
     return tensors;
   }
   std::string payload;

@@ -18,6 +18,17 @@ namespace modcache::module {
 
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+// A program was recorded with row-major results, whatever the order of an entry's dimensions is.
+std::vector<at::Tensor> row_major(std::vector<at::Tensor> tensors) {
+  const tensor::OrdinaryTensors ordinary;
+  for (at::Tensor& tensor : tensors) tensor = tensor.contiguous();
+  return tensors;
+}
+
+}  // namespace
+
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   tensor::OrdinaryTensors ordinary;
   std::vector<at::Tensor> copies;
@@ -117,7 +128,7 @@ bool ProbedCall::find_whole() {
   const auto hit = whole_->lookup();
   whole_->abandon();
   if (hit == nullptr) return false;
-  found_ = hit->hand_out(parts_.input.device);
+  found_ = row_major(hit->hand_out(parts_.input.device));
   if (expected_.fits(hit->root(), found_)) return true;
   found_.clear();
   whole_->reject_hit();
@@ -133,7 +144,7 @@ bool ProbedCall::find_rows() {
   if (!missing.has_value()) {
     auto together = rows_->together();
     if (together.has_value() && expected_.fits(together->root, together->tensors)) {
-      found_ = std::move(together->tensors);
+      found_ = row_major(std::move(together->tensors));
       return true;
     }
     rows_->reject_hits();
@@ -166,7 +177,7 @@ std::vector<at::Tensor> ProbedCall::complete_rows(const tensor::Flat& flat) {
   for (std::size_t i = 0; i < flat.tensors.size(); ++i) {
     if (together->tensors[i].is_alias_of(flat.tensors[i])) return copies_of(together->tensors);
   }
-  return std::move(together->tensors);
+  return row_major(std::move(together->tensors));
 }
 
 }  // namespace modcache::module

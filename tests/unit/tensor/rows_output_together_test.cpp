@@ -11,6 +11,7 @@
 
 #include "support/stored_rows.h"
 #include "support/value_tensors.h"
+#include "tensor/rows.h"
 #include "tensor/rows_output.h"
 #include "tensor/storable.h"
 
@@ -78,6 +79,55 @@ TEST_P(RowsTogetherTest, ragged_rows_of_every_dtype_come_apart) {
   }
 }
 
+TEST_P(RowsTogetherTest, rows_have_the_strides_of_the_batch_that_they_were_cut_from) {
+  for (const at::ScalarType dtype : dtypes_named({"float32", "bfloat16", "uint16"})) {
+    const at::Tensor image = at::arange(4 * 2 * 3 * 5).view({4, 2, 3, 5}).to(dtype);
+    for (const at::Tensor& batch :
+         {image.contiguous(), image.contiguous(at::MemoryFormat::ChannelsLast),
+          image.transpose(2, 3), image.transpose(0, 1).contiguous().transpose(0, 1),
+          image.permute({2, 0, 1, 3}).contiguous().permute({1, 2, 0, 3})}) {
+      const auto rows = cut(batch);
+      RowsOutput all_stored(5);
+      stored({{0, rows[0]}, {1, rows[1]}, {2, rows[2]}, {3, rows[3]}}).add_to(all_stored);
+      all_stored.repeat(4, 1);
+      RowsOutput mixed(5);
+      stored({{2, rows[2]}, {1, rows[1]}}).add_to(mixed);
+      mixed.add_computed({0, 3}, flat_of({image.slice(0, 0, 4, 3)}));
+      mixed.repeat(4, 1);
+      RowsOutput computed(5);
+      computed.add_computed({0, 1, 2, 3}, flat_of({batch}));
+      computed.repeat(4, 1);
+      const at::Tensor expected = select_rows(batch, {0, 1, 2, 3, 1});
+      for (RowsOutput* const output : {&all_stored, &mixed, &computed}) {
+        const at::Tensor together = output->together(kOnHost)->tensors[0];
+        EXPECT_EQ(together.strides(), expected.strides());
+        expect_same(together, expected);
+      }
+    }
+  }
+}
+
+TEST_P(RowsTogetherTest, rows_of_batches_with_other_strides_follow_the_first_one) {
+  const at::Tensor image = at::arange(3 * 2 * 3 * 5).view({3, 2, 3, 5});
+  const auto plain = cut(image.contiguous());
+  const auto last = cut(image.contiguous(at::MemoryFormat::ChannelsLast));
+  RowsOutput output(3);
+  EXPECT_TRUE(stored({{0, last[0]}, {1, plain[1]}, {2, last[2]}}).add_to(output).empty());
+  const at::Tensor together = output.together(kOnHost)->tensors[0];
+  EXPECT_TRUE(together.is_contiguous(at::MemoryFormat::ChannelsLast));
+  expect_same(together, image);
+}
+
+TEST_P(RowsTogetherTest, rows_that_come_apart_keep_their_order_of_dimensions) {
+  const at::Tensor batch = at::arange(12).view({2, 2, 3}).transpose(1, 2);
+  RowsOutput output(2);
+  stored({{0, cut(batch)[0]}, {1, cut(at::ones({1, 2, 2}, at::kLong))[0]}}).add_to(output);
+  ASSERT_FALSE(output.together(kOnHost).has_value());
+  const auto rows = output.apart(kOnHost);
+  EXPECT_EQ(rows[0].tensors[0].strides(), batch.select(0, 0).strides());
+  expect_same(rows[0].tensors[0], batch.select(0, 0));
+}
+
 TEST_P(RowsTogetherTest, rows_with_other_plain_values_come_apart) {
   const at::Tensor x = at::ones({1, 2});
   const auto is_together = [&](const Flat& a, const Flat& b) {
@@ -122,6 +172,24 @@ TEST(ComputedRowsTogetherTest, a_graph_goes_through_the_rows_that_were_computed)
       at::equal(together.detach().select(1, 0), at::tensor({1.0, 5.0, 1.0, 1.0}, at::kFloat)));
   together.sum().backward();
   EXPECT_TRUE(at::equal(weight.grad(), at::full({2}, 3.0)));
+}
+
+TEST(ComputedRowsTogetherTest, a_graph_goes_through_rows_of_any_strides) {
+  const at::Tensor image = at::arange(3 * 2 * 3 * 5, at::kFloat).view({3, 2, 3, 5});
+  for (const at::Tensor& batch : {image.contiguous(at::MemoryFormat::ChannelsLast),
+                                  image.transpose(0, 1).contiguous().transpose(0, 1)}) {
+    const at::Tensor weight = at::ones({1}).requires_grad_();
+    StoredRows stored;
+    stored.add(1, cut(batch)[1], Where::kInMemory);
+    RowsOutput output(3);
+    stored.add_to(output);
+    output.add_computed({0, 2}, flat_of({select_rows(batch, {0, 2}) * weight}));
+    const at::Tensor together = output.together(kOnHost)->tensors[0];
+    EXPECT_EQ(together.strides(), batch.strides());
+    expect_same(together.detach(), batch);
+    together.sum().backward();
+    EXPECT_TRUE(at::equal(weight.grad(), select_rows(batch, {0, 2}).sum().view({1})));
+  }
 }
 
 TEST(ComputedRowsTogetherTest, views_and_conjugates_are_put_together_as_what_they_show) {

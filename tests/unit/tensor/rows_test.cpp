@@ -41,6 +41,17 @@ TEST(SelectRowsTest, picks_rows_of_vectors_views_and_what_has_no_elements) {
   expect_same(select_rows(conjugated, {0, 1}), conjugated.resolve_conj());
 }
 
+TEST(SelectRowsTest, keeps_the_order_of_dimensions) {
+  const at::Tensor image = at::arange(4 * 2 * 3 * 5).view({4, 2, 3, 5});
+  for (const at::Tensor& batch :
+       {image.contiguous(at::MemoryFormat::ChannelsLast), image.transpose(2, 3),
+        image.transpose(0, 1).contiguous().transpose(0, 1)}) {
+    const at::Tensor picked = select_rows(batch, {3, 0});
+    EXPECT_EQ(picked.strides(), batch.slice(0, 0, 2).clone().strides()) << batch.strides();
+    expect_same(picked, at::stack({batch.select(0, 3), batch.select(0, 0)}));
+  }
+}
+
 TEST(SelectRowsTest, picks_in_every_tensor_of_an_input_and_leaves_the_rest) {
   const at::Tensor x = at::arange(4);
   c10::Dict<std::string, at::Tensor> dict;

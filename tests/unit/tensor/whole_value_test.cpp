@@ -35,6 +35,21 @@ TEST_P(HandOutTest, gives_the_value) {
   EXPECT_TRUE(at::equal(value_of(original_)->hand_out_tensor(kInputDevice), original_));
 }
 
+TEST_P(HandOutTest, gives_the_strides_of_a_dense_value_and_no_view) {
+  const at::Tensor image = original_.view({1, -1, 1}).expand({2, GetParam(), 3}).contiguous();
+  for (const auto dtype : {StoredDtype::kKeep, StoredDtype::kBfloat16}) {
+    for (const at::Tensor& tensor : {image, image.transpose(1, 2), image.permute({2, 0, 1})}) {
+      const auto value = value_of({tensor}, dtype);
+      for (const auto& one : {value, testing::written_and_read(*value, Codec::kZstd)}) {
+        const at::Tensor handed = one->hand_out_tensor(kInputDevice);
+        EXPECT_EQ(handed.strides(), tensor.strides());
+        EXPECT_FALSE(handed.is_view());
+        EXPECT_TRUE(at::allclose(handed, tensor, 0.01));
+      }
+    }
+  }
+}
+
 TEST_P(HandOutTest, what_becomes_of_the_result_changes_no_value) {
   at::Tensor result = original_.clone();
   const auto value = value_of(result);
