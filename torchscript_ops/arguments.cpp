@@ -69,6 +69,21 @@ module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string
   return checked_keys(op, at::IValue(ids.has_value() ? *ids : at::Tensor()));
 }
 
+std::optional<tensor::RowPadding> checked_padding(const char* op, std::size_t rows,
+                                                  const GivenPadding& given) {
+  if (!given.mask.has_value() && !given.lengths.has_value()) return std::nullopt;
+  TORCH_CHECK_VALUE(!given.mask.has_value() || !given.lengths.has_value(), op,
+                    ": mask and lengths say the same; give one of them");
+  auto padding = given.mask.has_value()
+                     ? tensor::RowPadding::of_mask(*given.mask, given.value)
+                     : tensor::RowPadding::of_lengths(*given.lengths, given.longest, given.value);
+  TORCH_CHECK_VALUE(padding.lengths.size() == rows, op, ": ", rows, " keys were given, but the ",
+                    given.mask.has_value() ? "mask is" : "lengths are", " for ",
+                    padding.lengths.size(), " rows");
+  if (padding.longest == 0) return std::nullopt;
+  return padding;
+}
+
 void check_ok(const char* op, const Status& status) {
   if (status.is_ok()) return;
   TORCH_CHECK_VALUE(status.code() != StatusCode::kInvalidArgument, op, ": ", status.message());

@@ -9,12 +9,16 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/status.h"
 #include "cache/cache.h"
 #include "module/call/batch_keys.h"
+#include "tensor/row_padding.h"
 
 namespace modcache::ops {
 
@@ -40,6 +44,17 @@ Maybe<Value> maybe(std::optional<Value> value) {
 // it holds texts five times as fast as one of anything.
 module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
                                const Maybe<at::Tensor>& ids);
+
+// What callers say of rows that were padded to one length: a mask [rows, longest], or lengths
+// [rows] and the longest; neither where rows are whole.
+struct GivenPadding {
+  const Maybe<at::Tensor>& mask;
+  const Maybe<at::Tensor>& lengths;
+  std::int64_t longest = 0;
+  double value = 0;
+};
+std::optional<tensor::RowPadding> checked_padding(const char* op, std::size_t rows,
+                                                  const GivenPadding& given);
 
 // Ids as the library reads them: on the CPU, one after the other.
 at::Tensor checked_ids(const char* op, const at::Tensor& ids);

@@ -25,6 +25,7 @@
 #include "module/watch/watch.h"
 #include "needs_torchscript.h"
 #include "registration.h"
+#include "tensor/row_padding.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
 
@@ -90,10 +91,13 @@ std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run)
 Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
                       const Maybe<c10::List<std::string>>& texts, const Maybe<at::Tensor>& ids,
                       std::int64_t params_grad_pattern, const Maybe<WatchPtr>& watch,
-                      const std::string& class_name) {
+                      const std::string& class_name, const Maybe<at::Tensor>& mask,
+                      const Maybe<at::Tensor>& lengths, std::int64_t longest, double pad_value) {
   module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
-  module::RowsBegun begun = module::begin_eager_rows(parts_of(scope, method, watch, class_name),
-                                                     std::move(keys), input, params_grad_pattern);
+  module::CallParts parts = parts_of(scope, method, watch, class_name);
+  parts.padding = checked_padding(kLookupOrRun, keys.rows(), {mask, lengths, longest, pad_value});
+  module::RowsBegun begun =
+      module::begin_eager_rows(std::move(parts), std::move(keys), input, params_grad_pattern);
   const auto next = static_cast<std::int64_t>(begun.next);
   if (begun.next != module::Next::kReturn) {
     return {next, numbers(begun.rows), value_or_none(std::move(begun.run))};
@@ -119,6 +123,21 @@ Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
   check_key(kLookupOrRun, key);
   const Watch* const watched = watch.has_value() ? watch->get() : nullptr;
   return maybe(module::eager_fast_path({scope, method, input, key}, {tensors, watched, weights}));
+}
+
+// The row that is to be run once more, and the length of its input; None: there is no such row.
+at::IValue next_trial(const c10::intrusive_ptr<RowsRun>& run) {
+  const auto trial = run->call.next_trial();
+  if (!trial.has_value()) return {};
+  return c10::ivalue::Tuple::create(trial->row, trial->length);
+}
+
+// `output`: None where the module raised.
+void finish_trial(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& output,
+                  bool has_raised) {
+  std::optional<tensor::Flat> tried;
+  if (!has_raised) tried = tensor::flatten_tagged(output);
+  run->call.finish_trial(tried);
 }
 
 // The address of a function `int()`, which says whether module::fast_path_is_open(): where even a
@@ -195,8 +214,14 @@ void register_eager(torch::Library& m) {
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)
       .def("next_rows", &next_rows)
+      .def("next_trial", &next_trial)
+      .def("finish_trial", &finish_trial)
       .def("rows", &rows_of_run);
   define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);
+  define(m, "_one_row_of_length(Tensor tensor, int row, int longest, int length) -> Tensor",
+         [](const at::Tensor& tensor, std::int64_t row, std::int64_t longest, std::int64_t length) {
+           return tensor::one_row_of_length(tensor, row, longest, length);
+         });
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor",
          [](const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
            return tensor::select_rows(tensor, rows);

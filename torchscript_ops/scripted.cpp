@@ -60,16 +60,21 @@ Maybe<at::Tensor> scripted_hit(const ScriptedPtr& module, const std::string& sco
 }
 
 // lookup_or_run_any with one key per row. Tells rows that do not fit together (true) from a list
-// that the module returned.
+// that the module returned. The arguments are those of the schema.
+// NOLINTNEXTLINE(readability-function-size)
 std::tuple<bool, at::IValue> scripted_rows(const ScriptedPtr& module, const at::IValue& input,
                                            const Maybe<c10::List<std::string>>& texts,
                                            const Maybe<at::Tensor>& ids, const std::string& scope,
-                                           const std::string& method) {
+                                           const std::string& method, const Maybe<at::Tensor>& mask,
+                                           const Maybe<at::Tensor>& lengths, std::int64_t longest,
+                                           double pad_value) {
   module::BatchKeys keys = checked_keys(kLookupOrRunScripted, texts, ids);
   if (!scope.empty()) check_scope("cache::lookup_or_run_any", scope);
   const at::IValue object(living(*module));
-  module::Rows rows = module::lookup_or_run_rows({object, input, scope, method, module::Want::kAny},
-                                                 std::move(keys));
+  module::ScriptedCall call{object, input, scope, method, module::Want::kAny};
+  call.padding =
+      checked_padding(kLookupOrRunScripted, keys.rows(), {mask, lengths, longest, pad_value});
+  module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
   const bool are_apart = rows.apart.has_value();
   return {are_apart, value_of(std::move(rows))};
 }

@@ -34,6 +34,12 @@ struct BatchRequest {
   const InputSource* input = nullptr;
   Span<std::size_t> rows = {};
   Form form = Form::kRow;
+  // One for each key, in place of `signature`, where the rows have shapes of their own.
+  Span<std::string_view> own_signatures = {};
+
+  std::string_view signature_of(std::size_t i) const {
+    return own_signatures.empty() ? signature : own_signatures[i];
+  }
 };
 
 // Where the rows of a batch were found, by their place in BatchRequest::keys.

@@ -19,7 +19,7 @@ std::size_t input_row_of(const BatchRequest& batch, std::size_t i) {
 
 // Key i of the batch as a question of its own.
 Request request_of(const BatchRequest& batch, std::size_t i) {
-  return {batch.context, batch.keys[i], batch.signature, batch.input, input_row_of(batch, i)};
+  return {batch.context, batch.keys[i], batch.signature_of(i), batch.input, input_row_of(batch, i)};
 }
 
 TierKeys keys_of(const ContextPtr& context, const store::EntryId& id) {
@@ -99,7 +99,7 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
     if (held.entry == nullptr) continue;
     const std::size_t i = asked.row(place);
     const Entry& entry = *held.entry;
-    if (!match_.fits_signature(request.signature, entry.signature) ||
+    if (!match_.fits_signature(request.signature_of(i), entry.signature) ||
         !match_.fits_sample(request.input, input_row_of(request, i), entry.sample.bytes())) {
       note_conflict(request_of(request, i), entry.signature, entry.stored_at_us);
       found.conflicts_.push_back(i);
@@ -121,12 +121,17 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
   for (const auto& header : rows.headers()) {
     is_match.push_back(match_.fits_signature(request.signature, header.signature));
   }
+  const auto fits = [&](std::size_t row, std::size_t i) {
+    return request.own_signatures.empty()
+               ? is_match[rows.header_index(row)]
+               : match_.fits_signature(request.own_signatures[i], rows.header(row).signature);
+  };
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
   for (std::size_t row = 0; row < asked.size(); ++row) {
     if (!rows.has(row)) continue;
     const std::size_t i = asked.row(row);
-    if (!is_match[rows.header_index(row)] ||
+    if (!fits(row, i) ||
         !match_.fits_sample(request.input, input_row_of(request, i), rows.sample(row))) {
       // A single value that cannot be read is broken, whatever input it was stored for.
       const bool is_read =

@@ -95,6 +95,13 @@ std::vector<std::int64_t> permuted(const std::vector<std::int64_t>& sizes, const
   return result;
 }
 
+std::uint64_t permuted(std::uint64_t dims, const DimOrder& order) {
+  if (order.empty()) return dims;
+  std::uint64_t result = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) result |= ((dims >> order[i]) & 1) << i;
+  return result;
+}
+
 at::Tensor in_memory_order(const at::Tensor& tensor, const DimOrder& order) {
   return order.empty() ? tensor : tensor.permute(places_of(order));
 }

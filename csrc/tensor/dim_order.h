@@ -32,6 +32,8 @@ DimOrder rows_first_order(const TensorLayout& row);
 
 // Returns the sizes of a tensor after it was permuted by `order`.
 std::vector<std::int64_t> permuted(const std::vector<std::int64_t>& sizes, const DimOrder& order);
+// Returns a set of dimensions, as bits, after that.
+std::uint64_t permuted(std::uint64_t dims, const DimOrder& order);
 
 // Return a view of `tensor`, permuted by the order and back.
 at::Tensor in_memory_order(const at::Tensor& tensor, const DimOrder& order);

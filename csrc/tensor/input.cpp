@@ -22,8 +22,9 @@ class Summarizer {
  public:
   enum class Tensors { kDescribed, kMarked };
 
-  Summarizer(InputSummary& summary, Per per, Tensors tensors = Tensors::kDescribed)
-      : summary_(summary), per_(per), tensors_(tensors) {}
+  Summarizer(InputSummary& summary, Per per, Tensors tensors = Tensors::kDescribed,
+             const RowPadding* padding = nullptr)
+      : summary_(summary), per_(per), tensors_(tensors), padding_(padding) {}
 
   // An outermost tuple holds the arguments of the method, so x and (x,) are one call.
   void summarize(const at::IValue& input) {
@@ -31,6 +32,12 @@ class Summarizer {
     visit(is_one_argument ? input.toTupleRef().elements()[0] : input);
     // The structure tells apart lists of numbers that differ only in their nesting.
     if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
+    if (padding_ == nullptr) return;
+    // Entries without their padding are entries of their own.
+    summary_.arguments.insert(0, 1, InputSummary::kLength);
+    if (!padding_->why_not.empty() && summary_.why_not_cacheable.empty()) {
+      summary_.why_not_cacheable = padding_->why_not;
+    }
   }
 
   // Fills the summary as for an input of this form, with these tensors in place of its marks.
@@ -92,9 +99,16 @@ class Summarizer {
     for (const std::int64_t size : tensor.sizes().slice(per_ == Per::kRow ? 1 : 0)) {
       if (!first) out += ',';
       first = false;
-      append_number(out, size);
+      if (padding_ != nullptr && size == padding_->longest) {
+        out += InputSummary::kLength;
+      } else {
+        append_number(out, size);
+      }
     }
     out += ']';
+    if (padding_ != nullptr) {
+      summary_.padded_dims.push_back(dims_of_size(tensor, padding_->longest));
+    }
     summary_.tensors.push_back(tensor);
     if (!summary_.device.has_value()) summary_.device = tensor.device();
     summary_.requiring_grad.add(tensor);
@@ -169,6 +183,7 @@ class Summarizer {
   InputSummary& summary_;
   const Per per_;
   const Tensors tensors_;
+  const RowPadding* const padding_;
   std::int64_t leaves_ = 0;
   std::string structure_;  // one character per leaf and bracket
 };
@@ -188,11 +203,23 @@ void for_each_tensor(const at::IValue& value, const Body& body) {
 
 }  // namespace
 
-InputSummary summarize_input(const at::IValue& input, Per per) {
+InputSummary summarize_input(const at::IValue& input, Per per, const RowPadding* padding) {
   InputSummary summary;
   summary.signature.reserve(64);
-  Summarizer(summary, per).summarize(input);
+  Summarizer(summary, per, Summarizer::Tensors::kDescribed, padding).summarize(input);
   return summary;
+}
+
+std::string signature_of_length(const std::string& signature, std::int64_t length) {
+  std::string text;
+  for (const char part : signature) {
+    if (part == InputSummary::kLength) {
+      append_number(text, length);
+    } else {
+      text += part;
+    }
+  }
+  return text;
 }
 
 InputForm form_of_input(const at::IValue& input) {

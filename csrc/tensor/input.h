@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/row_padding.h"
+
 namespace modcache::tensor {
 
 // Which of some tensors, in their order, require grad.
@@ -30,13 +32,17 @@ struct RequiringGrad {
 
 struct InputSummary {
   // Structure, dtypes and shapes of the tensors: "(float32[1,64],int64[1,64])". With Per::kRow the
-  // shapes lack the first dimension.
+  // shapes lack the first dimension. kLength stands for the size of a padded dimension, which each
+  // row has its own of.
+  static constexpr char kLength = '~';
   std::string signature;
   // The non-tensor values, their places and the containers around them, unambiguously; empty when
   // there are none.
   std::string arguments;
   // The tensors in the order of the signature, without those that cannot be stored.
   std::vector<at::Tensor> tensors;
+  // Their padded dimensions (row_padding.h); empty: the rows are not padded.
+  std::vector<DimSet> padded_dims;
   // The device of the first tensor.
   std::optional<at::Device> device;
   RequiringGrad requiring_grad;
@@ -45,7 +51,12 @@ struct InputSummary {
 };
 
 enum class Per { kCall, kRow };
-InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall);
+// `padding`: null, or that of the input's rows.
+InputSummary summarize_input(const at::IValue& input, Per per = Per::kCall,
+                             const RowPadding* padding = nullptr);
+
+// Returns the signature of a row of this length.
+std::string signature_of_length(const std::string& signature, std::int64_t length);
 
 // The input of a call without its tensors, which is what an exported program records: the signature
 // with a mark in place of each tensor, and the arguments.

@@ -300,6 +300,13 @@ InputSampler::InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on
   for (const at::Tensor& tensor : tensors_) is_costly_ = is_costly_ || !on_host_(tensor);
 }
 
+InputSampler::InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> dims,
+                           const RowPadding& padding, IsOnHost on_host)
+    : InputSampler(std::move(tensors), Per::kRow, on_host) {
+  dims_ = std::move(dims);
+  padding_ = &padding;
+}
+
 InputSampler::~InputSampler() = default;
 
 bool InputSampler::prepare() const {
@@ -323,7 +330,23 @@ bool InputSampler::prepare() const {
   return !sources_.empty();
 }
 
+// Measures the row as if it had never been padded.
+bool InputSampler::measure_true_part(std::size_t row, cache::MeasuredInput& measured) const {
+  try {
+    std::vector<at::Tensor> cut;
+    cut.reserve(tensors_.size());
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const at::Tensor one = tensors_[i].narrow(0, static_cast<std::int64_t>(row), 1);
+      cut.push_back(cut_to_length(one, dims_[i] << 1, padding_->lengths[row]));
+    }
+    return InputSampler(std::move(cut), Per::kRow, on_host_).measure(0, measured);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 bool InputSampler::measure(std::size_t row, cache::MeasuredInput& measured) const {
+  if (padding_ != nullptr) return measure_true_part(row, measured);
   if (!prepare()) return false;
   std::uint64_t hash = 0;
   bool has_exact = false;

@@ -44,6 +44,10 @@ class InputSampler final : public cache::InputSource {
 
   // Keeps the tensors but does not read their values yet. REQUIRES: all can be stored.
   InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on_host = is_on_host);
+  // Reads the true part of each row alone. `dims`: the padded dimensions of each tensor. `padding`
+  // must outlive this.
+  InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> dims, const RowPadding& padding,
+               IsOnHost on_host = is_on_host);
   ~InputSampler() override;
   InputSampler(const InputSampler&) = delete;
   InputSampler& operator=(const InputSampler&) = delete;
@@ -57,8 +61,11 @@ class InputSampler final : public cache::InputSource {
   class Source;
 
   bool prepare() const;
+  bool measure_true_part(std::size_t row, cache::MeasuredInput& measured) const;
 
   std::vector<at::Tensor> tensors_;
+  std::vector<DimSet> dims_;
+  const RowPadding* padding_ = nullptr;  // null: rows are read whole
   const Per per_;
   const IsOnHost on_host_;
   bool is_costly_ = false;

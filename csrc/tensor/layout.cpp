@@ -42,6 +42,14 @@ bool is_stored_as(at::ScalarType dtype, at::ScalarType stored) {
          (stored == at::kHalf || stored == at::kBFloat16);
 }
 
+bool have_sizes_beside_padding(const TensorLayout& a, const TensorLayout& b) {
+  if (a.padded_dims != b.padded_dims || a.sizes.size() != b.sizes.size()) return false;
+  for (std::size_t d = 0; d < a.sizes.size(); ++d) {
+    if (((a.padded_dims >> d) & 1) == 0 && a.sizes[d] != b.sizes[d]) return false;
+  }
+  return true;
+}
+
 Result<at::ScalarType> dtype_from(std::uint8_t number) {
   const auto type = static_cast<at::ScalarType>(number);
   if (number >= static_cast<std::uint8_t>(at::ScalarType::NumOptions) || !is_storable_dtype(type)) {
@@ -139,18 +147,54 @@ bool Layout::has_rows_of_the_kind_of(const Layout& other) const {
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
     const TensorLayout& mine = header_.tensors[i];
     const TensorLayout& theirs = other.header_.tensors[i];
-    if (mine.dtype != theirs.dtype || mine.sizes.size() != theirs.sizes.size()) return false;
+    if (mine.dtype != theirs.dtype || mine.sizes.size() != theirs.sizes.size() ||
+        mine.padded_dims != theirs.padded_dims) {
+      return false;
+    }
   }
   return header_.root.has_form_of(other.header_.root);
 }
 
-bool Layout::has_rows_like(const Layout& other) const {
+LayoutPtr Layout::cut_to_length(const std::vector<std::uint64_t>& dims, std::int64_t length) const {
+  ValueHeader header = header_;
+  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+    TensorLayout& tensor = header.tensors[i];
+    tensor.padded_dims = dims[i];
+    for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
+      if (((dims[i] >> d) & 1) != 0) tensor.sizes[d] = length;
+    }
+  }
+  return of(std::move(header)).value();
+}
+
+std::optional<std::int64_t> Layout::length() const {
+  std::optional<std::int64_t> length;
+  for (const TensorLayout& tensor : header_.tensors) {
+    for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
+      if (((tensor.padded_dims >> d) & 1) == 0) continue;
+      if (length.has_value() && *length != tensor.sizes[d]) return std::nullopt;
+      length = tensor.sizes[d];
+    }
+  }
+  return length;
+}
+
+std::vector<std::uint64_t> Layout::padded_dims() const {
+  std::vector<std::uint64_t> dims;
+  for (const TensorLayout& tensor : header_.tensors) dims.push_back(tensor.padded_dims);
+  return dims;
+}
+
+bool Layout::has_rows_like(const Layout& other, bool is_padded) const {
   if (this == &other) return true;
   if (header_.tensors.size() != other.header_.tensors.size()) return false;
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
     const TensorLayout& mine = header_.tensors[i];
     const TensorLayout& theirs = other.header_.tensors[i];
-    if (mine.dtype != theirs.dtype || mine.sizes != theirs.sizes) return false;
+    if (mine.dtype != theirs.dtype) return false;
+    if (!(is_padded ? have_sizes_beside_padding(mine, theirs) : mine.sizes == theirs.sizes)) {
+      return false;
+    }
   }
   return header_.root == other.header_.root;
 }

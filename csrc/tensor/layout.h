@@ -70,9 +70,18 @@ class Layout : public std::enable_shared_from_this<Layout> {
   // dtype.
   Tolerance tolerance(double rtol) const;
 
+  // Makes the layout of a row with this layout after it was cut to `length` in `dims`, a set for
+  // each tensor (row_padding.h).
+  LayoutPtr cut_to_length(const std::vector<std::uint64_t>& dims, std::int64_t length) const;
+  // Returns the length that a row was cut to; nothing for a row that was not cut, or whose tensors
+  // differ in it.
+  std::optional<std::int64_t> length() const;
+  // Returns the dimensions that were cut, a set for each tensor.
+  std::vector<std::uint64_t> padded_dims() const;
+
   // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes. The
-  // order of dimensions may differ.
-  bool has_rows_like(const Layout& other) const;
+  // order of dimensions may differ. With `is_padded`, the lengths that they were cut to may differ.
+  bool has_rows_like(const Layout& other, bool is_padded = false) const;
   // Returns whether one module may have returned both: the same tree, dtypes and numbers of
   // dimensions. Sizes and plain values may differ between its batches.
   bool has_rows_of_the_kind_of(const Layout& other) const;

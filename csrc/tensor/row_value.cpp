@@ -13,6 +13,16 @@
 #include "tensor/torch_version.h"
 
 namespace modcache::tensor {
+namespace {
+
+// Copies the elements of a part of a row to `target`, in order.
+void copy_plain(const at::Tensor& part, std::byte* target) {
+  OrdinaryTensors ordinary;
+  const at::Tensor plain = as_operable(part).contiguous();
+  copy_bytes(target, const_bytes(plain), plain.nbytes());
+}
+
+}  // namespace
 
 // NOLINTNEXTLINE(*-avoid-c-arrays): not zeroed, as a vector would be
 RowValue::RowValue(LayoutPtr layout, std::size_t sharers)
@@ -80,6 +90,21 @@ std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
     const Layout::Place& place = layout_->places()[i];
     copy_bytes(value->bytes_.get() + place.offset, const_bytes(copies_[i]) + row * place.size_bytes,
                place.size_bytes);
+  }
+  return value;
+}
+
+std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row, const std::vector<DimSet>& dims,
+                                               std::int64_t length) {
+  LayoutPtr& layout = layouts_[length];
+  if (layout == nullptr) layout = layout_->cut_to_length(dims, length);
+  auto value = std::make_shared<RowValue>(layout, /*sharers=*/1);
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const Layout::Place& place = layout->places()[i];
+    const at::Tensor whole = copies_[i].select(0, static_cast<std::int64_t>(row));
+    const at::Tensor part =
+        cut_to_length(whole, permuted(dims[i], layout->tensors()[i].dim_order), length);
+    copy_plain(part, value->bytes_.get() + place.offset);
   }
   return value;
 }

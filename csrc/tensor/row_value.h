@@ -7,13 +7,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
 #include "tensor/payload.h"
+#include "tensor/row_padding.h"
 #include "tensor/tree.h"
 
 namespace modcache::tensor {
@@ -67,9 +70,13 @@ class RowCutter {
   // REQUIRES: all tensors can be stored, and have `rows` as their first size.
   RowCutter(const Flat& result, std::optional<at::Device> input_device, cache::StoredDtype dtype);
   std::shared_ptr<const RowValue> cut(std::size_t row) const;
+  // Returns the row without its padding: its true part in `dims`, a set for each tensor.
+  std::shared_ptr<const RowValue> cut(std::size_t row, const std::vector<DimSet>& dims,
+                                      std::int64_t length);
 
  private:
   std::vector<at::Tensor> copies_;
+  std::map<std::int64_t, LayoutPtr> layouts_;  // of the lengths that were cut
   LayoutPtr layout_;
   std::size_t rows_ = 1;
 };

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -92,15 +93,38 @@ Status RowsOutput::begin(const StoredRow& first) {
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < layout_->places().size(); ++i) {
     std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows_)};
-    const auto& of_row = layout_->places()[i].sizes;
+    const auto of_row = permuted(row_sizes(i), layout_->tensors()[i].dim_order);
     sizes.insert(sizes.end(), of_row.begin(), of_row.end());
-    block_.push_back(room(sizes, layout_->places()[i].stored_dtype));
+    const Layout::Place& place = layout_->places()[i];
+    // Any value that results are padded with has to fit.
+    const bool is_widened = padding_ != nullptr && padding_->value != 0;
+    block_.push_back(room(sizes, is_widened ? place.dtype : place.stored_dtype));
   }
   return Status::ok();
 }
 
 bool RowsOutput::fits_the_first(const StoredRow& row) const {
-  return row.layout == layout_.get() || row.layout->has_rows_like(*layout_);
+  return row.layout == layout_.get() || row.layout->has_rows_like(*layout_, padding_ != nullptr);
+}
+
+// Returns the sizes of a row in this batch.
+std::vector<std::int64_t> RowsOutput::row_sizes(std::size_t i) const {
+  const TensorLayout& tensor = layout_->tensors()[i];
+  std::vector<std::int64_t> sizes = tensor.sizes;
+  for (std::size_t d = 0; padding_ != nullptr && d < sizes.size(); ++d) {
+    if (((tensor.padded_dims >> d) & 1) != 0) sizes[d] = padding_->longest;
+  }
+  return sizes;
+}
+
+std::optional<std::vector<DimSet>> RowsOutput::padded_dims() const {
+  if (stored_.empty()) return std::nullopt;
+  return layout_->padded_dims();
+}
+
+bool RowsOutput::is_shorter(const Layout& layout) const {
+  const auto length = layout.length();
+  return padding_ != nullptr && length.has_value() && *length < padding_->longest;
 }
 
 // Returns whether the bytes of such a row can be copied into the block.
@@ -120,7 +144,12 @@ bool RowsOutput::fits_the_block(const StoredRow& row) const {
 
 Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   const auto& places = row.layout->places();
-  if (row.bytes == nullptr && places.size() == 1 && is_like_block(*row.layout, 0)) {
+  const auto length = row.layout->length();
+  if (padding_ != nullptr && length.has_value() && *length != padding_->lengths[row.row]) {
+    return Status::corruption("a row has another length than its input");
+  }
+  const bool is_whole = places.size() == 1 && !is_shorter(*row.layout);
+  if (row.bytes == nullptr && is_whole && is_like_block(*row.layout, 0)) {
     return read_payload(
         *row.layout, row.stored_size_bytes, [&](void* target) { return read(row.index, target); },
         row_of(block_[0], row.row, places[0].size_bytes));
@@ -128,17 +157,44 @@ Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   std::unique_ptr<std::byte[]> scratch;  // NOLINT(*-avoid-c-arrays): not zeroed
   MODCACHE_ASSIGN_OR_RETURN(const auto payload, payload_of(row, read, scratch));
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (is_like_block(*row.layout, i)) {
-      copy_bytes(row_of(block_[i], row.row, places[i].size_bytes), payload + places[i].offset,
-                 places[i].size_bytes);
-    } else {  // the block was widened, or the row was cut from a batch with other strides
-      OrdinaryTensors ordinary;
-      const at::Tensor target = block_[i].select(0, static_cast<std::int64_t>(row.row));
-      as_operable(in_logical_order(target, layout_->tensors()[i].dim_order))
-          .copy_(as_operable(tensor_at(*row.layout, i, payload)));
-    }
+    const bool is_padded = row.layout->tensors()[i].padded_dims != 0 && is_shorter(*row.layout);
+    is_padded ? copy_padded(row, i, payload) : copy_tensor(row, i, payload);
   }
   return Status::ok();
+}
+
+void RowsOutput::copy_tensor(const StoredRow& row, std::size_t i, const std::byte* payload) {
+  const Layout::Place& place = row.layout->places()[i];
+  if (is_like_block(*row.layout, i)) {
+    copy_bytes(row_of(block_[i], row.row, place.size_bytes), payload + place.offset,
+               place.size_bytes);
+    return;
+  }
+  // The block was widened, or the row was cut from a batch with other strides.
+  OrdinaryTensors ordinary;
+  const at::Tensor target = block_[i].select(0, static_cast<std::int64_t>(row.row));
+  as_operable(in_logical_order(target, layout_->tensors()[i].dim_order))
+      .copy_(as_operable(tensor_at(*row.layout, i, payload)));
+}
+
+void RowsOutput::copy_padded(const StoredRow& row, std::size_t i, const std::byte* payload) {
+  OrdinaryTensors ordinary;
+  const Layout::Place& place = row.layout->places()[i];
+  const TensorLayout& tensor = row.layout->tensors()[i];
+  const at::Tensor target = block_[i].select(0, static_cast<std::int64_t>(row.row));
+  // A true part that comes first in memory is copied as bytes; a value of 0 has no other bits.
+  const bool comes_first =
+      is_like_block(*row.layout, i) && permuted(tensor.padded_dims, tensor.dim_order) == 1;
+  if (comes_first && padding_->value == 0) {
+    std::byte* const bytes = mutable_bytes(target);
+    copy_bytes(bytes, payload + place.offset, place.size_bytes);
+    std::memset(bytes + place.size_bytes, 0, target.nbytes() - place.size_bytes);
+    return;
+  }
+  const at::Tensor logical = as_operable(in_logical_order(target, layout_->tensors()[i].dim_order));
+  logical.fill_(logical.scalar_type() == target.scalar_type() ? padding_->value : 0.0);
+  cut_to_length(logical, tensor.padded_dims, padding_->lengths[row.row])
+      .copy_(as_operable(tensor_at(*row.layout, i, payload)));
 }
 
 Status RowsOutput::read_single(const StoredRow& row, const ReadStored& read) {

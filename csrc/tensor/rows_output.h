@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tensor/layout.h"
+#include "tensor/row_padding.h"
 #include "tensor/tree.h"
 
 namespace modcache::tensor {
@@ -31,8 +32,9 @@ class RowsOutput {
  public:
   // `is_pinned`: the batch is assembled in page-locked memory (placement.h), from which it is
   // copied to a device while the host continues.
-  explicit RowsOutput(std::size_t rows, bool is_pinned = false)
-      : rows_(rows), is_pinned_(is_pinned) {}
+  // `padding`: null, or what stored rows are padded to. It must outlive this.
+  explicit RowsOutput(std::size_t rows, bool is_pinned = false, const RowPadding* padding = nullptr)
+      : rows_(rows), is_pinned_(is_pinned), padding_(padding) {}
 
   // Copies stored rows straight to their places. `read` fills its target with the stored bytes of
   // one row after checking them; several threads may call it. Returns which of `rows` could not be
@@ -45,6 +47,10 @@ class RowsOutput {
   // Rows of another kind than most of them (Layout::has_rows_of_the_kind_of) are not read, and fail
   // with kCorruption.
   std::vector<Failure> add_stored(const std::vector<StoredRow>& rows, const ReadStored& read);
+
+  // Returns the padded dimensions of the stored rows, a set for each tensor; nothing when no row
+  // was added.
+  std::optional<std::vector<DimSet>> padded_dims() const;
 
   // Adds a module's result for `rows`. REQUIRES: why_no_rows() returned nothing for it.
   void add_computed(std::vector<std::int64_t> rows, Flat result);
@@ -81,6 +87,11 @@ class RowsOutput {
   std::vector<std::size_t> of_the_commonest_kind(const std::vector<StoredRow>& rows,
                                                  std::vector<Status>& statuses) const;
   Status copy_row(const StoredRow& row, const ReadStored& read);
+  void copy_tensor(const StoredRow& row, std::size_t i, const std::byte* payload);
+  void copy_padded(const StoredRow& row, std::size_t i, const std::byte* payload);
+  // Returns whether the row lacks padding that this batch has.
+  bool is_shorter(const Layout& layout) const;
+  std::vector<std::int64_t> row_sizes(std::size_t i) const;
   Status read_single(const StoredRow& row, const ReadStored& read);
   bool fits_the_first(const StoredRow& row) const;
   bool fits_the_block(const StoredRow& row) const;
@@ -98,6 +109,7 @@ class RowsOutput {
 
   std::size_t rows_;
   bool is_pinned_;
+  const RowPadding* padding_;
   LayoutPtr layout_;  // of the first stored row
   // Room for all rows, each in one piece and in the order of dimensions that layout_ has; the
   // stored ones are in their places.

@@ -63,7 +63,7 @@ bool RowsOutput::has_rows_of_the_layout(const Flat& result) const {
   if (result.root != layout_->root() || result.tensors.size() != block_.size()) return false;
   for (std::size_t i = 0; i < block_.size(); ++i) {
     if (result.tensors[i].scalar_type() != layout_->places()[i].dtype ||
-        result.tensors[i].sizes().slice(1) != layout_->tensors()[i].sizes) {
+        result.tensors[i].sizes().slice(1) != row_sizes(i)) {
       return false;
     }
   }
@@ -72,7 +72,11 @@ bool RowsOutput::has_rows_of_the_layout(const Flat& result) const {
 
 // Returns the layout that the rows of the result are to have.
 TensorLayout RowsOutput::row_layout(std::size_t i) const {
-  if (layout_ != nullptr) return layout_->tensors()[i];
+  if (layout_ != nullptr) {
+    TensorLayout layout = layout_->tensors()[i];
+    layout.sizes = row_sizes(i);
+    return layout;
+  }
   const at::Tensor& first = computed_[0].result.tensors[i];
   TensorLayout layout;
   layout.sizes = first.sizes().slice(1).vec();
@@ -190,7 +194,7 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
     copy_repeated();
     Flat together{layout_->root(), block_, {}};
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      const TensorLayout& layout = layout_->tensors()[i];
+      const TensorLayout layout = row_layout(i);
       at::Tensor& tensor = together.tensors[i];
       if (layout.is_beside_input && input_device.has_value()) tensor = sent(tensor, *input_device);
       tensor = reordered(tensor, rows_first_order(layout), batch_order(layout));

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint8_t kBesideInput = 1;
 constexpr std::uint8_t kHasDimOrder = 2;
-constexpr std::uint8_t kKnownFlags = kBesideInput | kHasDimOrder;
+constexpr std::uint8_t kHasPaddedDims = 4;
+constexpr std::uint8_t kKnownFlags = kBesideInput | kHasDimOrder | kHasPaddedDims;
 
 class Writer {
  public:
@@ -37,9 +38,11 @@ class Writer {
     add_u8(tensor.stored_dtype);
     const bool has_dim_order = !tensor.dim_order.empty() || tensor.batch_place != 0;
     add_u8(static_cast<std::uint8_t>((tensor.is_beside_input ? kBesideInput : 0) |
-                                     (has_dim_order ? kHasDimOrder : 0)));
+                                     (has_dim_order ? kHasDimOrder : 0) |
+                                     (tensor.padded_dims != 0 ? kHasPaddedDims : 0)));
     add_u8(static_cast<std::uint8_t>(tensor.sizes.size()));
     for (const std::int64_t size : tensor.sizes) add_number(static_cast<std::uint64_t>(size), 8);
+    if (tensor.padded_dims != 0) add_number(tensor.padded_dims, 8);
     if (!has_dim_order) return;
     add_u8(tensor.batch_place);
     for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
@@ -116,6 +119,7 @@ class Reader {
       if (size < 0) fail();
       tensor.sizes.push_back(size);
     }
+    if ((flags & kHasPaddedDims) != 0) padded_dims(tensor);
     if ((flags & kHasDimOrder) != 0) dim_order(tensor);
     return tensor;
   }
@@ -154,6 +158,21 @@ class Reader {
     has_failed_ = true;
     rest_ = {};
     return 0;
+  }
+  // Refuses dimensions that the tensor lacks, or that differ in size.
+  void padded_dims(TensorLayout& tensor) {
+    tensor.padded_dims = number(8);
+    std::int64_t length = -1;
+    for (std::size_t d = 0; d < ValueHeader::kMostDimensions; ++d) {
+      if (((tensor.padded_dims >> d) & 1) == 0) continue;
+      const bool fits = d < tensor.sizes.size() && (length < 0 || tensor.sizes[d] == length);
+      if (!fits) {
+        fail();
+        return;
+      }
+      length = tensor.sizes[d];
+    }
+    if (length < 0) fail();
   }
   void dim_order(TensorLayout& tensor) {
     tensor.batch_place = u8();

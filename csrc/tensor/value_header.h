@@ -61,10 +61,13 @@ struct TensorLayout {
   std::vector<std::uint8_t> dim_order;
   // Of a row: how many of its dimensions lay outside of the rows in the batch that it was cut from.
   std::uint8_t batch_place = 0;
+  // Of a row that was cut to its own length: the dimensions that have it (row_padding.h), as bits.
+  std::uint64_t padded_dims = 0;
 
   bool operator==(const TensorLayout& other) const {
     return dtype == other.dtype && stored_dtype == other.stored_dtype &&
-           is_beside_input == other.is_beside_input && sizes == other.sizes && has_order_of(other);
+           is_beside_input == other.is_beside_input && sizes == other.sizes &&
+           has_order_of(other) && padded_dims == other.padded_dims;
   }
   bool has_order_of(const TensorLayout& other) const {
     return dim_order == other.dim_order && batch_place == other.batch_place;

@@ -69,10 +69,11 @@ bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
     if (weights.is_changed || is_stored_already(request())) return false;
     auto value =
         tensor::WholeValue::copy_of(result, parts_.input.device, session_->settings().dtype);
-    return session_->store(request(),
-                           entry_of(std::move(value), sample_.value_or(cache::InputSample()),
-                                    run_->run_us(), weights.confirmation),
-                           replaces_);
+    return session_->store(
+        request(),
+        entry_of(std::move(value), parts_.input.signature, sample_.value_or(cache::InputSample()),
+                 run_->run_us(), weights.confirmation),
+        replaces_);
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

@@ -27,6 +27,8 @@ struct CallParts {
   // 0: grad mode is off, or neither the module's tensors nor the input's require grad.
   std::uint64_t grad_pattern = 0;
   tensor::InputSummary input;
+  // Where rows have lengths of their own. Set before `input`, which depends on it.
+  std::optional<tensor::RowPadding> padding;
   // The weights of the module whose fingerprint the scope is. Null when the caller gave the scope,
   // or when RunFacts has them.
   std::shared_ptr<const WatchedContents> weights;

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/open_call.h"
 
+#include <string>
+#include <utility>
+
 namespace modcache::module {
+
+namespace {
+
+tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per) {
+  if (!parts.padding.has_value()) return {parts.input.tensors, per};
+  return {parts.input.tensors, parts.input.padded_dims, *parts.padding};
+}
+
+}  // namespace
 
 OpenCall::OpenCall(CallParts parts, tensor::Per per)
     : parts_(std::move(parts)),
-      input_(parts_.input.tensors, per),
+      input_(sampler_of(parts_, per)),
       session_(cache::Cache::instance().session()),
       mode_(cache::Cache::instance().mode()),
       context_(context_of(*session_, parts_, per)),
@@ -24,9 +36,9 @@ void OpenCall::count_run(std::int64_t misses) const {
 }
 
 cache::EntryPtr OpenCall::entry_of(std::shared_ptr<const cache::Value> value,
-                                   const cache::InputSample& sample, std::int64_t run_us,
-                                   const ConfirmationPtr& confirmation) const {
-  return std::make_shared<const cache::Entry>(cache::Entry{std::move(value), parts_.input.signature,
+                                   std::string_view signature, const cache::InputSample& sample,
+                                   std::int64_t run_us, const ConfirmationPtr& confirmation) const {
+  return std::make_shared<const cache::Entry>(cache::Entry{std::move(value), std::string(signature),
                                                            run_us, now_us(), confirmation, sample});
 }
 

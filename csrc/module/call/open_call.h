@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "cache/cache.h"
@@ -58,7 +59,7 @@ class OpenCall {
   // Counts a run that no rule forbids to store, and remembers that its result has no graph.
   void count_run(std::int64_t misses) const;
   // `run_us` is the time that is noted for `value`.
-  cache::EntryPtr entry_of(std::shared_ptr<const cache::Value> value,
+  cache::EntryPtr entry_of(std::shared_ptr<const cache::Value> value, std::string_view signature,
                            const cache::InputSample& sample, std::int64_t run_us,
                            const ConfirmationPtr& confirmation) const;
 

@@ -32,7 +32,14 @@ std::vector<std::size_t> first_numbers(std::size_t count) {
 RowsCall::RowsCall(CallParts parts, BatchKeys keys)
     : OpenCall(std::move(parts), tensor::Per::kRow),
       keys_(std::move(keys)),
-      output_(empty_output()) {}
+      output_(empty_output()) {
+  if (!parts_.padding.has_value()) return;
+  for (const std::int64_t length : parts_.padding->lengths) {
+    std::string& signature = own_signatures_[length];
+    if (signature.empty()) signature = tensor::signature_of_length(parts_.input.signature, length);
+  }
+  learned_ = learned_padding(context_->digest);
+}
 
 // The batch is assembled in pinned memory when it goes on to a device.
 tensor::RowsOutput RowsCall::empty_output() const {
@@ -40,7 +47,8 @@ tensor::RowsOutput RowsCall::empty_output() const {
   const bool is_on_device = device.has_value() && !device->is_cpu();
   const bool is_pinned =
       is_on_device || session_->place_of(parts_.scope).kind == cache::Place::Kind::kPinned;
-  return tensor::RowsOutput(keys_.rows(), is_pinned);
+  return tensor::RowsOutput(keys_.rows(), is_pinned,
+                            parts_.padding.has_value() ? &*parts_.padding : nullptr);
 }
 
 // A part of the distinct keys, and the request for them.
@@ -52,11 +60,17 @@ struct RowsCall::Part {
     for (const std::size_t place : places) {
       keys.push_back(call.keys_.distinct()[place]);
       input_rows.push_back(call.row_of(place));
+      if (call.parts_.padding.has_value()) signatures.push_back(call.signature_of(place));
     }
   }
   cache::BatchRequest request(const RowsCall& call) const {
-    return {call.context_, keys, call.parts_.input.signature,
-            call.compares_input_ ? &call.input_ : nullptr, input_rows};
+    return {call.context_,
+            keys,
+            call.parts_.input.signature,
+            call.compares_input_ ? &call.input_ : nullptr,
+            input_rows,
+            cache::Form::kRow,
+            signatures};
   }
   std::vector<std::size_t> places_of(const std::vector<std::size_t>& rows) const {
     std::vector<std::size_t> found;
@@ -68,6 +82,7 @@ struct RowsCall::Part {
   std::vector<std::size_t> places;
   std::vector<std::string_view> keys;
   std::vector<std::size_t> input_rows;
+  std::vector<std::string_view> signatures;  // empty: all rows have one
 };
 
 std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
@@ -87,7 +102,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   while (mine_.empty() && !awaited_.empty()) wait_for_others();
   if (mine_.empty()) {
     lead_.give_up();
-    if (is_whole_run_ || !output_.has_odd_stored_rows()) return std::nullopt;
+    if (is_whole_run_ || !(output_.has_odd_stored_rows() || has_odd_padding())) return std::nullopt;
     refuse_stored_rows();
     return whole_input();
   }
@@ -102,17 +117,25 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   return running_;
 }
 
+// Returns whether stored rows were cut in other dimensions than the module's results are.
+bool RowsCall::has_odd_padding() const {
+  const auto dims = output_.padded_dims();
+  return learned_.has_value() && dims.has_value() && *dims != learned_->dims;
+}
+
 bool RowsCall::has_conflicts_inside() {
-  if (keys_.repeated().empty() || !compares_input_) return false;
+  if (keys_.repeated().empty() || !(compares_input_ || parts_.padding.has_value())) return false;
   std::size_t conflicts = 0;
   std::size_t first_row = 0;
   for (const auto& [row, same_as] : keys_.repeated()) {
     cache::MeasuredInput measured;
     cache::MeasuredInput first;
-    if (!input_.measure(row, measured) || !input_.measure(same_as, first) ||
-        measured.agrees_with(first.sample().bytes())) {
-      continue;
-    }
+    const bool has_other_length = parts_.padding.has_value() &&
+                                  parts_.padding->lengths[row] != parts_.padding->lengths[same_as];
+    const bool agrees = !compares_input_ || !input_.measure(row, measured) ||
+                        !input_.measure(same_as, first) ||
+                        measured.agrees_with(first.sample().bytes());
+    if (!has_other_length && agrees) continue;
     if (conflicts++ == 0) first_row = same_as;
   }
   if (conflicts == 0) return false;
@@ -202,6 +225,9 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
     for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
   }
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
+  if (!parts_.padding.has_value() || learned_.has_value()) return;
+  // What is stored shows the dimensions; whether the module heeds its mask is not seen by it.
+  if (auto dims = output_.padded_dims()) learned_ = LearnedPadding{*std::move(dims), false};
 }
 
 void RowsCall::take_samples() {
@@ -238,12 +264,88 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
               " rows, one key each, and returned ", why_no_rows,
               "; every tensor of its result must have the rows as its first dimension. For one key "
               "for the whole input, pass the key as a str");
-  if (may_keep) {
-    is_refused_ = false;
-    count_run(rows - (is_verified() ? compare(result) : 0));
-    if (may_store()) keep(result, facts);
+  if (!may_keep) {
+    output_.add_computed(running_, std::move(result));
+  } else if (parts_.padding.has_value()) {
+    accept_padded(std::move(result), facts);
+  } else {
+    accept(std::move(result), facts);
+  }
+}
+
+void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
+  is_refused_ = false;
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  count_run(rows - (is_verified() ? compare(result) : 0));
+  if (may_store()) keep(result, facts);
+  if (parts_.padding.has_value()) {
+    for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+      result.tensors[i] =
+          tensor::with_padding(result.tensors[i], learned_->dims[i], *parts_.padding, running_);
+    }
   }
   output_.add_computed(running_, std::move(result));
+}
+
+void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
+  if (learned_.has_value() && !has_padded_dims(result, learned_->dims, parts_.padding->longest)) {
+    learned_.reset();
+  }
+  auto trial = plan_trial(*parts_.padding, running_, learned_);
+  if (!trial.has_value()) {
+    accept(std::move(result), facts);
+    return;
+  }
+  pending_.emplace(Pending{std::move(result), facts, *trial});
+}
+
+void RowsCall::finish_trial(const std::optional<tensor::Flat>& tried) {
+  try {
+    judge_trial(tried);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
+  Pending pending = *std::exchange(pending_, std::nullopt);
+  const auto place =
+      std::find(running_.begin(), running_.end(), pending.trial.row) - running_.begin();
+  TrialOutcome outcome;
+  if (tried.has_value()) {
+    outcome = module::judge_trial(pending.result, place, *tried, pending.trial, *parts_.padding,
+                                  padding_tolerance(pending.result));
+  } else {
+    outcome.why_not = "it cannot be run on a row of another length";
+  }
+  if (!outcome.why_not.empty()) {
+    output_.add_computed(running_, std::move(pending.result));
+    refuse_for_padding(outcome.why_not);
+    return;
+  }
+  learned_ = outcome.learned;
+  note_padding(context_->digest, outcome.learned);
+  accept(std::move(pending.result), pending.facts);
+}
+
+bool RowsCall::refuse_for_padding(const std::string& why) {
+  outcome_.refused_for = "padding";
+  outcome_.refusal = "the result of " + parts_.who() + " is not cached, since " + why;
+  return refuse(parts_, *session_, Counter::kBypassedImpure,
+                static_cast<std::int64_t>(running_.size()), "padding", outcome_.refusal);
+}
+
+// Numbers of few bits, and sums of them, depend on the batch that they are computed in.
+double RowsCall::padding_tolerance(const tensor::Flat& result) const {
+  constexpr double kTolerance = 1e-3;
+  constexpr double kToleranceOfFewBits = 5e-2;
+  const bool has_few_bits =
+      !parts_.arithmetic_state().empty() ||
+      std::any_of(result.tensors.begin(), result.tensors.end(), [](const at::Tensor& tensor) {
+        return tensor.is_floating_point() && tensor.element_size() < 4;
+      });
+  return has_few_bits ? kToleranceOfFewBits : kTolerance;
 }
 
 // The model has its result, and a later failure of the cache must not take it away.
@@ -253,7 +355,12 @@ void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
     if (weights.is_changed) return;
     const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
     const auto& settings = session_->settings();
-    const tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
+    tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
+    const auto cut = [&](std::size_t k) {
+      const std::size_t row = place_in_run(k);
+      if (!parts_.padding.has_value()) return cutter.cut(row);
+      return cutter.cut(row, learned_->dims, parts_.padding->lengths[row_of(running_keys_[k])]);
+    };
     struct Kept {
       std::vector<std::string_view> keys;
       std::vector<cache::EntryPtr> entries;
@@ -266,7 +373,7 @@ void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
       Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
       kept.keys.push_back(keys_.distinct()[place]);
       kept.entries.push_back(
-          entry_of(cutter.cut(place_in_run(k)), samples_[k], run_us, weights.confirmation));
+          entry_of(cut(k), signature_of(place), samples_[k], run_us, weights.confirmation));
     }
     const std::size_t stored =
         session_->store_all(context_, fresh.keys, fresh.entries) +
@@ -284,8 +391,13 @@ std::int64_t RowsCall::compare(const tensor::Flat& result) {
   for (std::size_t k = 0; k < running_keys_.size(); ++k) {
     const auto row_of_run = [&] {
       tensor::Flat row{result.root, {}, {}};
-      for (const at::Tensor& tensor : result.tensors) {
-        row.tensors.push_back(tensor.select(0, static_cast<std::int64_t>(place_in_run(k))));
+      for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+        const auto whole = result.tensors[i].select(0, static_cast<std::int64_t>(place_in_run(k)));
+        row.tensors.push_back(
+            parts_.padding.has_value()
+                ? tensor::cut_to_length(whole, learned_->dims[i],
+                                        parts_.padding->lengths[row_of(running_keys_[k])])
+                : whole);
       }
       return row;
     };

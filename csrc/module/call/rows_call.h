@@ -6,6 +6,9 @@
 //     while (auto rows = call.next_rows()) {
 //       call.begin_run();  result = <run the module on these rows>;
 //       call.finish_run(result, facts);
+//       if (auto trial = call.next_trial()) {
+//         call.finish_trial(<run it on this one row>);
+//       }
 //     }
 //     call.together()
 //
@@ -15,11 +18,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/batch.h"
 #include "module/call/batch_keys.h"
+#include "module/call/learned_padding.h"
 #include "module/call/open_call.h"
 #include "tensor/rows_output.h"
 
@@ -42,6 +49,14 @@ class RowsCall : public OpenCall {
   // when `result` does not have these rows; nothing is stored then.
   void finish_run(tensor::Flat result, const RunFacts& facts);
 
+  // Returns the row that has to be run once more before the last result can be judged: only where
+  // rows have lengths of their own.
+  std::optional<PaddingTrial> next_trial() const {
+    return pending_.has_value() ? pending_->trial : std::optional<PaddingTrial>();
+  }
+  // Ends a trial. Nothing: the module raised, or nobody can run it. Throws as finish_run() does.
+  void finish_trial(const std::optional<tensor::Flat>& tried);
+
   // Call it when the value of together() or apart() has the wrong type: next_rows() then returns
   // the whole input, and the rows of its run replace the stored ones.
   void reject_hits();
@@ -60,6 +75,7 @@ class RowsCall : public OpenCall {
   // Returns whether two rows have one key but different inputs, such as two views of one image.
   // Each then gets the result of its own run.
   bool has_conflicts_inside();
+  bool has_odd_padding() const;
   std::vector<std::int64_t> whole_input();
   void refuse_stored_rows();
   void look_up_and_lead(std::vector<std::size_t> places);
@@ -70,7 +86,11 @@ class RowsCall : public OpenCall {
   void take_samples();
   // `place` is an index into keys_.distinct().
   cache::Request request(std::size_t place) const {
-    return {context_, keys_.distinct()[place], parts_.input.signature, &input_, row_of(place)};
+    return {context_, keys_.distinct()[place], signature_of(place), &input_, row_of(place)};
+  }
+  std::string_view signature_of(std::size_t place) const {
+    if (!parts_.padding.has_value()) return parts_.input.signature;
+    return own_signatures_.at(parts_.padding->lengths[row_of(place)]);
   }
   std::size_t row_of(std::size_t place) const {
     return static_cast<std::size_t>(keys_.first_row(place));
@@ -78,6 +98,13 @@ class RowsCall : public OpenCall {
   bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
 
   void judge_run(tensor::Flat result, const RunFacts& facts);
+  // Takes over a result that no rule forbids to keep.
+  void accept(tensor::Flat result, const RunFacts& facts);
+  // Does so once its padded dimensions are known, which may need a trial.
+  void accept_padded(tensor::Flat result, const RunFacts& facts);
+  void judge_trial(const std::optional<tensor::Flat>& tried);
+  bool refuse_for_padding(const std::string& why);
+  double padding_tolerance(const tensor::Flat& result) const;
   void keep(const tensor::Flat& result, const RunFacts& facts);
   // Returns the number of rows that had a stored value to compare with.
   std::int64_t compare(const tensor::Flat& result);
@@ -86,8 +113,18 @@ class RowsCall : public OpenCall {
     return is_whole_run_ ? row_of(running_keys_[k]) : k;
   }
 
+  // A result that waits for its trial.
+  struct Pending {
+    tensor::Flat result;
+    RunFacts facts;
+    PaddingTrial trial;
+  };
+
   BatchKeys keys_;
+  std::map<std::int64_t, std::string> own_signatures_;  // by length; empty: no rows are padded
   tensor::RowsOutput output_;
+  std::optional<LearnedPadding> learned_;
+  std::optional<Pending> pending_;
 
   bool is_begun_ = false;
   bool compares_input_ = false;  // decided once for all its look-ups

@@ -107,7 +107,10 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
     add(key, row);
   }
   std::vector<RowValuePtr> held;
-  if (!resident.empty() && !add_on_device(parts, batch, resident, output)) {
+  // Rows of lengths of their own are padded on the host.
+  const bool is_on_device = !resident.empty() && !parts.padding.has_value() &&
+                            add_on_device(parts, batch, resident, output);
+  if (!is_on_device) {
     for (const std::size_t key : resident) {
       auto value = on_host(value_in_memory(batch.found, key));
       if (!value.is_ok()) {

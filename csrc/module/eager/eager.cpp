@@ -13,7 +13,8 @@ namespace {
 bool prepare(CallParts& parts, const at::IValue& input, std::int64_t params_grad_pattern,
              tensor::Per per, std::int64_t rows) {
   if (is_bypassed_by_mode(rows)) return false;
-  if (!read_input(parts, tensor::summarize_input(input, per), rows)) return false;
+  const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
+  if (!read_input(parts, tensor::summarize_input(input, per, padding), rows)) return false;
   parts.grad_pattern = grad_pattern(static_cast<std::uint64_t>(params_grad_pattern), parts.input);
   return true;
 }

@@ -8,6 +8,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
 
+#include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -109,7 +111,11 @@ class Target {
     CallParts parts;
     parts.class_name = name_of(call_);
     parts.method = counted_name(call_.method);
-    if (!read_input(parts, tensor::summarize_input(call_.input, per), rows)) return std::nullopt;
+    parts.padding = call_.padding;
+    const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
+    if (!read_input(parts, tensor::summarize_input(call_.input, per, padding), rows)) {
+      return std::nullopt;
+    }
     if (module_ == nullptr) return parts_of_unloaded(std::move(parts));
     identity_ = identity_of(module_, call_.method);
     if (at::GradMode::is_enabled()) {
@@ -173,6 +179,20 @@ class Target {
     note(call.outcome());
     if (grad_pattern_ != 0) identity_->note_gave_grad(grad_pattern_, has_graph);
     return result;
+  }
+
+  // Runs one row once more, for a RowsCall whose rows have lengths of their own.
+  void run_trial(const PaddingTrial& trial, RowsCall& call) {
+    std::optional<tensor::Flat> tried;
+    try {
+      tried = tensor::flatten(run(
+          method_,
+          tensor::one_row_of_length(call_.input, trial.row, call_.padding->longest, trial.length)));
+    } catch (const std::exception&) {  // the module may not take a row of this length
+      tried.reset();
+    }
+    call.finish_trial(tried);
+    note(call.outcome());
   }
 
   const Declared& declared() const { return declared_; }
@@ -276,9 +296,10 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
       is_whole = call.is_whole_input(*rows);
       last = target.run_observed(
           is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);
+      if (const auto trial = call.next_trial()) target.run_trial(*trial, call);
     }
     // The module's own result has the declared type already.
-    if (is_whole) return {std::move(last), {}};
+    if (is_whole && !scripted.padding.has_value()) return {std::move(last), {}};
     if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
     call.reject_hits();
   }

@@ -8,10 +8,12 @@
 #include <ATen/core/stack.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "module/call/batch_keys.h"
 #include "module/call/declared.h"
+#include "tensor/row_padding.h"
 
 namespace modcache::module {
 
@@ -30,6 +32,7 @@ struct ScriptedCall {
   Want want = Want::kTensor;
   const Unloaded* unloaded = nullptr;
   Operator asked = {};
+  std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
 };
 
 // Returns the stored value, or runs the module and stores its result unless a rule forbids it.

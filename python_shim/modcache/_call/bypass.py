@@ -14,6 +14,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from modcache._call.inputs import is_taken_as_it_is
+from modcache._call.padding import WHOLE_ROWS
 from modcache._library.tracing import is_traced, untraced
 
 
@@ -77,7 +78,7 @@ def count_bypass(
             _begin("", text, _no_value(), key, 0, None, class_name)
             return
         keys = ["id"] * key.shape[0] if isinstance(key, torch.Tensor) else key
-        _begin_rows("", text, _NO_DATA, keys, None, 0, None, class_name)
+        _begin_rows("", text, _NO_DATA, keys, None, 0, None, class_name, *WHOLE_ROWS)
 
 
 _begin: Any = torch.classes.cache.Run.begin

@@ -15,6 +15,7 @@ from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
+from modcache._call.padding import WHOLE_ROWS, Padding, longest_of, one_row_of_length
 from modcache._call.rows import check_rows, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
@@ -85,28 +86,38 @@ def with_key(call: BegunCall, seen: Any, input: Any, key: str, method: str) -> A
 
 
 def lookup_or_run_rows(
-    module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, scope: str, method: str
+    module: torch.nn.Module,
+    input: Any,
+    keys: list[str] | torch.Tensor,
+    scope: str,
+    method: str,
+    padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
     seen, refusal = shown(input)
     if refusal:
         return False, run_uncached(module, input, keys, method, refusal)
-    return with_rows(Call(module, input, scope, method), seen, input, keys, method)
+    return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)
 
 
 def with_rows(
-    call: BegunCall, seen: Any, input: Any, keys: list[str] | torch.Tensor, method: str
+    call: BegunCall,
+    seen: Any,
+    input: Any,
+    keys: list[str] | torch.Tensor,
+    method: str,
+    padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
     todo, found, run = _begin_rows(
         call.address, method, seen, *texts_and_ids(keys), call.pattern.module, call.watch,
-        call.class_name,
+        call.class_name, *padding,
     )  # fmt: skip
     if todo == _JUST_RUN:
         return False, call.to_run(input).run(input)
     if todo != _RETURN:
         with _abandoned_on_error(run):
-            output, found = call.to_run(input, run).run_rows(input, len(keys), run, found)
+            output, found = call.to_run(input, run).run_rows(input, len(keys), run, found, padding)
             if found is None:
                 return False, output
     is_apart, value = found
@@ -232,7 +243,9 @@ class Call:
     def run(self, input: Any) -> Any:
         return _called(self._function, input)
 
-    def run_rows(self, input: Any, count: int, run: Any, rows: Any) -> tuple[Any, Any]:
+    def run_rows(
+        self, input: Any, count: int, run: Any, rows: Any, padding: Padding
+    ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
 
         Returns:
@@ -242,10 +255,26 @@ class Call:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows)
             output = self.run_observed(part, run)
+            if padding is not WHOLE_ROWS:
+                self._run_trial(input, run, padding)
             rows = run.next_rows()
-            if is_whole and not rows:
+            if is_whole and not rows and padding is WHOLE_ROWS:
                 return output, None
         return output, run.rows()
+
+    def _run_trial(self, input: Any, run: Any, padding: Padding) -> None:
+        """Runs one row at another length, if the library has to see what padding does."""
+        trial = run.next_trial()
+        if trial is None:
+            return
+        row, length = trial
+        try:
+            output = self.run(one_row_of_length(input, row, longest_of(padding), length))
+        except Exception:  # the module may not take a row of this length
+            run.finish_trial(None, True)
+        else:
+            run.finish_trial(tagged(output), False)
+        self._note_outcome(run, run.outcome())
 
     def run_observed(self, input: Any, run: Any) -> Any:
         """Runs the module, and gives the library the result."""

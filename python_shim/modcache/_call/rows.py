@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -120,23 +120,28 @@ def _shape_of(tensor: torch.Tensor) -> list[int]:
 
 def select_rows(value: Any, rows: list[int]) -> Any:
     """Takes the given rows of every tensor in an input; other values belong to every row."""
+    return with_tensors(value, rows, lambda tensor: torch.ops.cache._select_rows(tensor, rows))
+
+
+def with_tensors(
+    value: Any, rows: list[int], function: Callable[[torch.Tensor], torch.Tensor]
+) -> Any:
+    """Puts ``function(tensor)`` in the place of every tensor, and ``rows`` of lists of rows."""
     if isinstance(value, torch.Tensor):
-        return torch.ops.cache._select_rows(value, rows)
-    if isinstance(value, torch.Size):  # numbers alone
-        return value
+        return function(value)
     if isinstance(value, PerRow):
         return value.selected(rows)
-    if isinstance(value, Arguments):
-        return value.with_values(select_rows(part, rows) for part in value)
+    if type(value) is Arguments:
+        return value.with_values(with_tensors(part, rows, function) for part in value)
     if isinstance(value, tuple):
-        kind, parts = type(value), [select_rows(part, rows) for part in value]
+        kind, parts = type(value), [with_tensors(part, rows, function) for part in value]
         # Like _make, since a named tuple's own __new__ may take other arguments than its fields.
         return tuple.__new__(kind, parts) if hasattr(kind, "_fields") else kind(parts)
     if isinstance(value, list):
-        return [select_rows(part, rows) for part in value]
+        return [with_tensors(part, rows, function) for part in value]
     if isinstance(value, dict):
         chosen = copy.copy(value)
-        chosen.update((key, select_rows(part, rows)) for key, part in value.items())
+        chosen.update((key, with_tensors(part, rows, function)) for key, part in value.items())
         return chosen
     return value
 

@@ -11,6 +11,7 @@ import torch
 from modcache._call import eager
 from modcache._call.bypass import transform_in_force
 from modcache._call.inputs import shown
+from modcache._call.padding import WHOLE_ROWS, Padding
 from modcache._identity.module_state import GradPattern
 from modcache._lazy.model import Lazy
 from modcache._lazy.source import LazySource
@@ -27,6 +28,7 @@ def lazily_looked_up(
     scope: str,
     method: str,
     ordinary: _Ordinary,
+    padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Returns False and the value; or True, and a list of rows that do not fit together.
 
@@ -50,7 +52,7 @@ def lazily_looked_up(
     try:
         if isinstance(keys, str):
             return False, eager.with_key(call, seen, input, keys, method)
-        return eager.with_rows(call, seen, input, keys, method)
+        return eager.with_rows(call, seen, input, keys, method, padding)
     except _NotHereError as error:
         return ordinary(error.module, scope or source.scope)
 

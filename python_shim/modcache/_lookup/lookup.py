@@ -10,6 +10,7 @@ import torch
 from modcache._call import eager
 from modcache._call.bypass import way_of
 from modcache._call.fast_path import fast_hit, held_by_library
+from modcache._call.padding import WHOLE_ROWS, padding_of
 from modcache._call.rows import checked_keys, checked_ragged, in_wanted_form, texts_and_ids
 from modcache._export.recorded import recorded
 from modcache._identity.scripted import native
@@ -30,6 +31,9 @@ def lookup_or_run(
     scope: str = "",
     method: str = "forward",
     ragged: str = "error",
+    mask: str | int | torch.Tensor | None = None,
+    lengths: str | int | torch.Tensor | None = None,
+    pad_value: float = 0.0,
 ) -> Any:
     """Returns the module's output for a sample or batch: from the cache, or by a run.
 
@@ -59,6 +63,15 @@ def lookup_or_run(
         ragged: what to do with rows whose shapes differ: "error": raise; "list": return all rows
             as a list; "pad": return a tensor [B, longest, ...] padded with zeros, and an int64
             tensor [B] of lengths.
+        mask: for rows of their own length in a batch that was padded on the right: the argument
+            that says which part of each row is true, by name (``"attention_mask"``, an item of a
+            dict too) or place, or the tensor itself: [B, longest], of booleans or numbers. Each
+            entry is then as long as its row, is found whatever its batch is padded to, and is
+            handed out padded with ``pad_value`` to what this batch has. The dimensions of a result
+            that are padded are found by one more run of one row at another length, which must give
+            the same; other results are not cached, with a warning.
+        lengths: the same as a tensor of integers [B], or the argument that has it.
+        pad_value: the number after the true part of each row of a result.
 
     Returns:
         The output: the module's values, dtypes and shapes, in the same tuples, lists, dicts, named
@@ -82,16 +95,21 @@ def lookup_or_run(
     module alone, with a warning.
     """
     if torch.compiler.is_compiling():
+        _refuse_to_record(mask, lengths)
         return recorded(lookup_or_run, to_record(module), input, key, scope, method, ragged)
     if mode.active_entries and mode.is_among_tasks():
         with mode.as_task():
-            return lookup_or_run(module, input, key, scope=scope, method=method, ragged=ragged)
-    if type(key) is str and ragged == "error":
+            return lookup_or_run(
+                module, input, key, scope=scope, method=method, ragged=ragged, mask=mask,
+                lengths=lengths, pad_value=pad_value,
+            )  # fmt: skip
+    if type(key) is str and ragged == "error" and mask is None and lengths is None:
         hit = fast_hit(module, input, key, scope, method)
         if hit is not None:
             return hit
     ragged = checked_ragged(ragged)
-    is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run")
+    own_lengths = (mask, lengths, pad_value)
+    is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run", own_lengths)
     if isinstance(key, str):
         return value
     return in_wanted_form(is_apart, value, ragged, eager.call_name_of(module, method))
@@ -125,20 +143,43 @@ def lookup_or_run_any(
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 
+def _refuse_to_record(mask: object, lengths: object) -> None:
+    if mask is not None or lengths is not None:
+        raise NotImplementedError(
+            "modcache.lookup_or_run: rows of their own length (mask=, lengths=) are not recorded by "
+            "torch.export and torch.compile; call it outside of what they record."
+        )
+
+
 def _looked_up(
-    module: torch.nn.Module, input: Any, key: object, scope: str, method: str, function: str
+    module: torch.nn.Module,
+    input: Any,
+    key: object,
+    scope: str,
+    method: str,
+    function: str,
+    own_lengths: tuple[Any, Any, float] = (None, None, 0.0),
 ) -> tuple[bool, Any]:
-    """Returns False and the value; or True, and a list of rows that do not fit together."""
+    """Returns False and the value; or True, and a list of rows that do not fit together.
+
+    ``own_lengths``: mask, lengths and pad_value, as ``lookup_or_run`` takes them.
+    """
     _check_module(module, function)
     keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
+    padding = padding_of(module, method, input, *own_lengths)
+    if isinstance(keys, str) and padding is not WHOLE_ROWS:
+        raise ValueError(
+            f"{function}: mask and lengths are for rows, but there is one key for the whole input; "
+            "pass one key per row."
+        )
     if isinstance(module, Lazy):
 
         def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
-            return _looked_up(inner, input, key, scope, method, function)
+            return _looked_up(inner, input, key, scope, method, function, own_lengths)
 
-        return lazily_looked_up(module, input, keys, scope, method, ordinary)
+        return lazily_looked_up(module, input, keys, scope, method, ordinary, padding)
     why, is_operators = way_of(module, input)
     if why:
         return False, eager.run_uncached(module, input, keys, method, why)
@@ -149,8 +190,10 @@ def _looked_up(
         return False, eager.lookup_or_run(module, input, keys, scope, method)
     if is_operators:
         held = held_by_library(module)
-        return _scripted_rows(held, input, *texts_and_ids(keys), scope, method)  # type: ignore[no-any-return]
-    return eager.lookup_or_run_rows(module, input, keys, scope, method)
+        return _scripted_rows(  # type: ignore[no-any-return]
+            held, input, *texts_and_ids(keys), scope, method, *padding
+        )
+    return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
 
 
 def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:

@@ -107,6 +107,45 @@ TEST_P(RowsTogetherTest, rows_have_the_strides_of_the_batch_that_they_were_cut_f
   }
 }
 
+TEST_P(RowsTogetherTest, rows_of_their_own_length_are_padded_to_the_batch) {
+  RowPadding padding;
+  padding.longest = 5;
+  padding.lengths = {2, 5, 0, 3};
+  for (const at::ScalarType dtype : dtypes_named({"float32", "int64", "bfloat16", "uint16"})) {
+    const at::Tensor image = at::arange(1, 4 * 5 * 2 + 1).view({4, 5, 2}).to(dtype);
+    for (const at::Tensor& batch : {image, image.transpose(1, 2).contiguous().transpose(1, 2),
+                                    image.transpose(0, 1).contiguous().transpose(0, 1)}) {
+      RowCutter cutter(flat_of({batch}), kOnHost, StoredDtype::kKeep);
+      StoredRows rows;
+      for (std::size_t row = 0; row < 4; ++row) {
+        rows.add(row, cutter.cut(row, {0b1}, padding.lengths[row]), GetParam());
+      }
+      for (const double value : {0.0, 7.0}) {
+        if (value != 0 && dtype == dtypes_named({"uint16"})[0]) continue;
+        padding.value = value;
+        RowsOutput output(4, /*is_pinned=*/false, &padding);
+        EXPECT_TRUE(rows.add_to(output).empty());
+        EXPECT_EQ(output.padded_dims(), std::vector<DimSet>{0b1});
+        const at::Tensor together = output.together(kOnHost)->tensors[0];
+        EXPECT_EQ(together.strides(), batch.clone().strides());
+        expect_same(together, with_padding(image, 0b1, padding, {0, 1, 2, 3}));
+      }
+    }
+  }
+}
+
+TEST_P(RowsTogetherTest, a_row_of_another_length_than_its_input_is_broken) {
+  RowPadding padding;
+  padding.longest = 3;
+  padding.lengths = {2, 3};
+  RowCutter cutter(flat_of({at::ones({2, 3})}), kOnHost, StoredDtype::kKeep);
+  RowsOutput output(2, /*is_pinned=*/false, &padding);
+  const auto failures =
+      stored({{0, cutter.cut(0, {0b1}, 1)}, {1, cutter.cut(1, {0b1}, 3)}}).add_to(output);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].place, 0u);
+}
+
 TEST_P(RowsTogetherTest, rows_of_batches_with_other_strides_follow_the_first_one) {
   const at::Tensor image = at::arange(3 * 2 * 3 * 5).view({3, 2, 3, 5});
   const auto plain = cut(image.contiguous());

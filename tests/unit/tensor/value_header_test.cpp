@@ -133,6 +133,19 @@ TEST(ValueHeaderTest, an_order_of_dimensions_is_read_back_and_adds_nothing_where
   expect_read_back(header);
 }
 
+TEST(ValueHeaderTest, padded_dimensions_are_read_back_where_they_have_one_size) {
+  ValueHeader header = header_of(tensor());
+  header.tensors[0].sizes = {5, 2, 5};
+  header.tensors[0].padded_dims = 0b101;
+  expect_read_back(header);
+  header.tensors[0].dim_order = {2, 0, 1};
+  expect_read_back(header);
+  for (const std::uint64_t dims : {0b11U, 0b1000U, 0b10000001U}) {
+    header.tensors[0].padded_dims = dims;
+    EXPECT_TRUE(is_refused(encode_value_header(header))) << dims;
+  }
+}
+
 TEST(ValueHeaderTest, an_order_that_is_no_permutation_is_refused) {
   ValueHeader header = header_of(tensor());
   header.tensors[0].sizes = {2, 3};

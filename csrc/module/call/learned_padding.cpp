@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/call/learned_padding.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/process_wide.h"
+#include "tensor/difference.h"
+
+namespace modcache::module {
+namespace {
+
+using tensor::cut_to_length;
+using tensor::DimSet;
+
+struct Learned : ProcessWide<Learned> {
+  static constexpr std::size_t kMost = 4096;
+  std::unordered_map<Digest128, LearnedPadding, Digest128Hash> by_context
+      MODCACHE_GUARDED_BY(mutex);
+};
+
+constexpr const char* kOtherForm =
+    "its result has another form for a batch that is padded to another length";
+
+// Returns the dimensions of tensors [rows, ...] that follow the length; nothing when another one
+// differs.
+std::optional<DimSet> dims_between(const at::Tensor& whole, std::int64_t longest,
+                                   const at::Tensor& tried, std::int64_t length) {
+  if (whole.dim() != tried.dim() || tried.dim() == 0 || tried.size(0) != 1) return std::nullopt;
+  DimSet dims = 0;
+  for (std::int64_t d = 1; d < whole.dim(); ++d) {
+    if (whole.size(d) == tried.size(d)) continue;
+    if (whole.size(d) != longest || tried.size(d) != length) return std::nullopt;
+    dims |= DimSet{1} << (d - 1);
+  }
+  return dims;
+}
+
+}  // namespace
+
+std::optional<LearnedPadding> learned_padding(const Digest128& context) {
+  Learned& learned = Learned::instance();
+  MutexLock lock(learned.mutex);
+  const auto found = learned.by_context.find(context);
+  if (found == learned.by_context.end()) return std::nullopt;
+  return found->second;
+}
+
+void note_padding(const Digest128& context, LearnedPadding padding) {
+  Learned& learned = Learned::instance();
+  MutexLock lock(learned.mutex);
+  if (learned.by_context.size() >= Learned::kMost) learned.by_context.clear();
+  learned.by_context[context] = std::move(padding);
+}
+
+std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
+                                       const std::vector<std::int64_t>& rows,
+                                       const std::optional<LearnedPadding>& learned) {
+  const auto length_of = [&](std::int64_t row) {
+    return padding.lengths[static_cast<std::size_t>(row)];
+  };
+  // The row with the most padding shows best what padding does.
+  std::int64_t shortest = rows[0];
+  for (const std::int64_t row : rows) {
+    const bool is_shorter = length_of(row) < length_of(shortest) || length_of(shortest) == 0;
+    if (length_of(row) > 0 && is_shorter) shortest = row;
+  }
+  const bool is_padded = length_of(shortest) > 0 && length_of(shortest) < padding.longest;
+  if (learned.has_value() && (learned->agrees || !is_padded)) return std::nullopt;
+  if (is_padded) return PaddingTrial{shortest, length_of(shortest)};
+  return PaddingTrial{shortest, padding.longest > 1 ? padding.longest - 1 : padding.longest + 1};
+}
+
+bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims,
+                     std::int64_t longest) {
+  if (result.tensors.size() != dims.size()) return false;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    if ((dims[i] & ~tensor::dims_of_size(result.tensors[i], longest)) != 0) return false;
+  }
+  return true;
+}
+
+TrialOutcome judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
+                         const PaddingTrial& trial, const tensor::RowPadding& padding,
+                         double tolerance) {
+  TrialOutcome outcome;
+  if (result.root != tried.root || result.tensors.size() != tried.tensors.size()) {
+    outcome.why_not = kOtherForm;
+    return outcome;
+  }
+  const std::int64_t true_length = padding.lengths[static_cast<std::size_t>(trial.row)];
+  // A trial that cuts a part of the row off shows shapes alone.
+  outcome.learned.agrees = true_length > 0 && trial.length >= true_length;
+  tensor::Flat given{result.root, {}, {}};
+  tensor::Flat again{tried.root, {}, {}};
+  for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+    const auto dims =
+        dims_between(result.tensors[i], padding.longest, tried.tensors[i], trial.length);
+    if (!dims.has_value()) {
+      outcome.why_not = kOtherForm;
+      return outcome;
+    }
+    outcome.learned.dims.push_back(*dims);
+    if (!outcome.learned.agrees) continue;
+    const auto true_part = [&](const at::Tensor& batch, std::int64_t row) {
+      return cut_to_length(batch.detach().select(0, row), *dims, true_length);
+    };
+    given.tensors.push_back(true_part(result.tensors[i], place));
+    again.tensors.push_back(true_part(tried.tensors[i], 0));
+  }
+  if (!outcome.learned.agrees) return outcome;
+  const std::string difference = tensor::difference(again, given, {tolerance, tolerance});
+  if (!difference.empty()) {
+    outcome.why_not = "a row gives another result where its batch is padded otherwise (" +
+                      difference + "): the module does not heed its mask, or is not given it";
+  }
+  return outcome;
+}
+
+}  // namespace modcache::module

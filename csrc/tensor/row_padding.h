@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RowPadding: rows of their own length in a batch that was padded to one, such as sentences. An
+// entry has the true part of its row alone, so that it is found whatever its batch was padded to,
+// and is handed out padded to what the batch at hand has.
+//
+// A dimension of an input is padded when it has the size that the batch was padded to. Results may
+// have that size by chance, so their padded dimensions are learned (module/call/learned_padding.h)
+// or come with an entry (TensorLayout::padded_dims). Sets of dimensions are bits: bit d is
+// dimension d of a row, that is, dimension d + 1 of a batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensor/tree.h"
+
+namespace modcache::tensor {
+
+using DimSet = std::uint64_t;
+
+struct RowPadding {
+  std::int64_t longest = 0;           // the size of padded dimensions in this batch
+  std::vector<std::int64_t> lengths;  // of each row's true part
+  double value = 0;                   // what results are padded with
+  // Why the rows have no true part that comes first; empty when they have one. The text completes
+  // "it is not cached, since ...".
+  std::string why_not;
+
+  // A mask [B, L] of booleans or numbers is true where it is not 0; lengths [B] are integers. Throw
+  // ValueErrors for others, and for lengths that are negative or greater than `longest`.
+  static RowPadding of_mask(const at::Tensor& mask, double value);
+  static RowPadding of_lengths(const at::Tensor& lengths, std::int64_t longest, double value);
+};
+
+// Returns the dimensions of `batch` that have the size `longest`, without the first.
+DimSet dims_of_size(const at::Tensor& batch, std::int64_t longest);
+
+// Returns a view of a row, cut to `length` in the dimensions `dims` (of the row).
+at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length);
+
+// Returns the input with the one row `row`, its padded dimensions cut to `length`, or padded
+// further with zeros where that is more than `longest`. REQUIRES: every tensor has a first
+// dimension.
+at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
+                             std::int64_t length);
+at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
+                             std::int64_t length);
+
+// Returns `batch` with the padding's value after the true part of each row. `rows` are the numbers
+// of its rows in the padding. Autograd follows it. REQUIRES: the dimensions have the longest size.
+at::Tensor with_padding(const at::Tensor& batch, DimSet dims, const RowPadding& padding,
+                        const std::vector<std::int64_t>& rows);
+
+}  // namespace modcache::tensor

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of their own length, in batches that were padded to the longest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from modcache._call.arguments import Arguments, parted
+from modcache._call.rows import tensors_in, with_tensors
+from modcache._identity.wrappers import identified_as
+
+
+class Padding(NamedTuple):
+    """What a caller says of the rows of one batch, as methods of the library take it."""
+
+    mask: torch.Tensor | None  # [B, longest]
+    lengths: torch.Tensor | None  # [B]
+    longest: int  # to which the rows were padded, if there are lengths
+    value: float
+
+
+WHOLE_ROWS = Padding(None, None, 0, 0.0)
+
+
+def padding_of(
+    module: torch.nn.Module,
+    method: str,
+    input: Any,
+    mask: str | int | torch.Tensor | None,
+    lengths: str | int | torch.Tensor | None,
+    pad_value: float,
+) -> Padding:
+    """Finds mask or lengths among the arguments of a call, where they are not given as tensors.
+
+    Raises:
+        ValueError: both are given, or the call has no such argument.
+        TypeError: the argument is no tensor, or ``pad_value`` no number.
+    """
+    if mask is None and lengths is None:
+        return WHOLE_ROWS
+    if mask is not None and lengths is not None:
+        raise ValueError("lookup_or_run: mask and lengths say the same; give one of them.")
+    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+        raise TypeError(f"pad_value must be a number, but is a {type(pad_value).__name__}.")
+    name = "mask" if lengths is None else "lengths"
+    found = _argument(module, method, input, mask if lengths is None else lengths, name)
+    if found is None:  # the caller left the argument out
+        return WHOLE_ROWS
+    if lengths is None:
+        return Padding(found, None, 0, float(pad_value))
+    padded = [tensor for tensor in tensors_in(_values_of(input)) if tensor.dim() > 1]
+    if not padded:
+        raise ValueError("lengths: no tensor of the input has a second dimension to be padded.")
+    return Padding(None, found, padded[0].shape[1], float(pad_value))
+
+
+def one_row_of_length(input: Any, row: int, longest: int, length: int) -> Any:
+    """Takes one row of an input, and cuts or extends its padded dimensions."""
+    return with_tensors(
+        input,
+        [row],
+        lambda tensor: torch.ops.cache._one_row_of_length(tensor, row, longest, length),
+    )
+
+
+def longest_of(padding: Padding) -> int:
+    return padding.longest if padding.mask is None else padding.mask.shape[1]
+
+
+def _argument(
+    module: torch.nn.Module, method: str, input: Any, which: Any, name: str
+) -> torch.Tensor | None:
+    if isinstance(which, torch.Tensor):
+        return which
+    places, names = _parts_of(input)
+    if isinstance(which, int) and not isinstance(which, bool):
+        if not 0 <= which < len(places):
+            raise ValueError(
+                f"{name}={which}: the call has {len(places)} arguments by place; count from 0."
+            )
+        value = places[which]
+    elif isinstance(which, str):
+        parameters = _parameters_of(module, method)
+        if which in names:
+            value = names[which]
+        elif which in parameters:
+            place = parameters.index(which)
+            value = places[place] if place < len(places) else None
+        else:
+            known = ", ".join(dict.fromkeys([*parameters, *names]))
+            raise ValueError(f"{name}={which!r}: there is no such argument; there are: {known}.")
+    else:
+        raise TypeError(
+            f"{name} must be the name or the place of an argument, or a tensor, but is a "
+            f"{type(which).__name__}."
+        )
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    raise TypeError(f"{name}={which!r} must be a tensor, but is a {type(value).__name__}.")
+
+
+def _parts_of(input: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Returns the arguments by place and by name. Items of a lone dict count as named."""
+    if type(input) is Arguments:
+        return parted(tuple(input), input.names)
+    places = input if isinstance(input, tuple) else (input,)
+    lone = places[0] if len(places) == 1 else None
+    return places, lone if isinstance(lone, Mapping) else {}
+
+
+def _values_of(input: Any) -> Any:
+    places, names = _parts_of(input)
+    return (*places, *names.values())
+
+
+def _parameters_of(module: torch.nn.Module, method: str) -> list[str]:
+    target = identified_as(module)
+    if isinstance(target, torch.jit.ScriptModule):
+        schema: Any = target._c._get_method(method).schema  # type: ignore[attr-defined]
+        return [argument.name for argument in schema.arguments[1:]]
+    function: Callable[..., Any] = getattr(target, method)
+    return list(inspect.signature(function).parameters)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of their own length: one entry for a sentence, whatever its batch is padded to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from torch import nn
+
+WIDTH = 8
+LENGTHS = [3, 7, 1, 5, 7, 2]
+
+
+class Tower(nn.Module):
+    """Tokens that attend to each other, and their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, WIDTH)
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+
+    def forward(
+        self, tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        states = self.layer(self.embed(tokens), src_key_padding_mask=mask == 0)
+        weights = mask.to(states.dtype).unsqueeze(-1)
+        return states, (states * weights).sum(1) / weights.sum(1)
+
+
+@pytest.fixture(params=["eager", "scripted"])
+def tower(request: Any) -> nn.Module:
+    made = Tower().requires_grad_(False).eval()
+    return torch.jit.script(made) if request.param == "scripted" else made
+
+
+def sentences() -> list[torch.Tensor]:
+    return [torch.randint(1, 50, (length,)) for length in LENGTHS]
+
+
+def padded_batch(rows: list[torch.Tensor], longest: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(longest, *map(len, rows))
+    tokens, mask = (
+        torch.zeros(len(rows), longest, dtype=torch.int64),
+        torch.zeros(len(rows), longest),
+    )
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return tokens, mask
+
+
+def look_up(tower: nn.Module, rows: list[torch.Tensor], ids: list[int], **options: Any) -> Any:
+    longest = options.pop("longest", 0)
+    batch = padded_batch([rows[i] for i in ids], longest)
+    return batch, modcache.lookup_or_run(tower, batch, ids, mask="mask", **options)
+
+
+def check(batch: Any, result: Any, tower: nn.Module, pad_value: float = 0.0) -> None:
+    """Checks the true part against the module's own result, and what is after it."""
+    tokens, mask = batch
+    states, mean = tower(tokens, mask)
+    found, found_mean = result
+    assert found.shape == states.shape
+    is_true = mask.bool()
+    assert torch.allclose(found[is_true], states[is_true], atol=1e-5)
+    assert (found[~is_true] == pad_value).all()
+    assert torch.allclose(found_mean, mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_a_row_is_found_at_every_padding(tower: nn.Module, tier: str) -> None:
+    if tier == "disk":
+        modcache.configure(memory="0")
+    rows = sentences()
+    order = list(range(len(rows)))
+    check(*look_up(tower, rows, order), tower)
+    modcache.flush()
+    modcache.reset_stats()
+    for ids in (order, [0, 2], [5, 3, 1], [2], [4, 0]):
+        for longest in (0, 9):
+            check(*look_up(tower, rows, ids, longest=longest), tower)
+    assert modcache.stats()["misses"] == modcache.stats()["key_conflicts"] == 0
+
+
+def test_misses_hits_and_mixed_batches_are_padded_alike(tower: nn.Module) -> None:
+    rows = sentences()
+    for ids in ([1, 3], [0, 1, 2, 3], [0, 1, 2, 3]):
+        check(*look_up(tower, rows, ids, pad_value=-5.0), tower, -5.0)
+    assert modcache.stats()["misses"] == 4
+    check(*look_up(tower, rows, [0, 1, 2, 3], pad_value=2.5, longest=12), tower, 2.5)
+    assert modcache.stats()["misses"] == 4
+
+
+def test_entries_are_as_long_as_their_rows(tower: nn.Module) -> None:
+    rows = sentences()
+    taken = []
+    for scope, longest in (("a", 0), ("b", 512)):
+        before = modcache.stats()["bytes_memory"]
+        look_up(tower, rows, list(range(len(rows))), longest=longest, scope=scope)
+        taken.append(modcache.stats()["bytes_memory"] - before)
+    assert taken[0] == taken[1]
+
+
+def test_only_the_true_part_of_the_input_counts(tower: nn.Module) -> None:
+    rows = sentences()
+    tokens, mask = padded_batch(rows)
+    ids = list(range(len(rows)))
+    modcache.lookup_or_run(tower, (tokens, mask), ids, mask=1)
+    other = tokens.masked_fill(mask == 0, 13)
+    modcache.lookup_or_run(tower, (other, mask), ids, mask=1)
+    assert modcache.stats()["key_conflicts"] == 0
+    edited = tokens.clone()
+    edited[1, 0] += 1
+    modcache.lookup_or_run(tower, (edited, mask), ids, mask=1)
+    assert modcache.stats()["key_conflicts"] == 1
+    shorter = mask.clone()
+    shorter[0, LENGTHS[0] - 1] = 0
+    modcache.lookup_or_run(tower, (edited, shorter), ids, mask=1)
+    assert modcache.stats()["key_conflicts"] == 2
+
+
+@pytest.mark.parametrize("given", ["name", "place", "tensor", "lengths"])
+def test_the_ways_to_say_which_part_is_true(tower: nn.Module, given: str) -> None:
+    rows = sentences()
+    tokens, mask = batch = padded_batch(rows)
+    options: Any = {
+        "name": {"mask": "mask"},
+        "place": {"mask": 1},
+        "tensor": {"mask": mask.bool()},
+        "lengths": {"lengths": torch.tensor(LENGTHS)},
+    }[given]
+    ids = list(range(len(rows)))
+    for _ in range(2):
+        check(batch, modcache.lookup_or_run(tower, batch, ids, **options), tower)
+    check(batch, modcache.lookup_or_run(tower, batch, ids, mask="mask"), tower)
+    assert modcache.stats()["misses"] == len(rows)
+
+
+def test_a_width_that_is_the_length_by_chance_is_not_padded(tower: nn.Module) -> None:
+    rows = [torch.randint(1, 50, (length,)) for length in (WIDTH, 3)]
+    for ids in ([0, 1], [1], [0, 1]):
+        check(*look_up(tower, rows, ids), tower)
+    assert modcache.stats()["misses"] == 2
+
+
+@pytest.mark.parametrize("lengths", [[4, 4], [1, 1]])
+def test_rows_without_padding_show_which_dimensions_are_padded(
+    tower: nn.Module, lengths: list[int]
+) -> None:
+    rows = [torch.randint(1, 50, (length,)) for length in lengths]
+    for longest in (0, 9):
+        check(*look_up(tower, rows, [0, 1], longest=longest), tower)
+    assert modcache.stats()["misses"] == 2
+
+
+class Blind(nn.Module):
+    """Pays no heed to its mask."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x.mean(1)
+
+
+def test_a_module_that_does_not_heed_its_mask_is_not_cached(capfd: Any) -> None:
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(Blind(), (x, mask), [0, 1], mask=1), x.mean(1))
+    assert modcache.stats()["stored"] == 0
+    assert "does not heed its mask" in capfd.readouterr().err
+
+
+class Left(Tower):
+    """Tells its warnings from those of other tests."""
+
+
+class Holes(Tower):
+    """Does too."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "why"),
+    [(Left, [0, 0, 1, 1], "padded on the left"), (Holes, [1, 0, 1, 1], "its mask has holes")],
+)
+def test_rows_whose_true_part_is_not_first_are_not_cached(
+    kind: Any, row: list[int], why: str, capfd: Any
+) -> None:
+    tower = kind().requires_grad_(False).eval()
+    tokens, mask = torch.randint(1, 50, (2, 4)), torch.tensor([row, [1, 1, 1, 1]])
+    states, _ = modcache.lookup_or_run(tower, (tokens, mask), [0, 1], mask=1)
+    assert torch.equal(states, tower(tokens, mask)[0])
+    assert modcache.stats()["bypassed_type"] == 2
+    assert why in capfd.readouterr().err
+
+
+def test_mode_off_gives_the_modules_own_result(tower: nn.Module) -> None:
+    batch = padded_batch(sentences())
+    ids = list(range(len(LENGTHS)))
+    with modcache.mode("off"):
+        states, _ = modcache.lookup_or_run(tower, batch, ids, mask="mask")
+    assert torch.equal(states, tower(*batch)[0])
+
+
+@pytest.mark.parametrize("wanted", ["read", "refresh", "verify"])
+def test_other_modes(tower: nn.Module, wanted: str) -> None:
+    rows = sentences()
+    look_up(tower, rows, [0, 1, 2])
+    with modcache.mode(wanted):
+        for longest in (0, 10):
+            check(*look_up(tower, rows, [0, 1, 2, 3], longest=longest), tower)
+    assert modcache.stats()["verify_differences"] == 0
+
+
+def test_attention_maps_are_padded_in_two_dimensions() -> None:
+    class Maps(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            scores = (x @ x.transpose(1, 2)).masked_fill(mask[:, None] == 0, -1e9)
+            return scores.softmax(-1)
+
+    x = torch.randn(2, 5, 3)
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    for end in (5, 5, 3):
+        ids = [0, 1] if end == 5 else [0]
+        maps = modcache.lookup_or_run(
+            Maps(), (x[: len(ids), :end], mask[: len(ids), :end]), ids, mask=1
+        )
+        assert torch.allclose(maps[0, :3, :3], Maps()(x, mask)[0, :3, :3], atol=1e-6)
+        assert (maps[0, 3:] == 0).all()
+    assert modcache.stats()["misses"] == 2
+
+
+def test_a_row_of_no_length(tower: nn.Module) -> None:
+    class Tokens(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    x, mask = torch.randn(2, 3, 2), torch.tensor([[0, 0, 0], [1, 1, 0]])
+    for _ in range(2):
+        found = modcache.lookup_or_run(Tokens(), (x, mask), [0, 1], mask=1)
+        assert (found[0] == 0).all() and torch.equal(found[1, :2], x[1, :2] * 2)
+    assert modcache.stats()["misses"] == 2
+
+
+def test_one_key_twice_in_a_batch(tower: nn.Module) -> None:
+    rows = sentences()
+    for _ in range(2):
+        check(*look_up(tower, rows, [0, 1, 0]), tower)
+    assert modcache.stats()["misses"] == 2
+
+
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
+def test_narrowed_entries(tower: nn.Module, narrow: str) -> None:
+    modcache.configure(dtype=narrow)
+    rows = sentences()
+    look_up(tower, rows, [0, 1, 2])
+    batch, (states, _) = look_up(tower, rows, [0, 1, 2, 3], pad_value=-1e30)
+    is_true = batch[1].bool()
+    assert torch.allclose(states[is_true], tower(*batch)[0][is_true], atol=0.05)
+    assert (states[~is_true] == torch.tensor(-1e30)).all()
+    assert modcache.stats()["misses"] == 4
+
+
+def test_mistakes(tower: nn.Module) -> None:
+    tokens, mask = batch = padded_batch(sentences()[:2])
+    call = modcache.lookup_or_run
+    with pytest.raises(ValueError, match="give one of them"):
+        call(tower, batch, [0, 1], mask=1, lengths=torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match=r"no such argument; there are: tokens, mask"):
+        call(tower, batch, [0, 1], mask="attention_mask")
+    with pytest.raises(ValueError, match="2 arguments by place"):
+        call(tower, batch, [0, 1], mask=2)
+    with pytest.raises(ValueError, match="one key for the whole input"):
+        call(tower, batch, "k", mask=1)
+    with pytest.raises(ValueError, match=r"a dense tensor \[rows, longest\]"):
+        call(tower, batch, [0, 1], mask=mask[0])
+    with pytest.raises(ValueError, match="2 keys were given, but the mask is for 1 rows"):
+        call(tower, batch, [0, 1], mask=mask[:1])
+    with pytest.raises(ValueError, match="length 1 is 9, but must be from 0 to 7"):
+        call(tower, batch, [0, 1], lengths=torch.tensor([1, 9]))
+    with pytest.raises(ValueError, match="tensor of integers"):
+        call(tower, batch, [0, 1], lengths=torch.tensor([1.0, 2.0]))
+    assert modcache.stats()["misses"] == 0
+    assert tokens.shape == mask.shape

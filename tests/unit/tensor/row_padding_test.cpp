@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tensor/row_padding.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "support/value_tensors.h"
+
+namespace modcache::tensor {
+namespace {
+
+using testing::all_dtypes;
+using testing::expect_same;
+using testing::matrix_of;
+using Lengths = std::vector<std::int64_t>;
+
+RowPadding padding_of(Lengths lengths, std::int64_t longest, double value = 0) {
+  RowPadding padding;
+  padding.longest = longest;
+  padding.lengths = std::move(lengths);
+  padding.value = value;
+  return padding;
+}
+
+TEST(RowPaddingTest, a_mask_of_any_dtype_is_true_where_it_is_not_0) {
+  const at::Tensor mask = at::tensor({1, 1, 0, 1, 0, 0, 0, 0, 0}, at::kLong).view({3, 3});
+  for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kLong, at::kFloat, at::kHalf}) {
+    const RowPadding padding = RowPadding::of_mask(mask.to(dtype), 1.5);
+    EXPECT_EQ(padding.lengths, (Lengths{2, 1, 0}));
+    EXPECT_EQ(padding.longest, 3);
+    EXPECT_EQ(padding.value, 1.5);
+    EXPECT_EQ(padding.why_not, "");
+  }
+  EXPECT_EQ(RowPadding::of_mask(at::ones({3, 0}), 0).lengths, (Lengths{0, 0, 0}));
+}
+
+TEST(RowPaddingTest, a_true_part_that_does_not_come_first_is_told) {
+  const auto why_not = [](const std::vector<std::int64_t>& mask) {
+    return RowPadding::of_mask(at::tensor(mask, at::kLong).view({1, -1}), 0).why_not;
+  };
+  EXPECT_NE(why_not({0, 1, 1}).find("on the left"), std::string::npos);
+  EXPECT_NE(why_not({1, 0, 1}).find("holes"), std::string::npos);
+  EXPECT_NE(why_not({0, 1, 0}).find("holes"), std::string::npos);
+}
+
+TEST(RowPaddingTest, what_is_neither_mask_nor_lengths_is_a_mistake) {
+  EXPECT_THROW(RowPadding::of_mask(at::ones({3}), 0), c10::ValueError);
+  EXPECT_THROW(RowPadding::of_mask(at::ones({2, 3}).to_sparse(), 0), c10::ValueError);
+  EXPECT_THROW(RowPadding::of_lengths(at::ones({2}), 3, 0), c10::ValueError);
+  EXPECT_THROW(RowPadding::of_lengths(at::tensor({1, 4}, at::kLong), 3, 0), c10::ValueError);
+  EXPECT_THROW(RowPadding::of_lengths(at::tensor({1, -1}, at::kLong), 3, 0), c10::ValueError);
+  EXPECT_EQ(RowPadding::of_lengths(at::tensor({0, 3}, at::kInt), 3, 0).lengths, (Lengths{0, 3}));
+}
+
+TEST(RowPaddingTest, a_row_is_cut_in_the_dimensions_that_have_the_longest_size) {
+  const at::Tensor batch = at::arange(2 * 4 * 3 * 4).view({2, 4, 3, 4});
+  EXPECT_EQ(dims_of_size(batch, 4), DimSet{0b101});
+  EXPECT_EQ(dims_of_size(batch, 7), DimSet{0});
+  expect_same(cut_to_length(batch.select(0, 1), 0b101, 2),
+              batch.select(0, 1).slice(0, 0, 2).slice(2, 0, 2));
+  expect_same(one_row_of_length(batch, 1, 4, 2),
+              batch.slice(0, 1, 2).slice(1, 0, 2).slice(3, 0, 2));
+  const at::Tensor longer = one_row_of_length(batch, 0, 4, 5);
+  EXPECT_EQ(longer.sizes(), (std::vector<std::int64_t>{1, 5, 3, 5}));
+  expect_same(longer.slice(1, 0, 4).slice(3, 0, 4), batch.slice(0, 0, 1));
+  EXPECT_TRUE(at::equal(longer.select(1, 4), at::zeros({1, 3, 5}, at::kLong)));
+}
+
+TEST(WithPaddingTest, puts_the_value_after_the_true_part_of_each_row) {
+  const at::Tensor batch = at::arange(1, 13, at::kFloat).view({2, 3, 2});
+  const RowPadding padding = padding_of({9, 1, 3}, 3, -1);
+  const at::Tensor padded = with_padding(batch, 0b1, padding, {1, 2});
+  expect_same(padded,
+              at::tensor({1., 2., -1., -1., -1., -1., 7., 8., 9., 10., 11., 12.}, at::kFloat)
+                  .view({2, 3, 2}));
+  EXPECT_TRUE(with_padding(batch, 0, padding, {1, 2}).is_same(batch));
+  EXPECT_TRUE(with_padding(batch, 0b1, padding, {2, 2}).is_same(batch));
+}
+
+TEST(WithPaddingTest, pads_every_dtype_and_keeps_strides_and_graphs) {
+  const RowPadding padding = padding_of({2, 0, 3, 1}, 3);
+  for (const at::ScalarType dtype : all_dtypes()) {
+    const at::Tensor batch = matrix_of(dtype);
+    const at::Tensor padded = with_padding(batch, 0b1, padding, {0, 1, 2, 3});
+    ASSERT_EQ(padded.scalar_type(), dtype);
+    expect_same(padded.select(0, 0).slice(0, 0, 2), batch.select(0, 0).slice(0, 0, 2));
+    expect_same(padded.select(0, 2), batch.select(0, 2));
+  }
+  const at::Tensor graph = at::ones({4, 3}).requires_grad_();
+  with_padding(graph * 2, 0b1, padding, {0, 1, 2, 3}).sum().backward();
+  EXPECT_EQ(graph.grad().sum().item<float>(), 12);
+}
+
+}  // namespace
+}  // namespace modcache::tensor
