@@ -106,8 +106,8 @@ void warn_of_conflict(std::string_view key, const std::string& scope, std::strin
            named + "was stored for an input " + std::string(stored) +
                " and is now asked for with " + std::string(given) +
                ": the entry is replaced. One key must always mean the same input; inputs padded "
-               "to different lengths are a likely cause (pad to a fixed length, put the length "
-               "into the key, or set match=dtype or match=none)");
+               "to different lengths are a likely cause (say which part of each row is true, "
+               "mask=\"attention_mask\", or pad to a fixed length)");
 }
 
 }  // namespace modcache::cache
