@@ -25,7 +25,7 @@ from modcache._code.wrapped import (
     unwrapped_forward,
     unwrapped_method,
 )
-from modcache._identity.records import slots_of
+from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
 from modcache._lookup.lookup import lookup_or_run
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-import pathlib
-import re
 import sys
 import types
 import weakref
@@ -38,7 +36,8 @@ from modcache._code.tokens import ATOMS
 from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
-from modcache._identity.records import UNSEEN, Records, slots_of
+from modcache._identity.plain import SCALARS, is_constant, slots_of
+from modcache._identity.records import UNSEEN, Records
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
 from modcache._library.compiled_part import guards
 
@@ -55,7 +54,7 @@ class RefusedError(Exception):
 
 
 class _BytesError(RefusedError):
-    """An array, which may be written into in place."""
+    """A value that changes in place, as an array does."""
 
 
 def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapshot | None:
@@ -152,7 +151,7 @@ class _Builder:
             if hasattr(value, "__dict__") and self._is_first_visit(value):
                 self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
             return self._mapping(value)
-        if kind not in PARTS and not _is_watchable(value):
+        if not (kind in PARTS or is_constant(value) or _is_watchable(value)):
             return self._unwatched(value, kind)
         return self._object_expected(value, kind)
 
@@ -160,7 +159,8 @@ class _Builder:
         if kind in PARTS:
             parts = PARTS[kind]
             return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
-        if kind in _IMMUTABLE:
+        if is_constant(value):
+            self._named_class(kind)
             return (guards.VALUE, value)
         look = _LOOKS.get(kind)
         if look is not None:
@@ -179,6 +179,8 @@ class _Builder:
 
     def _unwatched(self, value: Any, kind: type) -> _Expected:
         """Describes an object without weak references by its attributes."""
+        if isinstance(value, SCALARS):
+            raise _BytesError(f"a {kind.__qualname__}, whose slots may change")
         is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
         if not is_object or not self._is_first_visit(value):
             return _identity(value)
@@ -343,13 +345,16 @@ class _Builder:
 def _has_plain_attributes(kind: type) -> bool:
     """Whether the ``__dict__`` of its objects really holds their attributes."""
     holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
-    if not holders or _getter_of(kind) is not object.__getattribute__:
+    if not holders or _getter_of(kind) not in _PLAIN_GETTERS:
         return False
     return all(type(holder) is types.GetSetDescriptorType for holder in holders)
 
 
 def _getter_of(kind: Any) -> Any:
     return kind.__getattribute__
+
+
+_PLAIN_GETTERS = frozenset(map(_getter_of, (object, *SCALARS)))
 
 
 def _are_attributes_plain(value: Any) -> bool:
@@ -378,7 +383,6 @@ def _is_watchable(value: object) -> bool:
     return True
 
 
-_IMMUTABLE = frozenset({re.Pattern, type(pathlib.PurePath()), type(pathlib.Path())})
 _LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
     types.FunctionType: _Builder._function,
     types.BuiltinFunctionType: _Builder._builtin,

@@ -9,7 +9,6 @@ Tensors are collected in a list of their own, and the library hashes their conte
 
 from __future__ import annotations
 
-import io
 import types
 import weakref
 from collections.abc import Callable
@@ -33,19 +32,19 @@ from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
     NOT_TRAINING,
-    SCALARS,
     TRAINING,
     Mark,
     UnidentifiedError,
-    is_opaque,
     way_of_kind,
 )
 from modcache._identity.lenient import Lenient, OwnCodeError
 from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
-from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects, slots_of
+from modcache._identity.plain import plain_values_in, slots_of
+from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
+from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
 from modcache._installed.traversal import Seeds
 
@@ -339,15 +338,9 @@ class Walk:
         """Reads an object of a class written in Python: its class and its attributes."""
         if not self._is_first_visit(value):
             return
-        kind = type(value)
-        for base in kind.__mro__:
-            if is_opaque(base):
-                raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or slots_of(kind)):
-            raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        for base in SCALARS:  # class Celsius(float)
-            if isinstance(value, base):
-                self.leaves.append(base.__new__(base, value))
+        if reason := why_unseen(value):
+            raise UnidentifiedError(f"a {plain_name(type(value))} {reason}")
+        self.leaves += plain_values_in(value)
         self.leaves.append(_OBJECT)
         self.attributes(value)
 
