@@ -54,17 +54,29 @@ def unwrapped_method(module: Any, method: str) -> Any:
     if not is_cached(function) or method in vars(module):
         return None
     # The class behind a proxy class may have got another function since.
-    return unwrapped(getattr(class_behind(cls), method)).__get__(module)
+    return unwrapped_in(cls, method).__get__(module)
 
 
-def unwrapped_forward(cls: type) -> Any:
-    """Returns the function that runs for a cached ``forward`` of this class."""
-    return unwrapped(class_behind(cls).forward)
+def unwrapped_in(cls: type, method: str) -> Any:
+    """Returns the function that runs for a cached method of this class."""
+    return unwrapped(getattr(class_behind(cls), method))
 
 
 def has_cached_forward(cls: type) -> bool:
     """Whether a plain call of an object of this class goes through the cache."""
     return is_cached(getattr(cls, "forward", None))
+
+
+def are_hooks_outside(cls: type) -> bool:
+    """Whether no cached value of an object of this class contains what its own hooks do.
+
+    A cached ``forward`` is looked up inside of its module's own call, which has the hooks. Another
+    cached method may make such a call.
+    """
+    members = (item for base in cls.__mro__ for item in vars(base).items())
+    return has_cached_forward(cls) and not any(
+        name != "forward" and is_cached(member) for name, member in members
+    )
 
 
 def has_own_call(cls: type) -> bool:

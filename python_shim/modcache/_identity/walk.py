@@ -27,7 +27,12 @@ from modcache._code.names import (
 from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
-from modcache._code.wrapped import class_behind, has_cached_forward, has_own_call
+from modcache._code.wrapped import (
+    are_hooks_outside,
+    class_behind,
+    has_cached_forward,
+    has_own_call,
+)
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -176,8 +181,7 @@ class Walk:
             self._state(attributes)
         self._others(record, module)
         has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
-        # A cached forward is looked up inside of its module's own call, which has the hooks.
-        if has_hooks and not (module is self._root and has_cached_forward(type(module))):
+        if has_hooks and not (module is self._root and are_hooks_outside(type(module))):
             self._hooks(record, attributes)
         for child in attributes["_modules"].values():
             if child is not None:
