@@ -25,9 +25,11 @@ from modcache._cached.function import (
 from modcache._cached.script import make_scriptable
 from modcache._call.arguments import Arguments
 from modcache._code.wrapped import (
+    OWN_FORWARD,
     PROXIED,
     WRAPPED_FORWARD,
     class_behind,
+    has_own_method,
     mark_cached,
     unwrapped,
     unwrapped_in,
@@ -58,12 +60,6 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
         )
     if identified_as(module) is not module:
         raise TypeError(f"cached: {name} wraps the module to be cached; cache that, then wrap it.")
-    for method in way.methods:
-        if method in vars(module):
-            raise TypeError(
-                f"cached: the {method} of this {name} was replaced on the instance, so that its "
-                "class does not run; cache the module first, or call modcache.lookup_or_run."
-            )
     cls = class_behind(type(module))
     if slots := slots_of(cls):
         raise TypeError(
@@ -75,34 +71,54 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
             f"cached: {name} has parameters without values, and becomes a module of another class "
             "when it gets them; run it once, then cache it."
         )
-    proxy = new_face(cls, *way)
+    has_own_forward = "forward" in way.methods and "forward" in vars(module)
+    for method in way.methods:
+        if method in vars(module) and not (has_own_forward and _wraps_forward(module, cls)):
+            raise TypeError(
+                f"cached: the {method} of this {name} was replaced on the instance, so that its "
+                "class does not run; cache the module first, or call modcache.lookup_or_run."
+            )
+    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, way, has_own_forward))
     proxy.__dict__ = module.__dict__
     if way.freeze:
         proxy.requires_grad_(False).eval()
     return proxy
 
 
+def _wraps_forward(module: torch.nn.Module, cls: Any) -> bool:
+    """Whether the module's own ``forward`` wraps that of its class, as accelerate's hooks do."""
+    function: Any = inspect.unwrap(vars(module)["forward"])
+    while isinstance(function, types.MethodType):
+        function = inspect.unwrap(function.__func__)
+    return function is inspect.unwrap(unwrapped(cls.forward))
+
+
 def new_face(cls: type[torch.nn.Module], *way: Any) -> torch.nn.Module:
     """Makes a proxy without state. Pickles of cached instances name this function."""
-    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(*way)))
+    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(*way), False))
     return proxy
 
 
-_proxy_classes: weakref.WeakValueDictionary[tuple[type, Way], type] = weakref.WeakValueDictionary()
+_proxy_classes: weakref.WeakValueDictionary[tuple[type, Way, bool], type]
+_proxy_classes = weakref.WeakValueDictionary()
 
 
-def _proxy_class(cls: Any, way: Way) -> Any:
-    """Returns the one proxy class of ``cls`` and ``way``, if the key can be compared."""
+def _proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
+    """Returns the one proxy class of these, if the key can be compared."""
+    made = functools.partial(_new_proxy_class, cls, way, has_own_forward)
     if not isinstance(way.key, Hashable):
-        return _new_proxy_class(cls, way)
-    proxy = _proxy_classes.get((cls, way))
-    return proxy or _proxy_classes.setdefault((cls, way), _new_proxy_class(cls, way))
+        return made()
+    kind = (cls, way, has_own_forward)
+    return _proxy_classes.get(kind) or _proxy_classes.setdefault(kind, made())
 
 
-def _new_proxy_class(cls: Any, way: Way) -> Any:
+def _new_proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
     names = ("__module__", "__qualname__", "__doc__")
     members = {**_members(cls, way), **{name: getattr(cls, name) for name in names}}
     members |= {PROXIED: cls, "_modcache_way": way}
+    if has_own_forward:
+        members["forward"] = _OverOwnForward(members["forward"])
+        members[OWN_FORWARD] = True
     return type(cls)(cls.__name__, (Proxy, cls), members)
 
 
@@ -117,6 +133,8 @@ class Proxy:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         cls = type(self)
+        if OWN_FORWARD in vars(cls):
+            raise TypeError(_REPLACED.format(cls.__qualname__, "copied or pickled"))
         reduced: Any = super().__reduce_ex__(max(int(protocol), 2))
         made, arguments, *state = reduced
         if made is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
@@ -125,6 +143,29 @@ class Proxy:
                 "of its own to be; copy the plain one and cache the copy."
             )
         return (new_face, (cls._modcache_proxied, *cls._modcache_way.pickled()), *state)
+
+
+_REPLACED = (
+    "a cached {} whose forward was replaced on the instance, as accelerate's hooks do, cannot be "
+    "{}, since the replacement calls the instance that it was made for: take the hooks off first."
+)
+
+
+class _OverOwnForward:
+    """A cached ``forward`` that Python finds before the one in an object's ``__dict__``."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self._function = function
+
+    def __get__(self, owner: Any, cls: Any = None) -> Any:
+        return self._function if owner is None else types.MethodType(self._function, owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)["forward"] = value
+
+    def __delete__(self, owner: Any) -> None:
+        if vars(owner).pop("forward", None) is None:
+            raise AttributeError("forward")
 
 
 def _members(cls: Any, way: Way) -> dict[str, Any]:
@@ -186,8 +227,10 @@ class _Called:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, *rest = args
         is_whole = self.is_whole(module)
-        # The class may have got another such method since, which may tell forms of calls apart.
-        is_other = is_whole and unwrapped_in(type(module), self._method) is not self._wrapped
+        # What runs may be another function, which may tell forms of calls apart.
+        is_other = self._method in vars(module) or (
+            is_whole and unwrapped_in(type(module), self._method) is not self._wrapped
+        )
         try:
             sample, key = self.key.of_call(
                 module, tuple(rest), kwargs, tells_form=True if is_other else None
@@ -206,8 +249,10 @@ class _Called:
 
     def is_whole(self, module: Any) -> bool:
         """Whether this is what the method's name stands for in ``module``."""
-        found = getattr(type(module), self._method, None)
-        return unwrapped(found) is self._wrapped and self._method not in vars(module)
+        cls, method = type(module), self._method
+        if unwrapped(getattr(cls, method, None)) is not self._wrapped:
+            return False
+        return method not in vars(module) or has_own_method(cls, method)
 
     def looked_up_as(self, owner: Any) -> tuple[torch.nn.Module, str]:
         """Returns the module and the method that a call on ``owner`` is looked up with.
@@ -308,5 +353,7 @@ def _freezing_subclasses(cls: Any) -> Any:
 
 def _prepare_scriptable(self: Any) -> Any:
     """torch.jit.script calls this before it compiles the module."""
+    if OWN_FORWARD in vars(type(self)):
+        raise TypeError(_REPLACED.format(type(self).__qualname__, "scripted"))
     make_scriptable(type(self))
     return self

@@ -26,6 +26,8 @@ _OWN = "_modcache_own"
 WRAPPED_FORWARD = "_modcache_forward"
 # An attribute of a proxy class: the class of the instances that it was made for.
 PROXIED = "_modcache_proxied"
+# An attribute of a proxy class whose objects have a ``forward`` of their own, which is cached.
+OWN_FORWARD = "_modcache_own_forward"
 
 
 def mark_cached(function: Any, wrapped: Any) -> None:
@@ -51,10 +53,17 @@ def unwrapped_method(module: Any, method: str) -> Any:
     """Returns the module's method without the cache; None if it is not cached."""
     cls = type(module)
     function = getattr(cls, method, None)
-    if not is_cached(function) or method in vars(module):
+    if not is_cached(function):
         return None
+    if method in vars(module):
+        return vars(module)[method] if has_own_method(cls, method) else None
     # The class behind a proxy class may have got another function since.
     return unwrapped_in(cls, method).__get__(module)
+
+
+def has_own_method(cls: type, method: str) -> bool:
+    """Whether the cached method of a proxy class stands for one in the objects themselves."""
+    return method == "forward" and OWN_FORWARD in vars(cls)
 
 
 def unwrapped_in(cls: type, method: str) -> Any:

@@ -15,7 +15,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +38,7 @@ from modcache._identity.operator_guards import guards_of_definition, guards_of_o
 from modcache._identity.packages import guard_with, package_records
 from modcache._identity.plain import SCALARS, is_constant, slots_of
 from modcache._identity.records import UNSEEN, Records
+from modcache._identity.scratch import scratch_of
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
 from modcache._library.compiled_part import guards
 
@@ -194,9 +195,13 @@ class _Builder:
             raise RefusedError("a tensor that no walk saw")
         return (guards.TENSOR, number, type(value))
 
-    def _mapping(self, value: dict[Any, Any]) -> _Expected:
+    def _mapping(self, value: dict[Any, Any], unseen: Collection[str] = ()) -> _Expected:
         items = value.items() if isinstance(value, OrderedDict) else dict.items(value)
-        parts = [self.expected(part) for item in items for part in item]
+        parts: list[_Expected] = []
+        for key, item in items:
+            is_unseen = type(key) is str and key in unseen
+            parts.append(self.expected(key))
+            parts.append((guards.ANYTHING,) if is_unseen else self.expected(item))
         return (guards.MAPPING, type(value), *parts)
 
     def module(self, module: torch.nn.Module) -> None:
@@ -206,12 +211,7 @@ class _Builder:
         is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
         if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
-        parts: list[_Expected] = []
-        for name, value in attributes.items():
-            is_unseen = name in UNSEEN
-            parts.append((guards.VALUE, name))
-            parts.append((guards.ANYTHING,) if is_unseen else self.expected(value))
-        self._add(guards.IN_ATTRIBUTES, module, (guards.MAPPING, dict, *parts))
+        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, UNSEEN))
         self._class(type(module))
 
     def _object(self, value: Any) -> None:
@@ -222,7 +222,8 @@ class _Builder:
             raise RefusedError(f"{kind.__qualname__}, which has attributes of its own making")
         self._named_class(kind)
         if hasattr(value, "__dict__"):
-            self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+            held = self._mapping(vars(value), scratch_of(kind))
+            self._add(guards.IN_ATTRIBUTES, value, held)
         for name in slots_of(kind):
             found = getattr(value, name, MISSING)
             expected = (guards.NOTHING,) if found is MISSING else self.expected(found)

@@ -32,6 +32,7 @@ from modcache._code.wrapped import (
     class_behind,
     has_cached_forward,
     has_own_call,
+    has_own_method,
 )
 from modcache._identity.kinds import (
     CALLABLE,
@@ -48,6 +49,7 @@ from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
+from modcache._identity.scratch import scratch_of
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
@@ -97,10 +99,11 @@ class Walk:
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
-        # A cached forward is looked up inside of its module's own call, which may add to the
-        # result.
+        # A cached forward is looked up inside of its module's own call, which may do more.
         if root is not None and has_cached_forward(type(root)) and has_own_call(type(root)):
             self.leaves.append(_FORWARD_ALONE)
+        # Such a cached instance leads to the given one, which has the same attributes.
+        self._is_shared = root is not None and has_own_method(type(root), "forward")
         if root is not None:
             self._module(root)
             if not is_tolerant:
@@ -163,7 +166,7 @@ class Walk:
         return True
 
     def _module(self, module: torch.nn.Module) -> None:
-        if not self._is_first_visit(module):
+        if not self._is_first_visit(module.__dict__ if self._is_shared else module):
             return
         leaves = self.leaves
         record = self._records.modules.get(id(module))
@@ -353,7 +356,7 @@ class Walk:
         kind = type(value)
         self.named_class(kind)
         attributes = getattr(value, "__dict__", {})
-        for name in sorted(attributes):
+        for name in sorted(attributes.keys() - scratch_of(kind)):
             self.leaves.append(name)
             self.value(attributes[name])
         self.leaves.append(_END)
