@@ -227,7 +227,7 @@ class _Called:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, *rest = args
         is_whole = self.is_whole(module)
-        # What runs may be another function, which may tell forms of calls apart.
+        # Another function may run in its place, which may tell forms of calls apart.
         is_other = self._method in vars(module) or (
             is_whole and unwrapped_in(type(module), self._method) is not self._wrapped
         )
