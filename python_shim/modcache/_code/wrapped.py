@@ -88,10 +88,10 @@ def are_hooks_outside(cls: type) -> bool:
     )
 
 
-def has_own_call(cls: type) -> bool:
-    """Whether a call of an object of this class does more than ``forward`` and hooks."""
+def is_forward_alone(cls: type) -> bool:
+    """Whether its ``forward`` is cached, and a call of an object does more than that and hooks."""
     found: Any = cls
-    return found.__call__ is not torch.nn.Module.__call__
+    return has_cached_forward(cls) and found.__call__ is not torch.nn.Module.__call__
 
 
 def class_behind(cls: type) -> Any:

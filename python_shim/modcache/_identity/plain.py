@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import operator
 import pathlib
 import re
 import sys
@@ -27,7 +28,8 @@ _WITH_ZONE = (datetime.time, datetime.datetime)
 TIMES_AND_DECIMALS = frozenset(
     {*_WITH_ZONE, datetime.date, datetime.timedelta, datetime.timezone, decimal.Decimal}
 )
-_IMMUTABLE = {type(pathlib.PurePath()), type(pathlib.Path())} | TIMES_AND_DECIMALS
+_PATHS = {type(pathlib.PurePath()), type(pathlib.Path())}
+_IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | {operator.attrgetter}
 
 
 def plain_values_in(value: object) -> list[object]:

@@ -180,9 +180,9 @@ class _Builder:
 
     def _unwatched(self, value: Any, kind: type) -> _Expected:
         """Describes an object without weak references by its attributes."""
-        if isinstance(value, SCALARS):
-            raise _BytesError(f"a {kind.__qualname__}, whose slots may change")
         is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
+        if is_object and isinstance(value, SCALARS):
+            raise _BytesError(f"a {kind.__qualname__}, whose slots may change")
         if not is_object or not self._is_first_visit(value):
             return _identity(value)
         parts = [name for name in ("__dict__", *slots_of(kind)) if hasattr(value, name)]
@@ -196,7 +196,8 @@ class _Builder:
         return (guards.TENSOR, number, type(value))
 
     def _mapping(self, value: dict[Any, Any], unseen: Collection[str] = ()) -> _Expected:
-        items = value.items() if isinstance(value, OrderedDict) else dict.items(value)
+        # A derived class may do anything in its own ``items``, such as importing what it names.
+        items = OrderedDict.items(value) if type(value) is OrderedDict else dict.items(value)
         parts: list[_Expected] = []
         for key, item in items:
             is_unseen = type(key) is str and key in unseen
@@ -310,9 +311,12 @@ class _Builder:
 
     def _named(self, owner: object, name: str, expected: _Expected) -> None:
         """Guards a name in the globals of a function, or in a Python module."""
-        is_function = isinstance(owner, types.FunctionType)
-        place = guards.IN_GLOBAL if is_function else guards.IN_ATTRIBUTE
-        self._add(place, owner, name, expected)
+        if isinstance(owner, types.FunctionType):
+            self._add(guards.IN_GLOBAL, owner, name, expected)
+        elif type(owner) is types.ModuleType:
+            self._add(guards.IN_ATTRIBUTE, owner, name, expected)
+        else:  # a lazy module may answer otherwise than it holds
+            self._add(guards.IN_ITEM, vars(owner), name, expected)
 
     def read(self, read: Read) -> None:
         owner: Any = read.owner()
@@ -329,6 +333,8 @@ class _Builder:
             self._named(owner, read.name, expected)
         elif read.kind == "member" and len(read.path) == 1:
             self._add(guards.IN_MEMBER, owner, read.path[0], expected)
+        elif read.kind == "member" and len(read.path) == 2:
+            self._add(guards.IN_MEMBER_PART, owner, *read.path, expected)
         elif read.kind == "mode":
             raise RefusedError(f"code that asks {read.name}()")
         elif read.kind == "attribute":

@@ -27,13 +27,7 @@ from modcache._code.names import (
 from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
-from modcache._code.wrapped import (
-    are_hooks_outside,
-    class_behind,
-    has_cached_forward,
-    has_own_call,
-    has_own_method,
-)
+from modcache._code.wrapped import are_hooks_outside, class_behind, has_own_method, is_forward_alone
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -51,6 +45,7 @@ from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
 from modcache._identity.scratch import scratch_of
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
+from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
 from modcache._installed.traversal import Seeds
@@ -100,7 +95,7 @@ class Walk:
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
         # A cached forward is looked up inside of its module's own call, which may do more.
-        if root is not None and has_cached_forward(type(root)) and has_own_call(type(root)):
+        if root is not None and is_forward_alone(type(root)):
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance leads to the given one, which has the same attributes.
         self._is_shared = root is not None and has_own_method(type(root), "forward")
@@ -131,7 +126,7 @@ class Walk:
         return self.tensors[: len(self.tensors) - more]
 
     def lists(self) -> tuple[list[Any], ...]:
-        """Returns the lists that grow during a walk, for a roll-back."""
+        """Returns what grows during a walk, for a roll-back."""
         return self.leaves, self.tensors, self.scripted, self.owners, self._alive
 
     def maps(self) -> tuple[dict[Any, Any], ...]:
@@ -378,7 +373,8 @@ def walk_over(value: object, records: Records) -> Walk:
 
 def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
     """Finds the function that reads values of exactly this type."""
-    known = way_of_memo(kind) or way_of_operator(kind) or way_of_kind(kind)
+    ways = (way_of_memo, way_of_operator, way_of_tokenizer, way_of_kind)
+    known = next((way for find in ways if (way := find(kind))), None)
     return known or next((way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object)
 
 
