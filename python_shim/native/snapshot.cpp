@@ -184,9 +184,9 @@ void Snapshot::read_expected(std::size_t place, PyObject* told) {
   switch (made.what) {
     case Expect::kAnything:
     case Expect::kNothing: break;
-    case Expect::kValue: made.object = hold(part_of(told, 1)); break;
+    case Expect::kValue:
     case Expect::kObject:
-      made.object = watch(part_of(told, 1));
+      made.object = made.what == Expect::kValue ? hold(part_of(told, 1)) : watch(part_of(told, 1));
       made.type = watch_type(reinterpret_cast<PyObject*>(Py_TYPE(made.object)));
       break;
     case Expect::kTensor:
@@ -313,7 +313,7 @@ bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found)
   switch (expected.what) {
     case Expect::kAnything: return true;
     case Expect::kNothing: return false;
-    case Expect::kValue: return value == expected.object;
+    case Expect::kValue:
     case Expect::kObject: return value == expected.object && Py_TYPE(value) == expected.type;
     case Expect::kTensor: {
       if (Py_TYPE(value) != expected.type) return false;

@@ -41,8 +41,8 @@ struct PythonError : std::exception {};
 enum class Expect : int {
   kAnything,  // ()
   kNothing,   // (): the place is empty
-  kValue,     // (value): this very object, which the snapshot holds
-  kObject,    // (object): this very object, which the snapshot watches
+  kValue,     // (value): this very object of the same type, which the snapshot holds
+  kObject,    // (object): this very object of the same type, which the snapshot watches
   kTensor,    // (number, type): any tensor of exactly this type; equal numbers are one tensor
   kItems,     // (type, expected...): a sequence or set of exactly this type, in order
   kMapping,   // (type, key, value, key, value, ...): a dict of exactly this type, in order

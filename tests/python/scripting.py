@@ -48,6 +48,9 @@ TESTS: dict[str, frozenset[str]] = {
             "test_four_processes_of_ten_threads",
         }
     ),
+    "test_cached_methods_of_modules.py": frozenset(
+        {"test_scripted_code_runs_other_methods_uncached"}
+    ),
     "test_cached_recorded.py": frozenset(
         {
             "test_a_key_of_its_own_and_a_structured_result",

@@ -275,8 +275,8 @@ def test_what_is_only_written_anew_does_not_count(monkeypatch: pytest.MonkeyPatc
     ("held", "says"),
     [
         (threading.Lock(), r"attribute 'others' of Numbers"),
-        (np.random.default_rng(0), r"holds state that Python cannot see"),
-        (torch.Generator(), r"holds state that Python cannot see"),
+        (np.random.default_rng(0), r"has a random state, which is another one after each draw"),
+        (torch.Generator(), r"has a random state, which is another one after each draw"),
     ],
 )
 def test_what_cannot_be_hashed_asks_for_a_scope(held: Any, says: str) -> None:

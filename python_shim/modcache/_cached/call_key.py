@@ -22,6 +22,7 @@ WHAT_KEY_IS = (
 
 
 KEY_TYPES = (str, list, tuple, torch.Tensor)
+FORWARD = ("forward",)
 
 
 class Way(NamedTuple):
@@ -30,6 +31,20 @@ class Way(NamedTuple):
     key: Any
     scope: str
     freeze: bool
+    methods: tuple[str, ...] = FORWARD
+
+    def pickled(self) -> tuple[Any, ...]:
+        """Returns the fields without defaults at the end, as earlier versions take them."""
+        given = len(self)
+        for name, default in reversed(self._field_defaults.items()):
+            if getattr(self, name) != default:
+                break
+            given -= 1
+        return self[:given]
+
+
+class MissingKeyError(TypeError):
+    """A call lacks the keyword that is its key."""
 
 
 class CallKey:
@@ -91,7 +106,7 @@ class CallKey:
         """
         if self.is_consumed:
             if self.name not in kwargs:
-                raise TypeError(
+                raise MissingKeyError(
                     f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "
                     "whole result; for one key per row a list of str or int, or an int64 tensor."
                 )

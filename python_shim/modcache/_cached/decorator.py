@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import WHAT_KEY_IS, Way
+from modcache._cached.call_key import FORWARD, WHAT_KEY_IS, Way
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._library.text import checked_text
@@ -34,11 +34,30 @@ _NO_KEY: Any = object()  # None may be a caller's mistake
 
 @overload
 def cached(
-    target: None = None, *, key: Any, scope: str = "", freeze: bool = False
+    target: None = None,
+    *,
+    key: Any,
+    scope: str = "",
+    freeze: bool = False,
+    methods: Sequence[str] = FORWARD,
 ) -> Callable[[_Target], _Target]: ...
 @overload
-def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
-def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
+def cached(
+    target: _Target,
+    *,
+    key: Any,
+    scope: str = "",
+    freeze: bool = False,
+    methods: Sequence[str] = FORWARD,
+) -> _Target: ...
+def cached(
+    target: Any = None,
+    *,
+    key: Any = _NO_KEY,
+    scope: str = "",
+    freeze: bool = False,
+    methods: Sequence[str] = FORWARD,
+) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
     >>> import modcache, torch
@@ -81,6 +100,11 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             False. An object of a class is frozen when its ``__init__``, also that of a subclass,
             has returned. The given instance is not protected: ``train()`` on it, or on a parent of
             it, changes the state that both share.
+        methods: for modules: the names of all methods that are cached,
+            ``methods=("encode_image", "encode_text")``; others, ``forward`` too if it is not among
+            them, run as before. Each has entries of its own, so one key may name an image and its
+            text. ``key`` must suit each of them. Where a method of the module itself calls another
+            one without its key, as ``forward`` does in many, that call is a part of the first.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. The target gets each call
@@ -97,20 +121,31 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             cannot be identified; the message names what cannot be hashed, and ``scope`` is the
             cure.
         ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
+        AttributeError: the module has no method of a name in ``methods``.
         Any exception of the target or of the key function.
 
     Forward hooks of the module itself run at each call, hit or miss, and are not part of the cached
     value. Forward hooks of its submodules run on a miss only, and are part of its fingerprint.
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
-    operator; in scripted code a cached function runs uncached.
+    operator; in scripted code cached functions and other cached methods run uncached.
     """
     if key is _NO_KEY:
         given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
         raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
-    way = Way(key, checked_text(scope, "scope"), bool(freeze))
+    way = Way(key, checked_text(scope, "scope"), bool(freeze), _checked_names(methods))
     if target is None:
         return lambda given: _cached(given, way)
     return _cached(target, way)
+
+
+def _checked_names(methods: Any) -> tuple[str, ...]:
+    is_list = isinstance(methods, (tuple, list)) and len(methods) > 0
+    if not is_list or not all(isinstance(name, str) for name in methods):
+        raise TypeError(
+            'cached: methods must be a tuple of names of methods, such as ("encode",), but got '
+            f"{methods!r}."
+        )
+    return tuple(dict.fromkeys(methods))
 
 
 def _without_default_of_key(function: Any) -> inspect.Signature:

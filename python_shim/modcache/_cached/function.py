@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from modcache._cached.call_key import KEY_TYPES, CallKey, Way, key_of_method
+from modcache._cached.call_key import FORWARD, KEY_TYPES, CallKey, Way, key_of_method
 from modcache._call.arguments import Arguments, tells_form
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_cached, mark_cached, unwrapped
@@ -26,17 +26,23 @@ from modcache._lookup.lookup import lookup_or_run
 def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
     """Returns the function, cached. A function that was defined in a class counts as its method."""
     wrapped: types.FunctionType = unwrapped(target)
-    if inspect.iscoroutinefunction(wrapped) or inspect.isgeneratorfunction(wrapped):
-        raise TypeError(
-            f"cached: {wrapped.__qualname__} is a generator or coroutine function, whose result "
-            "cannot be stored; decorate the function that computes each item."
-        )
-    if way.freeze:
-        raise TypeError(f"cached: freeze=True is for modules, but {wrapped.__qualname__} is none.")
+    check_returns_at_once(wrapped)
+    for option, is_given in (("freeze=True", way.freeze), ("methods=", way.methods != FORWARD)):
+        if is_given:
+            name = wrapped.__qualname__
+            raise TypeError(f"cached: {option} is for modules, but {name} is none.")
     owner = wrapped.__qualname__.rpartition(".")[0]
     if not owner or owner.endswith("<locals>"):
         return finished(_Function(wrapped, way), wrapped)
     return finished(_Method(wrapped, way, owner), wrapped)
+
+
+def check_returns_at_once(function: types.FunctionType) -> None:
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"cached: {function.__qualname__} is a generator or coroutine function, whose result "
+            "cannot be stored; decorate the function that computes each item."
+        )
 
 
 def finished(called: Any, wrapped: types.FunctionType) -> types.FunctionType:
@@ -89,8 +95,8 @@ class _Function:
         self._holder = holder_of(wrapped, name_of(wrapped))
         self.signature = self.key.parameters.of_callers
 
-    def holder_for(self, owner: Any) -> torch.nn.Module:
-        return self._holder
+    def looked_up_as(self, owner: Any) -> tuple[torch.nn.Module, str]:
+        return self._holder, ""
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         sample, key = self.key.of_call(None, args, kwargs)
@@ -130,12 +136,17 @@ class _Method:
             self._check_static(owner)
             return self.as_static()(args, kwargs)
         sample, key = self.key.of_call(owner, args[1:], kwargs)
-        if isinstance(owner, torch.nn.Module):
-            method = self._wrapped.__name__
-            found = inspect.getattr_static(type(owner), method, None)
-            if method not in vars(owner) and unwrapped(found) is self._wrapped:
-                return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
-        return looked_up_in(self.holder_for(owner), sample, key, self.scope)
+        if method := self._method_of_module(owner):
+            return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
+        return looked_up_in(self._holder_for(owner), sample, key, self.scope)
+
+    def _method_of_module(self, owner: Any) -> str:
+        """Returns the name, if ``owner`` is a module in which it stands for this; else ""."""
+        method = self._wrapped.__name__
+        if not isinstance(owner, torch.nn.Module) or method in vars(owner):
+            return ""
+        found = inspect.getattr_static(type(owner), method, None)
+        return method if unwrapped(found) is self._wrapped else ""
 
     def as_static(self) -> _Function:
         """Returns the same function without an owner."""
@@ -160,10 +171,18 @@ class _Method:
             for base in kind.__mro__
         )
 
-    def holder_for(self, owner: Any) -> torch.nn.Module:
-        """Returns the module that a call on ``owner`` is looked up with; None: a static method."""
+    def looked_up_as(self, owner: Any) -> tuple[torch.nn.Module, str]:
+        """Returns the module and method that calls on ``owner`` are looked up with.
+
+        ``owner`` None: it is a static method. The method "": the module only holds the function.
+        """
         if owner is None:
-            return self.as_static().holder_for(None)
+            return self.as_static().looked_up_as(None)
+        if method := self._method_of_module(owner):
+            return owner, method
+        return self._holder_for(owner), ""
+
+    def _holder_for(self, owner: Any) -> torch.nn.Module:
         known = self._holders.get(id(owner))
         if known is not None and known[0]() is owner:
             return known[1]

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cached modules: classes whose ``forward`` is replaced, and proxies of instances."""
+"""Cached modules: classes whose methods are replaced, and proxies of instances."""
 
 from __future__ import annotations
 
 import copyreg
 import functools
+import inspect
+import sys
 import types
 import weakref
 from collections.abc import Hashable
@@ -12,26 +14,34 @@ from typing import Any
 
 import torch
 
-from modcache._cached.call_key import Way, key_of_method
-from modcache._cached.function import finished, holder_of, looked_up_in, name_of
+from modcache._cached.call_key import MissingKeyError, Way, key_of_method
+from modcache._cached.function import (
+    check_returns_at_once,
+    finished,
+    holder_of,
+    looked_up_in,
+    name_of,
+)
 from modcache._cached.script import make_scriptable
 from modcache._call.arguments import Arguments
 from modcache._code.wrapped import (
+    OWN_FORWARD,
     PROXIED,
     WRAPPED_FORWARD,
     class_behind,
+    has_own_method,
     mark_cached,
     unwrapped,
-    unwrapped_forward,
+    unwrapped_in,
     unwrapped_method,
 )
-from modcache._identity.records import slots_of
+from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
 from modcache._lookup.lookup import lookup_or_run
 
 
 def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
-    """Changes the class in place. Raises TypeError if it has no ``forward``."""
+    """Changes the class in place. Raises TypeError or AttributeError if it lacks a method."""
     for name, member in _members(cls, way).items():
         setattr(cls, name, member)
     if way.freeze:
@@ -50,11 +60,6 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
         )
     if identified_as(module) is not module:
         raise TypeError(f"cached: {name} wraps the module to be cached; cache that, then wrap it.")
-    if "forward" in vars(module):
-        raise TypeError(
-            f"cached: the forward of this {name} was replaced on the instance, so that its class "
-            "does not run; cache the module first, or call modcache.lookup_or_run."
-        )
     cls = class_behind(type(module))
     if slots := slots_of(cls):
         raise TypeError(
@@ -66,34 +71,54 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
             f"cached: {name} has parameters without values, and becomes a module of another class "
             "when it gets them; run it once, then cache it."
         )
-    proxy = new_face(cls, *way)
+    has_own_forward = "forward" in way.methods and "forward" in vars(module)
+    for method in way.methods:
+        if method in vars(module) and not (has_own_forward and _wraps_forward(module, cls)):
+            raise TypeError(
+                f"cached: the {method} of this {name} was replaced on the instance, so that its "
+                "class does not run; cache the module first, or call modcache.lookup_or_run."
+            )
+    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, way, has_own_forward))
     proxy.__dict__ = module.__dict__
     if way.freeze:
         proxy.requires_grad_(False).eval()
     return proxy
 
 
-def new_face(cls: type[torch.nn.Module], key: Any, scope: str, freeze: bool) -> torch.nn.Module:
+def _wraps_forward(module: torch.nn.Module, cls: Any) -> bool:
+    """Whether the module's own ``forward`` wraps that of its class, as accelerate's hooks do."""
+    function: Any = inspect.unwrap(vars(module)["forward"])
+    while isinstance(function, types.MethodType):
+        function = inspect.unwrap(function.__func__)
+    return function is inspect.unwrap(unwrapped(cls.forward))
+
+
+def new_face(cls: type[torch.nn.Module], *way: Any) -> torch.nn.Module:
     """Makes a proxy without state. Pickles of cached instances name this function."""
-    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(key, scope, freeze)))
+    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(*way), False))
     return proxy
 
 
-_proxy_classes: weakref.WeakValueDictionary[tuple[type, Way], type] = weakref.WeakValueDictionary()
+_proxy_classes: weakref.WeakValueDictionary[tuple[type, Way, bool], type]
+_proxy_classes = weakref.WeakValueDictionary()
 
 
-def _proxy_class(cls: Any, way: Way) -> Any:
-    """Returns the one proxy class of ``cls`` and ``way``, if the key can be compared."""
+def _proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
+    """Returns the one proxy class of these, if the key can be compared."""
+    made = functools.partial(_new_proxy_class, cls, way, has_own_forward)
     if not isinstance(way.key, Hashable):
-        return _new_proxy_class(cls, way)
-    proxy = _proxy_classes.get((cls, way))
-    return proxy or _proxy_classes.setdefault((cls, way), _new_proxy_class(cls, way))
+        return made()
+    kind = (cls, way, has_own_forward)
+    return _proxy_classes.get(kind) or _proxy_classes.setdefault(kind, made())
 
 
-def _new_proxy_class(cls: Any, way: Way) -> Any:
+def _new_proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
     names = ("__module__", "__qualname__", "__doc__")
     members = {**_members(cls, way), **{name: getattr(cls, name) for name in names}}
     members |= {PROXIED: cls, "_modcache_way": way}
+    if has_own_forward:
+        members["forward"] = _OverOwnForward(members["forward"])
+        members[OWN_FORWARD] = True
     return type(cls)(cls.__name__, (Proxy, cls), members)
 
 
@@ -108,6 +133,8 @@ class Proxy:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         cls = type(self)
+        if OWN_FORWARD in vars(cls):
+            raise TypeError(_REPLACED.format(cls.__qualname__, "copied or pickled"))
         reduced: Any = super().__reduce_ex__(max(int(protocol), 2))
         made, arguments, *state = reduced
         if made is not copyreg.__newobj__ or len(arguments) > 1:  # type: ignore[attr-defined]
@@ -115,48 +142,145 @@ class Proxy:
                 f"a cached {cls.__qualname__} cannot be copied or pickled, as its class has a way "
                 "of its own to be; copy the plain one and cache the copy."
             )
-        return (new_face, (cls._modcache_proxied, *cls._modcache_way), *state)
+        return (new_face, (cls._modcache_proxied, *cls._modcache_way.pickled()), *state)
+
+
+_REPLACED = (
+    "a cached {} whose forward was replaced on the instance, as accelerate's hooks do, cannot be "
+    "{}, since the replacement calls the instance that it was made for: take the hooks off first."
+)
+
+
+class _OverOwnForward:
+    """A cached ``forward`` that Python finds before the one in an object's ``__dict__``."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self._function = function
+
+    def __get__(self, owner: Any, cls: Any = None) -> Any:
+        return self._function if owner is None else types.MethodType(self._function, owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)["forward"] = value
+
+    def __delete__(self, owner: Any) -> None:
+        if vars(owner).pop("forward", None) is None:
+            raise AttributeError("forward")
 
 
 def _members(cls: Any, way: Way) -> dict[str, Any]:
-    """Makes the members that a class gets: a cached ``forward``, and what goes with it."""
-    wrapped = unwrapped(cls.forward)
-    if not isinstance(wrapped, types.FunctionType) or wrapped.__name__ == "_forward_unimplemented":
-        raise TypeError(f"cached: {cls.__qualname__} has no forward that could be cached.")
-    called = _Forward(wrapped, way)
-    members: dict[str, Any] = {
-        "forward": finished(called, wrapped),
-        WRAPPED_FORWARD: _copied(wrapped),
-        "__prepare_scriptable__": _prepare_scriptable,
-    }
+    """Makes the members that a class gets: the cached methods, and what goes with them."""
+    members: dict[str, Any] = {}
+    for method in way.methods:
+        wrapped = _checked_method(cls, method)
+        members[method] = finished(_Called(wrapped, way, method), wrapped)
+        if method == "forward":
+            members |= {
+                WRAPPED_FORWARD: _copied(wrapped),
+                "__prepare_scriptable__": _prepare_scriptable,
+            }
     if way.freeze:
         members["train"] = _staying_in_evaluation(cls)
     return members
 
 
-class _Forward:
-    """Calls of a cached ``forward``."""
+def _checked_method(cls: Any, method: str) -> types.FunctionType:
+    """Returns the method without the cache.
 
-    def __init__(self, wrapped: types.FunctionType, way: Way) -> None:
+    Raises:
+        AttributeError: there is none of this name.
+        TypeError: it cannot be cached.
+    """
+    who = f"cached: {cls.__qualname__}"
+    found = inspect.getattr_static(cls, method, None)
+    wrapped = unwrapped(found)
+    if wrapped is vars(torch.nn.Module)["forward"] or (method == "forward" and found is None):
+        raise TypeError(f"{who} has no forward that could be cached.")
+    if found is None:
+        raise AttributeError(
+            f"{who} has no method {method!r}; methods=(...) names methods of the module, "
+            'and "forward" only if that is to be cached too.'
+        )
+    is_own = method not in vars(torch.nn.Module) or method == "forward"
+    if not isinstance(wrapped, types.FunctionType) or not is_own or method.startswith("__"):
+        raise TypeError(
+            f"{who}.{method} cannot be cached as a method: "
+            + (
+                "torch.nn.Module itself defines it."
+                if not is_own or method.startswith("__")
+                else f"it is a {type(found).__name__}, and not a function that gets self."
+            )
+        )
+    check_returns_at_once(wrapped)
+    return wrapped
+
+
+class _Called:
+    """Calls of one cached method of modules."""
+
+    def __init__(self, wrapped: types.FunctionType, way: Way, method: str) -> None:
         self._wrapped = wrapped
+        self._method = method
         self.scope = way.scope
         self.key, self.signature = key_of_method(wrapped, way)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, *rest = args
-        is_whole = unwrapped(type(module).forward) is self._wrapped
-        # The class may have got another forward since, which may tell forms of calls apart.
-        is_other = is_whole and unwrapped_forward(type(module)) is not self._wrapped
-        sample, key = self.key.of_call(
-            module, tuple(rest), kwargs, tells_form=True if is_other else None
+        is_whole = self.is_whole(module)
+        # Another function may run in its place, which may tell forms of calls apart.
+        is_other = self._method in vars(module) or (
+            is_whole and unwrapped_in(type(module), self._method) is not self._wrapped
         )
+        try:
+            sample, key = self.key.of_call(
+                module, tuple(rest), kwargs, tells_form=True if is_other else None
+            )
+        except MissingKeyError:
+            if torch.compiler.is_compiling() or not _is_in_own_method(module):
+                raise
+            return self._wrapped(*args, **kwargs)
         if torch.compiler.is_compiling() and isinstance(sample, Arguments) and sample.has_rows():
-            return sample.passed_to(unwrapped_method(module, "forward"))
+            return sample.passed_to(unwrapped_method(module, self._method))
         if is_whole:
-            return lookup_or_run(module, sample, key, scope=self.scope)
-        # A subclass runs this as a part of its own forward: another function of the same module.
+            return lookup_or_run(module, sample, key, scope=self.scope, method=self._method)
+        # A subclass runs this as a part of its own method: another function of the same module.
         part = functools.partial(self._wrapped, module)
         return looked_up_in(holder_of(part, name_of(self._wrapped)), sample, key, self.scope)
+
+    def is_whole(self, module: Any) -> bool:
+        """Whether this is what the method's name stands for in ``module``."""
+        cls, method = type(module), self._method
+        if unwrapped(getattr(cls, method, None)) is not self._wrapped:
+            return False
+        return method not in vars(module) or has_own_method(cls, method)
+
+    def looked_up_as(self, owner: Any) -> tuple[torch.nn.Module, str]:
+        """Returns the module and the method that a call on ``owner`` is looked up with.
+
+        Raises:
+            TypeError: the method is not bound to a module.
+        """
+        if isinstance(owner, torch.nn.Module) and self.is_whole(owner):
+            return owner, self._method
+        raise TypeError(
+            f"{self._wrapped.__qualname__} is a method of a cached class: pass that of an object."
+        )
+
+
+def _is_in_own_method(module: torch.nn.Module) -> bool:
+    """Whether a method of the module itself is running, which calls its other methods plainly.
+
+    torch's own frames do not count: a plain call of the module has some.
+    """
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        is_of_torch = code.co_filename == torch.nn.modules.module.__file__
+        is_method = code.co_varnames[:1] == ("self",) and code.co_argcount and not is_of_torch
+        if is_method and frame.f_locals.get("self") is module:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _copied(wrapped: types.FunctionType) -> types.FunctionType:
@@ -229,5 +353,7 @@ def _freezing_subclasses(cls: Any) -> Any:
 
 def _prepare_scriptable(self: Any) -> Any:
     """torch.jit.script calls this before it compiles the module."""
+    if OWN_FORWARD in vars(type(self)):
+        raise TypeError(_REPLACED.format(type(self).__qualname__, "scripted"))
     make_scriptable(type(self))
     return self

@@ -26,6 +26,8 @@ _OWN = "_modcache_own"
 WRAPPED_FORWARD = "_modcache_forward"
 # An attribute of a proxy class: the class of the instances that it was made for.
 PROXIED = "_modcache_proxied"
+# An attribute of a proxy class whose objects have a ``forward`` of their own, which is cached.
+OWN_FORWARD = "_modcache_own_forward"
 
 
 def mark_cached(function: Any, wrapped: Any) -> None:
@@ -51,15 +53,22 @@ def unwrapped_method(module: Any, method: str) -> Any:
     """Returns the module's method without the cache; None if it is not cached."""
     cls = type(module)
     function = getattr(cls, method, None)
-    if not is_cached(function) or method in vars(module):
+    if not is_cached(function):
         return None
+    if method in vars(module):
+        return vars(module)[method] if has_own_method(cls, method) else None
     # The class behind a proxy class may have got another function since.
-    return unwrapped(getattr(class_behind(cls), method)).__get__(module)
+    return unwrapped_in(cls, method).__get__(module)
 
 
-def unwrapped_forward(cls: type) -> Any:
-    """Returns the function that runs for a cached ``forward`` of this class."""
-    return unwrapped(class_behind(cls).forward)
+def has_own_method(cls: type, method: str) -> bool:
+    """Whether the cached method of a proxy class stands for one in the objects themselves."""
+    return method == "forward" and OWN_FORWARD in vars(cls)
+
+
+def unwrapped_in(cls: type, method: str) -> Any:
+    """Returns the function that runs for a cached method of this class."""
+    return unwrapped(getattr(class_behind(cls), method))
 
 
 def has_cached_forward(cls: type) -> bool:
@@ -67,10 +76,22 @@ def has_cached_forward(cls: type) -> bool:
     return is_cached(getattr(cls, "forward", None))
 
 
-def has_own_call(cls: type) -> bool:
-    """Whether a call of an object of this class does more than ``forward`` and hooks."""
+def are_hooks_outside(cls: type) -> bool:
+    """Whether no cached value of an object of this class contains what its own hooks do.
+
+    A cached ``forward`` is looked up inside of its module's own call, which has the hooks. Another
+    cached method may make such a call.
+    """
+    members = (item for base in cls.__mro__ for item in vars(base).items())
+    return has_cached_forward(cls) and not any(
+        name != "forward" and is_cached(member) for name, member in members
+    )
+
+
+def is_forward_alone(cls: type) -> bool:
+    """Whether its ``forward`` is cached, and a call of an object does more than that and hooks."""
     found: Any = cls
-    return found.__call__ is not torch.nn.Module.__call__
+    return has_cached_forward(cls) and found.__call__ is not torch.nn.Module.__call__
 
 
 def class_behind(cls: type) -> Any:

@@ -104,7 +104,8 @@ def _fingerprint_of_scripted(module: torch.nn.Module, method: str) -> str:
         warnings.simplefilter("ignore")
         # torch.jit.script leaves an attribute on what it is given.
         double = copy.deepcopy(module, {k: held for k, (_, held) in held_tensors(module).items()})
-        compiled = WRAPPED_FORWARD if unwrapped_method(double, method) else method
+        is_cached = method == "forward" and unwrapped_method(double, method)
+        compiled = WRAPPED_FORWARD if is_cached else method
         return str(torch.ops.cache.fingerprint(native(torch.jit.script(double)), method=compiled))
     return ""
 

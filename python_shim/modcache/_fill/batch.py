@@ -22,27 +22,41 @@ class Target(NamedTuple):
     scope: str
     own_key: CallKey | None
     owner: Any  # the object of a cached method
+    method: str = "forward"  # "": the module only holds a function
 
 
 def target_of(given: Any) -> Target:
     """Raises TypeError for anything but modules and functions."""
     if isinstance(given, torch.nn.Module):
-        forward = getattr(type(identified_as(given)), "forward", None)
-        found = found_cached(forward)
+        cls = type(identified_as(given))
+        found = found_cached(getattr(cls, "forward", None))
         if found is None:
+            _check_forward_is_meant(cls)
             return Target(given, "", None, None)
         return Target(given, found.scope, found.key, identified_as(given))
     function = getattr(given, "__func__", given)
     found = found_cached(function)
     if found is not None:
         owner = getattr(given, "__self__", None)
-        return Target(found.holder_for(owner), found.scope, call_key_of(found, owner), owner)
+        module, method = found.looked_up_as(owner)
+        return Target(module, found.scope, call_key_of(found, owner), owner, method)
     if callable(given) and hasattr(given, "__qualname__") and not isinstance(given, type):
-        return Target(holder_of(given, name_of(unwrapped(given))), "", None, None)
+        return Target(holder_of(given, name_of(unwrapped(given))), "", None, None, "")
     kind = given.__name__ if isinstance(given, type) else type(given).__name__
     raise TypeError(
         f"fill: module must be a module or a function, cached or plain, but got {kind}."
     )
+
+
+def _check_forward_is_meant(cls: type) -> None:
+    """Refuses a module that ``cached(..., methods=...)`` made without a cached ``forward``."""
+    methods = getattr(getattr(cls, "_modcache_way", None), "methods", ())
+    if methods:
+        name = cls.__qualname__
+        raise TypeError(
+            f"fill: of this {name}, {', '.join(methods)} is cached and not forward; pass the "
+            f"method: modcache.fill(module.{methods[0]}, ...)."
+        )
 
 
 class BatchReader:

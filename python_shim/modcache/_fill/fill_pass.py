@@ -61,7 +61,8 @@ def fill(
     0
 
     Args:
-        module: a module or a function, cached (``modcache.cached``) or plain.
+        module: a module or a function, cached (``modcache.cached``) or plain. For a cached method
+            of a module, the bound method: ``fill(vae.encode, loader)``.
         loader: anything that yields batches, such as a DataLoader.
         key: a function that takes the key from a batch, the place (int) or name (str) of the
             batch's item that is the key, or ``"content"``: one key for the batch, made from the
@@ -108,8 +109,10 @@ def fill(
                 for batch in batches:
                     given, keys = reader.read(batch)
                     with tally.lookup():
-                        if isinstance(module, torch.nn.Module):
-                            output = lookup_or_run_any(target.module, given, keys, scope=scope)
+                        if target.method:
+                            output = lookup_or_run_any(
+                                target.module, given, keys, scope=scope, method=target.method
+                            )
                         else:
                             output = looked_up_in(target.module, given, keys, scope)
                     tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))

@@ -20,6 +20,7 @@ from modcache._code.tokens import ATOMS, feed, tokens_of_atom
 from modcache._identity.kinds import NOT_TRAINING, TRAINING, Mark
 from modcache._identity.records import ClassName, ClassRecord, ModuleRecord
 from modcache._identity.scripted import ScriptRecord
+from modcache._identity.tokenizers import Settings, settings_matter
 from modcache._installed.distributions import Distribution
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ def _tokens(leaves: list[object]) -> list[str | bytes]:
     classes = _Classes()
     tokens: list[str | bytes] = []
     for leaf in leaves:
-        if isinstance(leaf, (Part, Distribution)):
+        if isinstance(leaf, (Part, Distribution, ScriptRecord)):
             tokens += leaf.tokens()
+        elif isinstance(leaf, Settings):
+            tokens += leaf.tokens_in(leaves)
         elif isinstance(leaf, ModuleRecord):
             asks = asks_anywhere or records[id(leaf.named)].code.mentions_training
             tokens += ("module", *classes.short_tokens_of(leaf.named))
             tokens += _tokens_of_module(leaf, asks)
-        elif isinstance(leaf, ScriptRecord):
-            tokens += ("scripted", leaf.name, str(len(leaf.attributes)), *leaf.attributes)
         elif isinstance(leaf, ClassRecord):
             tokens += ("code of", *classes.short_tokens_of(leaf.named), leaf.code.digest)
         elif isinstance(leaf, Code):
@@ -130,6 +131,8 @@ def difference(before: Walk, after: Walk) -> str:
             name = _changed_name(was, now)
             if name:
                 return f"attribute '{name}' of {was.named.qualname} changed"
+            continue
+        if isinstance(was, Settings) and isinstance(now, Settings) and not settings_matter(old):
             continue
         owner = after.owner_at(index) or before.owner_at(index)
         return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"

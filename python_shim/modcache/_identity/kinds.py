@@ -6,6 +6,7 @@ The walk reads a value of any other type as an object with attributes, or cannot
 
 from __future__ import annotations
 
+import array
 import enum
 import functools
 import hashlib
@@ -25,10 +26,13 @@ import torch
 from modcache._code.names import (
     DESCRIPTORS,
     is_installed_module,
+    is_trusted,
     parts_of_member,
     plain_name,
     trusted_name,
 )
+from modcache._code.tokens import ATOMS
+from modcache._identity.plain import TIMES_AND_DECIMALS, slots_of
 
 if TYPE_CHECKING:
     from modcache._identity.walk import Walk
@@ -120,6 +124,7 @@ def _method(walk: Walk, value: types.MethodType) -> None:
 def _partial(walk: Walk, value: Any) -> None:
     walk.leaves += (CALLABLE, type(value).__name__)
     _read_parts(walk, value, PARTS[functools.partial])
+    _derived(walk, value, functools.partial)
 
 
 def _member(walk: Walk, value: Any) -> None:
@@ -162,7 +167,11 @@ def _python_module(walk: Walk, value: types.ModuleType) -> None:
 
 
 def _logger(walk: Walk, value: logging.Logger) -> None:
-    walk.leaves += (NAMED, walk.named(type(value)), value.name)
+    """Reads a logger by its name: its level and its handlers change no result."""
+    walk.leaves += (NAMED, walk.named(type(value)))
+    walk.value(value.name)
+    if not _is_known_by_name(type(value)):
+        walk.named_class(type(value))
 
 
 def _printed(walk: Walk, value: Any) -> None:
@@ -170,8 +179,52 @@ def _printed(walk: Walk, value: Any) -> None:
     walk.leaves += (NAMED, walk.named(type(value)), str(value))
 
 
+def _path(walk: Walk, value: PurePath) -> None:
+    walk.leaves += (NAMED, walk.named(type(value)), PurePath.__str__(value))
+    _derived(walk, value, PurePath)
+
+
+def _slice(walk: Walk, value: slice) -> None:
+    if all(type(part) in ATOMS for part in (value.start, value.stop, value.step)):
+        _printed(walk, value)
+        return
+    walk.leaves += (NAMED, walk.named(slice))
+    _read_parts(walk, value, PARTS[slice])
+
+
 def _pattern(walk: Walk, value: re.Pattern[Any]) -> None:
-    walk.leaves += (NAMED, value.pattern, int(value.flags))
+    walk.leaves.append(NAMED)
+    walk.value(value.pattern)
+    walk.leaves.append(int(value.flags))
+
+
+def _weak(walk: Walk, value: weakref.ref[Any]) -> None:
+    walk.value(value())
+    _derived(walk, value, weakref.ref)
+
+
+def _is_known_by_name(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_trusted(module)
+
+
+def _derived(walk: Walk, value: Any, base: type) -> None:
+    """Reads what a class of the user's or of a package adds to ``base``, which it is from."""
+    kind = type(value)
+    if _is_known_by_name(kind):
+        return
+    walk.named_class(kind)
+    of_base = {*slots_of(base), "__dict__"}
+    added = {name for name in slots_of(kind) if name not in of_base and hasattr(value, name)}
+    for name in sorted({*getattr(value, "__dict__", ()), *added}):
+        walk.leaves.append(name)
+        walk.value(getattr(value, name))
+
+
+def _buffer(walk: Walk, value: Any) -> None:
+    walk.leaves += (_BYTES, walk.named(type(value)), getattr(value, "typecode", "B"))
+    walk.leaves.append(hashlib.blake2b(value, digest_size=16).digest())
+    _derived(walk, value, bytearray)
 
 
 def _script_function(walk: Walk, value: Any) -> None:
@@ -216,6 +269,7 @@ _AUTOCAST = torch.amp.autocast_mode.autocast
 PARTS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__self__", "__func__"),
     functools.partial: ("func", "args", "keywords", "__dict__"),
+    slice: ("start", "stop", "step"),
     _AUTOCAST: ("device", "fast_dtype", "_enabled", "_cache_enabled"),
 }
 
@@ -223,28 +277,6 @@ PARTS: dict[type, tuple[str, ...]] = {
 def _autocast(walk: Walk, value: Any) -> None:
     walk.leaves += (NAMED, walk.named(type(value)))
     _read_parts(walk, value, PARTS[_AUTOCAST])
-
-
-_IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
-SCALARS: tuple[Any, ...] = (str, int, float, bytes, complex)
-_PLAIN_BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, deque, *SCALARS)
-
-
-def is_opaque(base: type) -> bool:
-    """Whether objects of this class may hold state that is neither in their dict nor in slots."""
-    if base in _PLAIN_BASES:
-        return False
-    if not base.__flags__ & _IS_HEAP_TYPE or type(base).__name__ == "pybind11_type":
-        return True
-    slots = vars(base).get("__slots__", ())
-    count = 1 if isinstance(slots, str) else len(tuple(slots))
-    solid = max((parent.__basicsize__ for parent in base.__bases__), default=0)
-    if base.__basicsize__ > solid + 8 * (count + 2):
-        return True
-    module = sys.modules.get(base.__module__)
-    spec = getattr(module, "__spec__", None)
-    origin = str(getattr(spec, "origin", None) or "")
-    return base.__module__ == "builtins" or origin == "built-in" or origin.endswith((".so", ".pyd"))
 
 
 _Way = Callable[["Walk", Any], None]
@@ -263,6 +295,8 @@ def way_of_kind(kind: type) -> _Way | None:
         return _by_name
     if kind.__module__ == "typing":
         return _printed
+    if kind in TIMES_AND_DECIMALS:
+        return _reduced
     return next((way for bases, way in _WAYS if issubclass(kind, bases)), None)
 
 
@@ -285,11 +319,14 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
         ),
         _reduced,
     ),
-    (weakref.ref, lambda walk, value: walk.value(value())),
+    (weakref.ref, _weak),
     (_AUTOCAST, _autocast),
     (types.ModuleType, _python_module),
     (logging.Logger, _logger),
-    ((PurePath, slice, types.GenericAlias, types.UnionType), _printed),
+    (PurePath, _path),
+    (slice, _slice),
+    ((types.GenericAlias, types.UnionType), _printed),
     (re.Pattern, _pattern),
+    ((bytearray, array.array), _buffer),
     (types.MappingProxyType, lambda walk, value: walk.value(dict(value))),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from modcache._code.names import is_installed, parts_of_member, plain_name, top_
 from modcache._code.reads import Code, weakly
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_class
+from modcache._identity.plain import slots_of
 from modcache._identity.scripted import ScriptRecord
 
 # Attributes that torch.nn.Module sets in every instance, apart from the setting `training`.
@@ -201,19 +202,6 @@ def codes_among(leaves: Iterable[object]) -> Iterator[tuple[str, Code]]:
             yield leaf.named.plain, leaf.code
         elif isinstance(leaf, Code):
             yield "", leaf
-
-
-def slots_of(cls: type) -> list[str]:
-    """Returns the names of all slots, as attributes of an object have them."""
-    found = []
-    for base in cls.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else list(slots):
-            if name.startswith("__") and not name.endswith("__"):  # private
-                name = f"_{base.__name__.lstrip('_')}{name}"
-            if name not in ("__dict__", "__weakref__"):
-                found.append(name)
-    return found
 
 
 def _is_atom(value: object) -> bool:

@@ -48,6 +48,9 @@ class ScriptRecord:
         self.python_attributes = _python_attributes(module)
         self._note_names(module)
 
+    def tokens(self) -> tuple[str, ...]:
+        return ("scripted", self.name, str(len(self.attributes)), *self.attributes)
+
     def _note_names(self, module: torch.jit.ScriptModule) -> None:
         held = vars(module)
         self._names = frozenset(held)

@@ -11,13 +11,11 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-import pathlib
-import re
 import sys
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,7 +36,9 @@ from modcache._code.tokens import ATOMS
 from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
-from modcache._identity.records import UNSEEN, Records, slots_of
+from modcache._identity.plain import SCALARS, is_constant, slots_of
+from modcache._identity.records import UNSEEN, Records
+from modcache._identity.scratch import scratch_of
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
 from modcache._library.compiled_part import guards
 
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 class _BytesError(RefusedError):
-    """An array, which may be written into in place."""
+    """A value that changes in place, as an array does."""
 
 
 def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapshot | None:
@@ -152,7 +152,7 @@ class _Builder:
             if hasattr(value, "__dict__") and self._is_first_visit(value):
                 self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
             return self._mapping(value)
-        if kind not in PARTS and not _is_watchable(value):
+        if not (kind in PARTS or is_constant(value) or _is_watchable(value)):
             return self._unwatched(value, kind)
         return self._object_expected(value, kind)
 
@@ -160,7 +160,8 @@ class _Builder:
         if kind in PARTS:
             parts = PARTS[kind]
             return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
-        if kind in _IMMUTABLE:
+        if is_constant(value):
+            self._named_class(kind)
             return (guards.VALUE, value)
         look = _LOOKS.get(kind)
         if look is not None:
@@ -180,6 +181,8 @@ class _Builder:
     def _unwatched(self, value: Any, kind: type) -> _Expected:
         """Describes an object without weak references by its attributes."""
         is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
+        if is_object and isinstance(value, SCALARS):
+            raise _BytesError(f"a {kind.__qualname__}, whose slots may change")
         if not is_object or not self._is_first_visit(value):
             return _identity(value)
         parts = [name for name in ("__dict__", *slots_of(kind)) if hasattr(value, name)]
@@ -192,9 +195,14 @@ class _Builder:
             raise RefusedError("a tensor that no walk saw")
         return (guards.TENSOR, number, type(value))
 
-    def _mapping(self, value: dict[Any, Any]) -> _Expected:
-        items = value.items() if isinstance(value, OrderedDict) else dict.items(value)
-        parts = [self.expected(part) for item in items for part in item]
+    def _mapping(self, value: dict[Any, Any], unseen: Collection[str] = ()) -> _Expected:
+        # A derived class may do anything in its own ``items``, such as importing what it names.
+        items = OrderedDict.items(value) if type(value) is OrderedDict else dict.items(value)
+        parts: list[_Expected] = []
+        for key, item in items:
+            is_unseen = type(key) is str and key in unseen
+            parts.append(self.expected(key))
+            parts.append((guards.ANYTHING,) if is_unseen else self.expected(item))
         return (guards.MAPPING, type(value), *parts)
 
     def module(self, module: torch.nn.Module) -> None:
@@ -204,12 +212,7 @@ class _Builder:
         is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
         if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
-        parts: list[_Expected] = []
-        for name, value in attributes.items():
-            is_unseen = name in UNSEEN
-            parts.append((guards.VALUE, name))
-            parts.append((guards.ANYTHING,) if is_unseen else self.expected(value))
-        self._add(guards.IN_ATTRIBUTES, module, (guards.MAPPING, dict, *parts))
+        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, UNSEEN))
         self._class(type(module))
 
     def _object(self, value: Any) -> None:
@@ -220,7 +223,8 @@ class _Builder:
             raise RefusedError(f"{kind.__qualname__}, which has attributes of its own making")
         self._named_class(kind)
         if hasattr(value, "__dict__"):
-            self._add(guards.IN_ATTRIBUTES, value, self._mapping(vars(value)))
+            held = self._mapping(vars(value), scratch_of(kind))
+            self._add(guards.IN_ATTRIBUTES, value, held)
         for name in slots_of(kind):
             found = getattr(value, name, MISSING)
             expected = (guards.NOTHING,) if found is MISSING else self.expected(found)
@@ -307,9 +311,12 @@ class _Builder:
 
     def _named(self, owner: object, name: str, expected: _Expected) -> None:
         """Guards a name in the globals of a function, or in a Python module."""
-        is_function = isinstance(owner, types.FunctionType)
-        place = guards.IN_GLOBAL if is_function else guards.IN_ATTRIBUTE
-        self._add(place, owner, name, expected)
+        if isinstance(owner, types.FunctionType):
+            self._add(guards.IN_GLOBAL, owner, name, expected)
+        elif type(owner) is types.ModuleType:
+            self._add(guards.IN_ATTRIBUTE, owner, name, expected)
+        else:  # a lazy module may answer otherwise than it holds
+            self._add(guards.IN_ITEM, vars(owner), name, expected)
 
     def read(self, read: Read) -> None:
         owner: Any = read.owner()
@@ -326,6 +333,8 @@ class _Builder:
             self._named(owner, read.name, expected)
         elif read.kind == "member" and len(read.path) == 1:
             self._add(guards.IN_MEMBER, owner, read.path[0], expected)
+        elif read.kind == "member" and len(read.path) == 2:
+            self._add(guards.IN_MEMBER_PART, owner, *read.path, expected)
         elif read.kind == "mode":
             raise RefusedError(f"code that asks {read.name}()")
         elif read.kind == "attribute":
@@ -343,13 +352,16 @@ class _Builder:
 def _has_plain_attributes(kind: type) -> bool:
     """Whether the ``__dict__`` of its objects really holds their attributes."""
     holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
-    if not holders or _getter_of(kind) is not object.__getattribute__:
+    if not holders or _getter_of(kind) not in _PLAIN_GETTERS:
         return False
     return all(type(holder) is types.GetSetDescriptorType for holder in holders)
 
 
 def _getter_of(kind: Any) -> Any:
     return kind.__getattribute__
+
+
+_PLAIN_GETTERS = frozenset(map(_getter_of, (object, *SCALARS)))
 
 
 def _are_attributes_plain(value: Any) -> bool:
@@ -378,7 +390,6 @@ def _is_watchable(value: object) -> bool:
     return True
 
 
-_IMMUTABLE = frozenset({re.Pattern, type(pathlib.PurePath()), type(pathlib.Path())})
 _LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
     types.FunctionType: _Builder._function,
     types.BuiltinFunctionType: _Builder._builtin,

@@ -9,7 +9,6 @@ Tensors are collected in a list of their own, and the library hashes their conte
 
 from __future__ import annotations
 
-import io
 import types
 import weakref
 from collections.abc import Callable
@@ -28,24 +27,26 @@ from modcache._code.names import (
 from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
-from modcache._code.wrapped import class_behind, has_cached_forward, has_own_call
+from modcache._code.wrapped import are_hooks_outside, class_behind, has_own_method, is_forward_alone
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
     NOT_TRAINING,
-    SCALARS,
     TRAINING,
     Mark,
     UnidentifiedError,
-    is_opaque,
     way_of_kind,
 )
 from modcache._identity.lenient import Lenient, OwnCodeError
 from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
-from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects, slots_of
+from modcache._identity.plain import plain_values_in, slots_of
+from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
+from modcache._identity.scratch import scratch_of
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
+from modcache._identity.tokenizers import way_of_tokenizer
+from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
 from modcache._installed.traversal import Seeds
 
@@ -93,10 +94,11 @@ class Walk:
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
-        # A cached forward is looked up inside of its module's own call, which may add to the
-        # result.
-        if root is not None and has_cached_forward(type(root)) and has_own_call(type(root)):
+        # A cached forward is looked up inside of its module's own call, which may do more.
+        if root is not None and is_forward_alone(type(root)):
             self.leaves.append(_FORWARD_ALONE)
+        # Such a cached instance leads to the given one, which has the same attributes.
+        self._is_shared = root is not None and has_own_method(type(root), "forward")
         if root is not None:
             self._module(root)
             if not is_tolerant:
@@ -124,7 +126,7 @@ class Walk:
         return self.tensors[: len(self.tensors) - more]
 
     def lists(self) -> tuple[list[Any], ...]:
-        """Returns the lists that grow during a walk, for a roll-back."""
+        """Returns what grows during a walk, for a roll-back."""
         return self.leaves, self.tensors, self.scripted, self.owners, self._alive
 
     def maps(self) -> tuple[dict[Any, Any], ...]:
@@ -159,7 +161,7 @@ class Walk:
         return True
 
     def _module(self, module: torch.nn.Module) -> None:
-        if not self._is_first_visit(module):
+        if not self._is_first_visit(module.__dict__ if self._is_shared else module):
             return
         leaves = self.leaves
         record = self._records.modules.get(id(module))
@@ -177,8 +179,7 @@ class Walk:
             self._state(attributes)
         self._others(record, module)
         has_hooks = attributes["_forward_hooks"] or attributes["_forward_pre_hooks"]
-        # A cached forward is looked up inside of its module's own call, which has the hooks.
-        if has_hooks and not (module is self._root and has_cached_forward(type(module))):
+        if has_hooks and not (module is self._root and are_hooks_outside(type(module))):
             self._hooks(record, attributes)
         for child in attributes["_modules"].values():
             if child is not None:
@@ -339,15 +340,9 @@ class Walk:
         """Reads an object of a class written in Python: its class and its attributes."""
         if not self._is_first_visit(value):
             return
-        kind = type(value)
-        for base in kind.__mro__:
-            if is_opaque(base):
-                raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        if isinstance(value, io.IOBase) or not (hasattr(value, "__dict__") or slots_of(kind)):
-            raise UnidentifiedError(f"a {plain_name(kind)} holds state that Python cannot see")
-        for base in SCALARS:  # class Celsius(float)
-            if isinstance(value, base):
-                self.leaves.append(base.__new__(base, value))
+        if reason := why_unseen(value):
+            raise UnidentifiedError(f"a {plain_name(type(value))} {reason}")
+        self.leaves += plain_values_in(value)
         self.leaves.append(_OBJECT)
         self.attributes(value)
 
@@ -356,7 +351,7 @@ class Walk:
         kind = type(value)
         self.named_class(kind)
         attributes = getattr(value, "__dict__", {})
-        for name in sorted(attributes):
+        for name in sorted(attributes.keys() - scratch_of(kind)):
             self.leaves.append(name)
             self.value(attributes[name])
         self.leaves.append(_END)
@@ -378,7 +373,8 @@ def walk_over(value: object, records: Records) -> Walk:
 
 def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:
     """Finds the function that reads values of exactly this type."""
-    known = way_of_memo(kind) or way_of_operator(kind) or way_of_kind(kind)
+    ways = (way_of_memo, way_of_operator, way_of_tokenizer, way_of_kind)
+    known = next((way for find in ways if (way := find(kind))), None)
     return known or next((way for bases, way in _WAYS if issubclass(kind, bases)), Walk._object)
 
 
