@@ -15,7 +15,7 @@ from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.rows import check_rows, select_rows, texts_and_ids
+from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
 from modcache._identity.kinds import UnidentifiedError
@@ -88,7 +88,7 @@ def lookup_or_run_rows(
     module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, scope: str, method: str
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
-    seen, refusal = shown(input)
+    seen, refusal = shown(input, row_count(keys))
     if refusal:
         return False, run_uncached(module, input, keys, method, refusal)
     return with_rows(Call(module, input, scope, method), seen, input, keys, method)
@@ -240,14 +240,14 @@ class Call:
         """
         while rows:
             is_whole = len(rows) == count
-            part = input if is_whole else select_rows(input, rows)
-            output = self.run_observed(part, run)
+            part = input if is_whole else select_rows(input, rows, count)
+            output = self.run_observed(part, run, is_rows=True)
             rows = run.next_rows()
             if is_whole and not rows:
                 return output, None
         return output, run.rows()
 
-    def run_observed(self, input: Any, run: Any) -> Any:
+    def run_observed(self, input: Any, run: Any, *, is_rows: bool = False) -> Any:
         """Runs the module, and gives the library the result."""
         before = self._before_run()
         if before is not None:
@@ -257,7 +257,7 @@ class Call:
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(self._target) if is_graph else 0
-        output_seen = tagged(output)
+        output_seen = tagged(output, is_rows=is_rows)
         try:
             outcome = run.finish(output_seen, because, trainable)
         except BaseException:

@@ -12,7 +12,7 @@ from modcache._call.bypass import way_of
 from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
-from modcache._call.rows import checked_keys
+from modcache._call.rows import checked_keys, row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import (
@@ -168,7 +168,9 @@ class _Question:
             return f"nothing is cached {why}"
         if torch.ops.cache.mode() == "off":
             return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
-        self._seen, refusal = (self._input, "") if is_operators else shown(self._input)
+        self._seen, refusal = self._input, ""
+        if not is_operators:
+            self._seen, refusal = shown(self._input, row_count(self._keys))
         if refusal:
             return str(refusal)
         gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()

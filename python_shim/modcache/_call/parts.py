@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors and arrays in a value, and which of them belong to every row of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from modcache._call.carriers import is_array
+from modcache._call.registered import parts_of
+
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+WHOLE = -1  # in place of a number of keys: one for the whole input
+_MOST_DEPTH = 64
+
+
+def is_subclass(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and type(value) not in PLAIN_TENSORS
+
+
+def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Finds the tensors and arrays in containers and registered values, in order."""
+    if isinstance(value, torch.Tensor) or is_array(value):
+        yield value
+    elif depth < _MOST_DEPTH and (parts := parts_of(value)) is not None:
+        for part in parts:
+            yield from data_in(part, depth + 1)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Finds the tensors in containers and registered values, in order."""
+    return (data for data in data_in(value) if isinstance(data, torch.Tensor))
+
+
+def has_rows(value: Any, count: int) -> bool:
+    """Whether any tensor or array in an input has a first size of ``count``."""
+    return any(first_size(data) == count for data in data_in(value))
+
+
+def is_of_every_row(data: Any, count: int) -> bool:
+    """Whether a tensor or array of an input that ``has_rows`` belongs to all of them."""
+    return count > 1 and first_size(data) == 1
+
+
+def first_size(data: Any) -> int:
+    """Returns the first size of a tensor or array; -1: it has no dimension."""
+    if isinstance(data, torch.Tensor):
+        return data.size(0) if data.dim() else -1
+    return int(data.shape[0]) if data.ndim else -1

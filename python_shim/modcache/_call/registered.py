@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes of values that are made of parts: how they are taken apart and put together again.
+
+torch's pytree registry knows many of them. Beside it stand those that ``register_value`` names,
+UserDict with its subclasses (Hugging Face's BatchEncoding and BatchFeature), and classes of
+installed libraries, which are known by name, so that nothing is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import UserDict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._code.names import plain_name
+
+
+class Node(NamedTuple):
+    """How values of one class are taken apart, and put together again."""
+
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
+    unflatten: Callable[[list[Any], Any], Any]
+
+
+class TakenApart(NamedTuple):
+    """The parts of a value, its class, and as JSON whatever else is needed to rebuild it."""
+
+    kind: type
+    context: str
+    parts: list[Any]
+
+
+_registered: dict[type, Node] = {}
+_BUILT_IN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+# A fast tokenizer's own objects beside the data, which nothing rebuilds. The data came from them.
+_LEFT_OUT = frozenset({"data", "_encodings"})
+
+
+def register_value(
+    cls: type,
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten: Callable[[list[Any], Any], Any],
+) -> None:
+    """Says what values of a class are made of, so that they are cached as results and samples.
+
+    Such values may also be arguments of cached calls. Classes in torch's pytree registry
+    (``torch.utils._pytree.register_pytree_node``) need no registration here. Register a class
+    where it is defined, in every process that is to read its values: where it is not registered,
+    a stored value is a miss.
+
+    >>> import modcache, torch
+    >>> class Normal:
+    ...     def __init__(self, mean, std, name):
+    ...         self.mean, self.std, self.name = mean, std, name
+    >>> modcache.register_value(
+    ...     Normal,
+    ...     lambda value: ([value.mean, value.std], {"name": value.name}),
+    ...     lambda children, context: Normal(*children, context["name"]),
+    ... )
+
+    Args:
+        cls: the class itself; its subclasses need a registration of their own.
+        flatten: takes a value and returns its children, and a context. Children are tensors and
+            all else that a result may hold, nested too; with one key per row, each tensor among
+            them has the first dimension B. The context is made of None, bool, int, float, str,
+            lists and dicts with keys of text, and comes back equal.
+        unflatten: takes the children, in a list, and the context, and returns an equal value of
+            this very class.
+
+    Raises:
+        TypeError: ``cls`` is no class, or one that needs no registration (a tensor, number, text,
+            list, tuple or dict); ``flatten`` or ``unflatten`` cannot be called.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_value: cls must be a class, but got {type(cls).__name__}.")
+    if cls in _BUILT_IN or issubclass(cls, torch.Tensor):
+        raise TypeError(
+            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses "
+            "and Python's plain values go their own way. Register the class that holds them."
+        )
+    for name, function in (("flatten", flatten), ("unflatten", unflatten)):
+        if not callable(function):
+            raise TypeError(
+                f"register_value: {name} must be a function, but got {type(function).__name__}."
+            )
+    _registered[cls] = Node(flatten, unflatten)
+
+
+def node_of(kind: type) -> Node | None:
+    """Returns how values of a class are taken apart; None: nobody said so."""
+    node = _named_node(kind)
+    if node is not None:
+        return node
+    if issubclass(kind, UserDict):
+        return Node(_parts_of_user_dict, _UserDictOf(kind))
+    if kind is torch.Size:  # the registry would make a plain tuple
+        return Node(lambda size: (list(size), None), lambda items, _: torch.Size(items))
+    known = pytree.SUPPORTED_NODES.get(kind)
+    return None if known is None else Node(known.flatten_fn, known.unflatten_fn)
+
+
+def is_registered(kind: type) -> bool:
+    """Whether ``register_value`` named the class."""
+    return kind in _registered
+
+
+def taken_apart(value: Any) -> TakenApart | None:
+    """Takes a value of a known class apart; None: it would not come back as it is."""
+    kind = type(value)
+    node = node_of(kind)
+    if node is None:
+        return None
+    try:
+        parts, context = node.flatten(value)
+        parts = list(parts)
+        text = json.dumps(context)
+        # JSON changes some values (tuples, keys that are no text), and the registry may rebuild
+        # another class: such values would come back wrong.
+        if json.loads(text) != context or type(node.unflatten(parts, context)) is not kind:
+            return None
+    except Exception:  # the class's own code may raise anything, and the call must not fail
+        return None
+    return TakenApart(kind, text, parts)
+
+
+def rebuilt(kind: type, parts: list[Any], context: str) -> Any:
+    """Inverts ``taken_apart``. Raises LookupError if nobody said how, or what the class raises."""
+    node = node_of(kind)
+    if node is None:
+        raise LookupError(kind)
+    return node.unflatten(parts, json.loads(context))
+
+
+def parts_of(value: Any) -> Iterable[Any] | None:
+    """Returns what a container holds, whatever its class; None: it is none, or unknown."""
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, UserDict):
+        return list(vars(value)["data"].values())
+    node = _named_node(type(value))
+    if node is None:
+        return None
+    try:
+        return list(node.flatten(value)[0])
+    except Exception:  # the class's own code; the value is refused where it is stored
+        return None
+
+
+def attributes_of(value: UserDict[Any, Any]) -> dict[str, Any]:
+    """Returns what a UserDict has beside its items. The encodings of a tokenizer do not count."""
+    return {name: part for name, part in vars(value).items() if name not in _LEFT_OUT}
+
+
+def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[Any, Any]:
+    """Returns a copy with another attribute, made as ``copy.copy`` makes it. "data": its items."""
+    made: UserDict[Any, Any] = object.__new__(type(value))
+    vars(made).update({**vars(value), name: part})
+    return made
+
+
+def _named_node(kind: type) -> Node | None:
+    if kind in _registered:
+        return _registered[kind]
+    if kind.__module__.partition(".")[0] not in _LIBRARIES:
+        return None
+    known = _BY_NAME.get(plain_name(kind))
+    return None if known is None else known(kind)
+
+
+def _parts_of_user_dict(value: UserDict[Any, Any]) -> tuple[list[Any], Any]:
+    items = vars(value)["data"]
+    if type(items) is not dict:
+        raise TypeError("its items are in no dict")
+    names = [[name, part] for name, part in attributes_of(value).items()]
+    return list(items.values()), [list(items), names, "_encodings" in vars(value)]
+
+
+class _UserDictOf:
+    """Makes objects of one subclass of UserDict."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __call__(self, parts: list[Any], context: Any) -> Any:
+        names, attributes, has_encodings = context
+        made: Any = object.__new__(self._kind)
+        vars(made)["data"] = dict(zip(names, parts, strict=True))
+        vars(made).update(attributes)
+        if has_encodings:
+            vars(made)["_encodings"] = None
+        return made
+
+
+def _distribution(kind: Any) -> Node:
+    """A class of diffusers that computes all that it has from its parameters."""
+
+    def parts_of_distribution(value: Any) -> tuple[list[Any], Any]:
+        flags = {"deterministic": True} if getattr(value, "deterministic", False) else {}
+        made = vars(kind(value.parameters, **flags))
+        if made.keys() != vars(value).keys() or not all(
+            torch.equal(part, vars(value)[name])
+            for name, part in made.items()
+            if isinstance(part, torch.Tensor)
+        ):
+            raise ValueError("it was changed after it was made")
+        return [value.parameters], flags
+
+    return Node(parts_of_distribution, lambda parts, flags: kind(*parts, **flags))
+
+
+_BY_NAME: dict[str, Callable[[Any], Node]] = {
+    "diffusers.models.autoencoders.vae.DiagonalGaussianDistribution": _distribution,
+    "diffusers.models.autoencoders.vae.IdentityDistribution": _distribution,
+    "diffusers.models.autoencoders.autoencoder_oobleck.OobleckDiagonalGaussianDistribution": (
+        _distribution
+    ),
+}
+_LIBRARIES = frozenset(name.partition(".")[0] for name in _BY_NAME)
