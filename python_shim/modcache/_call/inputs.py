@@ -113,6 +113,8 @@ class _Pictures:
     def _of_tensor(self, tensor: torch.Tensor) -> Any:
         if not is_of_every_row(tensor, self._row_count):
             return tensor
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise _RefusedError("a tensor for all rows that requires grad")
         try:
             return (f"{_TAG}every row", content_key(tensor))
         except (TypeError, ValueError):  # the library says why it does not take such a tensor

@@ -44,6 +44,12 @@ def is_of_every_row(data: Any, count: int) -> bool:
     return count > 1 and first_size(data) == 1
 
 
+def has_shared(value: Any, count: int) -> bool:
+    """Whether an input of ``count`` rows has data that belong to all of them."""
+    sizes = {first_size(data) for data in data_in(value)} if count > 1 else set()
+    return {1, count} <= sizes
+
+
 def first_size(data: Any) -> int:
     """Returns the first size of a tensor or array; -1: it has no dimension."""
     if isinstance(data, torch.Tensor):

@@ -167,7 +167,7 @@ def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[
 def _named_node(kind: type) -> Node | None:
     if kind in _registered:
         return _registered[kind]
-    if kind.__module__.partition(".")[0] not in _LIBRARIES:
+    if str(kind.__module__).partition(".")[0] not in _LIBRARIES:
         return None
     known = _BY_NAME.get(plain_name(kind))
     return None if known is None else known(kind)

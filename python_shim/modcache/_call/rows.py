@@ -16,19 +16,24 @@ from modcache._call.carriers import are_images, is_array, is_tv_tensor, with_dat
 from modcache._call.parts import WHOLE, data_in, first_size, has_rows, is_of_every_row
 from modcache._call.registered import is_registered, rebuilt, taken_apart, with_attribute
 from modcache._call.tagged import UnknownClassError, tagged, untagged
-from modcache._library.text import checked_text
+from modcache._library.text import TupleKey, checked_key, checked_text, one_or_more
 from modcache._library.tracing import untraced
 
+# Callers give one of these as key; ``checked_keys`` tells which of them are one key for each row.
+Keys = str | TupleKey | list[str] | list[int] | list[TupleKey] | torch.Tensor
 RAGGED = ("error", "list", "pad")
 
 
 def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
     """One key, or one per row, as the library takes them: texts, or int64 ids.
 
+    A tuple that mixes text and integers is one key; any other is a list of one key per row.
+
     Raises:
-        TypeError: neither a str, nor a sequence of str, a sequence of int, or an integer tensor.
+        TypeError: neither a str, nor a sequence of str, of int or of tuples, nor an integer tensor.
         ValueError: an empty key is the library's to refuse; lone surrogates are refused here.
     """
+    keys = one_or_more(keys)
     if isinstance(keys, str):
         return checked_text(keys, "key")
     if isinstance(keys, torch.Tensor):
@@ -50,7 +55,7 @@ def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
         if not all(_is_id(key, whole) for key in keys):
             raise TypeError("key: a list of keys is either all str or all int.")
         return _ids([int(key) for key in keys])
-    return [checked_text(key, f"key[{row}]", '"image-000017"') for row, key in enumerate(keys)]
+    return [checked_key(key, f"key[{row}]") for row, key in enumerate(keys)]
 
 
 def texts_and_ids(

@@ -13,6 +13,7 @@ from modcache._cached.call_key import CallKey, content_function
 from modcache._cached.function import call_key_of, found_cached, holder_of, name_of
 from modcache._code.wrapped import unwrapped
 from modcache._identity.wrappers import identified_as
+from modcache._library.text import one_or_more
 
 
 class Target(NamedTuple):
@@ -80,6 +81,10 @@ class BatchReader:
 
     def read(self, batch: Any) -> tuple[Any, Any]:
         """Returns the input and the key, as ``lookup_or_run`` takes them."""
+        sample, key = self._read(batch)
+        return sample, one_or_more(key)
+
+    def _read(self, batch: Any) -> tuple[Any, Any]:
         own = self._target.own_key
         if self._key is None and own is not None:
             args, kwargs = self._arguments_in(batch, own)
