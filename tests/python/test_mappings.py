@@ -111,6 +111,55 @@ def test_class_order_names_and_attributes_tell_mappings_apart(counted: Any) -> N
     assert counted() == {"misses": count, "stored": count, "hits_memory": count}
 
 
+def test_methods_of_ones_own_mapping_are_part_of_the_address(counted: Any) -> None:
+    class Reads(nn.Module):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return batch.x * 2
+
+    module = Reads()
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(module, Encoding({"x": X}), KEYS), X * 2)
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
+    own = Encoding.__getattr__
+    try:
+        Encoding.__getattr__ = lambda self, name: self.data[name] + 1  # type: ignore[method-assign]
+        assert torch.equal(modcache.lookup_or_run(module, Encoding({"x": X}), KEYS), (X + 1) * 2)
+    finally:
+        Encoding.__getattr__ = own  # type: ignore[method-assign]
+    assert torch.equal(modcache.lookup_or_run(module, Encoding({"x": X}), KEYS), X * 2)
+
+
+def test_a_result_with_a_tokenizers_encodings_is_not_stored(counted: Any, capfd: Any) -> None:
+    module = Python(lambda x: Encoding({"x": x}, ["a", "b", "c"]))
+    for _ in range(2):
+        assert modcache.lookup_or_run(module, X, KEYS, scope="s")._encodings == ["a", "b", "c"]
+    assert counted() == {"bypassed_type": 6}
+    modcache.flush()
+    assert "return dict(batch)" in capfd.readouterr().err
+
+
+def test_a_sample_is_without_a_tokenizers_encodings_from_the_first_time_on() -> None:
+    dataset: Any = modcache.CachedDataset([Encoding({"x": X}, ["a"], 1)], scope="s")
+    for _ in range(2):
+        sample = dataset[0]
+        assert (type(sample), sample._encodings, sample._n_sequences) == (Encoding, None, 1)
+
+
+def test_a_model_output_as_an_argument(counted: Any) -> None:
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+
+    def give(output: Any) -> torch.Tensor:
+        return output.last_hidden_state + output["hidden_states"][0]
+
+    module = Python(give)
+    few = outputs.BaseModelOutput(last_hidden_state=X[:1], hidden_states=(X[:1], X[:1]))
+    whole = outputs.BaseModelOutput(last_hidden_state=X, hidden_states=(X, X))
+    modcache.lookup_or_run(module, few, KEYS[:1], scope="s")
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(module, whole, KEYS, scope="s"), X * 2)
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 4}
+
+
 def test_another_value_in_a_mapping_is_another_input(counted: Any) -> None:
     module = Python(lambda batch: batch["x"] * 2)
     modcache.lookup_or_run(module, UserDict(x=X), "k", scope="s")

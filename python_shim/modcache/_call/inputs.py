@@ -83,15 +83,13 @@ class _Pictures:
     """Makes pictures of the values of one input, as the library takes them."""
 
     def __init__(self, input: Any, row_count: int) -> None:
+        self._input = input
         self._row_count = row_count
-        self._may_be_of_every_row = row_count > 1 and has_rows(input, row_count)
 
     def of(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind in _AS_THEY_ARE:
-            if self._may_be_of_every_row and kind in PLAIN_TENSORS:
-                return self._of_tensor(value)
-            return value
+            return self._of_tensor(value) if kind in PLAIN_TENSORS else value
         if kind is int:
             return value if -(2**63) <= value < 2**63 else (f"{_TAG}int", hex(value))
         if kind is str:
@@ -111,7 +109,8 @@ class _Pictures:
         return tuple(self.of(part, depth + 1) for part in values)
 
     def _of_tensor(self, tensor: torch.Tensor) -> Any:
-        if not is_of_every_row(tensor, self._row_count):
+        count = self._row_count
+        if not is_of_every_row(tensor, count) or not has_rows(self._input, count):
             return tensor
         if tensor.requires_grad and torch.is_grad_enabled():
             raise _RefusedError("a tensor for all rows that requires grad")
@@ -181,7 +180,7 @@ class _Pictures:
         parts = self._of_items(items, depth)
         attributes = attributes_of(value)
         try:
-            if any(True for _ in tensors_in(list(attributes.values()))):
+            if tensors_in(list(attributes.values())):
                 raise _RefusedError("a tensor")
             own = self._of_items(attributes, depth)
         except _RefusedError as refusal:

@@ -14,6 +14,7 @@ from modcache._call.registered import parts_of
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 WHOLE = -1  # in place of a number of keys: one for the whole input
 _MOST_DEPTH = 64
+_PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def is_subclass(value: Any) -> bool:
@@ -24,14 +25,24 @@ def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
     """Finds the tensors and arrays in containers and registered values, in order."""
     if isinstance(value, torch.Tensor) or is_array(value):
         yield value
-    elif depth < _MOST_DEPTH and (parts := parts_of(value)) is not None:
-        for part in parts:
+    elif depth < _MOST_DEPTH:
+        for part in parts_of(value) or ():
             yield from data_in(part, depth + 1)
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Finds the tensors in containers and registered values, in order."""
-    return (data for data in data_in(value) if isinstance(data, torch.Tensor))
+    found: list[torch.Tensor] = []
+    _add_tensors(value, found, 0)
+    return found
+
+
+def _add_tensors(value: Any, found: list[torch.Tensor], depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif depth < _MOST_DEPTH and type(value) not in _PLAIN:
+        for part in parts_of(value) or ():
+            _add_tensors(part, found, depth + 1)
 
 
 def has_rows(value: Any, count: int) -> bool:
@@ -46,6 +57,8 @@ def is_of_every_row(data: Any, count: int) -> bool:
 
 def has_shared(value: Any, count: int) -> bool:
     """Whether an input of ``count`` rows has data that belong to all of them."""
+    if type(value) is torch.Tensor:
+        return False
     sizes = {first_size(data) for data in data_in(value)} if count > 1 else set()
     return {1, count} <= sizes
 

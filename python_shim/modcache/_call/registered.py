@@ -157,6 +157,12 @@ def attributes_of(value: UserDict[Any, Any]) -> dict[str, Any]:
     return {name: part for name, part in vars(value).items() if name not in _LEFT_OUT}
 
 
+def has_encodings(value: Any) -> bool:
+    """Whether it is a UserDict that holds a fast tokenizer's own objects."""
+    is_one = isinstance(value, UserDict) and not is_registered(type(value))
+    return is_one and bool(vars(value).get("_encodings"))
+
+
 def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[Any, Any]:
     """Returns a copy with another attribute, made as ``copy.copy`` makes it. "data": its items."""
     made: UserDict[Any, Any] = object.__new__(type(value))

@@ -26,7 +26,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.carriers import RESTORED, carrier_of, has_rows
-from modcache._call.registered import TakenApart, is_registered, node_of, rebuilt, taken_apart
+from modcache._call.registered import (
+    TakenApart,
+    has_encodings,
+    is_registered,
+    node_of,
+    rebuilt,
+    taken_apart,
+)
 from modcache._code.former_names import lasting_module_of
 from modcache._library.text import is_unicode
 
@@ -74,6 +81,8 @@ def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
         return _named(carrier, depth, is_rows)
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
+    if has_encodings(value):  # a hit would be without them
+        return _refused(f"a {_name_of(kind)} with a tokenizer's encodings; return dict(batch)")
     apart = taken_apart(value)
     if apart is None:
         return _refused(f"a value of type {_name_of(kind)}")
