@@ -112,6 +112,10 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "surrogates": (("\udc80", 1), ValueError, r"key\[0\] must be valid Unicode"),
     "ids and tuples": ([1, ("a", 1), 2], TypeError, "either all str or all int"),
     "tuples and ids": ([("a", 1), 1, 2], TypeError, r"key\[1\] must be a str"),
+    "columns": (
+        torch.utils.data.default_collate([("a", 1), ("b", 2), ("c", 3)]), TypeError,
+        r"a list of keys holds a tensor.*default collate_fn.*list\(zip\("
+    ),
     "too few": ([("a", 1)], RuntimeError, "1 keys|number of keys|first size"),
 }  # fmt: skip
 
@@ -171,7 +175,7 @@ def test_key_functions_and_arguments_of_cached_calls(counted: Any) -> None:
     assert counted()["hits_memory"] == 1
 
 
-def test_datasets_and_scripted_modules(counted: Any) -> None:
+def test_keys_of_samples(counted: Any) -> None:
     dataset: Any = modcache.CachedDataset(
         [1.5, 2.5], key=lambda i: ("sample", i, "train"), scope="s"
     )
@@ -183,6 +187,9 @@ def test_datasets_and_scripted_modules(counted: Any) -> None:
     assert list(stream) == list(stream) == [1, 2]
     with pytest.raises(TypeError, match=r"CachedDataset: a key\[1\] must be a str or an int"):
         modcache.CachedDataset([1], key=lambda i: ("a", 1.5), scope="u")[0]
+
+
+def test_scripted_modules_take_them() -> None:
     scripted = torch.jit.script(nn.ReLU())
     for _ in range(2):
         modcache.lookup_or_run(scripted, X, ("video", 3), scope="v")

@@ -34,6 +34,7 @@ from modcache._call.carriers import (
 )
 from modcache._call.content import content_key
 from modcache._call.input_classes import code_of_input_class
+from modcache._call.library_classes import is_filled_by_runs
 from modcache._call.parts import (
     PLAIN_TENSORS,
     WHOLE,
@@ -188,6 +189,10 @@ class _Pictures:
         return (f"{_TAG}UserDict", _name_of(type(value)), parts, own)
 
     def _of_registered(self, value: Any, depth: int) -> Any:
+        if is_filled_by_runs(type(value)):
+            raise _RefusedError(
+                f"a {short_name(type(value))}, which a run fills and a hit would not"
+            )
         apart = taken_apart(value)
         if apart is None:
             if isinstance(value, Mapping):

@@ -16,14 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._code.names import plain_name
-
-
-class Node(NamedTuple):
-    """How values of one class are taken apart, and put together again."""
-
-    flatten: Callable[[Any], tuple[Iterable[Any], Any]]
-    unflatten: Callable[[list[Any], Any], Any]
+from modcache._call.library_classes import Node, node_by_name
 
 
 class TakenApart(NamedTuple):
@@ -171,12 +164,7 @@ def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[
 
 
 def _named_node(kind: type) -> Node | None:
-    if kind in _registered:
-        return _registered[kind]
-    if str(kind.__module__).partition(".")[0] not in _LIBRARIES:
-        return None
-    known = _BY_NAME.get(plain_name(kind))
-    return None if known is None else known(kind)
+    return _registered[kind] if kind in _registered else node_by_name(kind)
 
 
 def _parts_of_user_dict(value: UserDict[Any, Any]) -> tuple[list[Any], Any]:
@@ -201,30 +189,3 @@ class _UserDictOf:
         if has_encodings:
             vars(made)["_encodings"] = None
         return made
-
-
-def _distribution(kind: Any) -> Node:
-    """A class of diffusers that computes all that it has from its parameters."""
-
-    def parts_of_distribution(value: Any) -> tuple[list[Any], Any]:
-        flags = {"deterministic": True} if getattr(value, "deterministic", False) else {}
-        made = vars(kind(value.parameters, **flags))
-        if made.keys() != vars(value).keys() or not all(
-            torch.equal(part, vars(value)[name])
-            for name, part in made.items()
-            if isinstance(part, torch.Tensor)
-        ):
-            raise ValueError("it was changed after it was made")
-        return [value.parameters], flags
-
-    return Node(parts_of_distribution, lambda parts, flags: kind(*parts, **flags))
-
-
-_BY_NAME: dict[str, Callable[[Any], Node]] = {
-    "diffusers.models.autoencoders.vae.DiagonalGaussianDistribution": _distribution,
-    "diffusers.models.autoencoders.vae.IdentityDistribution": _distribution,
-    "diffusers.models.autoencoders.autoencoder_oobleck.OobleckDiagonalGaussianDistribution": (
-        _distribution
-    ),
-}
-_LIBRARIES = frozenset(name.partition(".")[0] for name in _BY_NAME)

@@ -55,6 +55,11 @@ def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
         if not all(_is_id(key, whole) for key in keys):
             raise TypeError("key: a list of keys is either all str or all int.")
         return _ids([int(key) for key in keys])
+    if any(isinstance(key, torch.Tensor) for key in keys):
+        raise TypeError(
+            "key: a list of keys holds a tensor. A DataLoader's default collate_fn turns tuples "
+            "into columns; make them rows again: list(zip(names, numbers.tolist()))."
+        )
     return [checked_key(key, f"key[{row}]") for row, key in enumerate(keys)]
 
 
