@@ -210,6 +210,26 @@ def test_a_value_that_would_come_back_wrong_is_not_stored(
     assert counted() == {"bypassed_type": 1}
 
 
+def test_a_class_of_a_function_is_found_by_its_registration(
+    monkeypatch: pytest.MonkeyPatch, counted: Any
+) -> None:
+    class Local(Pair):
+        pass
+
+    monkeypatch.setattr(registered, "_registered", {})
+    module = Python(lambda x: Local(x, 1))
+    modcache.lookup_or_run(module, X, "k", scope="s")
+    assert counted() == {"bypassed_type": 1}
+    modcache.register_value(
+        Local, lambda pair: ([pair.first], None), lambda parts, _: Local(*parts, 1)
+    )
+    for _ in range(2):
+        found = modcache.lookup_or_run(module, X, "k", scope="s")
+        assert type(found) is Local
+        assert torch.equal(found.first, X)
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
+
+
 def test_a_named_tuple_may_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registered, "_registered", {})
     modcache.register_value(

@@ -73,6 +73,33 @@ def test_keyword_arguments_of_a_cached_module(counted: Any) -> None:
     assert modcache.explain(ADDS, (X, POSITIONS), KEYS, scope="s").status == "hit"
 
 
+def test_beside_keys_that_are_an_argument(counted: Any) -> None:
+    @modcache.cached(key="names", scope="s")
+    def lengths(x: torch.Tensor, names: list[str]) -> torch.Tensor:
+        return x * torch.tensor([[float(len(name))] for name in names])
+
+    for mode in ("on", "on", "off"):
+        with modcache.mode(mode):
+            found = lengths(POSITIONS, ["a", "bb", "ccc"])
+            assert torch.equal(found, POSITIONS * torch.tensor([[1.0], [2.0], [3.0]]))
+    lengths(POSITIONS + 1, ["a", "bb", "ccc"])
+    assert counted() == {"misses": 6, "stored": 6, "hits_memory": 3, "bypassed_off": 3}
+
+
+def test_beside_images() -> None:
+    pil = pytest.importorskip("PIL.Image")
+    images = [pil.new("L", (2, 2), shade) for shade in range(3)]
+
+    def give(images: Any, shift: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([[float(image.getpixel((0, 0)))] for image in images]) + shift
+
+    module = Python(give)
+    for shift in (POSITIONS, POSITIONS + 1):
+        modcache.lookup_or_run(module, (images[1:], shift), KEYS[1:], scope="s")
+        found = modcache.lookup_or_run(module, (images, shift), KEYS, scope="s")
+        assert torch.equal(found, give(images, shift))
+
+
 def test_a_shared_argument_that_requires_grad_is_seen() -> None:
     trained = POSITIONS.clone().requires_grad_()
     for positions in (POSITIONS, trained, trained):

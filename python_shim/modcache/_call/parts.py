@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from modcache._call.carriers import is_array
+from modcache._call.arguments import PerRow
+from modcache._call.carriers import are_images, is_array
 from modcache._call.registered import parts_of
 
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -46,8 +47,21 @@ def _add_tensors(value: Any, found: list[torch.Tensor], depth: int) -> None:
 
 
 def has_rows(value: Any, count: int) -> bool:
-    """Whether any tensor or array in an input has a first size of ``count``."""
-    return any(first_size(data) == count for data in data_in(value))
+    """Whether anything in an input has one row for each of ``count`` keys."""
+    return count in _sizes_in(value, 0)
+
+
+def _sizes_in(value: Any, depth: int) -> Iterator[int]:
+    """Finds the first sizes of tensors and arrays, and the lengths of lists that go row by row."""
+    if isinstance(value, torch.Tensor) or is_array(value):
+        yield first_size(value)
+    elif isinstance(value, PerRow):
+        yield len(value.items)
+    elif type(value) is list and are_images(value):
+        yield len(value)
+    elif depth < _MOST_DEPTH:
+        for part in parts_of(value) or ():
+            yield from _sizes_in(part, depth + 1)
 
 
 def is_of_every_row(data: Any, count: int) -> bool:
@@ -59,8 +73,8 @@ def has_shared(value: Any, count: int) -> bool:
     """Whether an input of ``count`` rows has data that belong to all of them."""
     if type(value) is torch.Tensor:
         return False
-    sizes = {first_size(data) for data in data_in(value)} if count > 1 else set()
-    return {1, count} <= sizes
+    are_some = any(is_of_every_row(data, count) for data in data_in(value))
+    return are_some and has_rows(value, count)
 
 
 def first_size(data: Any) -> int:

@@ -17,6 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.library_classes import Node, node_by_name
+from modcache._code.names import plain_name
 
 
 class TakenApart(NamedTuple):
@@ -80,6 +81,7 @@ def register_value(
             raise TypeError(
                 f"register_value: {name} must be a function, but got {type(function).__name__}."
             )
+    _registered.pop(cls, None)
     _registered[cls] = Node(flatten, unflatten)
 
 
@@ -94,6 +96,11 @@ def node_of(kind: type) -> Node | None:
         return Node(lambda size: (list(size), None), lambda items, _: torch.Size(items))
     known = pytree.SUPPORTED_NODES.get(kind)
     return None if known is None else Node(known.flatten_fn, known.unflatten_fn)
+
+
+def registered_class(name: str) -> type | None:
+    """Returns the class that was registered last under a name, as ``plain_name`` gives it."""
+    return next((kind for kind in reversed(_registered) if plain_name(kind) == name), None)
 
 
 def is_registered(kind: type) -> bool:

@@ -32,6 +32,7 @@ from modcache._call.registered import (
     is_registered,
     node_of,
     rebuilt,
+    registered_class,
     taken_apart,
 )
 from modcache._code.former_names import lasting_module_of
@@ -120,7 +121,7 @@ def _untagged(value: Any, special: Mapping[str, Callable[..., Any]]) -> Any:
         return restore(*items)
     if tag == "N":
         return _named_class(name, value[2])._make(items)
-    kind = _class_named(name)
+    kind = _class_of(name)
     if not isinstance(kind, type) or node_of(kind) is None:
         raise UnknownClassError(f"the pytree registry of this process has no {name}")
     return rebuilt(kind, items, value[2])
@@ -142,8 +143,8 @@ def _all_tagged(values: Any, depth: int, is_rows: bool) -> tuple[Any, ...]:
 
 def _tagged_parts(value: TakenApart, depth: int, is_rows: bool) -> tuple[Any, ...]:
     name = _name_of(value.kind)
-    if _class_named(name) is not value.kind:
-        return _refused(f"a value of type {name}")
+    if _class_of(name) is not value.kind:
+        return _refused(f"a value of type {name}, which cannot be found under this name")
     return ("o", name, value.context, _all_tagged(value.parts, depth, is_rows))
 
 
@@ -179,6 +180,11 @@ def _class_named(name: str) -> Any:
             found = _member(found, part)
         return found
     return None
+
+
+def _class_of(name: str) -> Any:
+    """Finds a class in the loaded modules, or among those that register_value names."""
+    return _class_named(name) or registered_class(name)
 
 
 def _member(owner: Any, name: str) -> Any:
