@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import sys
 import types
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from modcache._call.tagged import tagged
 from models import Python
 
 KEYS = ["a", "b", "c"]
@@ -269,6 +271,23 @@ def test_an_image_as_the_result_of_a_call(pil: Any, counted: Any) -> None:
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
     modcache.lookup_or_run(module, torch.ones(3), KEYS, scope="s")
     assert counted() == {"bypassed_type": 3}
+
+
+def test_how_they_are_named_on_disk_stays_as_it_is(pil: Any) -> None:
+    name = "modcache._call.carriers"
+    tag, kind, context, items = tagged(ROWS)
+    assert (tag, kind, context) == ("o", f"{name}.NumpyArray", "null")
+    assert torch.equal(items[0], torch.from_numpy(ROWS))
+    assert tagged(np.float32(1)) == ("o", f"{name}.NumpyScalar", "null", ("<f4", "0000803f"))
+    image = pil.new("L", (3, 2), 7)
+    image.info["dpi"] = (72, 72)
+    tag, kind, context, items = tagged(image)
+    assert (tag, kind, context) == ("o", f"{name}.Image", "null")
+    assert items[:5] == ("L", 3, 2, None, '[["dpi", {"tuple": [72, 72]}]]')
+    assert items[5].tolist() == [7] * 6
+    assert tagged(image, is_rows=True)[0] == "?"
+    encoded = tagged(UserDict(x=1))
+    assert encoded == ("o", "collections.UserDict", '[["x"], [], false]', (1,))
 
 
 # ----- torchvision

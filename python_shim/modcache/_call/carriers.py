@@ -137,8 +137,8 @@ def _numpy_scalar(dtype: str, data: str) -> Any:
 
 def is_image(value: Any) -> bool:
     """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
-    pil: Any = sys.modules.get("PIL.Image")
-    return pil is not None and isinstance(value, pil.Image) and is_installed(type(value))
+    kind: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return kind is not None and isinstance(value, kind) and is_installed(type(value))
 
 
 def are_images(values: Any) -> bool:
@@ -276,6 +276,7 @@ def bytes_of(data: torch.Tensor) -> bytes:
     return ctypes.string_at(data.data_ptr(), data.numel())
 
 
+CARRIERS = frozenset({NumpyArray, NumpyScalar, Image, TvTensor})
 # Functions that restore carried values, by the names of their carriers on disk.
 RESTORED: dict[str, Callable[..., Any]] = {
     plain_name(NumpyArray): _numpy_array,

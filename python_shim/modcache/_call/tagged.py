@@ -8,7 +8,7 @@ as tagged tuples; tensors and plain values stand for themselves::
     ("o", class, context, items)  ("?", why it cannot be stored)
 
 "o" is a class that the pytree registry knows, such as Hugging Face's ModelOutput, or that
-``registered`` does. Data of other libraries are named tuples of ``carriers``. Reading a value
+``registered`` does; or one of ``carriers``, for data of other libraries. Reading a value
 imports no module of the user's, and runs no code but that which rebuilds values of a class that
 this process has loaded. The module cannot return a value of a class that is not loaded.
 """
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._call.carriers import RESTORED, carrier_of, has_rows
+from modcache._call.carriers import CARRIERS, RESTORED, carrier_of, has_rows
 from modcache._call.registered import (
     TakenApart,
     has_encodings,
@@ -75,11 +75,13 @@ def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
     kind = type(value)
     if kind is TakenApart:
         return _tagged_parts(value, depth, is_rows)
+    if kind in CARRIERS:
+        return ("o", _name_of(kind), "null", _all_tagged(value, depth, is_rows))
     if _is_named_tuple(kind) and not is_registered(kind) and _is_found(kind):
-        return _named(value, depth, is_rows)
+        return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth, is_rows))
     carrier = carrier_of(value)
     if carrier is not None and (has_rows(carrier) or not is_rows):
-        return _named(carrier, depth, is_rows)
+        return _tagged_object(carrier, depth, is_rows)
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
     if has_encodings(value):  # a hit would be without them
@@ -117,10 +119,12 @@ def _untagged(value: Any, special: Mapping[str, Callable[..., Any]]) -> Any:
     if tag == "[":
         return items
     name = value[1]
-    if tag == "N" and (restore := special.get(name) or RESTORED.get(name)):
-        return restore(*items)
+    if tag == "N" and name in special:
+        return special[name](*items)
     if tag == "N":
         return _named_class(name, value[2])._make(items)
+    if name in RESTORED:
+        return RESTORED[name](*items)
     kind = _class_of(name)
     if not isinstance(kind, type) or node_of(kind) is None:
         raise UnknownClassError(f"the pytree registry of this process has no {name}")
@@ -146,11 +150,6 @@ def _tagged_parts(value: TakenApart, depth: int, is_rows: bool) -> tuple[Any, ..
     if _class_of(name) is not value.kind:
         return _refused(f"a value of type {name}, which cannot be found under this name")
     return ("o", name, value.context, _all_tagged(value.parts, depth, is_rows))
-
-
-def _named(value: Any, depth: int, is_rows: bool) -> tuple[Any, ...]:
-    kind = type(value)
-    return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth, is_rows))
 
 
 def _name_of(kind: type) -> str:
