@@ -287,7 +287,7 @@ def test_how_they_are_named_on_disk_stays_as_it_is(pil: Any) -> None:
     assert items[5].tolist() == [7] * 6
     assert tagged(image, is_rows=True)[0] == "?"
     encoded = tagged(UserDict(x=1))
-    assert encoded == ("o", "collections.UserDict", '[["x"], [], false]', (1,))
+    assert encoded == ("o", "collections.UserDict", '[["x"], []]', (1,))
 
 
 # ----- torchvision

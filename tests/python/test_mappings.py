@@ -35,6 +35,20 @@ class Encoding(UserDict):  # type: ignore[type-arg]
             raise AttributeError(name) from None
 
 
+class Tokens:
+    """What a fast tokenizer keeps of one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+Tokens.__module__ = "tokenizers"
+FIRST, SECOND, THIRD = map(Tokens, ("first", "second", "third"))
+
+
 def batch_encoding(data: Any) -> Any:
     return pytest.importorskip("transformers").BatchEncoding(data)
 
@@ -79,13 +93,13 @@ def test_a_module_gets_the_rows_in_an_object_of_the_same_class(capsys: Any) -> N
         return batch.x * 2
 
     module = Python(look)
-    batch = Encoding({"x": X}, ["first", "second", "third"], 1)
-    modcache.lookup_or_run(module, Encoding({"x": X[1:2]}, ["second"], 1), ["b"], scope="s")
+    batch = Encoding({"x": X}, [FIRST, SECOND, THIRD], 1)
+    modcache.lookup_or_run(module, Encoding({"x": X[1:2]}, [SECOND], 1), ["b"], scope="s")
     found = modcache.lookup_or_run(module, batch, KEYS, scope="s")
     assert torch.equal(found, X * 2)
     seen = capsys.readouterr().out.splitlines()
-    assert seen == ["Encoding ['second'] 1 1", "Encoding ['first', 'third'] 1 2"]
-    assert batch._encodings == ["first", "second", "third"]
+    assert seen == ["Encoding [second] 1 1", "Encoding [first, third] 1 2"]
+    assert batch._encodings == [FIRST, SECOND, THIRD]
     assert torch.equal(batch.x, X)
 
 
@@ -101,6 +115,7 @@ def test_class_order_names_and_attributes_tell_mappings_apart(counted: Any) -> N
         Encoding({"x": X, "y": X}),
         Encoding({"x": X, "y": X}, n_sequences=1),
         Encoding({"x": X, "y": X}, n_sequences=2),
+        Encoding({"x": X, "y": X}, ["no tokens"]),
         deque([X, X]),
         UserDict({"x": UserDict({"x": X})}),
     ]
@@ -130,16 +145,16 @@ def test_methods_of_ones_own_mapping_are_part_of_the_address(counted: Any) -> No
 
 
 def test_a_result_with_a_tokenizers_encodings_is_not_stored(counted: Any, capfd: Any) -> None:
-    module = Python(lambda x: Encoding({"x": x}, ["a", "b", "c"]))
+    module = Python(lambda x: Encoding({"x": x}, [FIRST, SECOND, THIRD]))
     for _ in range(2):
-        assert modcache.lookup_or_run(module, X, KEYS, scope="s")._encodings == ["a", "b", "c"]
+        assert modcache.lookup_or_run(module, X, KEYS, scope="s")._encodings is not None
     assert counted() == {"bypassed_type": 6}
     modcache.flush()
     assert "return dict(batch)" in capfd.readouterr().err
 
 
 def test_a_sample_is_without_a_tokenizers_encodings_from_the_first_time_on() -> None:
-    dataset: Any = modcache.CachedDataset([Encoding({"x": X}, ["a"], 1)], scope="s")
+    dataset: Any = modcache.CachedDataset([Encoding({"x": X}, [FIRST], 1)], scope="s")
     for _ in range(2):
         sample = dataset[0]
         assert (type(sample), sample._encodings, sample._n_sequences) == (Encoding, None, 1)
@@ -182,6 +197,14 @@ class Frozen(Mapping[str, Any]):
         return len(self.items_)
 
 
+class UnfinishedDict(UserDict):  # type: ignore[type-arg]
+    def __init__(self) -> None:
+        pass
+
+    def __getitem__(self, name: str) -> Any:
+        return X
+
+
 class Opaque:
     pass
 
@@ -198,9 +221,10 @@ def with_attribute(value: Any) -> Any:
         (Frozen({"x": X}), r"a test_mappings\.Frozen; pass dict\(batch\)"),
         (types.MappingProxyType({"x": X}), r"a mappingproxy; pass dict\(batch\).*\*\*batch"),
         (with_attribute(Opaque()), r"Encoding; pass dict\(batch\).*Opaque beside its items"),
+        (UnfinishedDict(), r"UnfinishedDict; pass dict\(batch\)"),
         (with_attribute(X), r"Encoding; pass dict\(batch\).*a tensor beside its items"),
     ],
-    ids=["Mapping", "proxy", "object", "tensor"],
+    ids=["Mapping", "proxy", "object", "unfinished", "tensor"],
 )
 def test_a_mapping_that_nobody_can_rebuild_runs_uncached(
     batch: Any, says: str, counted: Any, capfd: Any

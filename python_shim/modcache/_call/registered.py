@@ -29,9 +29,8 @@ class TakenApart(NamedTuple):
 
 
 _registered: dict[type, Node] = {}
+_ENCODINGS = "_encodings"
 _BUILT_IN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-# A fast tokenizer's own objects beside the data, which nothing rebuilds. The data came from them.
-_LEFT_OUT = frozenset({"data", "_encodings"})
 
 
 def register_value(
@@ -100,7 +99,7 @@ def node_of(kind: type) -> Node | None:
 
 def registered_class(name: str) -> type | None:
     """Returns the class that was registered last under a name, as ``plain_name`` gives it."""
-    return next((kind for kind in reversed(_registered) if plain_name(kind) == name), None)
+    return next((kind for kind in list(_registered)[::-1] if plain_name(kind) == name), None)
 
 
 def is_registered(kind: type) -> bool:
@@ -142,7 +141,8 @@ def parts_of(value: Any) -> Iterable[Any] | None:
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, UserDict):
-        return list(vars(value)["data"].values())
+        items = vars(value).get("data")
+        return list(items.values()) if isinstance(items, dict) else ()
     node = _named_node(type(value))
     if node is None:
         return None
@@ -153,14 +153,29 @@ def parts_of(value: Any) -> Iterable[Any] | None:
 
 
 def attributes_of(value: UserDict[Any, Any]) -> dict[str, Any]:
-    """Returns what a UserDict has beside its items. The encodings of a tokenizer do not count."""
-    return {name: part for name, part in vars(value).items() if name not in _LEFT_OUT}
+    """Returns what a UserDict has beside its items, and None for a tokenizer's own objects.
+
+    Nothing can rebuild these, and the items came from them.
+    """
+    parts = {name: part for name, part in vars(value).items() if name != "data"}
+    return {**parts, _ENCODINGS: None} if encodings_of(value) else parts
 
 
-def has_encodings(value: Any) -> bool:
-    """Whether it is a UserDict that holds a fast tokenizer's own objects."""
-    is_one = isinstance(value, UserDict) and not is_registered(type(value))
-    return is_one and bool(vars(value).get("_encodings"))
+def encodings_of(value: Any) -> list[Any]:
+    """Returns a fast tokenizer's own objects in its BatchEncoding, one for each row."""
+    if not isinstance(value, UserDict) or is_registered(type(value)):
+        return []
+    found = vars(value).get(_ENCODINGS)
+    return found if type(found) is list and all(map(_is_of_tokenizers, found)) else []
+
+
+def _is_of_tokenizers(part: object) -> bool:
+    return str(type(part).__module__).partition(".")[0] == "tokenizers"
+
+
+def with_encodings(value: UserDict[Any, Any], encodings: list[Any] | None) -> UserDict[Any, Any]:
+    """Returns a copy with other objects of a tokenizer."""
+    return with_attribute(value, _ENCODINGS, encodings)
 
 
 def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[Any, Any]:
@@ -178,8 +193,8 @@ def _parts_of_user_dict(value: UserDict[Any, Any]) -> tuple[list[Any], Any]:
     items = vars(value)["data"]
     if type(items) is not dict:
         raise TypeError("its items are in no dict")
-    names = [[name, part] for name, part in attributes_of(value).items()]
-    return list(items.values()), [list(items), names, "_encodings" in vars(value)]
+    attributes = [[name, part] for name, part in attributes_of(value).items()]
+    return list(items.values()), [list(items), attributes]
 
 
 class _UserDictOf:
@@ -189,10 +204,8 @@ class _UserDictOf:
         self._kind = kind
 
     def __call__(self, parts: list[Any], context: Any) -> Any:
-        names, attributes, has_encodings = context
+        names, attributes = context
         made: Any = object.__new__(self._kind)
         vars(made)["data"] = dict(zip(names, parts, strict=True))
         vars(made).update(attributes)
-        if has_encodings:
-            vars(made)["_encodings"] = None
         return made

@@ -14,7 +14,14 @@ from torch.utils import _pytree as pytree
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import are_images, is_array, is_tv_tensor, with_data
 from modcache._call.parts import WHOLE, data_in, first_size, has_rows, is_of_every_row
-from modcache._call.registered import is_registered, rebuilt, taken_apart, with_attribute
+from modcache._call.registered import (
+    encodings_of,
+    is_registered,
+    rebuilt,
+    taken_apart,
+    with_attribute,
+    with_encodings,
+)
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._library.text import TupleKey, checked_key, checked_text, one_or_more
 from modcache._library.tracing import untraced
@@ -154,9 +161,9 @@ def select_rows(value: Any, rows: list[int], count: int) -> Any:
         return value.selected(rows)
     if isinstance(value, list) and len(value) == count and are_images(value):
         return [value[row] for row in rows]
-    if isinstance(value, UserDict) and (encodings := vars(value).get("_encodings")):
-        of_rows = [encodings[row] for row in rows] if len(encodings) == count else None
-        value = with_attribute(value, "_encodings", of_rows)
+    if encodings := encodings_of(value):
+        are_rows = len(encodings) == count
+        value = with_encodings(value, [encodings[row] for row in rows] if are_rows else None)
     return _with_parts(value, lambda part: select_rows(part, rows, count))
 
 

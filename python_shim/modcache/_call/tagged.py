@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from modcache._call.carriers import CARRIERS, RESTORED, carrier_of, has_rows
 from modcache._call.registered import (
     TakenApart,
-    has_encodings,
+    encodings_of,
     is_registered,
     node_of,
     rebuilt,
@@ -84,7 +84,7 @@ def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
         return _tagged_object(carrier, depth, is_rows)
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
-    if has_encodings(value):  # a hit would be without them
+    if encodings_of(value):  # a hit would be without them
         return _refused(f"a {_name_of(kind)} with a tokenizer's encodings; return dict(batch)")
     apart = taken_apart(value)
     if apart is None:
