@@ -308,6 +308,15 @@ def test_a_result_comes_back_as_the_same_class(
     assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3, "hits_disk": 3}
 
 
+def test_a_fill_counts_the_bytes_in_a_mapping() -> None:
+    module = Python(lambda batch: UserDict(x=batch["x"] * 2, y=batch["x"].numpy()))
+    done = modcache.fill(module, [(UserDict(x=X), KEYS)], key=1, input=0, scope="s", progress=False)
+    assert (done.rows, done.runs, done.stored, done.bytes) == (3, 3, 3, 2 * X.nbytes)
+    by_name = [UserDict(batch=UserDict(x=X), ids=KEYS)]
+    done = modcache.fill(module, by_name, key="ids", input="batch", scope="s", progress=False)
+    assert (done.rows, done.hits) == (3, 3)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_sample_comes_back_as_the_same_class(name: str, counted: Any) -> None:
     made = CLASSES[name]
@@ -323,32 +332,3 @@ def test_a_sample_comes_back_as_the_same_class(name: str, counted: Any) -> None:
         assert torch.equal(sample["x"], X[1])
         assert sample["raw"] == b"1"
     assert counted()["hits_memory"] == 1
-
-
-def test_a_tokenizers_batch_is_cached_row_by_row(counted: Any) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=30,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-    )
-    torch.manual_seed(0)
-    model = transformers.BertModel(config).requires_grad_(False).eval()
-
-    class Tower(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, batch: Any) -> Any:
-            return self.model(**batch).last_hidden_state
-
-    ids = torch.arange(12).reshape(3, 4)
-    batch = batch_encoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    tower = Tower().eval()
-    expected = tower(batch)
-    for _ in range(2):
-        assert torch.equal(modcache.lookup_or_run(tower, batch, KEYS), expected)
-    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
