@@ -180,6 +180,19 @@ def test_an_argument_of_a_registered_class_has_rows(counted: Any) -> None:
     assert modcache.lookup_or_run(module, Pair(trained, (X, 2)), KEYS, scope="s").requires_grad
 
 
+@pytest.mark.usefixtures("with_pair")
+def test_content_keys_of_a_registered_class() -> None:
+    pair = Pair(X, (X, 1))
+    assert modcache.content_key(pair) == modcache.content_key(Pair(X.clone(), (X, 1)))
+    others = [Pair(X, (X, 2)), Pair(X + 1, (X, 1)), (X, (X, 1)), [X, (X, 1)]]
+    keys = {modcache.content_key(other) for other in [pair, *others]}
+    assert len(keys) == 5
+    rows = modcache.content_keys(pair)
+    assert rows == [modcache.content_key(Pair(row, (row, 1))) for row in X]
+    with pytest.raises(TypeError, match=r"Gaussian, which has no content key"):
+        modcache.content_key([Gaussian(X)])
+
+
 def _lists(value: Any) -> Any:
     return [value.first], (1, 2)
 

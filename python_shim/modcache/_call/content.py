@@ -25,7 +25,8 @@ from modcache._call.carriers import (
     view_of_tv_tensor,
 )
 from modcache._call.parts import is_subclass
-from modcache._code.names import short_name
+from modcache._call.registered import is_registered, taken_apart
+from modcache._code.names import plain_name, short_name
 from modcache._library.text import checked_text
 
 # Checked here, since such a tensor does not get as far as the library's own checks.
@@ -50,7 +51,8 @@ def content_key(input: Any) -> str:
             ``True`` differ, as do ``0.0`` and ``-0.0``. Strides, devices of tensors and
             requires_grad do not count, nor do names in named tuples. A NumPy array counts as the
             tensor of its elements, any mapping (UserDict, BatchEncoding) as the dict of its items,
-            and an outermost tuple of one item as that item.
+            a value of a class that ``register_value`` names as that name and its parts, and an
+            outermost tuple of one item as that item.
 
     Returns:
         64 hexadecimal digits.
@@ -118,6 +120,8 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
         value = view_of_shared_image(value) if has_rows else view_of_image(value)
     elif is_tv_tensor(value):
         value = view_of_tv_tensor(value)
+    elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
+        value = ("modcache:object", plain_name(apart.kind), apart.context, *apart.parts)
     if isinstance(value, tuple):
         tag, parts = "(", list(value)
     elif isinstance(value, list):
