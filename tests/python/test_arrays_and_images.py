@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy arrays, PIL images and torchvision's tv_tensors as arguments, results and samples."""
+"""NumPy arrays and PIL images as arguments, results and samples."""
 
 from __future__ import annotations
 
-import enum
-import sys
-import types
 from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +96,23 @@ def test_an_array_that_no_tensor_can_hold_is_not_stored(counted: Any, capfd: Any
     for value in (np.array(["a"]), np.ma.ones(3), np.array([None])):
         modcache.lookup_or_run(Python(lambda x, value=value: value), torch.ones(3), "k", scope="s")
     assert counted() == {"bypassed_type": 3}
+
+
+def test_a_memory_mapped_array_comes_back_as_an_array(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, ROWS)
+    mapped = np.load(path, mmap_mode="r+")
+    module = Python(lambda x: x)
+    dataset: Any = modcache.CachedDataset([mapped], scope="t")
+    for round_ in range(2):
+        found = modcache.lookup_or_run(module, mapped, KEYS, scope="s")
+        assert type(found) is (np.ndarray if round_ else np.memmap)
+        sample = dataset.__getitems__([0])[0]
+        assert type(sample) is np.ndarray
+        assert (sample == ROWS).all()
+        assert (found == ROWS).all()
+        sample[:] = 7
+    assert (mapped == ROWS).all()
 
 
 # ----- PIL
@@ -249,6 +263,14 @@ def test_an_image_beside_rows_belongs_to_each(pil: Any, counted: Any) -> None:
     assert counted() == {"misses": 6, "stored": 6, "hits_memory": 6}
 
 
+def test_without_match_input_the_key_alone_counts(pil: Any, counted: Any) -> None:
+    modcache.configure(match="shape")
+    module = Python(mean_of)
+    for size in ((3, 2), (5, 4)):
+        modcache.lookup_or_run(module, [image_of(pil, size=size)] * 3, KEYS, scope="s")
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
+
+
 def test_content_keys_of_images(pil: Any) -> None:
     images = [image_of(pil, size=(5 + i, 4)) for i in range(3)]
     keys = modcache.content_keys(images)
@@ -288,103 +310,3 @@ def test_how_they_are_named_on_disk_stays_as_it_is(pil: Any) -> None:
     assert tagged(image, is_rows=True)[0] == "?"
     encoded = tagged(UserDict(x=1))
     assert encoded == ("o", "collections.UserDict", '[["x"], []]', (1,))
-
-
-# ----- torchvision
-
-
-class TVTensor(torch.Tensor):
-    pass
-
-
-class Image(TVTensor):
-    pass
-
-
-class BoundingBoxFormat(enum.Enum):
-    XYXY = "XYXY"
-    XYWH = "XYWH"
-
-
-class BoundingBoxes(TVTensor):
-    format: BoundingBoxFormat
-    canvas_size: tuple[int, int]
-
-
-@pytest.fixture
-def tv_tensors(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """torchvision's module, or one of the same shape where there is none."""
-    try:
-        from torchvision import tv_tensors
-    except (ImportError, RuntimeError):
-        made: Any = types.ModuleType("torchvision.tv_tensors")
-        for kind in (TVTensor, Image, BoundingBoxFormat, BoundingBoxes):
-            setattr(made, kind.__name__, kind)
-        monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
-        monkeypatch.setitem(sys.modules, "torchvision.tv_tensors", made)
-        return made
-    return tv_tensors
-
-
-def image_tensor(tv_tensors: Any, data: torch.Tensor) -> Any:
-    return data.as_subclass(tv_tensors.Image)
-
-
-def boxes(tv_tensors: Any, data: torch.Tensor, form: str = "XYXY") -> Any:
-    made = data.as_subclass(tv_tensors.BoundingBoxes)
-    made.format = tv_tensors.BoundingBoxFormat[form]
-    made.canvas_size = (7, 9)
-    return made
-
-
-def test_tv_tensors_come_back_in_samples(tv_tensors: Any, reopen: Callable[[], None]) -> None:
-    data = torch.arange(8.0).reshape(2, 4)
-    sample = {"image": image_tensor(tv_tensors, data), "boxes": boxes(tv_tensors, data, "XYWH")}
-    dataset: Any = modcache.CachedDataset([sample], scope="s")
-    for round_ in range(3):
-        if round_ == 2:
-            reopen()
-        found = dataset[0]
-        assert type(found["image"]) is tv_tensors.Image
-        assert type(found["boxes"]) is tv_tensors.BoundingBoxes
-        assert found["boxes"].format is tv_tensors.BoundingBoxFormat.XYWH
-        assert found["boxes"].canvas_size == (7, 9)
-        for name in ("image", "boxes"):
-            assert torch.equal(found[name].as_subclass(torch.Tensor), data)
-            found[name].as_subclass(torch.Tensor).zero_()
-    assert data[0, 1] == 1
-
-
-def test_tv_tensors_as_arguments_and_results(tv_tensors: Any, counted: Any) -> None:
-    data = torch.arange(12.0).reshape(3, 4)
-
-    def shifted(value: Any) -> Any:
-        made = (value.as_subclass(torch.Tensor) + 1).as_subclass(type(value))
-        vars(made).update(vars(value))
-        return made
-
-    module = Python(shifted)
-    few = boxes(tv_tensors, data[1:2])
-    modcache.lookup_or_run(module, few, ["b"], scope="s")
-    for _ in range(2):
-        found = modcache.lookup_or_run(module, boxes(tv_tensors, data), KEYS, scope="s")
-        assert type(found) is tv_tensors.BoundingBoxes
-        assert found.format is tv_tensors.BoundingBoxFormat.XYXY
-        assert torch.equal(found.as_subclass(torch.Tensor), data + 1)
-    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 4}
-    modcache.lookup_or_run(module, boxes(tv_tensors, data, "XYWH"), KEYS, scope="s")
-    modcache.lookup_or_run(module, image_tensor(tv_tensors, data), KEYS, scope="s")
-    assert counted() == {"misses": 6, "stored": 6}
-    modcache.lookup_or_run(module, boxes(tv_tensors, data + 1), KEYS, scope="s")
-    assert counted()["key_conflicts"] == 3
-    assert modcache.content_key(boxes(tv_tensors, data)) != modcache.content_key(
-        boxes(tv_tensors, data, "XYWH")
-    )
-
-
-def test_a_tv_tensor_with_something_of_its_own_is_not_cached(tv_tensors: Any, counted: Any) -> None:
-    value = image_tensor(tv_tensors, torch.ones(3, 4))
-    value.more = object()
-    module = Python(lambda x: x.as_subclass(torch.Tensor) * 2)
-    modcache.lookup_or_run(module, value, "k", scope="s")
-    assert counted() == {"bypassed_type": 1}

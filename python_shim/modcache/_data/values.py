@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._call.carriers import bytes_of, carrier_of
+from modcache._call.carriers import bytes_of, carrier_of, is_array
 from modcache._call.registered import is_registered, taken_apart
 from modcache._call.tagged import tagged, untagged
 from modcache._code.names import plain_name, short_name
@@ -89,7 +89,7 @@ def _with_tensors(value: Any, place: str) -> Any:
     if isinstance(value, tuple) and pytree.is_namedtuple_class(kind) and not is_registered(kind):
         return _named_tuple(value, place)
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
+    if is_array(value) or (numpy is not None and isinstance(value, numpy.generic)):
         return _packed_array(value, place)
     if (carrier := carrier_of(value)) is not None:
         is_own = not isinstance(value, torch.Tensor)  # the bytes of an image are a copy
