@@ -7,7 +7,8 @@ The frozen part of a model runs once per sample; after that its output comes fro
 
 - **To cache**: ``lookup_or_run``, one call, or ``cached``, which makes an ordinary call of it;
   ``lookup_or_run_any`` for rows of many shapes; ``lazy`` for a module that is loaded at its first
-  miss; ``content_key`` and ``content_keys`` for samples without a name.
+  miss; ``content_key`` and ``content_keys`` for samples without a name; ``register_value`` for
+  values of classes of one's own.
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
   ``place`` and ``Prefetcher`` while it runs.
 - **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
@@ -34,6 +35,7 @@ __version__ = _LOADED.version
 
 from modcache._cached.decorator import cached  # noqa: E402
 from modcache._call.content import content_key, content_keys  # noqa: E402
+from modcache._call.registered import register_value  # noqa: E402
 from modcache._code.former_names import FORMER_MODULES as _FORMER_MODULES  # noqa: E402
 from modcache._data.dataset import CachedDataset  # noqa: E402
 from modcache._data.stream import CachedIterableDataset  # noqa: E402
@@ -133,6 +135,7 @@ __all__ = [
     "place",
     "prefetch",
     "refresh_fingerprint",
+    "register_value",
     "reset_stats",
     "set_mode",
     "settings",

@@ -346,6 +346,11 @@ TESTS: dict[str, frozenset[str]] = {
             "test_what_python_took_for_a_named_tuple_is_safe_in_torchscript",
         }
     ),
+    "test_shared_arguments.py": frozenset(
+        {
+            "test_scripted_modules_take_them_too",
+        }
+    ),
     "test_structured.py": frozenset(
         {
             "test_a_method_that_declares_any_keeps_its_types_too",
@@ -359,6 +364,11 @@ TESTS: dict[str, frozenset[str]] = {
         {
             "test_clear_makes_no_directory_and_respects_the_mode",
             "test_configure_and_clear_while_others_look_up",
+        }
+    ),
+    "test_tuple_keys.py": frozenset(
+        {
+            "test_scripted_modules_take_them",
         }
     ),
     "test_values.py": frozenset(

@@ -125,7 +125,7 @@ class Sub(torch.Tensor):
 
 
 REFUSED = {
-    "numpy.ndarray": np.ones(2),
+    "a NumPy array of dtype <U1": np.array(["a"]),
     "set": {1, 2},
     "object": object(),
     "function": described,

@@ -33,7 +33,7 @@ def test_a_kept_exception_holds_no_other_thread_up(
     modcache.configure(max_rows=1)  # so that after the first run another row is still led
     modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
 
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     owner: Any = eager.Call if name == "to_run" else eager
@@ -132,7 +132,7 @@ def test_a_part_of_the_rows_of_any_tuple(part: Any, counted: Any) -> None:
 
 
 def test_containers_are_rebuilt_as_what_they_are() -> None:
-    chosen = select_rows(torch.max(X, 1), [1])
+    chosen = select_rows(torch.max(X, 1), [1], 3)
     assert isinstance(chosen, torch.return_types.max)
     assert chosen.values.tolist() == [7.0]
 

@@ -12,6 +12,7 @@ import torch
 
 from modcache._call.arguments import Arguments, Bound, Parameters, PerRow, tells_form
 from modcache._call.content import content_key, content_keys
+from modcache._library.text import is_one_key
 
 WHAT_KEY_IS = (
     "key names the sample, so that the same key means the same output. It is the name of an "
@@ -117,7 +118,7 @@ class CallKey:
         bound = self.parameters.bind(args, kwargs)
         if self.name and not self.is_consumed:
             key = self._checked(self.parameters.value_of(self.name, bound))
-            if isinstance(key, (list, tuple)):
+            if isinstance(key, (list, tuple)) and not is_one_key(key):
                 self.parameters.put(self.name, PerRow(key), bound)
         elif self._function is not None:
             key = self._checked(self._key_of(owner, bound))

@@ -88,8 +88,9 @@ def cached(
             - ``"content"``: one key for the whole call, made from the bytes of all arguments.
               ``modcache.content_keys`` makes one per row.
 
-            The key decides what is stored: a str (or an int, an id) one whole result; a list of
-            str or int, or an int64 tensor of ids, one row per key, where the first dimension
+            The key decides what is stored: a str (or an int, an id; or a tuple of text and
+            integers, ``("video", 3)``) one whole result; a list of str, int or such tuples, or an
+            int64 tensor of ids, one row per key, where the first dimension
             of every tensor among the arguments is the number of keys. A list that is an argument
             of the target itself goes there row by row.
         scope: a name that the caller answers for, in place of the fingerprint. The default

@@ -15,6 +15,7 @@ from torch.utils._device import DeviceContext
 
 from modcache._call.inputs import is_taken_as_it_is
 from modcache._call.padding import WHOLE_ROWS
+from modcache._call.registered import parts_of
 from modcache._library.tracing import is_traced, untraced
 
 
@@ -52,12 +53,10 @@ def _function_mode() -> str:
 def _is_wrapped(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return torch._C._functorch.is_functorch_wrapped_tensor(value)
-    if isinstance(value, dict):
-        value = tuple(value.values())
     # The library itself finds wrapped tensors at deeper levels.
-    return isinstance(value, (tuple, list)) and any(
+    return any(
         isinstance(part, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(part)
-        for part in value
+        for part in parts_of(value) or ()
     )
 
 

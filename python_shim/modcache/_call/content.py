@@ -7,14 +7,26 @@ dicts. The library gets their structure as text, and the leaves as a flat list.
 
 from __future__ import annotations
 
-import contextlib
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from modcache._call.inputs import is_subclass
-from modcache._code.names import short_name
+from modcache._call.carriers import (
+    are_images,
+    is_array,
+    is_image,
+    is_tv_tensor,
+    tensor_of_array,
+    view_of_image,
+    view_of_images,
+    view_of_shared_image,
+    view_of_tv_tensor,
+)
+from modcache._call.parts import is_subclass
+from modcache._call.registered import is_registered, taken_apart
+from modcache._code.names import plain_name, short_name
 from modcache._library.text import checked_text
 
 # Checked here, since such a tensor does not get as far as the library's own checks.
@@ -34,11 +46,13 @@ def content_key(input: Any) -> str:
 
     Args:
         input: a Tensor of any shape, or tuples, lists and dicts of tensors, NumPy arrays and
-            plain values (None, bool, int, float, complex, str, torch.device). All of it counts:
-            structure, order of dicts, dtypes, shapes and bytes, so ``1``, ``1.0`` and ``True``
-            differ, as do ``0.0`` and ``-0.0``. Strides, devices of tensors and requires_grad do
-            not count, nor do names in named tuples. A NumPy array counts as the tensor of its
-            elements, and an outermost tuple of one item as that item.
+            plain values (None, bool, int, float, complex, str, torch.device), PIL images. All of
+            it counts: structure, order of dicts, dtypes, shapes and bytes, so ``1``, ``1.0`` and
+            ``True`` differ, as do ``0.0`` and ``-0.0``. Strides, devices of tensors and
+            requires_grad do not count, nor do names in named tuples. A NumPy array counts as the
+            tensor of its elements, any mapping (UserDict, BatchEncoding) as the dict of its items,
+            a value of a class that ``register_value`` names as that name and its parts, and an
+            outermost tuple of one item as that item.
 
     Returns:
         64 hexadecimal digits.
@@ -69,7 +83,7 @@ def content_keys(input: Any) -> list[str]:
 
     Args:
         input: as for ``content_key``. The first dimension of every tensor and array is the number
-            of rows; values that are no tensors belong to every row.
+            of rows, and so is the length of a list of images; other values belong to every row.
 
     Returns:
         One key of 64 hexadecimal digits per row; an empty list for an empty batch.
@@ -88,23 +102,31 @@ def content_keys(input: Any) -> list[str]:
     """
     if type(input) is torch.Tensor:
         return torch.ops.cache.content_keys(_checked_tensor(input))  # type: ignore[no-any-return]
-    return _content_keys(*_take_apart(input), True)  # type: ignore[no-any-return]
+    return _content_keys(*_take_apart(input, has_rows=True), True)  # type: ignore[no-any-return]
 
 
-def _take_apart(value: Any) -> tuple[str, list[Any]]:
+def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:
     """Returns the structure and the leaves: TakenApart in csrc/tensor/content_key.h."""
     structure: list[str] = []
     leaves: list[Any] = []
-    _append(value, structure, leaves)
+    _append(value, structure, leaves, has_rows)
     return "".join(structure), leaves
 
 
-def _append(value: Any, structure: list[str], leaves: list[Any]) -> None:
+def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool) -> None:
+    if isinstance(value, list) and has_rows and are_images(value):
+        value = view_of_images(value)
+    elif is_image(value):
+        value = view_of_shared_image(value) if has_rows else view_of_image(value)
+    elif is_tv_tensor(value):
+        value = view_of_tv_tensor(value)
+    elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
+        value = ("modcache:object", plain_name(apart.kind), apart.context, *apart.parts)
     if isinstance(value, tuple):
         tag, parts = "(", list(value)
     elif isinstance(value, list):
         tag, parts = "[", value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         tag, parts = "{", [part for item in value.items() for part in item]
     else:
         structure.append(".")
@@ -113,7 +135,7 @@ def _append(value: Any, structure: list[str], leaves: list[Any]) -> None:
     count = len(parts) // 2 if tag == "{" else len(parts)
     structure.append(f"{tag}{count};")
     for part in parts:
-        _append(part, structure, leaves)
+        _append(part, structure, leaves, has_rows)
 
 
 def _leaf(value: Any) -> Any:
@@ -131,9 +153,9 @@ def _leaf(value: Any) -> Any:
         )
     if kind is str:
         return checked_text(value, "text in the input", '"left"')
-    numpy = sys.modules.get("numpy")  # no array can be here before it was imported
-    if numpy is not None and kind in (numpy.ndarray, numpy.memmap):
-        return _tensor_of(value, numpy)
+    if is_array(value):
+        return _tensor_of(value)
+    numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
         raise _no_key(value, "Pass a Python number (value.item()), or an array (np.asarray).")
     raise _no_key(value, f"Pass tensors, arrays, numbers or text instead, or {_CURE}.")
@@ -155,23 +177,11 @@ def _no_key(value: object, cure: str) -> TypeError:
     return TypeError(f"the input holds a value of type {name}, which has no content key. {cure}")
 
 
-def _tensor_of(array: Any, numpy: Any) -> torch.Tensor:
-    """Makes a tensor with the elements of ``array``, without a copy where torch allows that."""
-    native = array.dtype.newbyteorder("=")
-    if native.kind in "biufc":
-        if not _is_borrowable(array):
-            array = numpy.array(array, dtype=native, order="C", copy=True)
-        with contextlib.suppress(TypeError):
-            return torch.from_numpy(array)
-    raise TypeError(
-        f"the input holds a NumPy array of dtype {array.dtype}, which no tensor has, so it has no "
-        f"content key. Convert it (astype), or {_CURE}."
-    )
-
-
-def _is_borrowable(array: Any) -> bool:
-    return (
-        bool(array.flags.writeable)  # torch warns about others
-        and bool(array.dtype.isnative)
-        and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
-    )
+def _tensor_of(array: Any) -> torch.Tensor:
+    tensor = tensor_of_array(array)
+    if tensor is None:
+        raise TypeError(
+            f"the input holds a NumPy array of dtype {array.dtype}, which no tensor has, so it has "
+            f"no content key. Convert it (astype), or {_CURE}."
+        )
+    return tensor

@@ -16,7 +16,7 @@ from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
 from modcache._call.padding import WHOLE_ROWS, Padding, longest_of, one_row_of_length
-from modcache._call.rows import check_rows, select_rows, texts_and_ids
+from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
 from modcache._identity.kinds import UnidentifiedError
@@ -94,7 +94,7 @@ def lookup_or_run_rows(
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
-    seen, refusal = shown(input)
+    seen, refusal = shown(input, row_count(keys))
     if refusal:
         return False, run_uncached(module, input, keys, method, refusal)
     return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)
@@ -253,30 +253,30 @@ class Call:
         """
         while rows:
             is_whole = len(rows) == count
-            part = input if is_whole else select_rows(input, rows)
-            output = self.run_observed(part, run)
+            part = input if is_whole else select_rows(input, rows, count)
+            output = self.run_observed(part, run, is_rows=True)
             if padding is not WHOLE_ROWS:
-                self._run_trial(input, run, padding)
+                self._run_trial(input, count, run, padding)
             rows = run.next_rows()
             if is_whole and not rows and padding is WHOLE_ROWS:
                 return output, None
         return output, run.rows()
 
-    def _run_trial(self, input: Any, run: Any, padding: Padding) -> None:
+    def _run_trial(self, input: Any, count: int, run: Any, padding: Padding) -> None:
         """Runs one row at another length, if the library has to see what padding does."""
         trial = run.next_trial()
         if trial is None:
             return
         row, length = trial
         try:
-            output = self.run(one_row_of_length(input, row, longest_of(padding), length))
+            output = self.run(one_row_of_length(input, row, count, longest_of(padding), length))
         except Exception:  # the module may not take a row of this length
             run.finish_trial(None, True)
         else:
-            run.finish_trial(tagged(output), False)
+            run.finish_trial(tagged(output, is_rows=True), False)
         self._note_outcome(run, run.outcome())
 
-    def run_observed(self, input: Any, run: Any) -> Any:
+    def run_observed(self, input: Any, run: Any, *, is_rows: bool = False) -> Any:
         """Runs the module, and gives the library the result."""
         before = self._before_run()
         if before is not None:
@@ -286,7 +286,7 @@ class Call:
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(self._target) if is_graph else 0
-        output_seen = tagged(output)
+        output_seen = tagged(output, is_rows=is_rows)
         try:
             outcome = run.finish(output_seen, because, trainable)
         except BaseException:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from modcache._call.rows import tensors_in
+from modcache._call.parts import tensors_in
 from modcache._identity.module_state import GradPattern, ModuleState, Recognized
 
 
@@ -40,7 +40,7 @@ def has_graph(output: Any) -> bool:
     if isinstance(output, torch.Tensor):
         return output.requires_grad
     leaves = pytree.tree_leaves(output)
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    return any(tensor.requires_grad for leaf in leaves for tensor in tensors_in(leaf))
 
 
 def count_requiring_grad(module: torch.nn.Module) -> int:

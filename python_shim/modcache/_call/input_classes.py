@@ -10,10 +10,12 @@ from __future__ import annotations
 import enum
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 from modcache._call.arguments import Arguments
+from modcache._call.registered import parts_of
 from modcache._code.names import is_installed
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import OF_ENUM, UnidentifiedError
@@ -79,6 +81,8 @@ def _classes_in(value: Any) -> Iterator[type]:
     if type(value) is Arguments:
         value = value.shown()
     if isinstance(value, dict):
+        if type(value) not in (dict, OrderedDict):
+            yield type(value)
         value = [part for item in value.items() for part in item]
     if isinstance(value, (tuple, list)):
         if type(value) is not tuple and isinstance(value, tuple):
@@ -87,3 +91,6 @@ def _classes_in(value: Any) -> Iterator[type]:
             yield from _classes_in(part)
     elif isinstance(value, enum.Enum):
         yield type(value)
+    elif (parts := parts_of(value)) is not None:
+        yield type(value)
+        yield from _classes_in(list(parts))

@@ -4,29 +4,53 @@
 The library reads tensors, None, bool, int, float, complex, text, devices, tuples of anything, and
 lists and dicts of one type. It gets those as they are, so that eager and scripted calls have the
 same addresses. Other values that can be described unambiguously (mixed or empty lists and dicts,
-dtypes, enums, named tuples, ...) become a tuple that begins with a tag. The module gets the
-original.
+dtypes, enums, named tuples, mappings, ...) become a tuple that begins with a tag. So do arrays and
+images, whose data stand in it as tensors. With one key per row, what belongs to every row (a tensor
+with a first size of 1 beside others with one per key, an image) stands in it by a digest of its
+content. The module gets the original.
 """
 
 from __future__ import annotations
 
 import enum
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from modcache._call.arguments import Arguments
+from modcache._call.carriers import (
+    are_images,
+    is_array,
+    is_image,
+    is_tv_tensor,
+    tensor_of_array,
+    view_of_image,
+    view_of_images,
+    view_of_shared_image,
+    view_of_tv_tensor,
+)
+from modcache._call.content import content_key
 from modcache._call.input_classes import code_of_input_class
+from modcache._call.library_classes import is_filled_by_runs
+from modcache._call.parts import (
+    PLAIN_TENSORS,
+    WHOLE,
+    has_rows,
+    is_of_every_row,
+    is_subclass,
+    tensors_in,
+)
+from modcache._call.registered import attributes_of, is_registered, taken_apart
 from modcache._code.names import plain_name, short_name
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.text import is_unicode
 
 _TAG = "modcache:"  # no other tuple that the library gets begins with such a text
 _DEEPEST = 64
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-_AS_THEY_ARE = frozenset({*_PLAIN_TENSORS, bool, float, complex, type(None), torch.device})
+_AS_THEY_ARE = frozenset({*PLAIN_TENSORS, bool, float, complex, type(None), torch.device})
 _TOLD_BY_NAME = (torch.dtype, torch.layout, torch.memory_format)
 _ONE_TYPE = [{torch.Tensor}, {int}, {float}, {bool}, {str}]
 
@@ -35,12 +59,16 @@ class _RefusedError(Exception):
     """The text names what cannot be shown."""
 
 
-def shown(input: Any) -> tuple[Any, str]:
-    """Returns what the library gets, and ""; or None, and the name of a value that it refuses."""
+def shown(input: Any, row_count: int = WHOLE) -> tuple[Any, str]:
+    """Returns what the library gets, and ""; or None, and the name of a value that it refuses.
+
+    ``row_count``: the number of keys; WHOLE: one key for the whole input.
+    """
     if type(input) is torch.Tensor:
         return input, ""
+    value = input.shown() if type(input) is Arguments else input
     try:
-        return _picture(input.shown() if type(input) is Arguments else input, 0), ""
+        return _Pictures(value, row_count).of(value, 0), ""
     except _RefusedError as refusal:
         return None, str(refusal)
 
@@ -52,31 +80,138 @@ def is_taken_as_it_is(input: Any) -> bool:
     return type(input) is torch.Tensor or (_fits(input) and _infers(input))
 
 
-def is_subclass(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) not in _PLAIN_TENSORS
+class _Pictures:
+    """Makes pictures of the values of one input, as the library takes them."""
 
+    def __init__(self, input: Any, row_count: int) -> None:
+        self._input = input
+        self._row_count = row_count
 
-def _picture(value: Any, depth: int) -> Any:
-    kind = type(value)
-    if kind in _AS_THEY_ARE:
-        return value
-    if kind is int:
-        return value if -(2**63) <= value < 2**63 else (f"{_TAG}int", hex(value))
-    if kind is str:
-        return _picture_of_text(value)
-    if depth > _DEEPEST:
-        raise _RefusedError(f"a value nested more than {_DEEPEST} levels deep")
-    if kind is tuple:
-        parts = tuple(_picture(part, depth + 1) for part in value)
-        return value if _is_unchanged(parts, value) else parts
-    if kind is list:
-        parts = tuple(_picture(part, depth + 1) for part in value)
+    def of(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind in _AS_THEY_ARE:
+            return self._of_tensor(value) if kind in PLAIN_TENSORS else value
+        if kind is int:
+            return value if -(2**63) <= value < 2**63 else (f"{_TAG}int", hex(value))
+        if kind is str:
+            return _picture_of_text(value)
+        if depth > _DEEPEST:
+            raise _RefusedError(f"a value nested more than {_DEEPEST} levels deep")
+        if kind is tuple:
+            parts = self._of_each(value, depth)
+            return value if _is_unchanged(parts, value) else parts
+        if kind is list:
+            return self._of_list(value, depth)
+        if kind is dict:
+            return self._of_dict(value, depth)
+        return self._of_data(value) or self._of_other(value, depth)
+
+    def _of_each(self, values: Any, depth: int) -> tuple[Any, ...]:
+        return tuple(self.of(part, depth + 1) for part in values)
+
+    def _of_tensor(self, tensor: torch.Tensor) -> Any:
+        count = self._row_count
+        if not is_of_every_row(tensor, count) or not has_rows(self._input, count):
+            return tensor
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise _RefusedError("a tensor for all rows that requires grad")
+        try:
+            return (f"{_TAG}every row", content_key(tensor))
+        except (TypeError, ValueError):  # the library says why it does not take such a tensor
+            return tensor
+
+    def _of_list(self, value: list[Any], depth: int) -> Any:
+        if len(value) == self._row_count and are_images(value):
+            return _view_of(view_of_images, value)
+        parts = self._of_each(value, depth)
         if _is_unchanged(parts, value) and (set(map(type, value)) in _ONE_TYPE or _infers(value)):
             return value
         return (f"{_TAG}list", *parts)
-    if kind is dict:
-        return _picture_of_dict(value, depth)
-    return _picture_of_other(value, depth)
+
+    def _of_dict(self, value: dict[Any, Any], depth: int) -> Any:
+        items = self._of_items(value, depth)
+        given = [part for item in dict.items(value) for part in item]
+        if _is_unchanged(items, given) and value and _infers(value):
+            return value
+        return (f"{_TAG}dict", *items)
+
+    def _of_items(self, value: dict[Any, Any], depth: int) -> tuple[Any, ...]:
+        for key in value:
+            if isinstance(key, torch.Tensor):
+                raise _RefusedError("a dict whose keys are tensors")
+        return self._of_each([part for item in value.items() for part in item], depth)
+
+    def _of_data(self, value: Any) -> Any:
+        """An array, image or tv_tensor; None: it is none."""
+        if is_array(value):
+            tensor = tensor_of_array(value)
+            if tensor is None:
+                raise _RefusedError(f"a NumPy array of dtype {value.dtype}")
+            return (f"{_TAG}array", value.dtype.str, self._of_tensor(tensor))
+        if is_image(value):
+            is_whole = self._row_count == WHOLE
+            return _view_of(view_of_image if is_whole else view_of_shared_image, value)
+        if is_tv_tensor(value):
+            *described, tensor = _view_of(view_of_tv_tensor, value)
+            return (*described, self._of_tensor(tensor))
+        return None
+
+    def _of_other(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if is_registered(kind):
+            return self._of_registered(value, depth)
+        if kind is OrderedDict:
+            return (f"{_TAG}OrderedDict", *self._of_items(value, depth))
+        if kind is torch.Size or _is_named_tuple(value):
+            return (f"{_TAG}tuple", _name_of(kind), *self._of_each(tuple(value), depth))
+        if isinstance(value, UserDict):
+            return self._of_user_dict(value, depth)
+        if isinstance(value, enum.Enum):
+            plain = self.of(value.value, depth + 1)
+            return (f"{_TAG}enum", _name_of(kind), str(value.name), plain)
+        if kind in (range, slice):
+            parts = (value.start, value.stop, value.step)
+            return (f"{_TAG}{kind.__name__}", *self._of_each(parts, depth))
+        return _picture_of_plain(value) or self._of_registered(value, depth)
+
+    def _of_user_dict(self, value: UserDict[Any, Any], depth: int) -> Any:
+        items = vars(value).get("data")
+        if type(items) is not dict:
+            raise _RefusedError(_mapping(value))
+        parts = self._of_items(items, depth)
+        attributes = attributes_of(value)
+        try:
+            if tensors_in(list(attributes.values())):
+                raise _RefusedError("a tensor")
+            own = self._of_items(attributes, depth)
+        except _RefusedError as refusal:
+            raise _RefusedError(f"{_mapping(value)} (it has {refusal} beside its items)") from None
+        return (f"{_TAG}UserDict", _name_of(type(value)), parts, own)
+
+    def _of_registered(self, value: Any, depth: int) -> Any:
+        if is_filled_by_runs(type(value)):
+            raise _RefusedError(
+                f"a {short_name(type(value))}, which a run fills and a hit would not"
+            )
+        apart = taken_apart(value)
+        if apart is None:
+            if isinstance(value, Mapping):
+                raise _RefusedError(_mapping(value))
+            raise _RefusedError(f"a {short_name(type(value))}")
+        parts = self._of_each(apart.parts, depth)
+        return (f"{_TAG}object", _name_of(apart.kind), apart.context, parts)
+
+
+def _mapping(value: Any) -> str:
+    return f"a {short_name(type(value))}; pass dict(batch) in its place, or call it with **batch"
+
+
+def _view_of(view: Any, value: Any) -> Any:
+    try:
+        return view(value)
+    except Exception as error:  # a file that cannot be decoded, say: the module meets it, too
+        kind = short_name(type(value))
+        raise _RefusedError(f"a {kind} that cannot be read ({type(error).__name__})") from None
 
 
 def _is_unchanged(parts: tuple[Any, ...], value: Any) -> bool:
@@ -89,44 +224,19 @@ def _picture_of_text(value: str) -> Any:
     return (f"{_TAG}text", value) if value.startswith(_TAG) else value
 
 
-def _picture_of_dict(value: dict[Any, Any], depth: int) -> Any:
-    items = _pictures_of_items(value, depth)
-    given = [part for item in dict.items(value) for part in item]
-    if _is_unchanged(items, given) and value and _infers(value):
-        return value
-    return (f"{_TAG}dict", *items)
-
-
-def _pictures_of_items(value: dict[Any, Any], depth: int) -> tuple[Any, ...]:
-    for key in value:
-        if isinstance(key, torch.Tensor):
-            raise _RefusedError("a dict whose keys are tensors")
-    return tuple(_picture(part, depth + 1) for item in value.items() for part in item)
-
-
-def _picture_of_other(value: Any, depth: int) -> Any:
+def _picture_of_plain(value: Any) -> Any:
+    """A value without parts; None: it is none that is known."""
     kind = type(value)
     if isinstance(value, _TOLD_BY_NAME):
         return (f"{_TAG}{kind.__name__}", str(value))
-    if isinstance(value, enum.Enum):
-        plain = _picture(value.value, depth + 1)
-        return (f"{_TAG}enum", _name_of(kind), str(value.name), plain)
-    if kind is OrderedDict:
-        return (f"{_TAG}OrderedDict", *_pictures_of_items(value, depth))
-    if kind is torch.Size or _is_named_tuple(value):
-        parts = (_picture(part, depth + 1) for part in tuple(value))
-        return (f"{_TAG}tuple", _name_of(kind), *parts)
     if kind is bytes:
         return (f"{_TAG}bytes", value.hex())
-    if kind in (range, slice):
-        parts = (_picture(part, depth + 1) for part in (value.start, value.stop, value.step))
-        return (f"{_TAG}{kind.__name__}", *parts)
     if value is Ellipsis:
         return (f"{_TAG}...",)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return (f"{_TAG}numpy", _name_of(kind), value.dtype.str, value.tobytes().hex())
-    raise _RefusedError(f"a {short_name(kind)}")
+    return None
 
 
 def _is_named_tuple(value: Any) -> bool:

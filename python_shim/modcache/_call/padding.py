@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
-from modcache._call.rows import tensors_in, with_tensors
+from modcache._call.parts import tensors_in
+from modcache._call.rows import select_rows, with_tensors
 from modcache._identity.wrappers import identified_as
 
 
@@ -58,12 +59,11 @@ def padding_of(
     return Padding(None, found, padded[0].shape[1], float(pad_value))
 
 
-def one_row_of_length(input: Any, row: int, longest: int, length: int) -> Any:
-    """Takes one row of an input, and cuts or extends its padded dimensions."""
+def one_row_of_length(input: Any, row: int, count: int, longest: int, length: int) -> Any:
+    """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions."""
     return with_tensors(
-        input,
-        [row],
-        lambda tensor: torch.ops.cache._one_row_of_length(tensor, row, longest, length),
+        select_rows(input, [row], count),
+        lambda tensor: torch.ops.cache._one_row_of_length(tensor, 0, longest, length),
     )
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import copy
 import sys
+from collections import OrderedDict, UserDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,21 +12,35 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.arguments import Arguments, PerRow
+from modcache._call.carriers import are_images, is_array, is_tv_tensor, with_data
+from modcache._call.parts import WHOLE, data_in, first_size, has_rows, is_of_every_row
+from modcache._call.registered import (
+    encodings_of,
+    is_registered,
+    rebuilt,
+    taken_apart,
+    with_attribute,
+    with_encodings,
+)
 from modcache._call.tagged import UnknownClassError, tagged, untagged
-from modcache._library.text import checked_text
+from modcache._library.text import TupleKey, checked_key, checked_text, one_or_more
 from modcache._library.tracing import untraced
 
+# Callers give one of these as key; ``checked_keys`` tells which of them are one key for each row.
+Keys = str | TupleKey | list[str] | list[int] | list[TupleKey] | torch.Tensor
 RAGGED = ("error", "list", "pad")
-_MOST_DEPTH = 64
 
 
 def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
     """One key, or one per row, as the library takes them: texts, or int64 ids.
 
+    A tuple that mixes text and integers is one key; any other is a list of one key per row.
+
     Raises:
-        TypeError: neither a str, nor a sequence of str, a sequence of int, or an integer tensor.
+        TypeError: neither a str, nor a sequence of str, of int or of tuples, nor an integer tensor.
         ValueError: an empty key is the library's to refuse; lone surrogates are refused here.
     """
+    keys = one_or_more(keys)
     if isinstance(keys, str):
         return checked_text(keys, "key")
     if isinstance(keys, torch.Tensor):
@@ -48,7 +62,12 @@ def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
         if not all(_is_id(key, whole) for key in keys):
             raise TypeError("key: a list of keys is either all str or all int.")
         return _ids([int(key) for key in keys])
-    return [checked_text(key, f"key[{row}]", '"image-000017"') for row, key in enumerate(keys)]
+    if any(isinstance(key, torch.Tensor) for key in keys):
+        raise TypeError(
+            "key: a list of keys holds a tensor. A DataLoader's default collate_fn turns tuples "
+            "into columns; make them rows again: list(zip(names, numbers.tolist()))."
+        )
+    return [checked_key(key, f"key[{row}]") for row, key in enumerate(keys)]
 
 
 def texts_and_ids(
@@ -56,6 +75,13 @@ def texts_and_ids(
 ) -> tuple[list[str] | None, torch.Tensor | None]:
     """Checked keys, as methods of the library take them."""
     return (None, keys) if isinstance(keys, torch.Tensor) else (keys, None)
+
+
+def row_count(keys: str | list[str] | torch.Tensor) -> int:
+    """Returns the number of checked keys; WHOLE for one of the whole input."""
+    if isinstance(keys, torch.Tensor):
+        return keys.shape[0] if keys.dim() else 1
+    return WHOLE if isinstance(keys, str) else len(keys)
 
 
 def _is_id(key: object, whole: tuple[type, ...]) -> bool:
@@ -81,69 +107,92 @@ def check_rows(input: Any, keys: list[str] | torch.Tensor) -> None:
         ValueError: ids of a wrong type or shape, or a number of keys that is not that of the rows.
     """
     with untraced():
-        check_sizes(keys, tensors_in(input))
+        _check_ids(keys)
+        count, data = row_count(keys), list(data_in(input))
+        if has_rows(input, count):
+            data = [part for part in data if not is_of_every_row(part, count)]
+        check_sizes(keys, data)
 
 
-def check_sizes(keys: list[str] | torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
-    """Checks keys against the tensors of an input, also while torch.export records them.
+def check_sizes(keys: list[str] | torch.Tensor, data: Iterable[Any]) -> None:
+    """Checks keys against tensors and arrays of an input, also while torch.export records them.
 
     Raises:
         ValueError: as ``check_rows``.
     """
+    _check_ids(keys)
+    count = row_count(keys)
+    for part in data:
+        if first_size(part) != count:
+            raise ValueError(
+                f"modcache.lookup_or_run: {count} keys were given, but a tensor of the input has "
+                f"the shape {_shape_of(part)}; with one key per row, the first size of every "
+                "tensor is the number of keys (for one key for the whole input, pass it as a str)"
+            )
+
+
+def _check_ids(keys: list[str] | torch.Tensor) -> None:
     if isinstance(keys, torch.Tensor) and (keys.dtype != torch.int64 or keys.dim() != 1):
         raise ValueError(
             "modcache.lookup_or_run: ids must be an int64 tensor of one dimension, one id per row, "
             f"but got {keys.dtype} {list(keys.shape)}"
         )
-    count = keys.shape[0] if isinstance(keys, torch.Tensor) else len(keys)
-    for tensor in tensors:
-        if tensor.dim() == 0 or tensor.size(0) != count:
-            raise ValueError(
-                f"modcache.lookup_or_run: {count} keys were given, but a tensor of the input has "
-                f"the shape {_shape_of(tensor)}; with one key per row, the first size of every "
-                "tensor is the number of keys (for one key for the whole input, pass it as a str)"
-            )
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """Finds the tensors in tuples, lists and dicts, in order."""
+def _shape_of(data: Any) -> list[int]:
+    if not isinstance(data, torch.Tensor):
+        return list(data.shape)
+    return [data.size(i) for i in range(1 if data.is_nested else data.dim())]
+
+
+def select_rows(value: Any, rows: list[int], count: int) -> Any:
+    """Takes the given rows of all data in an input of ``count`` rows; the rest belongs to each."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)) and depth < _MOST_DEPTH:
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(part, depth + 1)
-
-
-def _shape_of(tensor: torch.Tensor) -> list[int]:
-    return [tensor.size(i) for i in range(1 if tensor.is_nested else tensor.dim())]
-
-
-def select_rows(value: Any, rows: list[int]) -> Any:
-    """Takes the given rows of every tensor in an input; other values belong to every row."""
-    return with_tensors(value, rows, lambda tensor: torch.ops.cache._select_rows(tensor, rows))
-
-
-def with_tensors(
-    value: Any, rows: list[int], function: Callable[[torch.Tensor], torch.Tensor]
-) -> Any:
-    """Puts ``function(tensor)`` in the place of every tensor, and ``rows`` of lists of rows."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
+        if is_of_every_row(value, count):
+            return value
+        if is_tv_tensor(value):
+            return with_data(value, select_rows(value.as_subclass(torch.Tensor), rows, count))
+        return torch.ops.cache._select_rows(value, rows)
+    if is_array(value):
+        return value if is_of_every_row(value, count) else value[rows]
+    if isinstance(value, torch.Size):  # numbers alone
+        return value
     if isinstance(value, PerRow):
         return value.selected(rows)
-    if type(value) is Arguments:
-        return value.with_values(with_tensors(part, rows, function) for part in value)
-    if isinstance(value, tuple):
-        kind, parts = type(value), [with_tensors(part, rows, function) for part in value]
+    if isinstance(value, list) and len(value) == count and are_images(value):
+        return [value[row] for row in rows]
+    if encodings := encodings_of(value):
+        are_rows = len(encodings) == count
+        value = with_encodings(value, [encodings[row] for row in rows] if are_rows else None)
+    return _with_parts(value, lambda part: select_rows(part, rows, count))
+
+
+def _with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Rebuilds a container with changed parts; returns what is none."""
+    if isinstance(value, Arguments):
+        return value.with_values(map(change, value))
+    if isinstance(value, tuple) and not is_registered(type(value)):
+        kind, parts = type(value), [change(part) for part in value]
         # Like _make, since a named tuple's own __new__ may take other arguments than its fields.
         return tuple.__new__(kind, parts) if hasattr(kind, "_fields") else kind(parts)
-    if isinstance(value, list):
-        return [with_tensors(part, rows, function) for part in value]
-    if isinstance(value, dict):
-        chosen = copy.copy(value)
-        chosen.update((key, with_tensors(part, rows, function)) for key, part in value.items())
-        return chosen
+    if type(value) is list:
+        return [change(part) for part in value]
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, change(part)) for key, part in value.items())
+    if isinstance(value, UserDict) and not is_registered(type(value)):
+        items = vars(value)["data"]
+        chosen = {key: change(part) for key, part in items.items()}
+        return with_attribute(value, "data", chosen)
+    if (apart := taken_apart(value)) is not None:
+        return rebuilt(apart.kind, [change(part) for part in apart.parts], apart.context)
     return value
+
+
+def with_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Puts ``function(tensor)`` in the place of every tensor of an input."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    return _with_parts(value, lambda part: with_tensors(part, function))
 
 
 def checked_ragged(ragged: object) -> str:
@@ -186,7 +235,7 @@ def _rows_of(batch: Any, who: str) -> list[Any]:
     """
     if isinstance(batch, torch.Tensor) and batch.dim() > 0:
         return list(batch.unbind(0))
-    parts = tagged(batch)
+    parts = tagged(batch, is_rows=True)
     sizes = set(_first_sizes(parts))
     try:
         if len(sizes) == 1 and -1 not in sizes:

@@ -7,16 +7,16 @@ as tagged tuples; tensors and plain values stand for themselves::
     ("(", items)  ("[", items)  ("{", keys, values)  ("N", class, fields, items)
     ("o", class, context, items)  ("?", why it cannot be stored)
 
-"o" is a class that the pytree registry knows, such as Hugging Face's ModelOutput. Reading a value
-imports nothing, and runs no code but that which rebuilds values of a class that this process has
-loaded. The module cannot return a value of a class that is not loaded.
+"o" is a class that the pytree registry knows, such as Hugging Face's ModelOutput, or that
+``registered`` does; or one of ``carriers``, for data of other libraries. Reading a value
+imports no module of the user's, and runs no code but that which rebuilds values of a class that
+this process has loaded. The module cannot return a value of a class that is not loaded.
 """
 
 from __future__ import annotations
 
 import collections
 import functools
-import json
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -25,6 +25,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._call.carriers import CARRIERS, RESTORED, carrier_of, has_rows
+from modcache._call.registered import (
+    TakenApart,
+    encodings_of,
+    is_registered,
+    node_of,
+    rebuilt,
+    registered_class,
+    taken_apart,
+)
 from modcache._code.former_names import lasting_module_of
 from modcache._library.text import is_unicode
 
@@ -38,8 +48,11 @@ class UnknownClassError(Exception):
     """A stored value is of a class that this process does not know, or that refuses it."""
 
 
-def tagged(value: Any, depth: int = 0) -> Any:
-    """Returns the value as the library reads it. A part that cannot be stored is ("?", why)."""
+def tagged(value: Any, depth: int = 0, *, is_rows: bool = False) -> Any:
+    """Returns the value as the library reads it. A part that cannot be stored is ("?", why).
+
+    ``is_rows``: it is the output of a batch with one key per row, and its tensors have its rows.
+    """
     kind = type(value)
     if kind in _TENSORS or kind in _PLAIN:
         return value
@@ -50,16 +63,33 @@ def tagged(value: Any, depth: int = 0) -> Any:
     if depth > _MOST_DEPTH:
         return _refused("a value nested too deeply")
     if kind is tuple or kind is list:
-        return ("(" if kind is tuple else "[", _all_tagged(value, depth))
+        return ("(" if kind is tuple else "[", _all_tagged(value, depth, is_rows))
     if kind is dict:
         if all(map(_is_key, value)):
-            return ("{", tuple(value), _all_tagged(value.values(), depth))
+            return ("{", tuple(value), _all_tagged(value.values(), depth, is_rows))
         return _refused("a dict with keys that are neither str nor int")
+    return _tagged_object(value, depth, is_rows)
+
+
+def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
+    kind = type(value)
+    if kind is TakenApart:
+        return _tagged_parts(value, depth, is_rows)
+    if kind in CARRIERS:
+        return ("o", _name_of(kind), "null", _all_tagged(value, depth, is_rows))
+    if _is_named_tuple(kind) and not is_registered(kind) and _is_found(kind):
+        return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth, is_rows))
+    carrier = carrier_of(value)
+    if carrier is not None and (has_rows(carrier) or not is_rows):
+        return _tagged_object(carrier, depth, is_rows)
     if isinstance(value, torch.Tensor):
         return _refused("a tensor subclass")
-    if _is_named_tuple(kind) and _is_found(kind):
-        return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth))
-    return _registered(value, depth)
+    if encodings_of(value):  # a hit would be without them
+        return _refused(f"a {_name_of(kind)} with a tokenizer's encodings; return dict(batch)")
+    apart = taken_apart(value)
+    if apart is None:
+        return _refused(f"a value of type {_name_of(kind)}")
+    return _tagged_parts(apart, depth, is_rows)
 
 
 def untagged(value: Any, special: Mapping[str, Callable[..., Any]] = _NONE) -> Any:
@@ -93,11 +123,12 @@ def _untagged(value: Any, special: Mapping[str, Callable[..., Any]]) -> Any:
         return special[name](*items)
     if tag == "N":
         return _named_class(name, value[2])._make(items)
-    kind = _class_named(name)
-    node = pytree.SUPPORTED_NODES.get(kind) if isinstance(kind, type) else None
-    if node is None:
+    if name in RESTORED:
+        return RESTORED[name](*items)
+    kind = _class_of(name)
+    if not isinstance(kind, type) or node_of(kind) is None:
         raise UnknownClassError(f"the pytree registry of this process has no {name}")
-    return _rebuilt(kind, items, json.loads(value[2]))
+    return rebuilt(kind, items, value[2])
 
 
 def _refused(why: str) -> tuple[str, str]:
@@ -110,33 +141,15 @@ def _is_key(key: Any) -> bool:
     return type(key) is int and -(2**63) <= key < 2**63
 
 
-def _all_tagged(values: Any, depth: int) -> tuple[Any, ...]:
-    return tuple(tagged(value, depth + 1) for value in values)
+def _all_tagged(values: Any, depth: int, is_rows: bool) -> tuple[Any, ...]:
+    return tuple(tagged(value, depth + 1, is_rows=is_rows) for value in values)
 
 
-def _registered(value: Any, depth: int) -> Any:
-    """A value of a class that the pytree registry takes apart."""
-    kind = type(value)
-    refusal = _refused(f"a value of type {_name_of(kind)}")
-    node = pytree.SUPPORTED_NODES.get(kind)
-    if node is None or _class_named(_name_of(kind)) is not kind:
-        return refusal
-    try:
-        items, context = node.flatten_fn(value)
-        items = list(items)
-        text = json.dumps(context)
-        # JSON changes some values (tuples, keys that are no text), and the registry may rebuild
-        # another class: such values would come back wrong.
-        is_kept = json.loads(text) == context and type(_rebuilt(kind, items, context)) is kind
-    except Exception:  # the class's own code may raise anything, and the call must not fail
-        return refusal
-    return ("o", _name_of(kind), text, _all_tagged(items, depth)) if is_kept else refusal
-
-
-def _rebuilt(kind: Any, items: list[Any], context: Any) -> Any:
-    if kind is torch.Size:  # the registry would make a plain tuple
-        return torch.Size(items)
-    return pytree.SUPPORTED_NODES[kind].unflatten_fn(items, context)
+def _tagged_parts(value: TakenApart, depth: int, is_rows: bool) -> tuple[Any, ...]:
+    name = _name_of(value.kind)
+    if _class_of(name) is not value.kind:
+        return _refused(f"a value of type {name}, which cannot be found under this name")
+    return ("o", name, value.context, _all_tagged(value.parts, depth, is_rows))
 
 
 def _name_of(kind: type) -> str:
@@ -166,6 +179,11 @@ def _class_named(name: str) -> Any:
             found = _member(found, part)
         return found
     return None
+
+
+def _class_of(name: str) -> Any:
+    """Finds a class in the loaded modules, or among those that register_value names."""
+    return _class_named(name) or registered_class(name)
 
 
 def _member(owner: Any, name: str) -> Any:

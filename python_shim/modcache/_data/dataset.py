@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset
 from modcache._data.lookup import SampleCache, SampleName, key_text
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants
+from modcache._library.text import TupleKey
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -53,8 +54,11 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
     A DataLoader calls it once per batch, and only missing samples are made. A hit does not touch
     the wrapped dataset, which is the attribute ``dataset``.
 
-    **Values**: tensors (on the CPU), NumPy arrays and scalars, numbers, text, bytes, None, and
-    lists, tuples, named tuples and dicts of them. The caller may write into the samples.
+    **Values**: tensors (on the CPU), NumPy arrays and scalars, PIL images, torchvision's
+    tv_tensors, numbers, text, bytes, None, lists, tuples, named tuples, dicts and UserDicts of
+    them (Hugging Face's BatchEncoding, without its tokenizer's ``encodings``), and classes that
+    ``modcache.register_value`` names. An image comes back as a PIL.Image.Image with its pixels,
+    palette, and the plain values of its ``info``. The caller may write into the samples.
 
     **Random numbers**: while a sample is made, the global generators of torch, NumPy and Python are
     in a state made from its key, ``seed`` and variant, so it does not matter when or in which
@@ -73,9 +77,9 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
 
     Args:
         dataset: an object with ``__getitem__``. It must pickle if workers are spawned.
-        key: a function of the index that gives the sample's key, a str or int: the same key means
-            the same sample. Default: the index itself, where ``3``, ``-1`` of 4, ``numpy.int64(3)``
-            and ``torch.tensor(3)`` are one.
+        key: a function of the index that gives the sample's key, a str, an int or a tuple of
+            these: the same key means the same sample. Default: the index itself, where ``3``,
+            ``-1`` of 4, ``numpy.int64(3)`` and ``torch.tensor(3)`` are one.
         scope: a name for what makes the samples, which the caller answers for. The default is made
             from the dataset's class (its code and all that this calls) and its attributes, such as
             transforms and lists of paths, and is checked before every look-up. Files are not read:
@@ -100,7 +104,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         self,
         dataset: _MapStyle[_T_co],
         *,
-        key: Callable[[Any], str | int] | None = None,
+        key: Callable[[Any], str | int | TupleKey] | None = None,
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,

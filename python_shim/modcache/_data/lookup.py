@@ -19,7 +19,7 @@ from modcache._data.scope import SampleMaker
 from modcache._data.values import packed, unpacked
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.mode import obeying_tasks
-from modcache._library.text import checked_text
+from modcache._library.text import checked_key, checked_text
 from modcache._library.workers import adopt_settings, prepare_dataset_worker, settings_for_worker
 
 _look_up: Any = torch.classes.cache.Samples.look_up
@@ -171,14 +171,16 @@ def _as_a_hit(value: Any, sample: Any) -> Any:
 
 
 def key_text(key: object, owner: str) -> str:
-    """Returns a key as text: a str itself, an integer of any type as digits.
+    """Returns a key as text: a str itself, an integer of any type as digits, a tuple as JSON.
 
     ``owner``: the caller's name, for the message.
 
     Raises:
-        TypeError: neither a str nor an integer.
+        TypeError: neither a str nor an integer, nor a tuple of these.
         ValueError: an empty str, or one that is no valid Unicode.
     """
+    if isinstance(key, tuple):
+        return checked_key(key, f"{owner}: a key")
     if not isinstance(key, str):
         try:
             return str(operator.index(key))  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from modcache._data.lookup import SampleCache, SampleName, key_text
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants, checked_int
+from modcache._library.text import TupleKey
 
 _T_co = TypeVar("_T_co", covariant=True)
 _MOST_WORKERS = 1024
@@ -41,7 +42,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: an iterable of raw samples. It must pickle if workers are spawned.
         transform: a function of a raw sample. Its whole result is cached, labels included.
         key: the name of the field of a raw sample (a dict) that holds its key, or a function of
-            the raw sample. A str or int.
+            the raw sample. A str, an int or a tuple of these.
         scope: a name for stream and transform, which the caller answers for. The default is made
             from the code and attributes of both, since two streams may have the same keys. If that
             is impossible (generators, pipelines), an error asks for a scope.
@@ -61,7 +62,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: Iterable[Any],
         transform: Callable[[Any], _T_co],
         *,
-        key: str | Callable[[Any], str | int] = "__key__",
+        key: str | Callable[[Any], str | int | TupleKey] = "__key__",
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,

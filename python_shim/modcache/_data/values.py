@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples of datasets on their way into the library and back.
 
-A sample goes as a tagged value (``_call/tagged.py``). Arrays and bytes, which no tagged value
-holds, go as tensors inside named tuples of this file, which describe them. Nothing is pickled.
+A sample goes as a tagged value (``_call/tagged.py``), images inside carriers. Arrays and bytes go
+as tensors inside named tuples of this file, which describe them. Nothing is pickled.
 """
 
 from __future__ import annotations
 
 import ast
-import ctypes
 import functools
 import sys
 from collections.abc import Callable
@@ -17,13 +16,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._call.carriers import bytes_of, carrier_of, is_array
+from modcache._call.registered import is_registered, taken_apart
 from modcache._call.tagged import tagged, untagged
 from modcache._code.names import plain_name, short_name
 
 _PLAIN = (type(None), bool, float, complex)
 _VALID = (
-    "A sample may hold tensors, NumPy arrays, numbers, text, bytes, None, and lists, tuples and "
-    "dicts of them."
+    "A sample may hold tensors, NumPy arrays, PIL images, numbers, text, bytes, None, lists, "
+    "tuples and dicts of them, and values of classes that modcache.register_value names."
 )
 
 
@@ -85,11 +86,15 @@ def _with_tensors(value: Any, place: str) -> Any:
             _checked_key(key, place): _with_tensors(item, f"{place}[{_quoted(key)}]")
             for key, item in value.items()
         }
-    if isinstance(value, tuple) and pytree.is_namedtuple_class(kind):
+    if isinstance(value, tuple) and pytree.is_namedtuple_class(kind) and not is_registered(kind):
         return _named_tuple(value, place)
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
+    if is_array(value) or (numpy is not None and isinstance(value, numpy.generic)):
         return _packed_array(value, place)
+    if (carrier := carrier_of(value)) is not None:
+        is_own = not isinstance(value, torch.Tensor)  # the bytes of an image are a copy
+        data = carrier[-1] if is_own else _checked_tensor(carrier[-1], place)
+        return type(carrier)._make((*carrier[:-1], data))
     return _checked_object(value, place)
 
 
@@ -150,16 +155,14 @@ def _named_tuple(value: Any, place: str) -> Any:
 
 
 def _checked_object(value: Any, place: str) -> Any:
-    """Checks an object of a class in the pytree registry, such as an OrderedDict."""
+    """Checks an object of a registered class, such as an OrderedDict, and takes it apart."""
     kind = type(value)
-    node = pytree.SUPPORTED_NODES.get(kind)
-    if node is not None:
-        items, context = node.flatten_fn(value)
-        inside = [_with_tensors(item, f"{place}[{i}]") for i, item in enumerate(items)]
-        is_size = kind is torch.Size  # the registry would make a plain tuple
-        rebuilt = torch.Size(inside) if is_size else node.unflatten_fn(inside, context)
-        if tagged(rebuilt)[0] != "?":
-            return rebuilt
+    apart = taken_apart(value)
+    if apart is not None:
+        inside = [_with_tensors(part, f"{place}[{i}]") for i, part in enumerate(apart.parts)]
+        apart = apart._replace(parts=inside)
+        if tagged(apart)[0] != "?":
+            return apart
     raise _refusal(place, f"a {short_name(kind)}", _cure_for(kind))
 
 
@@ -171,7 +174,10 @@ def _cure_for(kind: type) -> str:
         return "Return numpy.array(value) in its place."
     if issubclass(kind, torch.Tensor):
         return "Return tensor.as_subclass(torch.Tensor) in its place."
-    return "Convert it in the dataset, or return what is needed of it as plain values."
+    return (
+        "Convert it in the dataset, return what is needed of it as plain values, or register its "
+        "class."
+    )
 
 
 def _packed_array(value: Any, place: str) -> Array:
@@ -207,10 +213,6 @@ def _dtype_of(text: str) -> Any:
     return numpy.lib.format.descr_to_dtype(ast.literal_eval(text))
 
 
-def _bytes_of(data: torch.Tensor) -> bytes:
-    return ctypes.string_at(data.data_ptr(), data.numel())
-
-
 def _array_of(dtype: str, shape: str | None, is_scalar: bool, data: torch.Tensor) -> Any:
     import numpy
 
@@ -226,6 +228,6 @@ def _array_of(dtype: str, shape: str | None, is_scalar: bool, data: torch.Tensor
 
 # Functions that restore packed values, by the names of the classes on disk.
 _RESTORED: dict[str, Callable[..., Any]] = {
-    plain_name(Bytes): _bytes_of,
+    plain_name(Bytes): bytes_of,
     plain_name(Array): _array_of,
 }

@@ -12,7 +12,8 @@ from modcache._call.bypass import way_of
 from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
-from modcache._call.rows import checked_keys
+from modcache._call.parts import has_shared
+from modcache._call.rows import Keys, checked_keys, row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import (
@@ -39,7 +40,7 @@ from modcache._lookup.lookup import _check_module
 def explain(
     module: torch.nn.Module,
     input: Any,
-    key: str | list[str] | list[int] | torch.Tensor,
+    key: Keys,
     *,
     scope: str = "",
     method: str = "forward",
@@ -164,11 +165,15 @@ class _Question:
     def _why_bypassed(self) -> str:
         """Says why the call would bypass the cache; "": it would be looked up."""
         why, is_operators = way_of(self._module, self._input)
+        count = row_count(self._keys)
+        is_operators = is_operators and not has_shared(self._input, count)
         if why:
             return f"nothing is cached {why}"
         if torch.ops.cache.mode() == "off":
             return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
-        self._seen, refusal = (self._input, "") if is_operators else shown(self._input)
+        self._seen, refusal = self._input, ""
+        if not is_operators:
+            self._seen, refusal = shown(self._input, count)
         if refusal:
             return str(refusal)
         gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()

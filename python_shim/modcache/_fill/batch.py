@@ -11,8 +11,10 @@ from torch.utils import _pytree as pytree
 
 from modcache._cached.call_key import CallKey, content_function
 from modcache._cached.function import call_key_of, found_cached, holder_of, name_of
+from modcache._call.parts import data_in
 from modcache._code.wrapped import unwrapped
 from modcache._identity.wrappers import identified_as
+from modcache._library.text import one_or_more
 
 
 class Target(NamedTuple):
@@ -94,6 +96,10 @@ class BatchReader:
 
     def read(self, batch: Any) -> tuple[Any, Any]:
         """Returns the input and the key, as ``lookup_or_run`` takes them."""
+        sample, key = self._read(batch)
+        return sample, one_or_more(key)
+
+    def _read(self, batch: Any) -> tuple[Any, Any]:
         own = self._target.own_key
         if self._key is None and own is not None:
             args, kwargs = self._arguments_in(batch, own)
@@ -155,8 +161,6 @@ def _item(batch: Any, which: int | str, what: str) -> Any:
 
 
 def bytes_of(value: Any) -> int:
-    """Sums the bytes of all tensors in a result."""
-    leaves = pytree.tree_leaves(value)
-    return sum(
-        leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested
-    )
+    """Sums the bytes of all tensors and arrays in a result."""
+    found = [data for leaf in pytree.tree_leaves(value) for data in data_in(leaf)]
+    return sum(data.nbytes for data in found if not getattr(data, "is_nested", False))

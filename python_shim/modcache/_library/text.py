@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import json
+from numbers import Integral
+from typing import Any
+
 # A valid value of each argument that many functions take.
 _EXAMPLES = {
     "key": '"image-000017"',
@@ -39,6 +43,66 @@ def checked_text(value: object, what: str, example: str = "", kinds: str = "a st
             "can be written as hexadecimal digits: os.fsencode(name).hex()."
         ) from None
     return str.__str__(value)  # str() of a (str, Enum) would be its name
+
+
+TupleKey = tuple[str | int, ...]
+_TUPLE_MARK = "\x1f"  # the unit separator, which ASCII has for such a purpose
+
+
+def is_one_key(keys: object) -> bool:
+    """Whether a tuple is one key: it mixes text and integers. Any other holds a key for each row.
+
+    >>> is_one_key(("video", 3)), is_one_key(("a", "b")), is_one_key((1, 2))
+    (True, False, False)
+    """
+    if not isinstance(keys, tuple):
+        return False
+    texts = sum(isinstance(part, str) for part in keys)
+    return 0 < texts < len(keys) and all(isinstance(part, str) or _is_int(part) for part in keys)
+
+
+def one_or_more(keys: Any) -> Any:
+    """Returns the keys of a call; a tuple that is one key as its text."""
+    return text_of_tuple_key(keys, "key") if is_one_key(keys) else keys
+
+
+def checked_key(key: object, what: str) -> str:
+    """Returns the text of one key: of a str, or of any tuple of text and integers.
+
+    Raises:
+        TypeError, ValueError: as ``checked_text`` and ``text_of_tuple_key``.
+    """
+    if isinstance(key, tuple):
+        return text_of_tuple_key(key, what)
+    return checked_text(key, what, _EXAMPLES["key"])
+
+
+def text_of_tuple_key(key: TupleKey, what: str) -> str:
+    r"""Returns the text that a key of text and integers is stored under: a mark, and JSON.
+
+    ``what``: names the key, for messages.
+
+    Raises:
+        TypeError: it holds something else. ValueError: it is empty, or a text is no valid Unicode.
+
+    >>> text_of_tuple_key(("video", 3), "key")
+    '\x1f["video",3]'
+    """
+    if not key:
+        raise ValueError(f'{what} is an empty tuple; give each sample a key, as ("video", 3).')
+    parts = [_part_of_tuple_key(part, f"{what}[{place}]") for place, part in enumerate(key)]
+    return _TUPLE_MARK + json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+
+def _part_of_tuple_key(part: Any, what: str) -> str | int:
+    if _is_int(part):
+        return int(part)
+    return checked_text(part, what, '"video"', "a str or an int")
+
+
+def _is_int(part: Any) -> bool:
+    """Whether it is an int or an integer of NumPy, but no bool."""
+    return type(part) is int or (isinstance(part, Integral) and not isinstance(part, int))
 
 
 def is_unicode(text: str) -> bool:

@@ -12,6 +12,7 @@ from modcache._call import eager
 from modcache._call.bypass import transform_in_force
 from modcache._call.inputs import shown
 from modcache._call.padding import WHOLE_ROWS, Padding
+from modcache._call.rows import row_count
 from modcache._identity.module_state import GradPattern
 from modcache._lazy.model import Lazy
 from modcache._lazy.source import LazySource
@@ -39,7 +40,7 @@ def lazily_looked_up(
     seen: Any = None
     address = ""
     if module is None and torch.ops.cache.mode() != "off":
-        seen, refusal = shown(input)
+        seen, refusal = shown(input, row_count(keys))
         if not (refusal or transform_in_force(input) or is_traced()):
             address = scope or source.address(method)
     if not address:

@@ -11,13 +11,21 @@ from modcache._call import eager
 from modcache._call.bypass import way_of
 from modcache._call.fast_path import fast_hit, held_by_library
 from modcache._call.padding import WHOLE_ROWS, padding_of
-from modcache._call.rows import checked_keys, checked_ragged, in_wanted_form, texts_and_ids
+from modcache._call.parts import has_shared
+from modcache._call.rows import (
+    Keys,
+    checked_keys,
+    checked_ragged,
+    in_wanted_form,
+    row_count,
+    texts_and_ids,
+)
 from modcache._export.recorded import recorded
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, to_record
 from modcache._library import mode
-from modcache._library.text import checked_text
+from modcache._library.text import checked_text, one_or_more
 from modcache._lookup.lazy_call import lazily_looked_up
 
 _scripted_rows: Any = torch.classes.cache.ScriptedModule.rows
@@ -26,7 +34,7 @@ _scripted_rows: Any = torch.classes.cache.ScriptedModule.rows
 def lookup_or_run(
     module: torch.nn.Module,
     input: Any,
-    key: str | list[str] | list[int] | torch.Tensor,
+    key: Keys,
     *,
     scope: str = "",
     method: str = "forward",
@@ -48,14 +56,20 @@ def lookup_or_run(
     Args:
         module: an eager ``torch.nn.Module``, or a ScriptModule (scripted, traced or loaded).
         input: the module's input: a Tensor of any shape, or a tuple, whose items become the
-            arguments of the method. A list or dict is one argument. Other values than tensors
-            (numbers, text, dtypes, enums, ...) are part of the address. An input with a value that
-            has no unambiguous text passes through uncached.
+            arguments of the method. A list, a dict or a UserDict (Hugging Face's BatchEncoding) is
+            one argument. NumPy arrays, PIL images and torchvision's tv_tensors are data, as tensors
+            are; so are the tensors in values of classes that ``modcache.register_value`` or the
+            pytree registry knows. Other values (numbers, text, dtypes, enums, ...) are part of the
+            address. An input with a value that has no unambiguous text passes through uncached.
         key: names the sample: non-empty text of any length. The same key with the same module
             means the same output. For a batch, one key per row: a list of B texts, or B ids as a
-            list of int or an int64 tensor [B]; id 7 and key "7" are the same. Then every tensor in
-            ``input`` and in the output has the first dimension B. Only the missing rows are run,
-            each distinct key once, and other values than tensors belong to every row.
+            list of int or an int64 tensor [B]; id 7 and key "7" are the same. A tuple of text and
+            integers, such as ``("video", 3)``, is a key as well, and so are those in a list; a
+            tuple of text alone, or of integers alone, is a list of keys. With one key per row,
+            every tensor in ``input`` and in the output has the first dimension B. Only the missing
+            rows are run, each distinct key once, and other values than tensors belong to every
+            row. So does a tensor of the first size 1 beside others of B (``position_ids``), which
+            is then part of the address with all its values. A list of B images has one per row.
         scope: a name for the module that the caller answers for, for instance
             ``"clip-vit-b32@3"``; it replaces the fingerprint and its check. The default is the
             module's fingerprint, which changes with its code, attributes and weights.
@@ -75,8 +89,10 @@ def lookup_or_run(
 
     Returns:
         The output: the module's values, dtypes and shapes, in the same tuples, lists, dicts, named
-        tuples and classes of torch's pytree registry (Hugging Face's ModelOutput). A value from
-        the cache never requires grad. Writing into it changes no later result.
+        tuples and classes: UserDicts, those of torch's pytree registry (Hugging Face's ModelOutput)
+        and those that ``modcache.register_value`` names. NumPy arrays are stored, too, and with one
+        key for all of it PIL images. A value from the cache never requires grad. Writing into it
+        changes no later result.
 
     Raises:
         TypeError: an argument of a wrong type.
@@ -107,6 +123,7 @@ def lookup_or_run(
         hit = fast_hit(module, input, key, scope, method)
         if hit is not None:
             return hit
+    key = one_or_more(key)
     ragged = checked_ragged(ragged)
     own_lengths = (mask, lengths, pad_value)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run", own_lengths)
@@ -118,7 +135,7 @@ def lookup_or_run(
 def lookup_or_run_any(
     module: torch.nn.Module,
     input: Any,
-    key: str | list[str] | list[int] | torch.Tensor,
+    key: Keys,
     *,
     scope: str = "",
     method: str = "forward",
@@ -188,7 +205,7 @@ def _looked_up(
             operator = torch.ops.cache.lookup_or_run_any
             return False, operator(native(module), input, keys, scope=scope, method=method)
         return False, eager.lookup_or_run(module, input, keys, scope, method)
-    if is_operators:
+    if is_operators and not has_shared(input, row_count(keys)):
         held = held_by_library(module)
         return _scripted_rows(  # type: ignore[no-any-return]
             held, input, *texts_and_ids(keys), scope, method, *padding

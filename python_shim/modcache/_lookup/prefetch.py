@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from modcache._call.rows import checked_keys
+from modcache._call.rows import Keys, checked_keys
 from modcache._lazy.model import Lazy
 from modcache._library.mode import obeying_tasks
 from modcache._library.text import checked_text
@@ -24,7 +24,7 @@ def scope_of(scope: str | torch.nn.Module, method: str = "forward") -> str:
 @obeying_tasks
 def prefetch(
     scope: str | torch.nn.Module,
-    keys: str | list[str] | list[int] | torch.Tensor,
+    keys: Keys,
     *,
     method: str = "forward",
 ) -> int:

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data of other libraries: NumPy arrays and scalars, PIL images, torchvision's tv_tensors.
+
+In results and samples, such a value goes into the library inside a *carrier*, a named tuple of
+this file. In arguments it is compared as the tensors of its *view*: an array by its elements, an
+image by a digest of its pixels, so that an edited image is another input. Nothing is imported
+before a stored value needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from modcache._code.names import is_installed, plain_name
+
+_IMAGE = "modcache:image"
+_IMAGE_INFO = (type(None), bool, int, float, str, bytes)  # what is kept of an image's ``info``
+
+
+# The names of these classes and of their fields are on disk.
+class NumpyArray(NamedTuple):
+    """An array of a dtype that torch has."""
+
+    data: torch.Tensor
+
+
+class NumpyScalar(NamedTuple):
+    """A scalar: the text of its dtype, and its bytes in hexadecimal digits."""
+
+    dtype: str
+    data: str
+
+
+class Image(NamedTuple):
+    """A PIL image: uint8 [bytes], a palette ("RGB", its bytes in hexadecimal) and info as JSON."""
+
+    mode: str
+    width: int
+    height: int
+    palette: tuple[str, str] | None
+    info: str
+    pixels: torch.Tensor
+
+
+class TvTensor(NamedTuple):
+    """A tensor with what torchvision knows of it, as JSON."""
+
+    kind: str
+    attributes: str
+    data: torch.Tensor
+
+
+def carrier_of(value: Any) -> Any:
+    """Returns a value of another library in its carrier; None: it is none that is known.
+
+    An array and a tv_tensor share their memory with the carrier where torch can. An image that
+    cannot be read is not known.
+    """
+    if is_array(value):
+        tensor = tensor_of_array(value)
+        return None if tensor is None else NumpyArray(tensor)
+    if _is_numpy_scalar(value):
+        return NumpyScalar(value.dtype.str, value.tobytes().hex())
+    if is_image(value):
+        with contextlib.suppress(Exception):  # whatever a decoder raises
+            return _carrier_of_image(value)
+    return _carrier_of_tv_tensor(value) if is_tv_tensor(value) else None
+
+
+def has_rows(carrier: Any) -> bool:
+    """Whether the first dimension of a value in a carrier may be that of the rows of a batch."""
+    return not isinstance(carrier, Image)
+
+
+# ----- NumPy
+
+
+def is_array(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")  # no array can be here before it was imported
+    return numpy is not None and type(value) in (numpy.ndarray, numpy.memmap)
+
+
+def tensor_of_array(array: Any) -> torch.Tensor | None:
+    """Makes a tensor with the elements of an array; None: torch has no such dtype."""
+    numpy: Any = sys.modules["numpy"]
+    native = array.dtype.newbyteorder("=")
+    if native.kind in "biufc":
+        if not _is_borrowable(array):
+            array = numpy.array(array, dtype=native, order="C", copy=True)
+        with contextlib.suppress(TypeError):
+            return torch.from_numpy(array)
+    return None
+
+
+def _is_borrowable(array: Any) -> bool:
+    return (
+        bool(array.flags.writeable)  # torch warns about others
+        and bool(array.dtype.isnative)
+        and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    )
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return (
+        numpy is not None
+        and isinstance(value, numpy.generic)
+        and value.dtype.kind in "biufcSUmM"
+        and type(value) is value.dtype.type
+    )
+
+
+def _numpy_array(data: torch.Tensor) -> Any:
+    return data.numpy()
+
+
+def _numpy_scalar(dtype: str, data: str) -> Any:
+    import numpy
+
+    kind = numpy.dtype(dtype)
+    if kind.hasobject:  # NumPy would take its bytes for addresses
+        raise ValueError(f"dtype {kind}")
+    return numpy.frombuffer(bytes.fromhex(data), kind)[0]
+
+
+# ----- PIL
+
+
+def is_image(value: Any) -> bool:
+    """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
+    kind: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return kind is not None and isinstance(value, kind) and is_installed(type(value))
+
+
+def are_images(values: Any) -> bool:
+    """Whether a list holds images alone, and at least one."""
+    return bool(values) and all(map(is_image, values))
+
+
+def view_of_image(image: Any) -> tuple[str, torch.Tensor]:
+    """An image as the library gets it: its digest, uint8 [32]."""
+    return _IMAGE, _tensor_of(_digest_of(image))
+
+
+def view_of_shared_image(image: Any) -> tuple[str, str]:
+    """An image that belongs to every row, as the library gets it: the digest as text."""
+    return _IMAGE, _digest_of(image).hex()
+
+
+def view_of_images(images: list[Any]) -> tuple[str, torch.Tensor]:
+    """One image for each row, as the library gets them: uint8 [B, 32]."""
+    digests = _tensor_of(b"".join(map(_digest_of, images)))
+    return _IMAGE, digests.view(len(images), -1)
+
+
+def _digest_of(image: Any) -> bytes:
+    """Hashes mode, size, palette, transparency and pixels: BLAKE2b, 32 bytes."""
+    pixels = image.tobytes()  # loads an image that was only opened
+    described = (image.mode, image.size, _palette_of(image), image.info.get("transparency"))
+    return hashlib.blake2b(repr(described).encode() + b"\0" + pixels, digest_size=32).digest()
+
+
+def _palette_of(image: Any) -> tuple[str, str] | None:
+    palette = image.getpalette(None)
+    return None if palette is None else (str(image.im.getpalettemode()), bytes(palette).hex())
+
+
+def _carrier_of_image(image: Any) -> Image:
+    pixels = _tensor_of(image.tobytes())
+    info = [[name, _plain(part)] for name, part in image.info.items() if _is_plain(name, part)]
+    width, height = image.size
+    return Image(image.mode, width, height, _palette_of(image), json.dumps(info), pixels)
+
+
+def _is_plain(name: Any, part: Any) -> bool:
+    if type(part) is tuple:
+        return all(type(item) in _IMAGE_INFO and type(item) is not bytes for item in part)
+    return type(name) is str and (type(part) in _IMAGE_INFO or isinstance(part, str))
+
+
+def _plain(part: Any) -> Any:
+    """Writes bytes and tuples in JSON, which has neither."""
+    if type(part) is bytes:
+        return {"bytes": part.hex()}
+    return {"tuple": list(part)} if type(part) is tuple else part
+
+
+def _image(mode: str, width: int, height: int, palette: Any, info: str, pixels: Any) -> Any:
+    pil: Any = importlib.import_module("PIL.Image")
+    image = pil.frombytes(mode, (width, height), bytes_of(pixels))
+    if palette is not None:
+        image.putpalette(bytes.fromhex(palette[1]), palette[0])
+    for name, part in json.loads(info):
+        if isinstance(part, dict):
+            part = bytes.fromhex(part["bytes"]) if "bytes" in part else tuple(part["tuple"])
+        image.info[name] = part
+    return image
+
+
+# ----- torchvision
+
+
+def is_tv_tensor(value: Any) -> bool:
+    torchvision: Any = sys.modules.get("torchvision.tv_tensors")
+    kinds = getattr(torchvision, "TVTensor", None)
+    return kinds is not None and isinstance(value, kinds) and type(value) in _kinds_in(torchvision)
+
+
+def view_of_tv_tensor(value: Any) -> tuple[str, str, str, torch.Tensor]:
+    """A tv_tensor as the library gets it.  Raises ValueError if its attributes are not known."""
+    carrier = _carrier_of_tv_tensor(value)
+    if carrier is None:
+        raise ValueError(f"a {plain_name(type(value))} with attributes of its own")
+    return "modcache:tv_tensor", *carrier
+
+
+def with_data(value: Any, data: torch.Tensor) -> Any:
+    """Returns a tv_tensor of the same class and attributes around other data."""
+    made = data.as_subclass(type(value))
+    vars(made).update(vars(value))
+    return made
+
+
+def _kinds_in(torchvision: Any) -> list[Any]:
+    return [part for part in vars(torchvision).values() if isinstance(part, type)]
+
+
+def _carrier_of_tv_tensor(value: Any) -> TvTensor | None:
+    torchvision: Any = sys.modules["torchvision.tv_tensors"]
+    enums = getattr(torchvision, "BoundingBoxFormat", ())
+    attributes = {}
+    for name, part in vars(value).items():
+        if isinstance(part, enums):
+            attributes[name] = {"format": part.name}
+        elif type(part) is tuple and all(type(item) is int for item in part):
+            attributes[name] = {"tuple": list(part)}
+        elif type(part) in (type(None), bool, int, float, str):
+            attributes[name] = part
+        else:
+            return None
+    data = value.as_subclass(torch.Tensor)
+    return TvTensor(type(value).__name__, json.dumps(attributes), data)
+
+
+def _tv_tensor(kind: str, attributes: str, data: torch.Tensor) -> Any:
+    tv_tensors: Any = importlib.import_module("torchvision.tv_tensors")
+    made = data.as_subclass(getattr(tv_tensors, kind))
+    for name, part in json.loads(attributes).items():
+        if isinstance(part, dict):
+            formats = tv_tensors.BoundingBoxFormat
+            part = formats[part["format"]] if "format" in part else tuple(part["tuple"])
+        setattr(made, name, part)
+    return made
+
+
+# ----- bytes
+
+
+def _tensor_of(data: bytes) -> torch.Tensor:
+    if not data:
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def bytes_of(data: torch.Tensor) -> bytes:
+    """Returns the bytes in a tensor, uint8 [size]."""
+    return ctypes.string_at(data.data_ptr(), data.numel())
+
+
+CARRIERS = frozenset({NumpyArray, NumpyScalar, Image, TvTensor})
+# Functions that restore carried values, by the names of their carriers on disk.
+RESTORED: dict[str, Callable[..., Any]] = {
+    plain_name(NumpyArray): _numpy_array,
+    plain_name(NumpyScalar): _numpy_scalar,
+    plain_name(Image): _image,
+    plain_name(TvTensor): _tv_tensor,
+}

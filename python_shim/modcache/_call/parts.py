@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors and arrays in a value, and which of them belong to every row of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from modcache._call.arguments import PerRow
+from modcache._call.carriers import are_images, is_array
+from modcache._call.registered import parts_of
+
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+WHOLE = -1  # in place of a number of keys: one for the whole input
+_MOST_DEPTH = 64
+_PLAIN = frozenset({type(None), bool, int, float, str})
+
+
+def is_subclass(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and type(value) not in PLAIN_TENSORS
+
+
+def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Finds the tensors and arrays in containers and registered values, in order."""
+    if isinstance(value, torch.Tensor) or is_array(value):
+        yield value
+    elif depth < _MOST_DEPTH:
+        for part in parts_of(value) or ():
+            yield from data_in(part, depth + 1)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Finds the tensors in containers and registered values, in order."""
+    found: list[torch.Tensor] = []
+    _add_tensors(value, found, 0)
+    return found
+
+
+def _add_tensors(value: Any, found: list[torch.Tensor], depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif depth < _MOST_DEPTH and type(value) not in _PLAIN:
+        for part in parts_of(value) or ():
+            _add_tensors(part, found, depth + 1)
+
+
+def has_rows(value: Any, count: int) -> bool:
+    """Whether anything in an input has one row for each of ``count`` keys."""
+    return count in _sizes_in(value, 0)
+
+
+def _sizes_in(value: Any, depth: int) -> Iterator[int]:
+    """Finds the first sizes of tensors and arrays, and the lengths of lists that go row by row."""
+    if isinstance(value, torch.Tensor) or is_array(value):
+        yield first_size(value)
+    elif isinstance(value, PerRow):
+        yield len(value.items)
+    elif type(value) is list and are_images(value):
+        yield len(value)
+    elif depth < _MOST_DEPTH:
+        for part in parts_of(value) or ():
+            yield from _sizes_in(part, depth + 1)
+
+
+def is_of_every_row(data: Any, count: int) -> bool:
+    """Whether a tensor or array of an input that ``has_rows`` belongs to all of them."""
+    return count > 1 and first_size(data) == 1
+
+
+def has_shared(value: Any, count: int) -> bool:
+    """Whether an input of ``count`` rows has data that belong to all of them."""
+    if type(value) is torch.Tensor:
+        return False
+    are_some = any(is_of_every_row(data, count) for data in data_in(value))
+    return are_some and has_rows(value, count)
+
+
+def first_size(data: Any) -> int:
+    """Returns the first size of a tensor or array; -1: it has no dimension."""
+    if isinstance(data, torch.Tensor):
+        return data.size(0) if data.dim() else -1
+    return int(data.shape[0]) if data.ndim else -1

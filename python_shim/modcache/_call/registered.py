@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes of values that are made of parts: how they are taken apart and put together again.
+
+torch's pytree registry knows many of them. Beside it stand those that ``register_value`` names,
+UserDict with its subclasses (Hugging Face's BatchEncoding and BatchFeature), and classes of
+installed libraries, which are known by name, so that nothing is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import UserDict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from modcache._call.library_classes import Node, node_by_name
+from modcache._code.names import plain_name
+
+
+class TakenApart(NamedTuple):
+    """The parts of a value, its class, and as JSON whatever else is needed to rebuild it."""
+
+    kind: type
+    context: str
+    parts: list[Any]
+
+
+_registered: dict[type, Node] = {}
+_ENCODINGS = "_encodings"
+_BUILT_IN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+
+
+def register_value(
+    cls: type,
+    flatten: Callable[[Any], tuple[Iterable[Any], Any]],
+    unflatten: Callable[[list[Any], Any], Any],
+) -> None:
+    """Says what values of a class are made of, so that they are cached as results and samples.
+
+    Such values may also be arguments of cached calls. Classes in torch's pytree registry
+    (``torch.utils._pytree.register_pytree_node``) need no registration here. Register a class
+    where it is defined, in every process that is to read its values: where it is not registered,
+    a stored value is a miss.
+
+    >>> import modcache, torch
+    >>> class Normal:
+    ...     def __init__(self, mean, std, name):
+    ...         self.mean, self.std, self.name = mean, std, name
+    >>> modcache.register_value(
+    ...     Normal,
+    ...     lambda value: ([value.mean, value.std], {"name": value.name}),
+    ...     lambda children, context: Normal(*children, context["name"]),
+    ... )
+
+    Args:
+        cls: the class itself; its subclasses need a registration of their own.
+        flatten: takes a value and returns its children, and a context. Children are tensors and
+            all else that a result may hold, nested too; with one key per row, each tensor among
+            them has the first dimension B. The context is made of None, bool, int, float, str,
+            lists and dicts with keys of text, and comes back equal.
+        unflatten: takes the children, in a list, and the context, and returns an equal value of
+            this very class.
+
+    Raises:
+        TypeError: ``cls`` is no class, or one that needs no registration (a tensor, number, text,
+            list, tuple or dict); ``flatten`` or ``unflatten`` cannot be called.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"register_value: cls must be a class, but got {type(cls).__name__}.")
+    if cls in _BUILT_IN or issubclass(cls, torch.Tensor):
+        raise TypeError(
+            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses "
+            "and Python's plain values go their own way. Register the class that holds them."
+        )
+    for name, function in (("flatten", flatten), ("unflatten", unflatten)):
+        if not callable(function):
+            raise TypeError(
+                f"register_value: {name} must be a function, but got {type(function).__name__}."
+            )
+    _registered.pop(cls, None)
+    _registered[cls] = Node(flatten, unflatten)
+
+
+def node_of(kind: type) -> Node | None:
+    """Returns how values of a class are taken apart; None: nobody said so."""
+    node = _named_node(kind)
+    if node is not None:
+        return node
+    if issubclass(kind, UserDict):
+        return Node(_parts_of_user_dict, _UserDictOf(kind))
+    if kind is torch.Size:  # the registry would make a plain tuple
+        return Node(lambda size: (list(size), None), lambda items, _: torch.Size(items))
+    known = pytree.SUPPORTED_NODES.get(kind)
+    return None if known is None else Node(known.flatten_fn, known.unflatten_fn)
+
+
+def registered_class(name: str) -> type | None:
+    """Returns the class that was registered last under a name, as ``plain_name`` gives it."""
+    return next((kind for kind in list(_registered)[::-1] if plain_name(kind) == name), None)
+
+
+def is_registered(kind: type) -> bool:
+    """Whether ``register_value`` named the class."""
+    return kind in _registered
+
+
+def taken_apart(value: Any) -> TakenApart | None:
+    """Takes a value of a known class apart; None: it would not come back as it is."""
+    kind = type(value)
+    node = node_of(kind)
+    if node is None:
+        return None
+    try:
+        parts, context = node.flatten(value)
+        parts = list(parts)
+        text = json.dumps(context)
+        # JSON changes some values (tuples, keys that are no text), and the registry may rebuild
+        # another class: such values would come back wrong.
+        if json.loads(text) != context or type(node.unflatten(parts, context)) is not kind:
+            return None
+    except Exception:  # the class's own code may raise anything, and the call must not fail
+        return None
+    return TakenApart(kind, text, parts)
+
+
+def rebuilt(kind: type, parts: list[Any], context: str) -> Any:
+    """Inverts ``taken_apart``. Raises LookupError if nobody said how, or what the class raises."""
+    node = node_of(kind)
+    if node is None:
+        raise LookupError(kind)
+    return node.unflatten(parts, json.loads(context))
+
+
+def parts_of(value: Any) -> Iterable[Any] | None:
+    """Returns what a container holds, whatever its class; None: it is none, or unknown."""
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, UserDict):
+        items = vars(value).get("data")
+        return list(items.values()) if isinstance(items, dict) else ()
+    node = _named_node(type(value))
+    if node is None:
+        return None
+    try:
+        return list(node.flatten(value)[0])
+    except Exception:  # the class's own code; the value is refused where it is stored
+        return None
+
+
+def attributes_of(value: UserDict[Any, Any]) -> dict[str, Any]:
+    """Returns what a UserDict has beside its items, and None for a tokenizer's own objects.
+
+    Nothing can rebuild these, and the items came from them.
+    """
+    parts = {name: part for name, part in vars(value).items() if name != "data"}
+    return {**parts, _ENCODINGS: None} if encodings_of(value) else parts
+
+
+def encodings_of(value: Any) -> list[Any]:
+    """Returns a fast tokenizer's own objects in its BatchEncoding, one for each row."""
+    if not isinstance(value, UserDict) or is_registered(type(value)):
+        return []
+    found = vars(value).get(_ENCODINGS)
+    return found if type(found) is list and all(map(_is_of_tokenizers, found)) else []
+
+
+def _is_of_tokenizers(part: object) -> bool:
+    return str(type(part).__module__).partition(".")[0] == "tokenizers"
+
+
+def with_encodings(value: UserDict[Any, Any], encodings: list[Any] | None) -> UserDict[Any, Any]:
+    """Returns a copy with other objects of a tokenizer."""
+    return with_attribute(value, _ENCODINGS, encodings)
+
+
+def with_attribute(value: UserDict[Any, Any], name: str, part: Any) -> UserDict[Any, Any]:
+    """Returns a copy with another attribute, made as ``copy.copy`` makes it. "data": its items."""
+    made: UserDict[Any, Any] = object.__new__(type(value))
+    vars(made).update({**vars(value), name: part})
+    return made
+
+
+def _named_node(kind: type) -> Node | None:
+    return _registered[kind] if kind in _registered else node_by_name(kind)
+
+
+def _parts_of_user_dict(value: UserDict[Any, Any]) -> tuple[list[Any], Any]:
+    items = vars(value)["data"]
+    if type(items) is not dict:
+        raise TypeError("its items are in no dict")
+    attributes = [[name, part] for name, part in attributes_of(value).items()]
+    return list(items.values()), [list(items), attributes]
+
+
+class _UserDictOf:
+    """Makes objects of one subclass of UserDict."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __call__(self, parts: list[Any], context: Any) -> Any:
+        names, attributes = context
+        made: Any = object.__new__(self._kind)
+        vars(made)["data"] = dict(zip(names, parts, strict=True))
+        vars(made).update(attributes)
+        return made
