@@ -140,8 +140,14 @@ Outcome outcome_of(const c10::intrusive_ptr<AnyRun>& run) {
 
 template <typename AnyRun>
 Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
-                      const std::string& impure_because, std::int64_t requiring_grad) {
-  run->call.finish_run(tensor::flatten_tagged(output), {impure_because, requiring_grad});
+                      const std::string& impure_because, std::int64_t requiring_grad,
+                      bool is_training, bool is_checkpointed) {
+  module::RunFacts facts;
+  facts.impure_because = impure_because;
+  facts.requiring_grad = requiring_grad;
+  facts.is_training = is_training;
+  facts.is_checkpointed = is_checkpointed;
+  run->call.finish_run(tensor::flatten_tagged(output), facts);
   return outcome_of(run);
 }
 

@@ -44,7 +44,10 @@ struct CallParts {
 struct RunFacts {
   std::string impure_because;       // the change that the caller saw, or empty
   std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
-  bool is_scripted = false;         // the advice in the message depends on it
+  // The advice in the message depends on these.
+  bool is_scripted = false;
+  bool is_training = false;      // any part of the module is in training mode
+  bool is_checkpointed = false;  // gradient checkpointing is on in a part of it
   // See CallParts::weights; set for a module that was loaded during the call.
   std::shared_ptr<const WatchedContents> weights = nullptr;
 };

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import WHAT_KEY_IS, Way
+from modcache._cached.call_key import WHAT_KEY_IS, Way, checked_ignore
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._library.text import checked_text
@@ -34,11 +34,30 @@ _NO_KEY: Any = object()  # None may be a caller's mistake
 
 @overload
 def cached(
-    target: None = None, *, key: Any, scope: str = "", freeze: bool = False
+    target: None = None,
+    *,
+    key: Any,
+    scope: str = "",
+    freeze: bool = False,
+    ignore: str | Collection[str] = (),
 ) -> Callable[[_Target], _Target]: ...
 @overload
-def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
-def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
+def cached(
+    target: _Target,
+    *,
+    key: Any,
+    scope: str = "",
+    freeze: bool = False,
+    ignore: str | Collection[str] = (),
+) -> _Target: ...
+def cached(
+    target: Any = None,
+    *,
+    key: Any = _NO_KEY,
+    scope: str = "",
+    freeze: bool = False,
+    ignore: str | Collection[str] = (),
+) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
     >>> import modcache, torch
@@ -81,6 +100,11 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             False. An object of a class is frozen when its ``__init__``, also that of a subclass,
             has returned. The given instance is not protected: ``train()`` on it, or on a parent of
             it, changes the state that both share.
+        ignore: names of arguments that change how the target runs, never what it returns
+            (``ignore=("batch_size", "show_progress_bar")``), or one name. They are left out of the
+            address, and of what ``match`` compares, never of the call. What comes as ``**kwargs``
+            to a target whose code does not read them is left out, too; so are ``batch_size`` and
+            ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. The target gets each call
@@ -91,8 +115,8 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
         entry of their own, too.
 
     Raises:
-        TypeError: no key, a key function that asks for arguments which the target does not have,
-            or a target that cannot be cached. When called, also: an argument or the key is
+        TypeError: no key, a key function or ``ignore`` with arguments which the target does not
+            have, or a target that cannot be cached. When called, also: an argument or the key is
             missing, the key is of a wrong type, or a function or an object with a cached method
             cannot be identified; the message names what cannot be hashed, and ``scope`` is the
             cure.
@@ -107,7 +131,7 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
     if key is _NO_KEY:
         given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
         raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
-    way = Way(key, checked_text(scope, "scope"), bool(freeze))
+    way = Way(key, checked_text(scope, "scope"), bool(freeze), checked_ignore(ignore))
     if target is None:
         return lambda given: _cached(given, way)
     return _cached(target, way)

@@ -73,9 +73,11 @@ def cached_instance(module: torch.nn.Module, way: Way) -> torch.nn.Module:
     return proxy
 
 
-def new_face(cls: type[torch.nn.Module], key: Any, scope: str, freeze: bool) -> torch.nn.Module:
+def new_face(
+    cls: type[torch.nn.Module], key: Any, scope: str, freeze: bool, ignore: tuple[str, ...] = ()
+) -> torch.nn.Module:
     """Makes a proxy without state. Pickles of cached instances name this function."""
-    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(key, scope, freeze)))
+    proxy: torch.nn.Module = object.__new__(_proxy_class(cls, Way(key, scope, freeze, ignore)))
     return proxy
 
 

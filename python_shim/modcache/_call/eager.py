@@ -11,7 +11,9 @@ import torch
 
 from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
-from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
+from modcache._call.causes import is_checkpointed, is_in_training, with_cure
+from modcache._call.evaluation import begin_evaluation
+from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
@@ -182,13 +184,16 @@ class Call:
         self.class_name = class_name(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
+        infers = not is_off and begin_evaluation(self._target, method)
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         self._seen: Recognized | None = None
         if is_looked_at and not isinstance(self._target, torch.jit.ScriptModule):
             self._seen = self.state.recognize(self._target)
         state = None if is_off else self.state
-        self.pattern = grad_pattern(self._target, state, input, self._seen)
+        self.pattern = (
+            WITHOUT_GRAD if infers else grad_pattern(self._target, state, input, self._seen)
+        )
         self._before: SeenState | None = None
         self.unidentified = ""
         self._is_recognized = False  # a snapshot identified it, without a look in full
@@ -252,14 +257,18 @@ class Call:
         before = self._before_run()
         if before is not None:
             before.note_versions()
+        is_training = is_in_training(self._target, before)
         output, unfollowed = self._run_watched(input, before)
-        because = self.unidentified or _change(self._target, self.state, before) or unfollowed
+        target = self._target
+        because = self.unidentified or _change(target, self.state, before) or unfollowed
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
-        trainable = count_requiring_grad(self._target) if is_graph else 0
+        trainable = count_requiring_grad(target) if is_graph else 0
         output_seen = tagged(output)
         try:
-            outcome = run.finish(output_seen, because, trainable)
+            outcome = run.finish(
+                output_seen, because, trainable, is_training, is_graph and is_checkpointed(target)
+            )
         except BaseException:
             self._note_outcome(run, run.outcome())
             raise
@@ -330,7 +339,7 @@ def _change(module: torch.nn.Module, state: ModuleState, before: SeenState | Non
         after = state.look(module, with_weights=bool(before.weights))
     except UnidentifiedError as reason:
         return str(reason)
-    return change_between(module, before, after)
+    return with_cure(change_between(module, before, after), module)
 
 
 def call_name_of(module: torch.nn.Module, method: str) -> str:

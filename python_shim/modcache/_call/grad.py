@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 from modcache._call.rows import tensors_in
 from modcache._identity.module_state import GradPattern, ModuleState, Recognized
 
+WITHOUT_GRAD = GradPattern(0, ())
+
 
 def grad_pattern(
     module: torch.nn.Module,
@@ -25,7 +27,7 @@ def grad_pattern(
     a snapshot recognized it, with all its tensors.
     """
     if not torch.is_grad_enabled():
-        return GradPattern(0, ())
+        return WITHOUT_GRAD
     if seen is not None and not any(t.requires_grad for t in seen.tensors):
         return GradPattern(0, _flags_of(input))
     flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))

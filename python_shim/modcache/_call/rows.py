@@ -121,7 +121,9 @@ def _shape_of(tensor: torch.Tensor) -> list[int]:
 def select_rows(value: Any, rows: list[int]) -> Any:
     """Takes the given rows of every tensor in an input; other values belong to every row."""
     if isinstance(value, torch.Tensor):
-        return torch.ops.cache._select_rows(value, rows)
+        has_rows = value.dim() > 0 and value.size(0) > max(rows, default=0)
+        # The library has checked the rows of every tensor but those of ignored arguments.
+        return torch.ops.cache._select_rows(value, rows) if has_rows else value
     if isinstance(value, torch.Size):  # numbers alone
         return value
     if isinstance(value, PerRow):
