@@ -102,6 +102,18 @@ Begun begin_rows_call(const std::string& scope, const std::string& method, const
   return {next, c10::ivalue::Tuple::create(is_apart, std::move(rows)), at::IValue()};
 }
 
+// A call that runs without the library, with one key or one for each row.
+void bypass_call(const std::string& method, const std::string& key, const std::string& class_name,
+                 const std::string& why) {
+  check_key(kLookupOrRun, key);
+  module::bypass(parts_of("", method, {}, class_name), 1, why);
+}
+void bypass_rows(const std::string& method, const c10::List<std::string>& texts,
+                 const std::string& class_name, const std::string& why) {
+  const module::BatchKeys keys = checked_keys(kLookupOrRun, texts, {});
+  module::bypass(parts_of("", method, {}, class_name), static_cast<std::int64_t>(keys.rows()), why);
+}
+
 // The numbers of the rows to run next; None when there are no more.
 at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
   const auto rows = run->call.next_rows();
@@ -196,10 +208,12 @@ void register_eager(torch::Library& m) {
       .def("digests", &Watch::digests);
   run_class<Run>(m, "Run")
       .def_static("begin", &begin_call)
+      .def_static("bypass", &bypass_call)
       .def_static("fast_path", &eager_hit)
       .def_static("fast_path_is_open_address", &fast_path_is_open_address);
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)
+      .def_static("bypass", &bypass_rows)
       .def("next_rows", &next_rows)
       .def("rows", &rows_of_run);
   define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);

@@ -32,9 +32,9 @@ using cache::Counter;
 std::string why_grad(const CallParts& parts, const RunFacts& facts) {
   const std::string no_grad = "call it under torch.no_grad()";
   if (facts.requiring_grad > 0) {
-    return std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
-           " require grad, and so does the result of " + parts.who() +
-           ", which is not cached. If the module is frozen, say so: " +
+    return "the result of " + parts.who() + " requires grad and is not cached (" +
+           std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
+           " require grad). If the module is frozen, say so: " +
            (facts.is_scripted ? kScriptedCure : kEagerCure);
   }
   if (facts.is_checkpointed && parts.input.requiring_grad.count == 0) {
@@ -45,8 +45,8 @@ std::string why_grad(const CallParts& parts, const RunFacts& facts) {
            no_grad;
   }
   if (parts.input.requiring_grad.count > 0) {
-    return "the input requires grad, and so does the result of " + parts.who() +
-           ", which is not cached (no tensor of " + parts.class_name +
+    return "the input requires grad, so the result of " + parts.who() +
+           " does too, and is not cached (no tensor of " + parts.class_name +
            " does). Pass x.detach(), or " + no_grad;
   }
   return "the result of " + parts.who() +
@@ -72,6 +72,16 @@ std::string why_impure(const CallParts& parts, const RunFacts& facts, const std:
   }
   return "the result of " + parts.who() +
          " is not cached, for it is no function of state and input: " + impure;
+}
+
+std::string why_type(const CallParts& parts, const std::string& why) {
+  if (why.find("transformers.cache_utils.") != std::string::npos) {
+    return parts.who() +
+           " also returns past keys and values, so its result is not cached: pass "
+           "use_cache=False, or set m.config.use_cache = False (it is " +
+           why + ")";
+  }
+  return "the result of " + parts.who() + " is not cached: it is " + why;
 }
 
 class GraphFree : public ProcessWide<GraphFree> {
@@ -136,6 +146,13 @@ void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::s
          parts.who() + " is not cached: " + why + "; give it a scope=\"name@version\"");
 }
 
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why) {
+  if (rows == 0 || is_bypassed_by_mode(rows)) return;
+  const std::string cause = "input:" + why;
+  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, cause.c_str(),
+         parts.who() + " is not cached: " + why);
+}
+
 void ModuleRun::end() {
   const auto run_time = std::chrono::steady_clock::now() - started_;
   run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();
@@ -154,8 +171,7 @@ std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
     return Verdict{Counter::kBypassedImpure, "impure", why_impure(parts, facts, impure)};
   }
   if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
-    return Verdict{Counter::kBypassedType, "type",
-                   "the result of " + parts.who() + " is not cached: it is " + why};
+    return Verdict{Counter::kBypassedType, "type", why_type(parts, why)};
   }
   return std::nullopt;
 }

@@ -80,6 +80,10 @@ bool is_bypassed_by_mode(std::int64_t rows);
 // strict=true.
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why);
 
+// Counts and warns of a call whose input the library cannot be given. `why` completes the text "is
+// not cached: ". Throws under strict=true.
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why);
+
 // Fills in parts.input. Returns false when the input forbids caching; the call was then refused.
 bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows);
 

@@ -11,7 +11,7 @@ import torch
 
 from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
-from modcache._call.causes import is_checkpointed, is_in_training, with_cure
+from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
 from modcache._call.evaluation import begin_evaluation
 from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
@@ -69,7 +69,7 @@ def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, met
     """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
     seen, refusal = shown(input)
     if refusal:
-        return run_uncached(module, input, key, method, refusal)
+        return run_uncached(module, input, key, method, f"its input holds {refusal}")
     return with_key(Call(module, input, scope, method), seen, input, key, method)
 
 
@@ -92,7 +92,7 @@ def lookup_or_run_rows(
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
     seen, refusal = shown(input)
     if refusal:
-        return False, run_uncached(module, input, keys, method, refusal)
+        return False, run_uncached(module, input, keys, method, f"its input holds {refusal}")
     return with_rows(Call(module, input, scope, method), seen, input, keys, method)
 
 
@@ -279,6 +279,8 @@ class Call:
         seen = self._before if self._before is not None and self._before.weights else None
         scope = Scope(self.address, self._is_named)
         note_outcome(run, outcome, self._target, self._method, scope, seen)
+        if outcome[0] and not self._is_named:
+            note_copy(self._target, self.state, f"{self.class_name}.{self._method}")
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""

@@ -17,6 +17,7 @@ import types
 import torch
 
 from modcache._call.arguments import is_of_torch
+from modcache._call.grad import modules_in
 from modcache._code.libraries import known_method
 from modcache._code.wrapped import unwrapped
 
@@ -74,7 +75,7 @@ def _may_begin(module: torch.nn.Module, method: str) -> bool:
     is_plain = type(module).eval is torch.nn.Module.eval and "eval" not in vars(module)
     if not is_plain or (method == "forward" and module._forward_pre_hooks):
         return False
-    return any(part.training for part in module.modules())
+    return any(part.training for part in modules_in(module))
 
 
 def _begins_with_eval(function: types.FunctionType) -> bool:

@@ -56,8 +56,8 @@ def _flags_of(value: Any) -> tuple[bool, ...]:
     return tuple(tensor.requires_grad for tensor in tensors_in(value))
 
 
-def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters and buffers, faster than ``module.parameters()``."""
+def modules_in(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The module and its submodules, faster than ``modules()``, also where they have no hash."""
     seen = set()
     waiting = [module]
     while waiting:
@@ -65,6 +65,12 @@ def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         if id(part) in seen:
             continue
         seen.add(id(part))
+        yield part
+        waiting += [child for child in part._modules.values() if child is not None]
+
+
+def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters and buffers, faster than ``module.parameters()``."""
+    for part in modules_in(module):
         for tensors in (part._parameters, part._buffers):
             yield from [tensor for tensor in tensors.values() if tensor is not None]
-        waiting += [child for child in part._modules.values() if child is not None]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -126,6 +127,9 @@ def _picture_of_other(value: Any, depth: int) -> Any:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return (f"{_TAG}numpy", _name_of(kind), value.dtype.str, value.tobytes().hex())
+    if isinstance(value, Mapping):
+        cure = "pass dict(batch) in its place, or call it with **batch"
+        raise _RefusedError(f"a {short_name(kind)}; {cure}")
     raise _RefusedError(f"a {short_name(kind)}")
 
 
