@@ -106,6 +106,18 @@ Begun begin_rows_call(const std::string& scope, const std::string& method, const
   return {next, c10::ivalue::Tuple::create(is_apart, std::move(rows)), at::IValue()};
 }
 
+// A call that runs without the library, with one key or one for each row.
+void bypass_call(const std::string& method, const std::string& key, const std::string& class_name,
+                 const std::string& why) {
+  check_key(kLookupOrRun, key);
+  module::bypass(parts_of("", method, {}, class_name), 1, why);
+}
+void bypass_rows(const std::string& method, const c10::List<std::string>& texts,
+                 const std::string& class_name, const std::string& why) {
+  const module::BatchKeys keys = checked_keys(kLookupOrRun, texts, {});
+  module::bypass(parts_of("", method, {}, class_name), static_cast<std::int64_t>(keys.rows()), why);
+}
+
 // The numbers of the rows to run next; None when there are no more.
 at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
   const auto rows = run->call.next_rows();
@@ -159,8 +171,14 @@ Outcome outcome_of(const c10::intrusive_ptr<AnyRun>& run) {
 
 template <typename AnyRun>
 Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
-                      const std::string& impure_because, std::int64_t requiring_grad) {
-  run->call.finish_run(tensor::flatten_tagged(output), {impure_because, requiring_grad});
+                      const std::string& impure_because, std::int64_t requiring_grad,
+                      bool is_training, bool is_checkpointed) {
+  module::RunFacts facts;
+  facts.impure_because = impure_because;
+  facts.requiring_grad = requiring_grad;
+  facts.is_training = is_training;
+  facts.is_checkpointed = is_checkpointed;
+  run->call.finish_run(tensor::flatten_tagged(output), facts);
   return outcome_of(run);
 }
 
@@ -209,10 +227,12 @@ void register_eager(torch::Library& m) {
       .def("digests", &Watch::digests);
   run_class<Run>(m, "Run")
       .def_static("begin", &begin_call)
+      .def_static("bypass", &bypass_call)
       .def_static("fast_path", &eager_hit)
       .def_static("fast_path_is_open_address", &fast_path_is_open_address);
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)
+      .def_static("bypass", &bypass_rows)
       .def("next_rows", &next_rows)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)

@@ -46,6 +46,7 @@ from modcache._feed.prefetcher import Prefetcher  # noqa: E402
 from modcache._fill.fill_pass import fill  # noqa: E402
 from modcache._fill.summary import FillSummary  # noqa: E402
 from modcache._lazy.model import Lazy, lazy  # noqa: E402
+from modcache._library.exit_summary import log_at_exit as _log_at_exit  # noqa: E402
 from modcache._library.log import read_log as _read_log  # noqa: E402
 from modcache._library.mode import mode, set_mode  # noqa: E402
 from modcache._library.optimizers import watch_optimizers as _watch_optimizers  # noqa: E402
@@ -76,6 +77,7 @@ for _module, _former in _FORMER_MODULES.items():  # old pickles name them
     sys.modules.setdefault(_former, sys.modules[_module])
 _read_log(_LOADED.library)
 _flush_at_worker_end()
+_log_at_exit()
 _watch_optimizers()
 
 

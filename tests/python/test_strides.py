@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import modcache
 import pytest
 import torch
 from torch import nn
-
-import modcache
 
 B, C, H, W = 4, 3, 5, 6
 KEYS = ["a", "b", "c", "d"]

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -25,6 +27,62 @@ constexpr char kScriptedCure[] =
     "a scripted module that has run with gradients)";
 
 using cache::Counter;
+
+// Says first why the result requires grad, then how to have it cached.
+std::string why_grad(const CallParts& parts, const RunFacts& facts) {
+  const std::string no_grad = "call it under torch.no_grad()";
+  if (facts.requiring_grad > 0) {
+    return "the result of " + parts.who() + " requires grad and is not cached (" +
+           std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
+           " require grad). If the module is frozen, say so: " +
+           (facts.is_scripted ? kScriptedCure : kEagerCure);
+  }
+  if (facts.is_checkpointed && parts.input.requiring_grad.count == 0) {
+    return "gradient checkpointing is on in " + parts.class_name + ", and the result of " +
+           parts.who() +
+           " requires grad, so it is not cached. A frozen module needs no checkpoints: "
+           "m.gradient_checkpointing_disable() and m.disable_input_require_grads(), or " +
+           no_grad;
+  }
+  if (parts.input.requiring_grad.count > 0) {
+    return "the input requires grad, so the result of " + parts.who() +
+           " does too, and is not cached (no tensor of " + parts.class_name +
+           " does). Pass x.detach(), or " + no_grad;
+  }
+  return "the result of " + parts.who() +
+         " requires grad, and is not cached, though neither the input nor a tensor of " +
+         parts.class_name + " does: a hook, or its code, makes it so. Return it detached, or " +
+         no_grad;
+}
+
+// Returns whether evaluation mode would probably have prevented `impure`.
+bool comes_of_training(const std::string& impure, const RunFacts& facts) {
+  constexpr const char* kSigns[] = {"dropout",      "rrelu",       "attention",
+                                    "running_mean", "running_var", "num_batches_tracked"};
+  return facts.is_training && std::any_of(std::begin(kSigns), std::end(kSigns), [&](auto sign) {
+           return impure.find(sign) != std::string::npos;
+         });
+}
+
+std::string why_impure(const CallParts& parts, const RunFacts& facts, const std::string& impure) {
+  if (comes_of_training(impure, facts)) {
+    return parts.class_name + " is in training mode: call m.eval()" +
+           (facts.is_scripted ? "" : ", or modcache.cached(m, ..., freeze=True)") +
+           ". The result of " + parts.who() + " is not cached, since " + impure;
+  }
+  return "the result of " + parts.who() +
+         " is not cached, for it is no function of state and input: " + impure;
+}
+
+std::string why_type(const CallParts& parts, const std::string& why) {
+  if (why.find("transformers.cache_utils.") != std::string::npos) {
+    return parts.who() +
+           " also returns past keys and values, so its result is not cached: pass "
+           "use_cache=False, or set m.config.use_cache = False (it is " +
+           why + ")";
+  }
+  return "the result of " + parts.who() + " is not cached: it is " + why;
+}
 
 class GraphFree : public ProcessWide<GraphFree> {
  public:
@@ -88,6 +146,13 @@ void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::s
          parts.who() + " is not cached: " + why + "; give it a scope=\"name@version\"");
 }
 
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why) {
+  if (rows == 0 || is_bypassed_by_mode(rows)) return;
+  const std::string cause = "input:" + why;
+  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, cause.c_str(),
+         parts.who() + " is not cached: " + why);
+}
+
 void ModuleRun::end() {
   const auto run_time = std::chrono::steady_clock::now() - started_;
   run_us_ = std::chrono::duration_cast<std::chrono::microseconds>(run_time).count();
@@ -98,22 +163,15 @@ std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
                                                    const tensor::Flat& result,
                                                    const RunFacts& facts) const {
   if (result.requires_grad()) {
-    return Verdict{Counter::kBypassedGrad, "grad",
-                   "the result of " + parts.who() + " requires grad and is not cached (" +
-                       std::to_string(facts.requiring_grad) + " tensors of " + parts.class_name +
-                       " require grad). If the module is frozen, say so: " +
-                       (facts.is_scripted ? kScriptedCure : kEagerCure)};
+    return Verdict{Counter::kBypassedGrad, "grad", why_grad(parts, facts)};
   }
   const std::string& impure =
       facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;
   if (!impure.empty()) {
-    return Verdict{Counter::kBypassedImpure, "impure",
-                   "the result of " + parts.who() +
-                       " is not cached, for it is no function of state and input: " + impure};
+    return Verdict{Counter::kBypassedImpure, "impure", why_impure(parts, facts, impure)};
   }
   if (const std::string why = tensor::why_not_storable(result); !why.empty()) {
-    return Verdict{Counter::kBypassedType, "type",
-                   "the result of " + parts.who() + " is not cached: it is " + why};
+    return Verdict{Counter::kBypassedType, "type", why_type(parts, why)};
   }
   return std::nullopt;
 }

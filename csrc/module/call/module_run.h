@@ -46,7 +46,10 @@ struct CallParts {
 struct RunFacts {
   std::string impure_because;       // the change that the caller saw, or empty
   std::int64_t requiring_grad = 0;  // tensors of the module that require grad, for the message
-  bool is_scripted = false;         // the advice in the message depends on it
+  // The advice in the message depends on these.
+  bool is_scripted = false;
+  bool is_training = false;      // any part of the module is in training mode
+  bool is_checkpointed = false;  // gradient checkpointing is on in a part of it
   // See CallParts::weights; set for a module that was loaded during the call.
   std::shared_ptr<const WatchedContents> weights = nullptr;
 };
@@ -78,6 +81,10 @@ bool is_bypassed_by_mode(std::int64_t rows);
 // Refuses a module that has no fingerprint; `why` says which part of it has none. Throws under
 // strict=true.
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why);
+
+// Counts and warns of a call whose input the library cannot be given. `why` completes the text "is
+// not cached: ". Throws under strict=true.
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why);
 
 // Fills in parts.input. Returns false when the input forbids caching; the call was then refused.
 bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows);

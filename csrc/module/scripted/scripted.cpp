@@ -36,6 +36,13 @@ struct Method {
   std::string called() const { return class_name_of(*module) + "." + function->name(); }
 };
 
+bool is_training(const c10::ivalue::Object& module) {
+  const auto slot = module.type()->findAttributeSlot("training");
+  if (!slot.has_value()) return false;
+  const at::IValue& value = module.getSlot(*slot);
+  return value.isBool() && value.toBool();
+}
+
 [[noreturn]] void refuse_method(const char* op, const at::IValue& module,
                                 const std::string& method) {
   TORCH_CHECK(module.isObject() && module.toObjectRef().type()->is_module(), op,
@@ -174,6 +181,7 @@ class Target {
     tensor::Flat flat = tensor::flatten(result);
     const bool has_graph = flat.requires_grad();
     facts.is_scripted = true;
+    facts.is_training = is_training(*module_);
     if (has_graph) facts.requiring_grad = identity_->requiring_grad(module_).count;
     call.finish_run(std::move(flat), facts);
     note(call.outcome());

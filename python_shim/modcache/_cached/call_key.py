@@ -10,8 +10,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from modcache._call.arguments import Arguments, Bound, Parameters, PerRow, tells_form
+from modcache._call.arguments import (
+    Arguments,
+    Bound,
+    Parameters,
+    PerRow,
+    reads_open,
+    tells_form,
+)
 from modcache._call.content import content_key, content_keys
+from modcache._code.libraries import known_method
 from modcache._library.text import is_one_key
 
 WHAT_KEY_IS = (
@@ -33,6 +41,7 @@ class Way(NamedTuple):
     scope: str
     freeze: bool
     methods: tuple[str, ...] = FORWARD
+    ignore: tuple[str, ...] = ()
 
     def pickled(self) -> tuple[Any, ...]:
         """Returns the fields without defaults at the end, as earlier versions take them."""
@@ -56,11 +65,12 @@ class CallKey:
         signature: the target's, without a filled first parameter.
         who: the target's name, for messages.
         filled: the name of the parameter that a bound method has filled ("self"), or "".
-        tells_form: whether the target can tell in which form it was called
-            (``arguments.tells_form``).
+        target: the function itself, which says what it can tell of a call.
+        ignore: names of arguments that the address leaves out.
 
     Raises:
-        TypeError: a key of another type, or a key function that asks for what the target lacks.
+        TypeError: a key of another type, a key function that asks for what the target lacks, or
+            ``ignore`` with a name that it does not take.
         ValueError: an empty name.
     """
 
@@ -71,7 +81,8 @@ class CallKey:
         who: str,
         filled: str = "",
         *,
-        tells_form: bool = False,
+        target: Any,
+        ignore: tuple[str, ...] = (),
     ) -> None:
         self._who = who
         self._filled = filled
@@ -79,7 +90,14 @@ class CallKey:
         own = Parameters(signature, who)
         self.is_consumed = bool(self.name) and not own.has(self.name)
         consumed = self.name if self.is_consumed else ""
-        self.parameters = Parameters(signature, who, consumed, tells_form=tells_form)
+        self.parameters = Parameters(
+            signature,
+            who,
+            consumed,
+            tells_form=tells_form(target),
+            ignored=_ignored(own, ignore, target, who),
+            reads_open=reads_open(target),
+        )
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None
         if not self.name and self._makes_content is None:
@@ -209,7 +227,8 @@ def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:
         signature.replace(parameters=rest),
         function.__qualname__,
         first.name,
-        tells_form=tells_form(function),
+        target=function,
+        ignore=way.ignore,
     )
     taken = key.parameters.of_callers.parameters.values()
     return key, signature.replace(parameters=[first, *taken])
@@ -220,6 +239,29 @@ def content_function(key: Any) -> Callable[[Any], Any] | None:
     if key in ("content", content_key):
         return content_key
     return content_keys if key is content_keys else None
+
+
+def _ignored(own: Parameters, ignore: tuple[str, ...], target: Any, who: str) -> frozenset[str]:
+    """The names that the caller ignores, and those that are known to change no result."""
+    unknown = [name for name in ignore if not own.takes(name)]
+    if unknown:
+        raise TypeError(
+            f"cached: ignore names {', '.join(unknown)}, which {who}{own.signature} does not "
+            "take. It names arguments of the target that change how it runs, never its result."
+        )
+    return frozenset((*ignore, *filter(own.has, known_method(target).ignored)))
+
+
+def checked_ignore(ignore: Any) -> tuple[str, ...]:
+    """Returns the names in ``ignore=`` of modcache.cached. Raises TypeError for anything else."""
+    names = (ignore,) if isinstance(ignore, str) else ignore
+    is_group = isinstance(names, (tuple, list, set, frozenset))
+    if is_group and all(isinstance(name, str) and name.isidentifier() for name in names):
+        return tuple(sorted(set(names)))
+    raise TypeError(
+        f"cached: ignore is {ignore!r}, but must be names of arguments: "
+        'ignore=("batch_size", "show_progress_bar").'
+    )
 
 
 def _checked_name(name: str) -> str:

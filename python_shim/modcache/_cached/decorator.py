@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import FORWARD, WHAT_KEY_IS, Way
+from modcache._cached.call_key import FORWARD, WHAT_KEY_IS, Way, checked_ignore
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._library.text import checked_text
@@ -40,6 +40,7 @@ def cached(
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
+    ignore: str | Collection[str] = (),
 ) -> Callable[[_Target], _Target]: ...
 @overload
 def cached(
@@ -49,6 +50,7 @@ def cached(
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
+    ignore: str | Collection[str] = (),
 ) -> _Target: ...
 def cached(
     target: Any = None,
@@ -57,6 +59,7 @@ def cached(
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
+    ignore: str | Collection[str] = (),
 ) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
@@ -106,6 +109,11 @@ def cached(
             them, run as before. Each has entries of its own, so one key may name an image and its
             text. ``key`` must suit each of them. Where a method of the module itself calls another
             one without its key, as ``forward`` does in many, that call is a part of the first.
+        ignore: names of arguments that change how the target runs, never what it returns
+            (``ignore=("batch_size", "show_progress_bar")``), or one name. They are left out of the
+            address, and of what ``match`` compares, never of the call. What comes as ``**kwargs``
+            to a target whose code does not read them is left out, too; so are ``batch_size`` and
+            ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. The target gets each call
@@ -116,8 +124,8 @@ def cached(
         entry of their own, too.
 
     Raises:
-        TypeError: no key, a key function that asks for arguments which the target does not have,
-            or a target that cannot be cached. When called, also: an argument or the key is
+        TypeError: no key, a key function or ``ignore`` with arguments which the target does not
+            have, or a target that cannot be cached. When called, also: an argument or the key is
             missing, the key is of a wrong type, or a function or an object with a cached method
             cannot be identified; the message names what cannot be hashed, and ``scope`` is the
             cure.
@@ -133,7 +141,13 @@ def cached(
     if key is _NO_KEY:
         given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
         raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
-    way = Way(key, checked_text(scope, "scope"), bool(freeze), _checked_names(methods))
+    way = Way(
+        key,
+        checked_text(scope, "scope"),
+        bool(freeze),
+        _checked_names(methods),
+        checked_ignore(ignore),
+    )
     if target is None:
         return lambda given: _cached(given, way)
     return _cached(target, way)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from modcache._cached.call_key import FORWARD, KEY_TYPES, CallKey, Way, key_of_method
-from modcache._call.arguments import Arguments, tells_form
+from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_cached, mark_cached, unwrapped
 from modcache._lookup.lookup import lookup_or_run
@@ -90,7 +90,9 @@ class _Function:
 
     def __init__(self, wrapped: types.FunctionType, way: Way) -> None:
         signature = inspect.signature(wrapped)
-        self.key = CallKey(way.key, signature, wrapped.__qualname__, tells_form=tells_form(wrapped))
+        self.key = CallKey(
+            way.key, signature, wrapped.__qualname__, target=wrapped, ignore=way.ignore
+        )
         self.scope = way.scope
         self._holder = holder_of(wrapped, name_of(wrapped))
         self.signature = self.key.parameters.of_callers

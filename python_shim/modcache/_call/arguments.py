@@ -10,6 +10,7 @@ and a call in another form than the bound one has an address of its own.
 
 from __future__ import annotations
 
+import dis
 import inspect
 import operator
 import types
@@ -56,6 +57,7 @@ class Arguments(tuple[Any, ...]):
 
     names: tuple[str, ...]  # names of the last arguments, in the order the function gets them
     is_as_called: bool  # another form than the bound one, and the function can tell
+    told: Any  # the call without ignored arguments, as the address has it; None: this call
 
     @classmethod
     def of(
@@ -64,6 +66,17 @@ class Arguments(tuple[Any, ...]):
         made = tuple.__new__(cls, values)
         made.names = names
         made.is_as_called = is_as_called
+        made.told = None
+        return made
+
+    @classmethod
+    def told_as(cls, sample: Any, told: Any) -> Arguments:
+        """The call ``sample``, whose address is that of the call ``told``."""
+        if type(sample) is cls:
+            made = sample.with_values(sample)
+        else:
+            made = cls.of(sample if isinstance(sample, tuple) else (sample,), ())
+        made.told = told
         return made
 
     def with_values(self, values: Iterable[Any]) -> Arguments:
@@ -74,8 +87,10 @@ class Arguments(tuple[Any, ...]):
         """Whether a list among them goes row by row."""
         return any(isinstance(value, PerRow) for value in self)
 
-    def shown(self) -> tuple[Any, ...]:
+    def shown(self) -> Any:
         """Returns what the address has: in place of a list of keys, their number."""
+        if self.told is not None:
+            return self.told.shown() if type(self.told) is Arguments else self.told
         values = tuple(
             torch.zeros(len(value.items), dtype=torch.int64) if isinstance(value, PerRow) else value
             for value in self
@@ -116,6 +131,9 @@ class Parameters:
         who: the function's name, for messages.
         consumed: the name of a keyword that callers give and the function does not have.
         tells_form: whether the function can tell in which form it was called.
+        ignored: names of arguments that the address leaves out, since they change no result.
+        reads_open: whether the function reads what comes as ``**kwargs``. What it does not read is
+            ignored, unless something else runs that can tell.
     """
 
     def __init__(
@@ -125,9 +143,13 @@ class Parameters:
         consumed: str = "",
         *,
         tells_form: bool = False,
+        ignored: frozenset[str] = frozenset(),
+        reads_open: bool = True,
     ) -> None:
         self._who = who
         self.tells_form = tells_form
+        self._ignored = ignored
+        self._reads_open = reads_open
         self.signature = signature
         self.of_callers = _with_keyword(signature, consumed) if consumed else signature
         kinds = inspect.Parameter
@@ -149,6 +171,10 @@ class Parameters:
     def has(self, name: str) -> bool:
         """Whether the function has a parameter of this name."""
         return name in self.names or name in self._named
+
+    def takes(self, name: str) -> bool:
+        """Whether a call may give an argument of this name."""
+        return self._takes_any_name or self.has(name)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         """Raises TypeError where the function itself would."""
@@ -207,10 +233,37 @@ class Parameters:
 
         ``tells_form``: whether what runs can tell the form, if another function runs than this one.
         """
+        is_told = self.tells_form if tells_form is None else tells_form
+        sample = self._form_of(bound, is_told)
+        ignored = self._ignored
+        if not (self._reads_open or is_told):
+            ignored = ignored | (bound.by_name.keys() - self._named.keys())
+        if not ignored or ignored.isdisjoint((*self.names[: len(bound.args)], *bound.kwargs)):
+            return sample
+        return Arguments.told_as(sample, self._form_of(self._without(ignored, bound), is_told))
+
+    def _form_of(self, bound: Bound, is_told: bool) -> Any:
         sample = self._bound_form(bound)
-        if self.tells_form if tells_form is None else tells_form:
-            return _as_called(sample, bound)
-        return sample
+        return _as_called(sample, bound) if is_told else sample
+
+    def _without(self, ignored: frozenset[str], bound: Bound) -> Bound:
+        """The call with the defaults of ignored arguments; None for one that has no default."""
+        defaults = {**dict(zip(self.names, self._defaults, strict=True)), **self._named}
+        told = {
+            name: None if defaults[name] is _REQUIRED else defaults[name]
+            for name in ignored & defaults.keys()
+        }
+        places = zip(self.names, bound.by_place, strict=False)
+        by_place = [told.get(name, value) for name, value in places]
+        by_place += bound.by_place[len(by_place) :]
+        open_names = ignored - defaults.keys()
+        by_name = {
+            name: told.get(name, value)
+            for name, value in bound.by_name.items()
+            if name not in open_names
+        }
+        kwargs = {name: value for name, value in bound.kwargs.items() if name not in ignored}
+        return Bound(by_place, by_name, by_place[: len(bound.args)], kwargs)
 
     def _bound_form(self, bound: Bound) -> Any:
         values = bound.by_place
@@ -260,7 +313,7 @@ def tells_form(function: Any) -> bool:
     A function whose signature is that of its own code cannot. torch's own decorators (``no_grad``
     and similar ones) pass on what they get, so they do not count.
     """
-    while _is_of_torch(function):
+    while is_of_torch(function):
         function = function.__wrapped__
     return (
         type(function) is not types.FunctionType
@@ -269,7 +322,8 @@ def tells_form(function: Any) -> bool:
     )
 
 
-def _is_of_torch(function: Any) -> bool:
+def is_of_torch(function: Any) -> bool:
+    """Whether torch's own decorator made this function, one that passes on what it gets."""
     if type(function) is not types.FunctionType or not hasattr(function, "__wrapped__"):
         return False
     module = function.__globals__.get("__name__")
@@ -277,6 +331,27 @@ def _is_of_torch(function: Any) -> bool:
     return module == "torch.utils._contextlib" or (
         module == "torch.amp.autocast_mode" and function.__code__.co_name == "decorate_autocast"
     )
+
+
+def reads_open(function: Any) -> bool:
+    """Whether the code of a function may read what came as its ``**kwargs``."""
+    while is_of_torch(function):
+        function = function.__wrapped__
+    if type(function) is not types.FunctionType:
+        return True
+    code = function.__code__
+    if not code.co_flags & inspect.CO_VARKEYWORDS or not _FINDS_LOCALS.isdisjoint(code.co_names):
+        return True
+    place = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    name = code.co_varnames[place]
+    return name in code.co_cellvars or any(
+        step.argval == name or (isinstance(step.argval, tuple) and name in step.argval)
+        for step in dis.get_instructions(code)
+    )
+
+
+# Functions by which code can read its variables without naming them.
+_FINDS_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
 
 
 def is_same(value: object, default: object) -> bool:

@@ -7,14 +7,12 @@ looked up or kept there, and no operator of the library is called with such a te
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
 
 from modcache._call.inputs import is_taken_as_it_is
-from modcache._call.padding import WHOLE_ROWS
 from modcache._call.registered import parts_of
 from modcache._library.tracing import is_traced, untraced
 
@@ -65,27 +63,20 @@ def count_bypass(
 ) -> None:
     """Counts a call, or each of its rows, as bypassed, and has the library warn once of ``why``.
 
-    An empty key is found here. Ids may be fake or batched, so only their number is used.
+    ``why`` completes "is not cached: ". An empty key is found here. Ids may be fake or batched, so
+    only their number is used.
 
     Raises:
         ValueError: an empty key. RuntimeError: with ``strict=true``.
     """
     with untraced():
-        # The message of the library has the reason behind the method.
-        text = f"{method} ({why})"
         if isinstance(key, str):
-            _begin("", text, _no_value(), key, 0, None, class_name)
+            _bypass(method, key, class_name, why)
             return
         keys = ["id"] * key.shape[0] if isinstance(key, torch.Tensor) else key
-        _begin_rows("", text, _NO_DATA, keys, None, 0, None, class_name, *WHOLE_ROWS)
+        _bypass_rows(method, keys, class_name, why)
 
 
-_begin: Any = torch.classes.cache.Run.begin
-_begin_rows: Any = torch.classes.cache.RowsRun.begin
-_NO_DATA = torch.empty(0, device="meta")  # made at import: a mode would change it
-
-
-@functools.cache
-def _no_value() -> torch.jit.ScriptModule:
-    """A value that the library refuses. A tensor might be batched, fake or traced."""
-    return torch.jit.ScriptModule()
+# Methods without an object, which take no tensor: that might be batched, fake or traced.
+_bypass: Any = torch.classes.cache.Run.bypass
+_bypass_rows: Any = torch.classes.cache.RowsRun.bypass

@@ -11,7 +11,9 @@ import torch
 
 from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
-from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
+from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
+from modcache._call.evaluation import begin_evaluation
+from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
@@ -68,7 +70,7 @@ def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, met
     """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
     seen, refusal = shown(input)
     if refusal:
-        return run_uncached(module, input, key, method, refusal)
+        return run_uncached(module, input, key, method, f"its input holds {refusal}")
     return with_key(Call(module, input, scope, method), seen, input, key, method)
 
 
@@ -96,7 +98,7 @@ def lookup_or_run_rows(
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
     seen, refusal = shown(input, row_count(keys))
     if refusal:
-        return False, run_uncached(module, input, keys, method, refusal)
+        return False, run_uncached(module, input, keys, method, f"its input holds {refusal}")
     return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)
 
 
@@ -193,13 +195,16 @@ class Call:
         self.class_name = class_name(self._target)
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
+        infers = not is_off and begin_evaluation(self._target, method)
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         self._seen: Recognized | None = None
         if is_looked_at and not isinstance(self._target, torch.jit.ScriptModule):
             self._seen = self.state.recognize(self._target)
         state = None if is_off else self.state
-        self.pattern = grad_pattern(self._target, state, input, self._seen)
+        self.pattern = (
+            WITHOUT_GRAD if infers else grad_pattern(self._target, state, input, self._seen)
+        )
         self._before: SeenState | None = None
         self.unidentified = ""
         self._is_recognized = False  # a snapshot identified it, without a look in full
@@ -281,14 +286,18 @@ class Call:
         before = self._before_run()
         if before is not None:
             before.note_versions()
+        is_training = is_in_training(self._target, before)
         output, unfollowed = self._run_watched(input, before)
-        because = self.unidentified or _change(self._target, self.state, before) or unfollowed
+        target = self._target
+        because = self.unidentified or _change(target, self.state, before) or unfollowed
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
-        trainable = count_requiring_grad(self._target) if is_graph else 0
+        trainable = count_requiring_grad(target) if is_graph else 0
         output_seen = tagged(output, is_rows=is_rows)
         try:
-            outcome = run.finish(output_seen, because, trainable)
+            outcome = run.finish(
+                output_seen, because, trainable, is_training, is_graph and is_checkpointed(target)
+            )
         except BaseException:
             self._note_outcome(run, run.outcome())
             raise
@@ -299,6 +308,8 @@ class Call:
         seen = self._before if self._before is not None and self._before.weights else None
         scope = Scope(self.address, self._is_named)
         note_outcome(run, outcome, self._target, self._method, scope, seen)
+        if outcome[0] and not self._is_named:
+            note_copy(self._target, self.state, f"{self.class_name}.{self._method}")
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
@@ -359,7 +370,7 @@ def _change(module: torch.nn.Module, state: ModuleState, before: SeenState | Non
         after = state.look(module, with_weights=bool(before.weights))
     except UnidentifiedError as reason:
         return str(reason)
-    return change_between(module, before, after)
+    return with_cure(change_between(module, before, after), module)
 
 
 def call_name_of(module: torch.nn.Module, method: str) -> str:

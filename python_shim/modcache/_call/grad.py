@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 from modcache._call.parts import tensors_in
 from modcache._identity.module_state import GradPattern, ModuleState, Recognized
 
+WITHOUT_GRAD = GradPattern(0, ())
+
 
 def grad_pattern(
     module: torch.nn.Module,
@@ -25,7 +27,7 @@ def grad_pattern(
     a snapshot recognized it, with all its tensors.
     """
     if not torch.is_grad_enabled():
-        return GradPattern(0, ())
+        return WITHOUT_GRAD
     if seen is not None and not any(t.requires_grad for t in seen.tensors):
         return GradPattern(0, _flags_of(input))
     flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))
@@ -54,8 +56,8 @@ def _flags_of(value: Any) -> tuple[bool, ...]:
     return tuple(tensor.requires_grad for tensor in tensors_in(value))
 
 
-def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters and buffers, faster than ``module.parameters()``."""
+def modules_in(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The module and its submodules, faster than ``modules()``, also where they have no hash."""
     seen = set()
     waiting = [module]
     while waiting:
@@ -63,6 +65,12 @@ def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         if id(part) in seen:
             continue
         seen.add(id(part))
+        yield part
+        waiting += [child for child in part._modules.values() if child is not None]
+
+
+def _tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters and buffers, faster than ``module.parameters()``."""
+    for part in modules_in(module):
         for tensors in (part._parameters, part._buffers):
             yield from [tensor for tensor in tensors.values() if tensor is not None]
-        waiting += [child for child in part._modules.values() if child is not None]

@@ -120,7 +120,7 @@ def _values_of(input: Any) -> Any:
 def _parameters_of(module: torch.nn.Module, method: str) -> list[str]:
     target = identified_as(module)
     if isinstance(target, torch.jit.ScriptModule):
-        schema: Any = target._c._get_method(method).schema  # type: ignore[attr-defined]
+        schema: Any = target._c._get_method(method).schema
         return [argument.name for argument in schema.arguments[1:]]
     function: Callable[..., Any] = getattr(target, method)
     return list(inspect.signature(function).parameters)

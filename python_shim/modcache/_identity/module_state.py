@@ -124,6 +124,9 @@ class ModuleState:
         self.watch: Any = torch.classes.cache.Watch()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
         self.refusal = Refusal("", "", "")
+        self.copies = 0  # fingerprints that results were stored under for the first time
+        self.has_warned_of_copies = False
+        self.was_in_training = False  # a result had a graph since the first of them
         self.renew_lock()
         self._records = Records()
         self._leaves: list[object] = []
@@ -233,6 +236,7 @@ class ModuleState:
 
     def note_graph(self, pattern: GradPattern, requires_grad: bool) -> None:
         if requires_grad:
+            self.was_in_training |= self.copies > 0 and pattern.module != 0
             self.graph_patterns |= {pattern}
         elif pattern in self.graph_patterns:
             self.graph_patterns -= {pattern}

@@ -189,6 +189,9 @@ class ModuleRecord:
         """Returns the atoms by attribute name."""
         return dict(zip(self.atoms, self._values[2:], strict=True))
 
+    def is_in_training(self) -> bool:
+        return self._values[0] is True
+
     def structure(self) -> list[object]:
         """Returns the names of what the module has, apart from the atoms."""
         slots: list[object] = [0, *self.slots] if self.slots else []

@@ -22,6 +22,12 @@ import threading
 import torch
 
 logger = logging.getLogger("modcache")
+_SETTINGS = {
+    "off": logging.CRITICAL,
+    "error": logging.ERROR,
+    "warning": logging.WARNING,
+    "info": logging.INFO,
+}
 _LEVELS = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO}  # csrc/base/log.h
 
 
@@ -50,7 +56,22 @@ def deliver() -> None:
                 _log(_LEVELS.get(level, logging.WARNING), message)
 
 
+def write(level: int, message: str) -> None:
+    """Logs a message of the package's own, if the setting ``log`` has its level."""
+    wanted = _SETTINGS.get(torch.ops.cache.settings()["log"], logging.WARNING)
+    if level >= wanted:
+        _log(level, message)
+
+
+def first_warning() -> str:
+    """Returns the first message of this process that was a warning; "": there was none."""
+    return _first_warning
+
+
 def _log(level: int, message: str) -> None:
+    global _first_warning
+    if level == logging.WARNING:
+        _first_warning = _first_warning or message
     if logger.hasHandlers():
         logger.log(level, "%s", message)
     elif not logger.disabled and level >= logger.level and level > logger.manager.disable:
@@ -71,5 +92,6 @@ def _renew_lock_in_child() -> None:
 _delivering = threading.RLock()  # a handler may call modcache.flush()
 os.register_at_fork(after_in_child=_renew_lock_in_child)
 _library: ctypes.CDLL | None = None
+_first_warning = ""
 _Reader = ctypes.CFUNCTYPE(None)
 _READER = _Reader(_deliver_quietly)  # kept alive, since the library has its address

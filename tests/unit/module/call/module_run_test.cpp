@@ -23,6 +23,8 @@ namespace {
 
 using cache::Mode;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class ModuleRunTest : public testing::ModuleTest {
  protected:
@@ -59,6 +61,31 @@ TEST_F(ModuleRunTest, refuses_a_result_that_requires_grad_and_says_how_many_tens
   facts.is_scripted = true;
   EXPECT_FALSE(may_keep(at::ones({2}).requires_grad_(), facts));
   EXPECT_THAT(outcome_.refusal, HasSubstr("for p in m.parameters()"));
+}
+
+TEST_F(ModuleRunTest, names_what_makes_a_result_require_grad_where_the_module_does_not) {
+  const auto result = at::ones({2}).requires_grad_();
+  EXPECT_FALSE(may_keep(result));
+  EXPECT_THAT(outcome_.refusal, HasSubstr("a hook, or its code, makes it so"));
+  RunFacts facts;
+  facts.is_checkpointed = true;
+  EXPECT_FALSE(may_keep(result, facts));
+  EXPECT_THAT(outcome_.refusal, StartsWith("gradient checkpointing is on in Encoder"));
+  parts_.input.requiring_grad.count = 1;
+  EXPECT_FALSE(may_keep(result, facts));
+  EXPECT_THAT(outcome_.refusal, StartsWith("the input requires grad"));
+}
+
+TEST_F(ModuleRunTest, names_training_mode_where_evaluation_mode_would_be_the_cure) {
+  const auto draw = [] { (void)at::dropout(at::ones({4}), 0.5, /*train=*/true); };
+  EXPECT_FALSE(judged(draw, at::ones({2})));
+  EXPECT_THAT(outcome_.refusal, HasSubstr("no function of state and input"));
+  RunFacts facts;
+  facts.is_training = true;
+  EXPECT_FALSE(judged(draw, at::ones({2}), facts));
+  EXPECT_THAT(outcome_.refusal, StartsWith("Encoder is in training mode: call m.eval()"));
+  EXPECT_FALSE(judged([] { (void)at::rand({1}); }, at::ones({2}), facts));
+  EXPECT_THAT(outcome_.refusal, Not(HasSubstr("training mode")));
 }
 
 TEST_F(ModuleRunTest, refuses_a_result_that_is_no_function_of_state_and_input) {

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about a module and its run that messages name as the cause of a refusal."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from modcache._call.grad import count_requiring_grad, modules_in
+from modcache._call.holder import Holder
+from modcache._identity.module_state import ModuleState, SeenState
+from modcache._identity.records import ModuleRecord
+from modcache._library import log
+
+
+def is_in_training(module: torch.nn.Module, before: SeenState | None) -> bool:
+    """Whether any module in reach is in training mode. ``before``: a look at all of them."""
+    if before is None:
+        return not isinstance(module, Holder) and any(part.training for part in modules_in(module))
+    return any(
+        record.is_in_training() and record.named.cls() is not Holder
+        for record in before.walk.own_leaves()
+        if isinstance(record, ModuleRecord)
+    )
+
+
+def is_checkpointed(module: torch.nn.Module) -> bool:
+    """Whether gradient checkpointing is on, as Hugging Face and diffusers note it."""
+    return any(
+        getattr(part, "gradient_checkpointing", False) is True for part in modules_in(module)
+    )
+
+
+def with_cure(change: str, module: torch.nn.Module) -> str:
+    """Says of a ``change`` that a run made in the module how to avoid it, where that is known."""
+    if not change.startswith("attribute 'training' of "):
+        return change
+    mode, cure = ("training", "train()") if module.training else ("evaluation", "eval()")
+    return (
+        f"its run put the module into {mode} mode ({change}); call m.{cure} before, then this call "
+        "is kept like those after it"
+    )
+
+
+_MOST_COPIES = 3  # of a module that was not seen in training; new weights may be loaded once
+
+
+def note_copy(module: torch.nn.Module, state: ModuleState, who: str) -> None:
+    """Notes that results were stored under a fingerprint for the first time.
+
+    Warns once of a module in training, whose every evaluation stores all results anew.
+    """
+    state.copies += 1
+    is_enough = state.copies >= (2 if state.was_in_training else _MOST_COPIES)
+    if state.has_warned_of_copies or not is_enough or not count_requiring_grad(module):
+        return
+    state.has_warned_of_copies = True
+    log.write(
+        logging.WARNING,
+        f"{who} changes between calls, as in training, and is not frozen: its results were stored "
+        f"anew under each of {state.copies} fingerprints, so calls under torch.no_grad() fill the "
+        'cache and never hit. Evaluate it under modcache.mode("off"), or freeze it: '
+        "m.requires_grad_(False)",
+    )

