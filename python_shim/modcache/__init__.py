@@ -6,6 +6,7 @@ The frozen part of a model runs once per sample; after that its output comes fro
     features = modcache.lookup_or_run(encoder, images, key=sample_id)
 
 - **To cache**: ``lookup_or_run``, one call, or ``cached``, which makes an ordinary call of it;
+  ``keys``, which gives keys to all cached calls in a block;
   ``lookup_or_run_any`` for rows of many shapes; ``lazy`` for a module that is loaded at its first
   miss; ``content_key`` and ``content_keys`` for samples without a name.
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
@@ -33,6 +34,7 @@ _LOADED = _load()
 __version__ = _LOADED.version
 
 from modcache._cached.decorator import cached  # noqa: E402
+from modcache._cached.keys import keys  # noqa: E402
 from modcache._call.content import content_key, content_keys  # noqa: E402
 from modcache._code.former_names import FORMER_MODULES as _FORMER_MODULES  # noqa: E402
 from modcache._data.dataset import CachedDataset  # noqa: E402
@@ -125,6 +127,7 @@ __all__ = [
     "fingerprint",
     "flush",
     "freeze",
+    "keys",
     "lazy",
     "library_path",
     "lookup_or_run",

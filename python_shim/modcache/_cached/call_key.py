@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import operator
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from modcache._call import key_block
 from modcache._call.arguments import Arguments, Bound, Parameters, PerRow, tells_form
 from modcache._call.content import content_key, content_keys
 
@@ -20,6 +22,17 @@ WHAT_KEY_IS = (
     "bytes of the arguments; key=modcache.content_keys makes one per row)"
 )
 
+
+class _FromBlock(enum.Enum):
+    """``key`` of what has its keys from a block; a class of its own, so that pickles keep it."""
+
+    FROM_BLOCK = "modcache.keys"
+
+    def __repr__(self) -> str:
+        return "..."  # shown in signatures
+
+
+FROM_BLOCK = _FromBlock.FROM_BLOCK
 
 KEY_TYPES = (str, list, tuple, torch.Tensor)
 
@@ -66,7 +79,8 @@ class CallKey:
         self.parameters = Parameters(signature, who, consumed, tells_form=tells_form)
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None
-        if not self.name and self._makes_content is None:
+        self.is_from_block = key is FROM_BLOCK
+        if not self.name and self._makes_content is None and not self.is_from_block:
             if not callable(key):
                 raise TypeError(f"cached: key is {key!r}; {WHAT_KEY_IS}.")
             self._function = key
@@ -80,7 +94,7 @@ class CallKey:
         *,
         tells_form: bool | None = None,
     ) -> tuple[Any, Any]:
-        """Returns the input and the key, as ``lookup_or_run`` takes them.
+        """Returns the input and the key, as ``lookup_or_run`` takes them, or ``FROM_BLOCK``.
 
         Args:
             owner: the value of a bound method's first parameter, if there is one.
@@ -89,7 +103,8 @@ class CallKey:
             tells_form: whether what runs in place of the target can tell the form of the call;
                 None: the target itself runs.
         """
-        if self.is_consumed:
+        key: Any = FROM_BLOCK
+        if self.is_consumed and not (self.name not in kwargs and key_block.decides()):
             if self.name not in kwargs:
                 raise TypeError(
                     f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "

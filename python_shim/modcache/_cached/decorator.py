@@ -14,14 +14,13 @@ fingerprint of the module that it was made of.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import WHAT_KEY_IS, Way
+from modcache._cached.call_key import FROM_BLOCK, Way
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._library.text import checked_text
@@ -29,16 +28,17 @@ from modcache._library.text import checked_text
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
-_NO_KEY: Any = object()  # None may be a caller's mistake
-
-
 @overload
 def cached(
-    target: None = None, *, key: Any, scope: str = "", freeze: bool = False
+    target: None = None, *, key: Any = ..., scope: str = "", freeze: bool = False
 ) -> Callable[[_Target], _Target]: ...
 @overload
-def cached(target: _Target, *, key: Any, scope: str = "", freeze: bool = False) -> _Target: ...
-def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: bool = False) -> Any:
+def cached(
+    target: _Target, *, key: Any = ..., scope: str = "", freeze: bool = False
+) -> _Target: ...
+def cached(
+    target: Any = None, *, key: Any = FROM_BLOCK, scope: str = "", freeze: bool = False
+) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
     >>> import modcache, torch
@@ -58,7 +58,8 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
             A class is changed in place and returned; its subclasses inherit the cached
             ``forward``. A module is left uncached, and another object of its type is returned,
             which shares all its state.
-        key: names the sample of a call, so that the same key means the same output:
+        key: names the sample of a call, so that the same key means the same output. Without it the
+            keys are those of the block around the call, ``with modcache.keys(ids):``. Else it is
 
             - the name of an argument. If the target has this parameter, the argument is read and
               passed on. If not, it becomes a keyword that only the cache gets:
@@ -91,11 +92,11 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
         entry of their own, too.
 
     Raises:
-        TypeError: no key, a key function that asks for arguments which the target does not have,
-            or a target that cannot be cached. When called, also: an argument or the key is
-            missing, the key is of a wrong type, or a function or an object with a cached method
-            cannot be identified; the message names what cannot be hashed, and ``scope`` is the
-            cure.
+        TypeError: a key of a wrong type, a key function that asks for arguments which the target
+            does not have, or a target that cannot be cached. When called, also: an argument or the
+            key is missing, the key is of a wrong type, or a function or an object with a cached
+            method cannot be identified; the message names what cannot be hashed, and ``scope`` is
+            the cure.
         ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
         Any exception of the target or of the key function.
 
@@ -104,24 +105,10 @@ def cached(target: Any = None, *, key: Any = _NO_KEY, scope: str = "", freeze: b
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code a cached function runs uncached.
     """
-    if key is _NO_KEY:
-        given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
-        raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
     way = Way(key, checked_text(scope, "scope"), bool(freeze))
     if target is None:
         return lambda given: _cached(given, way)
     return _cached(target, way)
-
-
-def _without_default_of_key(function: Any) -> inspect.Signature:
-    signature = inspect.signature(function)
-    parameters = [
-        p.replace(default=p.empty) if p.name == "key" else p for p in signature.parameters.values()
-    ]
-    return signature.replace(parameters=parameters)
-
-
-cached.__signature__ = _without_default_of_key(cached)  # type: ignore[attr-defined]
 
 
 def _cached(target: Any, way: Way) -> Any:

@@ -15,6 +15,7 @@ from modcache._call.grad import count_requiring_grad, grad_pattern, has_graph
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
+from modcache._call.key_block import suspended
 from modcache._call.rows import check_rows, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
@@ -148,6 +149,11 @@ def run_uncached(
     return _called(function, input)
 
 
+def run_plain(module: torch.nn.Module, input: Any, method: str) -> Any:
+    """Runs a module without the cache, as a part of another cached call, and counts nothing."""
+    return _called(_function_of(module, method), input)
+
+
 class BegunCall(Protocol):
     """A call as look-ups use it. Its module may not be loaded yet."""
 
@@ -252,7 +258,8 @@ class Call:
         before = self._before_run()
         if before is not None:
             before.note_versions()
-        output, unfollowed = self._run_watched(input, before)
+        with suspended() if self.address else contextlib.nullcontext():
+            output, unfollowed = self._run_watched(input, before)
         because = self.unidentified or _change(self._target, self.state, before) or unfollowed
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)

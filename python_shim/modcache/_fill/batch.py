@@ -61,10 +61,12 @@ class BatchReader:
         self._target = target
         self._key = key
         self._input = input
-        if key is None and target.own_key is None:
+        own = target.own_key
+        if key is None and (own is None or own.is_from_block):
             raise TypeError(
                 "fill needs key=...: a function of the batch, the place or name of an item in it "
-                '(key=1, key="id"), or "content". Only what modcache.cached made has its own.'
+                '(key=1, key="id"), or "content". Only what modcache.cached made with a key '
+                "has its own."
             )
         if key is None and input is not None and target.own_key and target.own_key.is_consumed:
             raise TypeError(
