@@ -10,7 +10,8 @@ The frozen part of a model runs once per sample; after that its output comes fro
   ``lookup_or_run_any`` for rows of many shapes; ``lazy`` for a module that is loaded at its first
   miss; ``content_key`` and ``content_keys`` for samples without a name.
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
-  ``place`` and ``Prefetcher`` while it runs.
+  ``place`` and ``Prefetcher`` while it runs; ``KeyedDataset``, ``trainer_callback`` and
+  ``lightning_callback`` in loops of others.
 - **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
   ``"modcache"`` has the messages.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
@@ -67,6 +68,9 @@ from modcache._lookup.lookup import (  # noqa: E402
 )
 from modcache._lookup.place import place  # noqa: E402
 from modcache._lookup.prefetch import prefetch  # noqa: E402
+from modcache._loops.keyed_dataset import KeyedDataset  # noqa: E402
+from modcache._loops.lightning import lightning_callback  # noqa: E402
+from modcache._loops.trainer import trainer_callback  # noqa: E402
 
 # One source line serves eager and scripted models: torch.jit.script compiles a call of the Python
 # function into the operator.
@@ -111,6 +115,7 @@ __all__ = [
     "CachedIterableDataset",
     "Explanation",
     "FillSummary",
+    "KeyedDataset",
     "Lazy",
     "Prefetcher",
     "__version__",
@@ -130,6 +135,7 @@ __all__ = [
     "keys",
     "lazy",
     "library_path",
+    "lightning_callback",
     "lookup_or_run",
     "lookup_or_run_any",
     "mode",
@@ -140,4 +146,5 @@ __all__ = [
     "set_mode",
     "settings",
     "stats",
+    "trainer_callback",
 ]

@@ -18,7 +18,6 @@ import torch
 from modcache._call import eager
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.key_block import Block, current
-from modcache._call.rows import check_rows
 from modcache._code.tokens import ATOMS
 from modcache._identity.manifest import class_name
 from modcache._identity.wrappers import identified_as
@@ -30,6 +29,7 @@ from modcache._lookup.lookup import fingerprint, lookup_or_run
 OUTSIDE = (
     "outside of any `with modcache.keys(ids):` block, where what is cached without a key has none"
 )
+_WRONG_COUNT = " keys were given, but a tensor of the input has the shape "
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Modules of one class whose fingerprints were seen to differ.
 _told_apart: weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[torch.nn.Module]] = (
@@ -83,8 +83,6 @@ def _looked_up(module: torch.nn.Module, input: Any, scope: str, method: str) -> 
     if block is None or block.keys is None:
         return eager.run_uncached(module, input, "none", method, OUTSIDE)
     who = eager.call_name_of(module, method)
-    if not isinstance(block.keys, str):
-        _check_count(input, block.keys, who)
     target = identified_as(module)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
@@ -95,22 +93,23 @@ def _looked_up(module: torch.nn.Module, input: Any, scope: str, method: str) -> 
             is_known = is_known or call.target is target
         elif (scope or _may_be_one(target, call.target, method)) and mode() != "off":
             raise _second_call(who, block)
-    value = lookup_or_run(module, input, block.keys, scope=scope, method=method)
+    try:
+        value = lookup_or_run(module, input, block.keys, scope=scope, method=method)
+    except ValueError as error:
+        if _WRONG_COUNT in str(error):
+            error.add_note(_note(who))
+        raise
     if not is_known:
         earlier.append(this)
     return value
 
 
-def _check_count(input: Any, keys: list[str] | torch.Tensor, who: str) -> None:
-    try:
-        check_rows(input, keys)
-    except ValueError as error:
-        error.add_note(
-            f"The keys are those of the block `with modcache.keys(...):` around the call of {who}. "
-            "Where a pipeline doubles its batch (prompt and negative prompt), cache what runs "
-            "before that, or open a block with the keys of all rows."
-        )
-        raise
+def _note(who: str) -> str:
+    return (
+        f"The keys are those of the block `with modcache.keys(...):` around the call of {who}. "
+        "Where a pipeline doubles its batch (prompt and negative prompt), cache what runs before "
+        "that, or open a block with the keys of all rows."
+    )
 
 
 def _second_call(who: str, block: Block) -> ValueError:

@@ -51,8 +51,9 @@ def keys(
     Args:
         keys: one key per row, as ``lookup_or_run`` takes them: a list of text, or ids as a list of
             int or an int64 tensor [B]; then every tensor among the arguments of a call has the
-            first dimension B. A str is one key, for the whole result of each call. Without keys,
-            those of the block outside hold on.
+            first dimension B. Or the column of keys in a batch of a ``KeyedDataset``. A str is one
+            key, for the whole result of each call. Without keys, those of the block outside hold
+            on.
         part: tells the calls of one module in one block apart (prompt and negative prompt, two
             siamese towers). It becomes a part of each key. A block with a part and no keys adds it
             to those of the blocks outside, and changes nothing where there is no block outside.

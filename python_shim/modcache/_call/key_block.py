@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from modcache._call.key_column import is_column, texts_of
 from modcache._call.rows import checked_keys
 from modcache._library.text import checked_text
 
@@ -133,13 +134,13 @@ def keys_of_block(who: str) -> Keys:
     return block.keys
 
 
-def checked_block_keys(keys: object) -> Keys:
+def checked_block_keys(keys: Any) -> Keys:
     """Returns keys as a block holds them, so that later changes of the caller's do not matter.
 
     Raises:
         TypeError, ValueError: no keys that ``lookup_or_run`` takes, or text that has ``PART``.
     """
-    checked = checked_keys(keys)
+    checked = checked_keys(texts_of(keys) if is_column(keys) else keys)
     if isinstance(checked, torch.Tensor):
         if checked.dtype != torch.int64 or checked.dim() != 1:
             raise ValueError(
