@@ -194,6 +194,12 @@ TESTS: dict[str, frozenset[str]] = {
             "test_eager_and_scripted_calls_share_what_both_can_be_given",
         }
     ),
+    "test_keys_compiled.py": frozenset(
+        {
+            "test_a_trace_has_the_plain_module",
+            "test_torchscript_is_refused",
+        }
+    ),
     "test_lazy.py": frozenset(
         {
             "[path with scope]",

@@ -82,17 +82,17 @@ def keys(
     """
     if keys is None and not part:
         raise TypeError('modcache.keys needs keys, one per row, or part="...", or both.')
-    return KeysGuard(keys, key_block.checked_part(part))
+    return _outside_of_graphs(KeysGuard, keys, part)  # type: ignore[no-any-return]
 
 
 class KeysGuard:
     """A context manager and a decorator; ``modcache.keys`` returns one. See there."""
 
-    def __init__(self, keys: Any, part: str) -> None:
+    def __init__(self, keys: Any, part: object) -> None:
         self._function = keys if callable(keys) else None
         is_given = keys is not None and self._function is None
         self._keys = key_block.checked_block_keys(keys) if is_given else None
-        self._part = part
+        self._part = key_block.checked_part(part)
         self._entered: list[Block] = []
 
     def __enter__(self) -> None:
@@ -143,13 +143,12 @@ class KeysGuard:
         return inside
 
 
-def _outside_of_graphs(function: Callable[[], None]) -> None:
+def _outside_of_graphs(function: Callable[..., Any], *args: Any) -> Any:
     if not torch.compiler.is_compiling():
-        function()
-        return
+        return function(*args)
     from modcache._cached.eager_mode import in_eager_mode
 
-    in_eager_mode(function)
+    return in_eager_mode(function, *args)
 
 
 def _name_of(function: Any) -> str:
