@@ -85,6 +85,13 @@ def test_samples_carry_their_keys() -> None:
     assert value == 2.5
 
 
+def test_a_part_of_a_keyed_dataset_has_the_keys_of_the_whole() -> None:
+    part = torch.utils.data.Subset(modcache.KeyedDataset(Rows(as_tuple), "train"), [7, 4])
+    x, _, keys = next(iter(DataLoader(part, batch_size=2)))
+    with modcache.keys(keys):
+        assert modcache.explain(Tower(), x, scope="any").keys == ["train/7", "train/4"]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_any_order_and_any_worker(counted: Growth, workers: int) -> None:
     tower = model().tower

@@ -18,8 +18,9 @@ COLUMN = "modcache_keys"
 class KeyedDataset(torch.utils.data.Dataset[Any]):
     """A map-style dataset whose samples carry their keys, through collators and to the device.
 
-    The key of a sample is its index behind the name of the split, ``"train/17"``. It travels as a
-    column of 64 bytes, so that whatever stacks, pads, splits or moves batches takes it along. A
+    The key of a sample is its index behind the name of the split, ``"train/17"``. So wrap the data
+    set in its own order, and split or shuffle the wrapped one: ``Subset(KeyedDataset(...), rows)``.
+    The key travels as a column of 64 bytes, so that whatever stacks, pads, splits or moves batches takes it along. A
     sample that is a dict gets it as ``sample["modcache_keys"]``, a tuple or list as its last item,
     and any other becomes a tuple of itself and the key. ``modcache.keys`` takes the column of a
     batch:
