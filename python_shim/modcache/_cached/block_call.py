@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from modcache._cached.call_key import FROM_BLOCK
 from modcache._call import eager
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.key_block import Block, current
@@ -25,7 +24,7 @@ from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy
 from modcache._library.mode import mode
 from modcache._library.tracing import untraced
-from modcache._lookup import lookup
+from modcache._lookup.lookup import fingerprint, lookup_or_run
 
 OUTSIDE = (
     "outside of any `with modcache.keys(ids):` block, where what is cached without a key has none"
@@ -38,20 +37,16 @@ _told_apart: weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[torch.nn
 )
 
 
-def lookup_or_run(
-    module: torch.nn.Module, input: Any, key: Any, *, scope: str = "", method: str = "forward"
+def looked_up_in_block(
+    module: torch.nn.Module, input: Any, scope: str, method: str = "forward"
 ) -> Any:
-    """Looks up under ``key``, or for ``FROM_BLOCK`` under the keys of the block around.
-
-    Outside of any block the latter runs uncached.
+    """Looks up under the keys of the block around; outside of any, runs uncached.
 
     Raises:
         ValueError: also, the call is a second one in its block.
-        RuntimeError: also, the keys of a block under torch.export.
+        RuntimeError: also, under torch.export.
         The errors of ``modcache.lookup_or_run``.
     """
-    if key is not FROM_BLOCK:
-        return lookup.lookup_or_run(module, input, key, scope=scope, method=method)
     if not torch.compiler.is_compiling():
         return _looked_up(module, input, scope, method)
     if torch.compiler.is_exporting():
@@ -100,7 +95,7 @@ def _looked_up(module: torch.nn.Module, input: Any, scope: str, method: str) -> 
         elif (scope or _may_be_one(target, call.target, method)) and mode() != "off":
             raise _second_call(who, block)
     try:
-        value = lookup.lookup_or_run(module, input, block.keys, scope=scope, method=method)
+        value = lookup_or_run(module, input, block.keys, scope=scope, method=method)
     except ValueError as error:
         if _WRONG_COUNT in str(error):
             error.add_note(_note(who))
@@ -146,7 +141,7 @@ def _may_be_one(target: torch.nn.Module, other: torch.nn.Module, method: str) ->
 def _address(target: torch.nn.Module, method: str) -> str:
     if isinstance(target, Lazy):
         return target._source.address(method)
-    return lookup.fingerprint(target, method=method)
+    return fingerprint(target, method=method)
 
 
 class _SeenCall:

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from modcache._cached.block_call import lookup_or_run
-from modcache._cached.call_key import KEY_TYPES, CallKey, Way, key_of_method
+from modcache._cached.block_call import looked_up_in_block
+from modcache._cached.call_key import FROM_BLOCK, KEY_TYPES, CallKey, Way, key_of_method
 from modcache._call.arguments import Arguments, tells_form
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_cached, mark_cached, unwrapped
+from modcache._lookup.lookup import lookup_or_run
 
 
 def cached_function(target: types.FunctionType, way: Way) -> types.FunctionType:
@@ -134,6 +135,8 @@ class _Method:
             method = self._wrapped.__name__
             found = inspect.getattr_static(type(owner), method, None)
             if method not in vars(owner) and unwrapped(found) is self._wrapped:
+                if key is FROM_BLOCK:
+                    return looked_up_in_block(owner, sample, self.scope, method)
                 return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
         return looked_up_in(self.holder_for(owner), sample, key, self.scope)
 
@@ -196,6 +199,8 @@ def name_of(function: types.FunctionType) -> str:
 
 
 def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
+    if key is FROM_BLOCK:
+        return looked_up_in_block(holder, input, scope)
     if torch.compiler.is_compiling() and isinstance(input, Arguments) and input.has_rows():
         return input.passed_to(holder)
     return lookup_or_run(holder, input, key, scope=scope)

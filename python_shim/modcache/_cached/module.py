@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from modcache._cached.block_call import lookup_or_run
-from modcache._cached.call_key import Way, key_of_method
+from modcache._cached.block_call import looked_up_in_block
+from modcache._cached.call_key import FROM_BLOCK, Way, key_of_method
 from modcache._cached.function import finished, holder_of, looked_up_in, name_of
 from modcache._cached.script import make_scriptable
 from modcache._call.arguments import Arguments
@@ -28,6 +28,7 @@ from modcache._code.wrapped import (
 )
 from modcache._identity.records import slots_of
 from modcache._identity.wrappers import identified_as
+from modcache._lookup.lookup import lookup_or_run
 
 
 def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
@@ -152,6 +153,8 @@ class _Forward:
         )
         if torch.compiler.is_compiling() and isinstance(sample, Arguments) and sample.has_rows():
             return sample.passed_to(unwrapped_method(module, "forward"))
+        if is_whole and key is FROM_BLOCK:
+            return looked_up_in_block(module, sample, self.scope)
         if is_whole:
             return lookup_or_run(module, sample, key, scope=self.scope)
         # A subclass runs this as a part of its own forward: another function of the same module.

@@ -258,8 +258,7 @@ class Call:
         before = self._before_run()
         if before is not None:
             before.note_versions()
-        with suspended() if self.address else contextlib.nullcontext():
-            output, unfollowed = self._run_watched(input, before)
+        output, unfollowed = self._run_watched(input, before)
         because = self.unidentified or _change(self._target, self.state, before) or unfollowed
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
@@ -280,9 +279,11 @@ class Call:
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
-        if before is None or not before.weights:
-            return self.run(input), ""
-        output, seen = called(lambda: self.run(input))
+        # What is to be stored may have a part of the rows, so no block's keys fit.
+        with suspended() if self.address else contextlib.nullcontext():
+            if before is None or not before.weights:
+                return self.run(input), ""
+            output, seen = called(lambda: self.run(input))
         reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
         return output, f"{reason}; {_CURE}" if reason else ""
 
