@@ -6,11 +6,13 @@ The frozen part of a model runs once per sample; after that its output comes fro
     features = modcache.lookup_or_run(encoder, images, key=sample_id)
 
 - **To cache**: ``lookup_or_run``, one call, or ``cached``, which makes an ordinary call of it;
+  ``keys``, which gives keys to all cached calls in a block;
   ``lookup_or_run_any`` for rows of many shapes; ``lazy`` for a module that is loaded at its first
   miss; ``content_key`` and ``content_keys`` for samples without a name; ``register_value`` for
   values of classes of one's own.
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
-  ``place`` and ``Prefetcher`` while it runs.
+  ``place`` and ``Prefetcher`` while it runs; ``KeyedDataset``, ``trainer_callback`` and
+  ``lightning_callback`` in loops of others.
 - **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
   ``"modcache"`` has the messages.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
@@ -34,6 +36,7 @@ _LOADED = _load()
 __version__ = _LOADED.version
 
 from modcache._cached.decorator import cached  # noqa: E402
+from modcache._cached.keys import keys  # noqa: E402
 from modcache._call.content import content_key, content_keys  # noqa: E402
 from modcache._call.registered import register_value  # noqa: E402
 from modcache._code.former_names import FORMER_MODULES as _FORMER_MODULES  # noqa: E402
@@ -68,6 +71,9 @@ from modcache._lookup.lookup import (  # noqa: E402
 )
 from modcache._lookup.place import place  # noqa: E402
 from modcache._lookup.prefetch import prefetch  # noqa: E402
+from modcache._loops.keyed_dataset import KeyedDataset  # noqa: E402
+from modcache._loops.lightning import lightning_callback  # noqa: E402
+from modcache._loops.trainer import trainer_callback  # noqa: E402
 
 # One source line serves eager and scripted models: torch.jit.script compiles a call of the Python
 # function into the operator.
@@ -113,6 +119,7 @@ __all__ = [
     "CachedIterableDataset",
     "Explanation",
     "FillSummary",
+    "KeyedDataset",
     "Lazy",
     "Prefetcher",
     "__version__",
@@ -129,8 +136,10 @@ __all__ = [
     "fingerprint",
     "flush",
     "freeze",
+    "keys",
     "lazy",
     "library_path",
+    "lightning_callback",
     "lookup_or_run",
     "lookup_or_run_any",
     "mode",
@@ -142,4 +151,5 @@ __all__ = [
     "set_mode",
     "settings",
     "stats",
+    "trainer_callback",
 ]

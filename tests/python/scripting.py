@@ -197,6 +197,12 @@ TESTS: dict[str, frozenset[str]] = {
             "test_eager_and_scripted_calls_share_what_both_can_be_given",
         }
     ),
+    "test_keys_compiled.py": frozenset(
+        {
+            "test_a_trace_has_the_plain_module",
+            "test_torchscript_is_refused",
+        }
+    ),
     "test_lazy.py": frozenset(
         {
             "[path with scope]",
@@ -366,11 +372,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_configure_and_clear_while_others_look_up",
         }
     ),
-    "test_tuple_keys.py": frozenset(
-        {
-            "test_scripted_modules_take_them",
-        }
-    ),
+    "test_tuple_keys.py": frozenset({"test_scripted_modules_take_them"}),
     "test_values.py": frozenset(
         {
             "[meta-scripted]",

@@ -101,7 +101,8 @@ def test_a_cached_instance_that_0_2_0_pickled_loads() -> None:
     assert torch.equal(loaded(torch.ones(1, 2)), module(torch.ones(1, 2)))
 
 
-SINCE = {"register_value"}  # the public names that 0.2.0 did not have
+# The public names that 0.2.0 did not have.
+SINCE = {"KeyedDataset", "keys", "lightning_callback", "register_value", "trainer_callback"}
 
 
 def test_every_public_name_had_one() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import operator
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from modcache._call import key_block
 from modcache._call.arguments import (
     Arguments,
     Bound,
@@ -30,6 +32,17 @@ WHAT_KEY_IS = (
 )
 
 
+class _FromBlock(enum.Enum):
+    """``key`` of what has its keys from a block; a class of its own, so that pickles keep it."""
+
+    FROM_BLOCK = "modcache.keys"
+
+    def __repr__(self) -> str:
+        return "..."  # shown in signatures
+
+
+FROM_BLOCK = _FromBlock.FROM_BLOCK
+
 KEY_TYPES = (str, list, tuple, torch.Tensor)
 FORWARD = ("forward",)
 
@@ -42,6 +55,20 @@ class Way(NamedTuple):
     freeze: bool
     methods: tuple[str, ...] = FORWARD
     ignore: tuple[str, ...] = ()
+    ragged: str = "error"
+    mask: str | int | None = None
+    lengths: str | int | None = None
+    pad_value: float = 0.0
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """What ``lookup_or_run`` is to do with rows that do not fit together or are padded."""
+        names = ("ragged", "mask", "lengths", "pad_value")
+        return {
+            name: getattr(self, name)
+            for name in names
+            if getattr(self, name) != self._field_defaults[name]
+        }
 
     def pickled(self) -> tuple[Any, ...]:
         """Returns the fields without defaults at the end, as earlier versions take them."""
@@ -100,7 +127,8 @@ class CallKey:
         )
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None
-        if not self.name and self._makes_content is None:
+        self.is_from_block = key is FROM_BLOCK
+        if not self.name and self._makes_content is None and not self.is_from_block:
             if not callable(key):
                 raise TypeError(f"cached: key is {key!r}; {WHAT_KEY_IS}.")
             self._function = key
@@ -114,7 +142,7 @@ class CallKey:
         *,
         tells_form: bool | None = None,
     ) -> tuple[Any, Any]:
-        """Returns the input and the key, as ``lookup_or_run`` takes them.
+        """Returns the input and the key, as ``lookup_or_run`` takes them, or ``FROM_BLOCK``.
 
         Args:
             owner: the value of a bound method's first parameter, if there is one.
@@ -123,7 +151,8 @@ class CallKey:
             tells_form: whether what runs in place of the target can tell the form of the call;
                 None: the target itself runs.
         """
-        if self.is_consumed:
+        key: Any = FROM_BLOCK
+        if self.is_consumed and not (self.name not in kwargs and key_block.decides()):
             if self.name not in kwargs:
                 raise MissingKeyError(
                     f"{self._who}() needs the keyword {self.name}=..., its key: a str for the "

@@ -14,52 +14,61 @@ fingerprint of the module that it was made of.
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import FORWARD, WHAT_KEY_IS, Way, checked_ignore
+from modcache._cached.call_key import FORWARD, FROM_BLOCK, Way, checked_ignore
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
+from modcache._call.rows import checked_ragged
 from modcache._library.text import checked_text
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
-
-
-_NO_KEY: Any = object()  # None may be a caller's mistake
 
 
 @overload
 def cached(
     target: None = None,
     *,
-    key: Any,
+    key: Any = ...,
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
     ignore: str | Collection[str] = (),
+    ragged: str = "error",
+    mask: str | int | None = None,
+    lengths: str | int | None = None,
+    pad_value: float = 0.0,
 ) -> Callable[[_Target], _Target]: ...
 @overload
 def cached(
     target: _Target,
     *,
-    key: Any,
+    key: Any = ...,
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
     ignore: str | Collection[str] = (),
+    ragged: str = "error",
+    mask: str | int | None = None,
+    lengths: str | int | None = None,
+    pad_value: float = 0.0,
 ) -> _Target: ...
 def cached(
     target: Any = None,
     *,
-    key: Any = _NO_KEY,
+    key: Any = FROM_BLOCK,
     scope: str = "",
     freeze: bool = False,
     methods: Sequence[str] = FORWARD,
     ignore: str | Collection[str] = (),
+    ragged: str = "error",
+    mask: str | int | None = None,
+    lengths: str | int | None = None,
+    pad_value: float = 0.0,
 ) -> Any:
     """Runs the target once per key: a decorator, and a call on what exists already.
 
@@ -80,7 +89,8 @@ def cached(
             A class is changed in place and returned; its subclasses inherit the cached
             ``forward``. A module is left uncached, and another object of its type is returned,
             which shares all its state.
-        key: names the sample of a call, so that the same key means the same output:
+        key: names the sample of a call, so that the same key means the same output. Without it the
+            keys are those of the block around the call, ``with modcache.keys(ids):``. Else it is
 
             - the name of an argument. If the target has this parameter, the argument is read and
               passed on. If not, it becomes a keyword that only the cache gets:
@@ -114,6 +124,9 @@ def cached(
             address, and of what ``match`` compares, never of the call. What comes as ``**kwargs``
             to a target whose code does not read them is left out, too; so are ``batch_size`` and
             ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``.
+        ragged: as for ``lookup_or_run``: what to do with rows whose shapes differ.
+        mask, lengths, pad_value: as for ``lookup_or_run``: for rows of their own length in a padded
+            batch, the name or place of the argument that says which part of each row is true.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. The target gets each call
@@ -124,11 +137,11 @@ def cached(
         entry of their own, too.
 
     Raises:
-        TypeError: no key, a key function or ``ignore`` with arguments which the target does not
-            have, or a target that cannot be cached. When called, also: an argument or the key is
-            missing, the key is of a wrong type, or a function or an object with a cached method
-            cannot be identified; the message names what cannot be hashed, and ``scope`` is the
-            cure.
+        TypeError: a key of a wrong type, a key function or ``ignore`` with arguments which the
+            target does not have, or a target that cannot be cached. When called, also: an argument
+            or the key is missing, the key is of a wrong type, or a function or an object with a
+            cached method cannot be identified; the message names what cannot be hashed, and
+            ``scope`` is the cure.
         ValueError: ``key`` or ``scope`` is no valid name; and as ``lookup_or_run``.
         AttributeError: the module has no method of a name in ``methods``.
         Any exception of the target or of the key function.
@@ -138,15 +151,15 @@ def cached(
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code cached functions and other cached methods run uncached.
     """
-    if key is _NO_KEY:
-        given = "" if target is None else f" on {getattr(target, '__qualname__', 'a module')}"
-        raise TypeError(f"cached{given} needs key=...: {WHAT_KEY_IS}.")
     way = Way(
         key,
         checked_text(scope, "scope"),
         bool(freeze),
         _checked_names(methods),
         checked_ignore(ignore),
+        checked_ragged(ragged),
+        *_checked_padding(mask, lengths),
+        float(pad_value),
     )
     if target is None:
         return lambda given: _cached(given, way)
@@ -163,15 +176,16 @@ def _checked_names(methods: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(methods))
 
 
-def _without_default_of_key(function: Any) -> inspect.Signature:
-    signature = inspect.signature(function)
-    parameters = [
-        p.replace(default=p.empty) if p.name == "key" else p for p in signature.parameters.values()
-    ]
-    return signature.replace(parameters=parameters)
-
-
-cached.__signature__ = _without_default_of_key(cached)  # type: ignore[attr-defined]
+def _checked_padding(mask: Any, lengths: Any) -> tuple[Any, Any]:
+    for name, which in (("mask", mask), ("lengths", lengths)):
+        if which is not None and (isinstance(which, bool) or not isinstance(which, (str, int))):
+            raise TypeError(
+                f"cached: {name} must be the name or the place of an argument, but is a "
+                f"{type(which).__name__}."
+            )
+    if mask is not None and lengths is not None:
+        raise ValueError("cached: mask and lengths say the same; give one of them.")
+    return mask, lengths
 
 
 def _cached(target: Any, way: Way) -> Any:

@@ -16,7 +16,15 @@ from typing import Any
 
 import torch
 
-from modcache._cached.call_key import FORWARD, KEY_TYPES, CallKey, Way, key_of_method
+from modcache._cached.block_call import looked_up_in_block
+from modcache._cached.call_key import (
+    FORWARD,
+    FROM_BLOCK,
+    KEY_TYPES,
+    CallKey,
+    Way,
+    key_of_method,
+)
 from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
 from modcache._code.wrapped import is_cached, mark_cached, unwrapped
@@ -94,6 +102,7 @@ class _Function:
             way.key, signature, wrapped.__qualname__, target=wrapped, ignore=way.ignore
         )
         self.scope = way.scope
+        self.rows = way.rows
         self._holder = holder_of(wrapped, name_of(wrapped))
         self.signature = self.key.parameters.of_callers
 
@@ -102,7 +111,7 @@ class _Function:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         sample, key = self.key.of_call(None, args, kwargs)
-        return looked_up_in(self._holder, sample, key, self.scope)
+        return looked_up_in(self._holder, sample, key, self.scope, self.rows)
 
 
 class _Method:
@@ -112,6 +121,7 @@ class _Method:
         self._wrapped = wrapped
         self._owner = owner
         self.scope = way.scope
+        self.rows = way.rows
         self._way = way
         self._first = next(iter(inspect.signature(wrapped).parameters), "")
         self._holders: dict[int, tuple[weakref.ref[Any], torch.nn.Module]] = {}
@@ -139,8 +149,10 @@ class _Method:
             return self.as_static()(args, kwargs)
         sample, key = self.key.of_call(owner, args[1:], kwargs)
         if method := self._method_of_module(owner):
-            return lookup_or_run(owner, sample, key, scope=self.scope, method=method)
-        return looked_up_in(self._holder_for(owner), sample, key, self.scope)
+            if key is FROM_BLOCK:
+                return looked_up_in_block(owner, sample, self.scope, method, self.rows)
+            return lookup_or_run(owner, sample, key, scope=self.scope, method=method, **self.rows)
+        return looked_up_in(self.holder_for(owner), sample, key, self.scope, self.rows)
 
     def _method_of_module(self, owner: Any) -> str:
         """Returns the name, if ``owner`` is a module in which it stands for this; else ""."""
@@ -216,7 +228,12 @@ def name_of(function: types.FunctionType) -> str:
     return function.__qualname__ if is_script else f"{module}.{function.__qualname__}"
 
 
-def looked_up_in(holder: torch.nn.Module, input: Any, key: Any, scope: str) -> Any:
+def looked_up_in(
+    holder: torch.nn.Module, input: Any, key: Any, scope: str, rows: dict[str, Any]
+) -> Any:
+    """Looks up a function that a module holds. ``rows``: see ``Way.rows``."""
+    if key is FROM_BLOCK:
+        return looked_up_in_block(holder, input, scope, "forward", rows)
     if torch.compiler.is_compiling() and isinstance(input, Arguments) and input.has_rows():
         return input.passed_to(holder)
-    return lookup_or_run(holder, input, key, scope=scope)
+    return lookup_or_run(holder, input, key, scope=scope, **rows)

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from modcache._cached.call_key import MissingKeyError, Way, key_of_method
+from modcache._cached.block_call import looked_up_in_block
+from modcache._cached.call_key import FROM_BLOCK, MissingKeyError, Way, key_of_method
 from modcache._cached.function import (
     check_returns_at_once,
     finished,
@@ -222,6 +223,7 @@ class _Called:
         self._wrapped = wrapped
         self._method = method
         self.scope = way.scope
+        self.rows = way.rows
         self.key, self.signature = key_of_method(wrapped, way)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -241,11 +243,17 @@ class _Called:
             return self._wrapped(*args, **kwargs)
         if torch.compiler.is_compiling() and isinstance(sample, Arguments) and sample.has_rows():
             return sample.passed_to(unwrapped_method(module, self._method))
+        if is_whole and key is FROM_BLOCK:
+            return looked_up_in_block(module, sample, self.scope, self._method, self.rows)
         if is_whole:
-            return lookup_or_run(module, sample, key, scope=self.scope, method=self._method)
+            return lookup_or_run(
+                module, sample, key, scope=self.scope, method=self._method, **self.rows
+            )
         # A subclass runs this as a part of its own method: another function of the same module.
         part = functools.partial(self._wrapped, module)
-        return looked_up_in(holder_of(part, name_of(self._wrapped)), sample, key, self.scope)
+        return looked_up_in(
+            holder_of(part, name_of(self._wrapped)), sample, key, self.scope, self.rows
+        )
 
     def is_whole(self, module: Any) -> bool:
         """Whether this is what the method's name stands for in ``module``."""

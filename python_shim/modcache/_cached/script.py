@@ -49,7 +49,8 @@ def make_scriptable(cls: Any) -> None:
 def _text_of(who: str, wrapped: Any, key: Any, scope: str) -> str:
     if not key.name:
         raise TypeError(
-            f"torch.jit.script: {who} is cached under a key that Python makes; TorchScript needs "
+            f"torch.jit.script: {who} is cached under a key that Python makes, or that a block of "
+            "modcache.keys gives, which code of TorchScript cannot see; TorchScript needs "
             f'one that is an argument: modcache.cached(..., key="ids"), or script {who} uncached '
             "and call modcache.lookup_or_run in its parent."
         )

@@ -17,7 +17,8 @@ from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.padding import WHOLE_ROWS, Padding, longest_of, one_row_of_length
+from modcache._call.key_block import suspended
+from modcache._call.padding import WHOLE_ROWS, Padding, run_trial
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
@@ -161,6 +162,11 @@ def run_uncached(
     return _called(function, input)
 
 
+def run_plain(module: torch.nn.Module, input: Any, method: str) -> Any:
+    """Runs a module without the cache, as a part of another cached call, and counts nothing."""
+    return _called(_function_of(module, method), input)
+
+
 class BegunCall(Protocol):
     """A call as look-ups use it. Its module may not be loaded yet."""
 
@@ -260,26 +266,12 @@ class Call:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
-            if padding is not WHOLE_ROWS:
-                self._run_trial(input, count, run, padding)
+            if padding is not WHOLE_ROWS and run_trial(run, self.run, input, count, padding):
+                self._note_outcome(run, run.outcome())
             rows = run.next_rows()
             if is_whole and not rows and padding is WHOLE_ROWS:
                 return output, None
         return output, run.rows()
-
-    def _run_trial(self, input: Any, count: int, run: Any, padding: Padding) -> None:
-        """Runs one row at another length, if the library has to see what padding does."""
-        trial = run.next_trial()
-        if trial is None:
-            return
-        row, length = trial
-        try:
-            output = self.run(one_row_of_length(input, row, count, longest_of(padding), length))
-        except Exception:  # the module may not take a row of this length
-            run.finish_trial(None, True)
-        else:
-            run.finish_trial(tagged(output, is_rows=True), False)
-        self._note_outcome(run, run.outcome())
 
     def run_observed(self, input: Any, run: Any, *, is_rows: bool = False) -> Any:
         """Runs the module, and gives the library the result."""
@@ -313,9 +305,11 @@ class Call:
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
-        if before is None or not before.weights:
-            return self.run(input), ""
-        output, seen = called(lambda: self.run(input))
+        # No block's keys fit, since what is to be stored may have a part of the rows.
+        with suspended() if self.address else contextlib.nullcontext():
+            if before is None or not before.weights:
+                return self.run(input), ""
+            output, seen = called(lambda: self.run(input))
         reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
         return output, f"{reason}; {_CURE}" if reason else ""
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
+from modcache._call.key_block import suspended
 from modcache._call.parts import tensors_in
 from modcache._call.rows import select_rows, with_tensors
+from modcache._call.tagged import tagged
 from modcache._identity.wrappers import identified_as
 
 
@@ -67,8 +69,26 @@ def one_row_of_length(input: Any, row: int, count: int, longest: int, length: in
     )
 
 
-def longest_of(padding: Padding) -> int:
-    return padding.longest if padding.mask is None else padding.mask.shape[1]
+def run_trial(
+    run: Any, module: Callable[[Any], Any], input: Any, count: int, padding: Padding
+) -> bool:
+    """Runs one row at another length, if the library has to see what padding does.
+
+    ``run``: the library's half of a call of ``count`` rows. Returns whether it ran.
+    """
+    trial = run.next_trial()
+    if trial is None:
+        return False
+    row, length = trial
+    longest = padding.longest if padding.mask is None else padding.mask.shape[1]
+    try:
+        with suspended():
+            output = module(one_row_of_length(input, row, count, longest, length))
+    except Exception:  # the module may not take a row of this length
+        run.finish_trial(None, True)
+    else:
+        run.finish_trial(tagged(output, is_rows=True), False)
+    return True
 
 
 def _argument(

@@ -12,6 +12,7 @@ from modcache._call.bypass import way_of
 from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
+from modcache._call.key_block import keys_of_block
 from modcache._call.parts import has_shared
 from modcache._call.rows import Keys, checked_keys, row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
@@ -40,7 +41,7 @@ from modcache._lookup.lookup import _check_module
 def explain(
     module: torch.nn.Module,
     input: Any,
-    key: Keys,
+    key: Keys | None = None,
     *,
     scope: str = "",
     method: str = "forward",
@@ -58,7 +59,8 @@ def explain(
     Args:
         module: as for ``lookup_or_run``, like the other arguments. A lazy one is not loaded.
         input: the input that the module would run on; a tuple holds arguments by place.
-        key: one, or one per row.
+        key: one, or one per row; None: the keys, with their parts, of the block around,
+            ``with modcache.keys(ids):``.
         scope: a name for the module, in place of its fingerprint.
         method: the method that would be run.
 
@@ -81,7 +83,7 @@ def explain(
     if isinstance(module, Lazy) and (loaded := module._source.current()) is not None:
         scope = scope or module._source.scope
         module = loaded
-    keys = checked_keys(key)
+    keys = checked_keys(keys_of_block("explain") if key is None else key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
     target = identified_as(module)

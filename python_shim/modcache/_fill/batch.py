@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ class Target(NamedTuple):
     own_key: CallKey | None
     owner: Any  # the object of a cached method
     method: str = "forward"  # "": the module only holds a function
+    rows: Mapping[str, Any] = MappingProxyType({})  # see ``Way.rows``
 
 
 def target_of(given: Any) -> Target:
@@ -35,13 +37,14 @@ def target_of(given: Any) -> Target:
         if found is None:
             _check_forward_is_meant(cls)
             return Target(given, "", None, None)
-        return Target(given, found.scope, found.key, identified_as(given))
+        owner = identified_as(given)
+        return Target(given, found.scope, found.key, owner, rows=found.rows)
     function = getattr(given, "__func__", given)
     found = found_cached(function)
     if found is not None:
         owner = getattr(given, "__self__", None)
         module, method = found.looked_up_as(owner)
-        return Target(module, found.scope, call_key_of(found, owner), owner, method)
+        return Target(module, found.scope, call_key_of(found, owner), owner, method, found.rows)
     if callable(given) and hasattr(given, "__qualname__") and not isinstance(given, type):
         return Target(holder_of(given, name_of(unwrapped(given))), "", None, None, "")
     kind = given.__name__ if isinstance(given, type) else type(given).__name__
@@ -77,10 +80,12 @@ class BatchReader:
         self._target = target
         self._key = key
         self._input = input
-        if key is None and target.own_key is None:
+        own = target.own_key
+        if key is None and (own is None or own.is_from_block):
             raise TypeError(
                 "fill needs key=...: a function of the batch, the place or name of an item in it "
-                '(key=1, key="id"), or "content". Only what modcache.cached made has its own.'
+                '(key=1, key="id"), or "content". Only what modcache.cached made with a key '
+                "has its own."
             )
         if key is None and input is not None and target.own_key and target.own_key.is_consumed:
             raise TypeError(

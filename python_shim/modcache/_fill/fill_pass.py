@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from modcache._cached.function import looked_up_in
-from modcache._fill.batch import BatchReader, bytes_of, target_of
+from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
 from modcache._fill.progress import Progress
 from modcache._fill.share import batches_of, share_of
 from modcache._fill.summary import FillSummary
 from modcache._library.mode import mode as effective_mode
 from modcache._library.text import checked_text
-from modcache._lookup.lookup import lookup_or_run_any
+from modcache._lookup.lookup import lookup_or_run, lookup_or_run_any
 
 _HITS = ("hits_memory", "hits_disk", "hits_remote")
 _CAUSES = {
@@ -43,6 +43,8 @@ def fill(
     scope: str = "",
     rank: int | None = None,
     world_size: int | None = None,
+    mask: str | int | None = None,
+    lengths: str | int | None = None,
 ) -> FillSummary:
     """Runs a module over all that a loader yields, so that later calls hit.
 
@@ -82,6 +84,8 @@ def fill(
             DistributedSampler is split already.
         world_size: the number of processes that share the batches. The default is that of
             ``torch.distributed``, if initialised, else 1.
+        mask, lengths: as for ``lookup_or_run``: the argument that says which part of each row is
+            true, where rows have lengths of their own; by default the cached target's own.
 
     Returns:
         A summary of what this process did, by the counters of ``modcache.stats``. It leaves out
@@ -99,6 +103,9 @@ def fill(
     target = target_of(module)
     reader = BatchReader(target, key, input)
     scope = checked_text(scope, "scope") or target.scope
+    rows = dict(target.rows)
+    if mask is not None or lengths is not None:
+        rows.update(mask=mask, lengths=lengths)
     _check_mode()
     share = share_of(rank, world_size)
     batches, count = batches_of(loader, share)
@@ -109,12 +116,7 @@ def fill(
                 for batch in batches:
                     given, keys = reader.read(batch)
                     with tally.lookup():
-                        if target.method:
-                            output = lookup_or_run_any(
-                                target.module, given, keys, scope=scope, method=target.method
-                            )
-                        else:
-                            output = looked_up_in(target.module, given, keys, scope)
+                        output = _looked_up(target, given, keys, scope, rows)
                     tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
                     bar.show(tally.done)
         except BaseException as error:
@@ -128,6 +130,15 @@ def fill(
                 bar.say(text)
             raise
         return tally.finish(is_complete=True)
+
+
+def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str, Any]) -> Any:
+    if not target.method:
+        return looked_up_in(target.module, given, keys, scope, rows)
+    if rows:
+        return lookup_or_run(target.module, given, keys, scope=scope, method=target.method, **rows)
+    # Rows that do not fit together are no error here.
+    return lookup_or_run_any(target.module, given, keys, scope=scope, method=target.method)
 
 
 def _check_mode() -> None:

@@ -163,8 +163,8 @@ def lookup_or_run_any(
 def _refuse_to_record(mask: object, lengths: object) -> None:
     if mask is not None or lengths is not None:
         raise NotImplementedError(
-            "modcache.lookup_or_run: torch.export and torch.compile do not record rows of their own "
-            "length (mask=, lengths=); call it outside of what they record."
+            "modcache.lookup_or_run: torch.export and torch.compile do not record rows of their "
+            "own length (mask=, lengths=); call it outside of what they record."
         )
 
 

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cached calls whose keys come from a block, ``with modcache.keys(ids):``.
+
+In one block and part, all calls of one module have the same keys. So a second one with other
+tensors would be given what the first one stored, and is an error. A call is compared by its
+tensors: values of other types are part of the address, and objects of unknown classes are told by
+who they are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from modcache._call import eager
+from modcache._call.arguments import Arguments, PerRow
+from modcache._call.key_block import Block, current
+from modcache._code.tokens import ATOMS
+from modcache._identity.manifest import class_name
+from modcache._identity.wrappers import identified_as
+from modcache._lazy.model import Lazy
+from modcache._library.mode import mode
+from modcache._library.tracing import untraced
+from modcache._lookup.lookup import fingerprint, lookup_or_run
+
+OUTSIDE = (
+    "outside of any `with modcache.keys(ids):` block, where what is cached without a key has none"
+)
+_WRONG_COUNT = " keys were given, but a tensor of the input has the shape "
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+# Modules of one class whose fingerprints were seen to differ.
+_told_apart: weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[torch.nn.Module]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def looked_up_in_block(
+    module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
+) -> Any:
+    """Looks up under the keys of the block around; outside of any, runs uncached.
+
+    ``rows``: see ``Way.rows``.
+
+    Raises:
+        ValueError: also, the call is a second one in its block.
+        RuntimeError: also, under torch.export.
+        The errors of ``modcache.lookup_or_run``.
+    """
+    if not torch.compiler.is_compiling():
+        return _looked_up(module, input, scope, method, rows)
+    if torch.compiler.is_exporting():
+        raise RuntimeError(
+            "modcache: a module that is cached without a key cannot be exported, since the keys "
+            'of modcache.keys would become a part of the program; cache it with key="ids", an '
+            "argument, or export the plain module."
+        )
+    names: tuple[str, ...] = ()
+    is_as_called = False
+    if isinstance(input, Arguments):
+        names, is_as_called = input.names, input.is_as_called
+        input = tuple(input)  # noqa: A001
+    from modcache._cached.eager_mode import in_eager_mode
+
+    return in_eager_mode(_looked_up_again, module, input, names, is_as_called, scope, method, rows)
+
+
+def _looked_up_again(
+    module: torch.nn.Module,
+    input: Any,
+    names: tuple[str, ...],
+    is_as_called: bool,
+    scope: str,
+    method: str,
+    rows: dict[str, Any],
+) -> Any:
+    sample = Arguments.of(input, names, is_as_called) if names or is_as_called else input
+    return _looked_up(module, sample, scope, method, rows)
+
+
+def _looked_up(
+    module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
+) -> Any:
+    block = current()
+    if block is not None and block.is_suspended:
+        return eager.run_plain(module, input, method)
+    if block is None or block.keys is None:
+        return eager.run_uncached(module, input, "none", method, OUTSIDE)
+    who = eager.call_name_of(module, method)
+    target = identified_as(module)
+    group = (scope or class_name(target), bool(scope), method, block.parts)
+    earlier: list[_SeenCall] = block.calls.setdefault(group, [])
+    this = _SeenCall(target, input)
+    is_known = False
+    for call in earlier:
+        if this.has_input_of(call):
+            is_known = is_known or call.target is target
+        elif (scope or _may_be_one(target, call.target, method)) and mode() != "off":
+            raise _second_call(who, block)
+    try:
+        value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
+    except ValueError as error:
+        if _WRONG_COUNT in str(error):
+            error.add_note(_note(who))
+        raise
+    if not is_known:
+        earlier.append(this)
+    return value
+
+
+def _note(who: str) -> str:
+    return (
+        f"The keys are those of the block `with modcache.keys(...):` around the call of {who}. "
+        "Where a pipeline doubles its batch (prompt and negative prompt), cache what runs before "
+        "that, or open a block with the keys of all rows."
+    )
+
+
+def _second_call(who: str, block: Block) -> ValueError:
+    place = f" and part {block.parts[-1]!r}" if block.parts else ""
+    return ValueError(
+        f"{who} is called a second time, with another input, in one block of modcache.keys{place}. "
+        "Both calls would have the same keys, and so be given the same entries. Name one of them: "
+        '`with modcache.keys(part="negative"):` around the call. (Other inputs of the same samples '
+        "are parts. For other samples open a block with their keys.)"
+    )
+
+
+def _may_be_one(target: torch.nn.Module, other: torch.nn.Module, method: str) -> bool:
+    """Whether two modules of one class may have the same entries, as copies have."""
+    if target is other or target.__dict__ is other.__dict__:
+        return True
+    if other in _told_apart.setdefault(target, weakref.WeakSet()):
+        return False
+    try:
+        is_one = _address(target, method) == _address(other, method)
+    except TypeError:  # one cannot be identified, and so is not cached
+        return False
+    if not is_one:
+        _told_apart[target].add(other)
+    return is_one
+
+
+def _address(target: torch.nn.Module, method: str) -> str:
+    if isinstance(target, Lazy):
+        return target._source.address(method)
+    return fingerprint(target, method=method)
+
+
+class _SeenCall:
+    """A call to be compared with later ones. It holds its input until the block is left."""
+
+    def __init__(self, target: torch.nn.Module, input: Any) -> None:
+        self.target = target
+        with untraced():
+            self._kept = [_Kept(leaf) for leaf in _leaves(input)]
+
+    def has_input_of(self, earlier: _SeenCall) -> bool:
+        """Whether both have the same tensors in order, and objects other than plain values."""
+        if len(self._kept) != len(earlier._kept):
+            return False
+        with untraced(), torch.no_grad():
+            return all(map(_Kept.is_as, self._kept, earlier._kept))
+
+
+class _Kept:
+    """A leaf of an input as it was at a call.
+
+    A tensor is told by its version, which each write counts; tensors of inference mode have none,
+    so a copy is kept of them.
+    """
+
+    def __init__(self, leaf: Any) -> None:
+        self._leaf = leaf
+        self._version = -1
+        if isinstance(leaf, torch.Tensor) and leaf.is_inference():
+            self._leaf = leaf.clone()
+        elif isinstance(leaf, torch.Tensor):
+            self._version = leaf._version
+
+    def is_as(self, earlier: _Kept) -> bool:
+        if not isinstance(self._leaf, torch.Tensor) or not isinstance(earlier._leaf, torch.Tensor):
+            return self._leaf is earlier._leaf
+        if earlier._version >= 0 and earlier._leaf._version != earlier._version:
+            return False  # written to since: nobody knows what it was
+        if self._leaf is earlier._leaf:
+            return True
+        return _is_equal(self._leaf, earlier._leaf)
+
+
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same bytes; False also where that cannot be told."""
+    if not (_is_readable(one) and _is_readable(other)):
+        return False
+    if (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
+        return False
+    if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() and (
+        one.storage_offset() == other.storage_offset() and one.stride() == other.stride()
+    ):
+        return True
+    return torch.equal(_bytes_of(one), _bytes_of(other))
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout == torch.strided
+        and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Finds tensors and objects; plain values are part of the address, and count there."""
+    if isinstance(value, PerRow):
+        value = value.items
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _leaves(part)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _leaves(part)
+    elif type(value) not in ATOMS:
+        yield value

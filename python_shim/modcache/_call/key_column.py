@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys as a column of a batch: 64 bytes for each row, which every collator and device takes along.
+
+The first byte is 255, which no UTF-8 text has, so that no other tensor is taken for keys. The text
+follows, and zeros to the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+WIDTH = 64
+MARK = 255
+
+
+def column_of(key: str) -> Any:
+    """Returns a NumPy array of uint8, [64], since all collators stack those.
+
+    Raises:
+        ValueError: the key has more than 63 bytes.
+    """
+    import numpy
+
+    text = key.encode("utf-8")
+    if len(text) >= WIDTH:
+        raise ValueError(f"the key {key!r} has {len(text)} bytes, and {WIDTH - 1} are the limit.")
+    return numpy.frombuffer(bytes([MARK]) + text.ljust(WIDTH - 1, b"\0"), dtype="uint8").copy()
+
+
+def is_column(value: object) -> bool:
+    """Whether it is a tensor [B, 64] of keys, of any integer type."""
+    return (
+        isinstance(value, torch.Tensor)
+        and not value.is_floating_point()
+        and not value.is_complex()
+        and value.dim() == 2
+        and value.shape[1] == WIDTH
+        and (value.shape[0] == 0 or int(value[0, 0]) == MARK)
+    )
+
+
+def texts_of(column: torch.Tensor) -> list[str]:
+    """Returns the keys. REQUIRES: ``is_column``."""
+    rows = column.detach().to("cpu", torch.uint8)
+    return [bytes(row[1:]).rstrip(b"\0").decode("utf-8") for row in rows.tolist()]

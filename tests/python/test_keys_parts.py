@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of modcache.keys, and second calls of one module in one block."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from keyed_modules import (
+    HIT,
+    IDS,
+    ONCE,
+    OUTSIDE,
+    Decorated,
+    Growth,
+    Pipeline,
+    Tower,
+    X,
+    Y,
+    doubled,
+    held,
+    plain,
+    tower,
+)
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def test_a_second_call_with_another_input_needs_a_part(counted: Growth) -> None:
+    target = tower()
+    with modcache.keys(IDS):
+        first = target(X)
+        counted()
+        with pytest.raises(ValueError, match=r'a second time.*keys\(part="negative"\)'):
+            target(Y)
+        assert not counted()
+        with modcache.keys(part="negative"):
+            second = target(Y)
+            assert counted() == ONCE
+            with pytest.raises(ValueError, match="part 'negative'"):
+                target(X)
+        assert torch.equal(target(X), first)
+        with modcache.keys(part="negative"):
+            assert torch.equal(target(Y), second)
+        assert counted() == {"hits_memory": 6}
+    with modcache.keys(IDS, part="negative"):
+        assert torch.equal(target(Y), second)
+    assert counted() == HIT
+    assert torch.equal(second, plain(target, Y))
+
+
+def test_the_text_of_a_part() -> None:
+    assert held() is None
+    with modcache.keys(["train/7"], part="left"):
+        assert held() == ["train/7\x1fpart=left"]
+        with modcache.keys(part="negative"):
+            assert held() == ["train/7\x1fpart=left\x1fpart=negative"]
+        with modcache.keys([7]):
+            assert held() == ["7"]
+    with modcache.keys("a"), modcache.keys(part="b"):
+        assert held() == ["a\x1fpart=b"]
+    for key, part in (("a\x1fpart=b", ""), ("a", "b\x1f")):
+        with pytest.raises(ValueError, match=r"U\+001F|x1fpart"):
+            modcache.keys([key], part=part)
+
+
+def test_what_was_stored_under_a_part_is_filled_and_cleared_by_its_text(counted: Growth) -> None:
+    target = tower()
+    keys = [f"coco/{number}\x1fpart=left" for number in range(3)]
+    assert modcache.fill(target, [X], key=lambda _: keys, progress=False).runs == 3
+    counted()
+    with modcache.keys([f"coco/{number}" for number in range(3)], part="left"):
+        target(X)
+    assert counted() == HIT
+    assert modcache.clear(prefix="coco/") == 3
+
+
+def test_calls_with_the_same_tensors_are_no_second_call(counted: Growth) -> None:
+    target = tower()
+    values = X.clone()
+    values[0, 0] = float("nan")
+    with modcache.keys(IDS):
+        target(values)
+        counted()
+        for again in (values, values.clone(), values.detach(), values.view(3, 4)):
+            target(again)
+            assert counted() == HIT
+        changed = values.clone()
+        changed[0, 0] = 1.0
+        with pytest.raises(ValueError, match="a second time"):
+            target(changed)
+        with pytest.raises(ValueError, match="a second time"):
+            target(values.double().to(torch.bfloat16).float())
+        values.mul_(2)
+        with pytest.raises(ValueError, match="a second time"):
+            target(values)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_tensor_that_is_written_to_is_another_input(counted: Growth, context: Any) -> None:
+    target = tower()
+    with context(), modcache.keys(IDS):
+        values = X.clone()
+        target(values)
+        target(values)
+        assert counted() == ONCE | HIT
+        values[0, 0] += 1
+        with pytest.raises(ValueError, match="a second time"):
+            target(values)
+
+
+def test_zeros_of_both_signs_differ() -> None:
+    with modcache.keys(IDS):
+        doubled(torch.zeros(3))
+        with pytest.raises(ValueError, match="a second time"):
+            doubled(-torch.zeros(3))
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_replay_of_gradient_checkpointing_hits(counted: Growth, use_reentrant: bool) -> None:
+    pipeline = Pipeline(tower())
+    x = X.clone().requires_grad_(use_reentrant)
+    with modcache.keys(IDS), torch.no_grad():
+        pipeline(X)
+    counted()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return pipeline(x.detach() * 1)  # type: ignore[no-any-return]
+
+    with modcache.keys(IDS):
+        checkpoint(step, x, use_reentrant=use_reentrant).sum().backward()
+    assert counted() == {"hits_memory": 6}
+    loss = checkpoint(step, x, use_reentrant=use_reentrant).sum()
+    counted()
+    loss.backward()  # outside of the block: the right gradient, uncached
+    assert counted() == OUTSIDE
+    assert pipeline.head.weight.grad is not None
+
+
+def test_copies_of_a_module_are_one_module(counted: Growth) -> None:
+    first = tower()
+    other = copy.deepcopy(first)
+    third = modcache.cached(first)
+    with modcache.keys(IDS):
+        first(X)
+        for again in (other, third):
+            with pytest.raises(ValueError, match="a second time"):
+                again(Y)
+            assert torch.equal(again(X), first(X))
+        another = tower()
+        another(Y)
+        Decorated()(Y)
+    assert counted()["misses"] == 9
+
+
+def test_modules_under_one_name_are_one_module() -> None:
+    first = modcache.cached(Tower(), scope="towers@1", freeze=True)
+    other = modcache.cached(nn.Linear(4, 2), scope="towers@1", freeze=True)
+    with modcache.keys(IDS):
+        first(X)
+        with pytest.raises(ValueError, match="a second time"):
+            other(Y)
+
+
+def test_other_methods_and_arguments_are_other_calls(counted: Growth) -> None:
+    @modcache.cached
+    def scaled(x: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        return x * factor
+
+    with modcache.keys(IDS):
+        scaled(X)
+        scaled(X, 2.0)
+        doubled(Y)
+        assert counted()["misses"] == 9
+
+
+def test_with_mode_off_a_second_call_is_none(counted: Growth) -> None:
+    target = tower()
+    with modcache.keys(IDS), modcache.mode("off"):
+        target(X)
+        target(Y)
+    assert counted() == {"bypassed_off": 6}
