@@ -45,7 +45,7 @@ Maybe<Value> maybe(std::optional<Value> value) {
 module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
                                const Maybe<at::Tensor>& ids);
 
-// What callers say of rows that were padded to one length: a mask [rows, longest], or lengths
+// Rows that were padded to one length, as callers describe them: a mask [rows, longest], or lengths
 // [rows] and the longest; neither where rows are whole.
 struct GivenPadding {
   const Maybe<at::Tensor>& mask;

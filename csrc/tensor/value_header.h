@@ -59,9 +59,9 @@ struct TensorLayout {
   std::vector<std::int64_t> sizes;
   // The order of the dimensions in memory (dim_order.h); empty: row-major.
   std::vector<std::uint8_t> dim_order;
-  // Of a row: how many of its dimensions lay outside of the rows in the batch that it was cut from.
+  // How many dimensions of a row lay outside of the rows in the batch that it was cut from.
   std::uint8_t batch_place = 0;
-  // Of a row that was cut to its own length: the dimensions that have it (row_padding.h), as bits.
+  // The dimensions in which a row was cut to its own length (row_padding.h), as bits.
   std::uint64_t padded_dims = 0;
 
   bool operator==(const TensorLayout& other) const {

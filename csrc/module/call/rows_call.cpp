@@ -226,7 +226,7 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   }
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!parts_.padding.has_value() || learned_.has_value()) return;
-  // What is stored shows the dimensions; whether the module heeds its mask is not seen by it.
+  // Stored rows show the dimensions, but not whether the module heeds its mask.
   if (auto dims = output_.padded_dims()) learned_ = LearnedPadding{*std::move(dims), false};
 }
 

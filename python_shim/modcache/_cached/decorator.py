@@ -125,8 +125,10 @@ def cached(
             to a target whose code does not read them is left out, too; so are ``batch_size`` and
             ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``.
         ragged: as for ``lookup_or_run``: what to do with rows whose shapes differ.
-        mask, lengths, pad_value: as for ``lookup_or_run``: for rows of their own length in a padded
-            batch, the name or place of the argument that says which part of each row is true.
+        mask: as for ``lookup_or_run``: for rows of their own length in a padded batch, the name or
+            place of the argument that says which part of each row is true.
+        lengths: the same for an argument that has the lengths.
+        pad_value: as for ``lookup_or_run``.
 
     Returns:
         The same kind of thing, with its name, docstring and signature. The target gets each call

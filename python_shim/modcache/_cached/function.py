@@ -152,7 +152,7 @@ class _Method:
             if key is FROM_BLOCK:
                 return looked_up_in_block(owner, sample, self.scope, method, self.rows)
             return lookup_or_run(owner, sample, key, scope=self.scope, method=method, **self.rows)
-        return looked_up_in(self.holder_for(owner), sample, key, self.scope, self.rows)
+        return looked_up_in(self._holder_for(owner), sample, key, self.scope, self.rows)
 
     def _method_of_module(self, owner: Any) -> str:
         """Returns the name, if ``owner`` is a module in which it stands for this; else ""."""

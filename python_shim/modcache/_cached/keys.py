@@ -127,7 +127,9 @@ class KeysGuard:
         """Returns a function that makes every call inside such a block."""
         _check_function(function)
         key = (
-            CallKey(self._function, inspect.signature(function), _name_of(function))
+            CallKey(
+                self._function, inspect.signature(function), _name_of(function), target=function
+            )
             if (self._function is not None)
             else None
         )

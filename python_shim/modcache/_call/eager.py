@@ -305,7 +305,7 @@ class Call:
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
-        # No block's keys fit, since what is to be stored may have a part of the rows.
+        # The library may ask for a part of the rows, which the keys of no block fit.
         with suspended() if self.address else contextlib.nullcontext():
             if before is None or not before.weights:
                 return self.run(input), ""

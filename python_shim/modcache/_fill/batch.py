@@ -37,8 +37,7 @@ def target_of(given: Any) -> Target:
         if found is None:
             _check_forward_is_meant(cls)
             return Target(given, "", None, None)
-        owner = identified_as(given)
-        return Target(given, found.scope, found.key, owner, rows=found.rows)
+        return Target(given, found.scope, found.key, identified_as(given), rows=found.rows)
     function = getattr(given, "__func__", given)
     found = found_cached(function)
     if found is not None:

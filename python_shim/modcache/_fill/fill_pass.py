@@ -84,8 +84,9 @@ def fill(
             DistributedSampler is split already.
         world_size: the number of processes that share the batches. The default is that of
             ``torch.distributed``, if initialised, else 1.
-        mask, lengths: as for ``lookup_or_run``: the argument that says which part of each row is
-            true, where rows have lengths of their own; by default the cached target's own.
+        mask: as for ``lookup_or_run``: the argument that says which part of each row is true, where
+            rows have lengths of their own; by default the cached target's own.
+        lengths: the same for an argument that has the lengths.
 
     Returns:
         A summary of what this process did, by the counters of ``modcache.stats``. It leaves out

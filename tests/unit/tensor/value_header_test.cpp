@@ -120,51 +120,6 @@ const std::string kStart{"\2\0", 2};
 
 // ----- what is written is read
 
-TEST(ValueHeaderTest, an_order_of_dimensions_is_read_back_and_adds_nothing_where_there_is_none) {
-  ValueHeader header = header_of(tensor());
-  header.tensors[0].sizes = {2, 3, 4};
-  const std::size_t plain_size_bytes = encode_value_header(header).size();
-  header.tensors[0].dim_order = {2, 0, 1};
-  expect_read_back(header);
-  EXPECT_EQ(encode_value_header(header).size(), plain_size_bytes + 4);
-  header.tensors[0].batch_place = 3;
-  expect_read_back(header);
-  header.tensors[0].dim_order.clear();
-  expect_read_back(header);
-}
-
-TEST(ValueHeaderTest, padded_dimensions_are_read_back_where_they_have_one_size) {
-  ValueHeader header = header_of(tensor());
-  header.tensors[0].sizes = {5, 2, 5};
-  header.tensors[0].padded_dims = 0b101;
-  expect_read_back(header);
-  header.tensors[0].dim_order = {2, 0, 1};
-  expect_read_back(header);
-  for (const std::uint64_t dims : {0b11U, 0b1000U, 0b10000001U}) {
-    header.tensors[0].padded_dims = dims;
-    EXPECT_TRUE(is_refused(encode_value_header(header))) << dims;
-  }
-}
-
-TEST(ValueHeaderTest, an_order_that_is_no_permutation_is_refused) {
-  ValueHeader header = header_of(tensor());
-  header.tensors[0].sizes = {2, 3};
-  for (const std::vector<std::uint8_t>& order :
-       {std::vector<std::uint8_t>{0, 0}, {1, 1}, {1, 2}, {0, 255}}) {
-    header.tensors[0].dim_order = order;
-    EXPECT_TRUE(is_refused(encode_value_header(header)));
-  }
-  header.tensors[0].dim_order = {1, 0};
-  header.tensors[0].batch_place = 3;
-  EXPECT_TRUE(is_refused(encode_value_header(header)));
-  header.tensors[0].batch_place = 2;
-  const std::string bytes = encode_value_header(header);
-  EXPECT_FALSE(is_refused(bytes));
-  for (std::size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_TRUE(is_refused(bytes.substr(0, size)));
-  }
-}
-
 TEST(ValueHeaderTest, a_lone_tensor_is_read_back_whatever_its_sizes) {
   const std::int64_t largest = std::numeric_limits<std::int64_t>::max();
   for (const auto& sizes :
