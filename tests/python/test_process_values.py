@@ -20,10 +20,12 @@ STARTED = time.time()
 NAMES = [os.getpid()]
 KIND = os.environ.get("KIND", "plain")
 SCALE = 2.0
+CALLS = {alias: lambda: 1.0 for alias in ("one", "two")}
+ALIASES = {alias: function for function in CALLS.values() for alias in set("abcdefgh")}
 """,
     "encoder.py": """
 import torch
-from .session import SESSION, STARTED, KIND as WHICH, SCALE
+from .session import ALIASES, SESSION, STARTED, KIND as WHICH, SCALE
 
 
 def where():
@@ -31,7 +33,7 @@ def where():
 
 
 def factor():
-    return SCALE if WHICH == "plain" else 1.0
+    return ALIASES["a"]() * SCALE if WHICH == "plain" else 1.0
 
 
 class Encoder(torch.nn.Module):
@@ -71,6 +73,14 @@ def fingerprint_in_a_new_process(installed: Path, change: str = "", **variables:
 def test_a_session_s_number_does_not_count(installed: Path) -> None:
     first = fingerprint_in_a_new_process(installed)
     assert fingerprint_in_a_new_process(installed) == first
+
+
+def test_the_order_of_aliases_from_a_set_does_not_count(installed: Path) -> None:
+    first = fingerprint_in_a_new_process(installed, PYTHONHASHSEED="1")
+    for seed in ("2", "3"):
+        assert fingerprint_in_a_new_process(installed, PYTHONHASHSEED=seed) == first
+    change = "encoder.ALIASES.update(a=encoder.ALIASES.pop('a'), z=len)"
+    assert fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED="1") != first
 
 
 def test_what_comes_from_the_environment_does_count(installed: Path) -> None:

@@ -10,6 +10,7 @@ import array
 import enum
 import functools
 import hashlib
+import itertools
 import logging
 import operator
 import re
@@ -17,7 +18,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, deque, namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,19 @@ def _deque(walk: Walk, value: deque[Any]) -> None:
 def _mapping(walk: Walk, value: Any) -> None:
     base = OrderedDict if isinstance(value, OrderedDict) else dict
     content: list[Any] = []
-    for key, item in base.items(value):
+    items = base.items(value) if walk.lenient is None else _sorted_aliases(base.items(value))
+    for key, item in items:
         content += (_ADDRESS if _is_address_of(key, item) else key, item)
     _container(walk, value, content)
     walk.value(getattr(value, "default_factory", None))
+
+
+def _sorted_aliases(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Sorts names in a row that lead to one object: a package may have them from a set."""
+    for _, group in itertools.groupby(items, key=lambda item: id(item[1])):
+        aliases = list(group)
+        are_names = type(aliases[0][1]) not in ATOMS and all(type(key) is str for key, _ in aliases)
+        yield from sorted(aliases, key=operator.itemgetter(0)) if are_names else aliases
 
 
 def _is_address_of(key: object, item: object) -> bool:
