@@ -41,7 +41,7 @@ std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
 
-// What a trial showed. `why_not` is empty, or completes "it is not cached, since ...".
+// The findings of a trial. `why_not` is empty, or completes "it is not cached, since ...".
 struct TrialOutcome {
   LearnedPadding learned;
   std::string why_not;
