@@ -49,11 +49,18 @@ using EntryFacts = std::tuple<std::string, std::string, bool, c10::List<std::int
                               c10::List<std::string>, c10::List<std::int64_t>>;
 
 // `key`: one, or one per row.
+// NOLINTNEXTLINE(readability-function-size): the arguments are those of the schema
 EntryFacts dry_run(const std::string& scope, const std::string& method, const at::IValue& input,
-                   const at::IValue& key, std::int64_t params_grad_pattern) {
+                   const at::IValue& key, std::int64_t params_grad_pattern,
+                   const Maybe<at::Tensor>& mask, const Maybe<at::Tensor>& lengths,
+                   std::int64_t longest, double pad_value) {
   module::CallParts parts;
   parts.scope = scope;
   parts.method = method;
+  if (!key.isString()) {
+    const std::size_t rows = checked_keys("modcache.explain", key).rows();
+    parts.padding = checked_padding("modcache.explain", rows, {mask, lengths, longest, pad_value});
+  }
   const module::DryRun found =
       dry_run_of(std::move(parts), input, key, static_cast<std::uint64_t>(params_grad_pattern));
   c10::List<std::int64_t> places;

@@ -3,6 +3,7 @@
 // lookup_or_run, lookup_or_run_any and lookup_or_run_file: one key for the whole call, or one per
 // row as texts or ids.
 #include <string>
+#include <utility>
 
 #include "needs_torchscript.h"
 #include "registration.h"
@@ -12,7 +13,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "arguments.h"
@@ -66,6 +66,21 @@ void key_per_row(Stack* stack, Want want) {
   replace(*stack, 5, value_of(std::move(rows)));
 }
 
+// The stack's last seven: module, input, keys, mask, pad_value, scope, method.
+void key_per_padded_row(Stack* stack, Want want) {
+  const auto arguments = last(*stack, 7);
+  const std::string& scope = arguments[5].toStringRef();
+  if (!scope.empty()) check_scope(name_of(want), scope);
+  module::BatchKeys keys = checked_keys(name_of(want), arguments[2]);
+  module::ScriptedCall call{arguments[0], arguments[1], scope, arguments[6].toStringRef(), want};
+  const Maybe<at::Tensor> mask = arguments[3].toTensor();
+  const Maybe<at::Tensor> no_lengths;
+  call.padding =
+      checked_padding(name_of(want), keys.rows(), {mask, no_lengths, 0, arguments[4].toDouble()});
+  module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
+  replace(*stack, 7, value_of(std::move(rows)));
+}
+
 }  // namespace
 
 at::IValue value_of(module::Rows rows) {
@@ -81,6 +96,13 @@ void lookup_or_run_rows(const c10::OperatorHandle&, Stack* stack) {
 void lookup_or_run_any(const c10::OperatorHandle&, Stack* stack) { one_key(stack, Want::kAny); }
 void lookup_or_run_any_rows(const c10::OperatorHandle&, Stack* stack) {
   key_per_row(stack, Want::kAny);
+}
+
+void lookup_or_run_padded(const c10::OperatorHandle&, Stack* stack) {
+  key_per_padded_row(stack, Want::kTensor);
+}
+void lookup_or_run_any_padded(const c10::OperatorHandle&, Stack* stack) {
+  key_per_padded_row(stack, Want::kAny);
 }
 
 constexpr const char* kFileOp = "cache::lookup_or_run_file";
@@ -128,6 +150,19 @@ void define_overloads(torch::Library& m, const std::string& name, const std::str
   define(m, schema(".ids", "Tensor ids"), boxed<key_per_row>());
 }
 
+// Rows of their own length.
+template <BoxedKernel* key_per_row>
+void define_padded(torch::Library& m, const std::string& name, const std::string& result) {
+  for (const auto& [overload, keys] :
+       {std::pair(".keys_mask", "str[] keys"), std::pair(".ids_mask", "Tensor ids")}) {
+    define(m,
+           name + overload + "(Any module, Any input, " + keys +
+               ", *, Tensor mask, float pad_value=0., str scope=\"\", str method=\"forward\") -> " +
+               result,
+           boxed<key_per_row>());
+  }
+}
+
 }  // namespace
 
 void register_lookup_or_run(torch::Library& m) {
@@ -139,6 +174,9 @@ void register_lookup_or_run(torch::Library& m) {
   define_overloads<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file),
                    &MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_rows)>(m, "lookup_or_run_file",
                                                                           "Tensor", "str path");
+  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_padded)>(m, "lookup_or_run", "Tensor");
+  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_padded)>(m, "lookup_or_run_any",
+                                                                        "Any");
 }
 
 }  // namespace modcache::ops

@@ -284,3 +284,127 @@ def test_mistakes(tower: nn.Module) -> None:
         call(tower, batch, [0, 1], lengths=torch.tensor([1.0, 2.0]))
     assert modcache.stats()["misses"] == 0
     assert tokens.shape == mask.shape
+
+
+def test_explain_sees_the_true_part(tower: nn.Module) -> None:
+    rows = sentences()
+    look_up(tower, rows, [0, 1])
+    batch = padded_batch(rows[:3], 11)
+    found = modcache.explain(tower, batch, [0, 1, 2], mask="mask")
+    assert (found.status, found.first_missing) == ("partial", ["2"])
+
+
+def test_cached_and_fill_take_the_mask(tower: nn.Module) -> None:
+    rows = sentences()
+    eager = Tower().requires_grad_(False).eval()
+    module = modcache.cached(eager, key="ids", mask="mask", pad_value=3.0)
+    batches = [(*padded_batch(rows[:2]), [0, 1]), (*padded_batch(rows[2:]), [2, 3, 4, 5])]
+    assert modcache.fill(module, batches, progress=False).stored == 6
+    modcache.reset_stats()
+    tokens, mask = batch = padded_batch(rows)
+    check(batch, module(tokens, mask=mask, ids=list(range(6))), eager, 3.0)
+    assert (
+        modcache.fill(eager, [(batch, list(range(6)))], key=1, mask="mask", progress=False).runs
+        == 0
+    )
+    assert modcache.stats()["misses"] == 0
+    with pytest.raises(TypeError, match="the name or the place of an argument"):
+        modcache.cached(eager, key="ids", mask=1.5)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="give one of them"):
+        modcache.cached(eager, key="ids", mask="mask", lengths="lengths")
+
+
+def test_a_lazy_module_takes_the_mask() -> None:
+    rows = sentences()
+    look_up(Tower().requires_grad_(False).eval(), rows, [0, 1], scope="tower")
+    lazy = modcache.lazy(lambda: pytest.fail("loaded"), scope="tower")
+    batch = padded_batch(rows[:2], 9)
+    states, _ = modcache.lookup_or_run(lazy, batch, [0, 1], mask=1)
+    assert states.shape == (2, 9, WIDTH)
+
+
+def test_the_batch_of_a_tokenizer(tower: nn.Module) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tower = Tower()
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            states: torch.Tensor = self.tower(batch["input_ids"], batch["attention_mask"])[0]
+            return states
+
+    module = Named().requires_grad_(False).eval()
+    rows = sentences()
+    for longest in (0, 12):
+        tokens, mask = padded_batch(rows, longest)
+        batch = {"input_ids": tokens, "attention_mask": mask.long()}
+        found = modcache.lookup_or_run(module, batch, list(range(6)), mask="attention_mask")
+        assert found.shape == (*tokens.shape, WIDTH)
+    assert modcache.stats()["misses"] == 6
+
+
+def test_positions_that_all_rows_share_are_cut_with_them() -> None:
+    class Placed(nn.Module):
+        def forward(
+            self, x: torch.Tensor, mask: torch.Tensor, position_ids: torch.Tensor
+        ) -> torch.Tensor:
+            return x + position_ids[..., None]
+
+    x = torch.randn(3, 6, 2)
+    mask = torch.tensor([[1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]])
+    for rows, longest in (([0, 1, 2], 6), ([0, 1], 3), ([1, 0], 4), ([1], 3)):
+        batch = (x[rows, :longest], mask[rows, :longest], torch.arange(longest)[None])
+        found = modcache.lookup_or_run(Placed(), batch, rows, mask=1)
+        is_true = batch[1].bool()
+        assert torch.equal(found[is_true], Placed()(*batch)[is_true])
+    assert modcache.stats()["misses"] == 3
+
+
+class States(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = Tower()
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.tower(tokens, mask)[0]
+
+
+class Model(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return modcache.lookup_or_run(
+            self.encoder, (tokens, mask), ids, mask=mask, pad_value=4.0, scope="states"
+        )
+
+
+def test_inside_torchscript_the_mask_is_a_tensor() -> None:
+    eager = States().requires_grad_(False).eval()
+    model = torch.jit.script(Model(eager))
+    rows = sentences()
+    ids = torch.arange(len(rows))
+    for longest in (0, 11):
+        tokens, mask = padded_batch(rows, longest)
+        states = model(tokens, mask, ids)
+        is_true = mask.bool()
+        assert torch.allclose(states[is_true], eager(tokens, mask)[is_true], atol=1e-5)
+        assert (states[~is_true] == 4.0).all()
+    assert modcache.stats()["misses"] == len(rows)
+    # An eager call under the same scope shares the entries.
+    modcache.lookup_or_run(eager, padded_batch(rows), ids, mask="mask", scope="states")
+    assert modcache.stats()["misses"] == len(rows)
+
+
+def test_a_scripted_call_with_a_mask_is_not_lowered() -> None:
+    model = torch.jit.script(Model(States().requires_grad_(False).eval())).eval()
+    with pytest.raises(RuntimeError, match="rows have lengths of their own"):
+        torch.ops.cache.lower(model._c)
+
+
+def test_nothing_is_recorded() -> None:
+    model = Model(States().requires_grad_(False).eval())
+    tokens, mask = padded_batch(sentences())
+    with pytest.raises(Exception, match="do not record rows of their own length"):
+        torch.export.export(model, (tokens, mask, torch.arange(len(LENGTHS))))

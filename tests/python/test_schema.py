@@ -19,6 +19,13 @@ SCHEMAS = {
         f'Any input, {keys}, *, str scope="", str method="forward") -> Tensor'
         for overload, keys in (("", "str key"), (".keys", "str[] keys"), (".ids", "Tensor ids"))
     },
+    **{
+        f"lookup_or_run{any_}{overload}_mask": f"cache::lookup_or_run{any_}{overload}_mask("
+        f"Any module, Any input, {keys}, *, Tensor mask, float pad_value=0., "
+        f'str scope="", str method="forward") -> {result}'
+        for any_, result in (("", "Tensor"), ("_any", "Any"))
+        for overload, keys in ((".keys", "str[] keys"), (".ids", "Tensor ids"))
+    },
     "lookup": "cache::lookup(str scope, str key) -> (bool, Tensor)",
     "store": "cache::store(str scope, str key, Tensor value) -> Tensor",
     "contains": "cache::contains(str scope, str key) -> bool",

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/dry_run.h"
 
+#include <string>
 #include <utility>
 
 #include "cache/cache.h"
+#include "module/call/open_call.h"
 #include "tensor/input_sampler.h"
 
 namespace modcache::module {
@@ -13,7 +15,8 @@ DryRun dry_run(CallParts parts, const std::vector<std::string_view>& keys,
                std::uint64_t params_grad_pattern) {
   const tensor::Per per = rows.empty() ? tensor::Per::kCall : tensor::Per::kRow;
   DryRun found;
-  parts.input = tensor::summarize_input(input, per);
+  const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
+  parts.input = tensor::summarize_input(input, per, padding);
   found.why_not_cacheable = parts.input.why_not_cacheable;
   found.signature = parts.input.signature;
   found.entries.resize(keys.size());
@@ -22,10 +25,14 @@ DryRun dry_run(CallParts parts, const std::vector<std::string_view>& keys,
   found.grad_is_unknown = is_grad_unknown(parts);
   const cache::SessionPtr session = cache::Cache::instance().session();
   const cache::ContextPtr context = context_of(*session, parts, per);
-  const tensor::InputSampler sampler(parts.input.tensors, per);
+  const tensor::InputSampler sampler = sampler_of(parts, per);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    found.entries[i] = session->look(
-        {context, keys[i], parts.input.signature, &sampler, rows.empty() ? 0 : rows[i]});
+    const std::size_t row = rows.empty() ? 0 : rows[i];
+    const std::string signature =
+        padding == nullptr
+            ? parts.input.signature
+            : tensor::signature_of_length(parts.input.signature, padding->lengths[row]);
+    found.entries[i] = session->look({context, keys[i], signature, &sampler, row});
   }
   return found;
 }

@@ -6,14 +6,10 @@
 
 namespace modcache::module {
 
-namespace {
-
 tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per) {
   if (!parts.padding.has_value()) return {parts.input.tensors, per};
   return {parts.input.tensors, parts.input.padded_dims, *parts.padding};
 }
-
-}  // namespace
 
 OpenCall::OpenCall(CallParts parts, tensor::Per per)
     : parts_(std::move(parts)),

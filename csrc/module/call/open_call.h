@@ -17,6 +17,9 @@
 
 namespace modcache::module {
 
+// Returns what reads the values of a call's input. `parts` must outlive it.
+tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per);
+
 class OpenCall {
  public:
   OpenCall(const OpenCall&) = delete;

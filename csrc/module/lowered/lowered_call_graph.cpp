@@ -106,6 +106,10 @@ Result<LoweredCallGraph> LoweredCallGraph::of(jit::Node& node, const ObjectPtr& 
         "the module that is called is no attribute of the model that TorchScript knows by name; "
         "call lookup_or_run(self.encoder, ...), and not inside torch.jit.fork");
   }
+  if (node.inputs().size() > kMethodInput + 1) {
+    return Status::invalid_argument(
+        "its rows have lengths of their own (mask=), which a lowered call cannot look up");
+  }
   const auto method = constant_text(node.input(kMethodInput));
   if (!method.has_value()) {
     return Status::invalid_argument("the name of the method is no constant");

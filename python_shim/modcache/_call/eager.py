@@ -97,7 +97,7 @@ def lookup_or_run_rows(
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
-    seen, refusal = shown(input, row_count(keys))
+    seen, refusal = shown(input, row_count(keys), padding.padded_to())
     if refusal:
         return False, run_uncached(module, input, keys, method, f"its input holds {refusal}")
     return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)

@@ -59,16 +59,17 @@ class _RefusedError(Exception):
     """The text names what cannot be shown."""
 
 
-def shown(input: Any, row_count: int = WHOLE) -> tuple[Any, str]:
+def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> tuple[Any, str]:
     """Returns what the library gets, and ""; or None, and the name of a value that it refuses.
 
-    ``row_count``: the number of keys; WHOLE: one key for the whole input.
+    ``row_count``: the number of keys; WHOLE: one key for the whole input. ``longest``: to which the
+    rows were padded, if they have lengths of their own.
     """
     if type(input) is torch.Tensor:
         return input, ""
     value = input.shown() if type(input) is Arguments else input
     try:
-        return _Pictures(value, row_count).of(value, 0), ""
+        return _Pictures(value, row_count, longest).of(value, 0), ""
     except _RefusedError as refusal:
         return None, str(refusal)
 
@@ -83,9 +84,10 @@ def is_taken_as_it_is(input: Any) -> bool:
 class _Pictures:
     """Makes pictures of the values of one input, as the library takes them."""
 
-    def __init__(self, input: Any, row_count: int) -> None:
+    def __init__(self, input: Any, row_count: int, longest: int) -> None:
         self._input = input
         self._row_count = row_count
+        self._longest = longest
 
     def of(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -113,6 +115,8 @@ class _Pictures:
         count = self._row_count
         if not is_of_every_row(tensor, count) or not has_rows(self._input, count):
             return tensor
+        if self._longest in tensor.shape[1:]:  # each row has its own part of it
+            return tensor.expand(count, *tensor.shape[1:])
         if tensor.requires_grad and torch.is_grad_enabled():
             raise _RefusedError("a tensor for all rows that requires grad")
         try:

@@ -25,6 +25,12 @@ class Padding(NamedTuple):
     longest: int  # to which the rows were padded, if there are lengths
     value: float
 
+    def padded_to(self) -> int:
+        """Returns the size of padded dimensions; -1: no rows are padded."""
+        if self.mask is not None and self.mask.dim() == 2:
+            return self.mask.shape[1]
+        return -1 if self.lengths is None else self.longest
+
 
 WHOLE_ROWS = Padding(None, None, 0, 0.0)
 
@@ -80,10 +86,9 @@ def run_trial(
     if trial is None:
         return False
     row, length = trial
-    longest = padding.longest if padding.mask is None else padding.mask.shape[1]
     try:
         with suspended():
-            output = module(one_row_of_length(input, row, count, longest, length))
+            output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
     except Exception:  # the module may not take a row of this length
         run.finish_trial(None, True)
     else:

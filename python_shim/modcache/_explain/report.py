@@ -13,6 +13,7 @@ from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block
+from modcache._call.padding import Padding, padding_of
 from modcache._call.parts import has_shared
 from modcache._call.rows import Keys, checked_keys, row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
@@ -45,6 +46,8 @@ def explain(
     *,
     scope: str = "",
     method: str = "forward",
+    mask: str | int | torch.Tensor | None = None,
+    lengths: str | int | torch.Tensor | None = None,
 ) -> Explanation:
     """Whether ``lookup_or_run`` with these arguments would hit or miss, and why.
 
@@ -63,6 +66,8 @@ def explain(
             ``with modcache.keys(ids):``.
         scope: a name for the module, in place of its fingerprint.
         method: the method that would be run.
+        mask: as for ``lookup_or_run``, like ``lengths``.
+        lengths: see ``mask``.
 
     Raises:
         The errors that ``lookup_or_run`` raises before it runs the module.
@@ -92,7 +97,8 @@ def explain(
             f"method={method!r}: {class_name(target)} has no such method. "
             'Name one of its methods; the default is "forward".'
         )
-    return _Question(target, input, keys, scope, method).answer()
+    padding = padding_of(target, method, input, mask, lengths, 0.0)
+    return _Question(target, input, keys, scope, method, padding).answer()
 
 
 class _Question:
@@ -105,8 +111,10 @@ class _Question:
         keys: str | list[str] | torch.Tensor,
         scope: str,
         method: str,
+        padding: Padding,
     ) -> None:
         self._module = module
+        self._padding = padding
         self._input = input
         self._keys = keys
         self._given_scope = scope
@@ -128,7 +136,7 @@ class _Question:
         if not self._scope:
             return self._explanation("miss", f"{self._name} is loaded once, to learn who it is")
         found = torch.classes.cache.Explain.dry_run(
-            self._scope, self._method, self._seen, self._keys, self._pattern
+            self._scope, self._method, self._seen, self._keys, self._pattern, *self._padding
         )
         refusal, signature, grad_is_unknown, places, signatures, facts = found
         if refusal:
@@ -175,7 +183,7 @@ class _Question:
             return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
         self._seen, refusal = self._input, ""
         if not is_operators:
-            self._seen, refusal = shown(self._input, count)
+            self._seen, refusal = shown(self._input, count, self._padding.padded_to())
         if refusal:
             return str(refusal)
         gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()

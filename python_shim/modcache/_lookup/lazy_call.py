@@ -40,7 +40,7 @@ def lazily_looked_up(
     seen: Any = None
     address = ""
     if module is None and torch.ops.cache.mode() != "off":
-        seen, refusal = shown(input, row_count(keys))
+        seen, refusal = shown(input, row_count(keys), padding.padded_to())
         if not (refusal or transform_in_force(input) or is_traced()):
             address = scope or source.address(method)
     if not address:

@@ -31,6 +31,10 @@ struct CallOptions {
   // fingerprint.
   std::string scope = "";
   std::string method = "forward";
+  // For one key per row, where rows of their own length were padded to one: [rows, longest], not 0
+  // where a row is true. Undefined: rows are whole.
+  at::Tensor mask = {};
+  double pad_value = 0;  // follows the true part of each row of the result
 };
 
 namespace detail {
@@ -38,6 +42,13 @@ namespace detail {
 template <typename Name>
 c10::IValue lookup(Name name, const torch::jit::Module& module, c10::IValue input, const Keys& keys,
                    const CallOptions& options) {
+  if (options.mask.defined()) {
+    TORCH_CHECK_VALUE(keys.overload != 0, name(), ": a mask is for one key per row");
+    static const c10::OperatorHandle padded[] = {find(name(), "keys_mask"),
+                                                 find(name(), "ids_mask")};
+    return call_operator(padded[keys.overload - 1], module._ivalue(), std::move(input), keys.value,
+                         options.mask, options.pad_value, options.scope, options.method);
+  }
   static const c10::OperatorHandle ops[] = {find(name(), ""), find(name(), "keys"),
                                             find(name(), "ids")};
   return call_operator(ops[keys.overload], module._ivalue(), std::move(input), keys.value,
