@@ -25,6 +25,7 @@ FILES = frozenset(
         "test_off_calls.py",
         "test_pack.py",
         "test_round_trips_scripted.py",
+        "test_row_lengths_recorded.py",
     }
 )
 
@@ -370,12 +371,6 @@ TESTS: dict[str, frozenset[str]] = {
         {
             "test_clear_makes_no_directory_and_respects_the_mode",
             "test_configure_and_clear_while_others_look_up",
-        }
-    ),
-    "test_row_lengths.py": frozenset(
-        {
-            "test_a_scripted_call_with_a_mask_is_not_lowered",
-            "test_inside_torchscript_the_mask_is_a_tensor",
         }
     ),
     "test_tuple_keys.py": frozenset({"test_scripted_modules_take_them"}),

@@ -8,48 +8,14 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from padded_rows import LENGTHS, WIDTH, Tower, padded_batch, sentences
 from torch import nn
-
-WIDTH = 8
-LENGTHS = [3, 7, 1, 5, 7, 2]
-
-
-class Tower(nn.Module):
-    """Tokens that attend to each other, and their mean."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(50, WIDTH)
-        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
-
-    def forward(
-        self, tokens: torch.Tensor, mask: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        states = self.layer(self.embed(tokens), src_key_padding_mask=mask == 0)
-        weights = mask.to(states.dtype).unsqueeze(-1)
-        return states, (states * weights).sum(1) / weights.sum(1)
 
 
 @pytest.fixture(params=["eager", "scripted"])
 def tower(request: Any) -> nn.Module:
     made = Tower().requires_grad_(False).eval()
     return torch.jit.script(made) if request.param == "scripted" else made
-
-
-def sentences() -> list[torch.Tensor]:
-    return [torch.randint(1, 50, (length,)) for length in LENGTHS]
-
-
-def padded_batch(rows: list[torch.Tensor], longest: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    longest = max(longest, *map(len, rows))
-    tokens, mask = (
-        torch.zeros(len(rows), longest, dtype=torch.int64),
-        torch.zeros(len(rows), longest),
-    )
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = row
-        mask[i, : len(row)] = 1
-    return tokens, mask
 
 
 def look_up(tower: nn.Module, rows: list[torch.Tensor], ids: list[int], **options: Any) -> Any:
@@ -358,53 +324,3 @@ def test_positions_that_all_rows_share_are_cut_with_them() -> None:
         is_true = batch[1].bool()
         assert torch.equal(found[is_true], Placed()(*batch)[is_true])
     assert modcache.stats()["misses"] == 3
-
-
-class States(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tower = Tower()
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.tower(tokens, mask)[0]
-
-
-class Model(nn.Module):
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        return modcache.lookup_or_run(
-            self.encoder, (tokens, mask), ids, mask=mask, pad_value=4.0, scope="states"
-        )
-
-
-def test_inside_torchscript_the_mask_is_a_tensor() -> None:
-    eager = States().requires_grad_(False).eval()
-    model = torch.jit.script(Model(eager))
-    rows = sentences()
-    ids = torch.arange(len(rows))
-    for longest in (0, 11):
-        tokens, mask = padded_batch(rows, longest)
-        states = model(tokens, mask, ids)
-        is_true = mask.bool()
-        assert torch.allclose(states[is_true], eager(tokens, mask)[is_true], atol=1e-5)
-        assert (states[~is_true] == 4.0).all()
-    assert modcache.stats()["misses"] == len(rows)
-    # An eager call under the same scope shares the entries.
-    modcache.lookup_or_run(eager, padded_batch(rows), ids, mask="mask", scope="states")
-    assert modcache.stats()["misses"] == len(rows)
-
-
-def test_a_scripted_call_with_a_mask_is_not_lowered() -> None:
-    model = torch.jit.script(Model(States().requires_grad_(False).eval())).eval()
-    with pytest.raises(RuntimeError, match="rows have lengths of their own"):
-        torch.ops.cache.lower(model._c)
-
-
-def test_nothing_is_recorded() -> None:
-    model = Model(States().requires_grad_(False).eval())
-    tokens, mask = padded_batch(sentences())
-    with pytest.raises(Exception, match="do not record rows of their own length"):
-        torch.export.export(model, (tokens, mask, torch.arange(len(LENGTHS))))

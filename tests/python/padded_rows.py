@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences of several lengths in padded batches, and modules that heed their mask."""
+
+from __future__ import annotations
+
+import modcache
+import torch
+from torch import nn
+
+WIDTH = 8
+LENGTHS = [3, 7, 1, 5, 7, 2]
+
+
+class Tower(nn.Module):
+    """Tokens that attend to each other, and their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, WIDTH)
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+
+    def forward(
+        self, tokens: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        states = self.layer(self.embed(tokens), src_key_padding_mask=mask == 0)
+        weights = mask.to(states.dtype).unsqueeze(-1)
+        return states, (states * weights).sum(1) / weights.sum(1)
+
+
+def sentences() -> list[torch.Tensor]:
+    return [torch.randint(1, 50, (length,)) for length in LENGTHS]
+
+
+def padded_batch(rows: list[torch.Tensor], longest: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(longest, *map(len, rows))
+    tokens, mask = (
+        torch.zeros(len(rows), longest, dtype=torch.int64),
+        torch.zeros(len(rows), longest),
+    )
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return tokens, mask
+
+
+class States(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = Tower()
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.tower(tokens, mask)[0]
+
+
+class Model(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return modcache.lookup_or_run(
+            self.encoder, (tokens, mask), ids, mask=mask, pad_value=4.0, scope="states"
+        )
