@@ -72,6 +72,7 @@ module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string
 std::optional<tensor::RowPadding> checked_padding(const char* op, std::size_t rows,
                                                   const GivenPadding& given) {
   if (!given.mask.has_value() && !given.lengths.has_value()) return std::nullopt;
+  if (cache::Cache::instance().mode() == cache::Mode::kOff) return std::nullopt;
   TORCH_CHECK_VALUE(!given.mask.has_value() || !given.lengths.has_value(), op,
                     ": mask and lengths say the same; give one of them");
   auto padding = given.mask.has_value()

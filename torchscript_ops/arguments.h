@@ -46,7 +46,7 @@ module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string
                                const Maybe<at::Tensor>& ids);
 
 // Rows that were padded to one length, as callers describe them: a mask [rows, longest], or lengths
-// [rows] and the longest; neither where rows are whole.
+// [rows] and the longest; neither where rows are whole. Mode `off` looks at neither.
 struct GivenPadding {
   const Maybe<at::Tensor>& mask;
   const Maybe<at::Tensor>& lengths;

@@ -236,6 +236,8 @@ void register_eager(torch::Library& m) {
       .def("next_rows", &next_rows)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)
+      .def("gives_own_result",
+           [](const c10::intrusive_ptr<RowsRun>& run) { return run->call.gives_own_result(); })
       .def("rows", &rows_of_run);
   define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);
   define(m, "_one_row_of_length(Tensor tensor, int row, int longest, int length) -> Tensor",

@@ -95,19 +95,25 @@ class Summarizer {
     std::string& out = summary_.signature;
     out += dtype_name(tensor.scalar_type());
     out += '[';
+    const bool has_length = padding_ != nullptr && is_padded(tensor, padding_->longest);
     bool first = true;
     for (const std::int64_t size : tensor.sizes().slice(per_ == Per::kRow ? 1 : 0)) {
       if (!first) out += ',';
-      first = false;
-      if (padding_ != nullptr && size == padding_->longest) {
+      if (first && has_length) {
         out += InputSummary::kLength;
       } else {
         append_number(out, size);
       }
+      first = false;
     }
     out += ']';
     if (padding_ != nullptr) {
-      summary_.padded_dims.push_back(dims_of_size(tensor, padding_->longest));
+      summary_.padded_dims.push_back(has_length ? 1 : 0);
+      if (is_ambiguous(tensor, padding_->longest)) {
+        summary_.why_not_cacheable =
+            "a tensor that has the padded length in another dimension than the first of a row; pad "
+            "the batch to another length";
+      }
     }
     summary_.tensors.push_back(tensor);
     if (!summary_.device.has_value()) summary_.device = tensor.device();

@@ -168,15 +168,12 @@ LayoutPtr Layout::cut_to_length(const std::vector<std::uint64_t>& dims, std::int
 }
 
 std::optional<std::int64_t> Layout::length() const {
-  std::optional<std::int64_t> length;
   for (const TensorLayout& tensor : header_.tensors) {
     for (std::size_t d = 0; d < tensor.sizes.size(); ++d) {
-      if (((tensor.padded_dims >> d) & 1) == 0) continue;
-      if (length.has_value() && *length != tensor.sizes[d]) return std::nullopt;
-      length = tensor.sizes[d];
+      if (((tensor.padded_dims >> d) & 1) != 0) return tensor.sizes[d];  // all have one
     }
   }
-  return length;
+  return std::nullopt;
 }
 
 std::vector<std::uint64_t> Layout::padded_dims() const {

@@ -73,8 +73,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
   // Makes the layout of a row with this layout after it was cut to `length` in `dims`, a set for
   // each tensor (row_padding.h).
   LayoutPtr cut_to_length(const std::vector<std::uint64_t>& dims, std::int64_t length) const;
-  // Returns the length that a row was cut to; nothing for a row that was not cut, or whose tensors
-  // differ in it.
+  // Returns the length that a row was cut to; nothing for a row that was not cut.
   std::optional<std::int64_t> length() const;
   // Returns the dimensions that were cut, a set for each tensor.
   std::vector<std::uint64_t> padded_dims() const;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/row_padding.h"
 
-#include <ATen/ops/arange.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -38,7 +37,7 @@ RowPadding RowPadding::of_mask(const at::Tensor& mask, double value) {
   TORCH_CHECK_VALUE(why_not_storable(mask) == nullptr && mask.dim() == 2, kOp,
                     ": a mask is a dense tensor [rows, longest], but got ", mask.sizes());
   OrdinaryTensors ordinary;
-  const at::Tensor ones = mask.detach().to(at::kCPU).ne(0).contiguous();
+  const at::Tensor ones = as_operable(mask.detach()).to(at::kCPU).ne(0).contiguous();
   RowPadding padding;
   padding.longest = ones.size(1);
   padding.value = value;
@@ -72,12 +71,9 @@ RowPadding RowPadding::of_lengths(const at::Tensor& lengths, std::int64_t longes
   return padding;
 }
 
-DimSet dims_of_size(const at::Tensor& batch, std::int64_t longest) {
-  DimSet dims = 0;
-  for (std::int64_t d = 1; d < batch.dim(); ++d) {
-    if (batch.size(d) == longest) dims |= DimSet{1} << (d - 1);
-  }
-  return dims;
+bool is_ambiguous(const at::Tensor& batch, std::int64_t longest) {
+  const at::IntArrayRef sizes = batch.sizes();
+  return batch.dim() > 2 && std::find(sizes.begin() + 2, sizes.end(), longest) != sizes.end();
 }
 
 at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length) {
@@ -90,14 +86,11 @@ at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length
 
 at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
                              std::int64_t length) {
-  const DimSet dims = dims_of_size(tensor, longest) << 1;
   const at::Tensor one = tensor.narrow(0, row, 1);
-  if (length <= longest) return cut_to_length(one, dims, length);
-  std::vector<std::int64_t> pad;  // from the last dimension to the first: before, after
-  for (std::int64_t d = one.dim(); d-- > 0;) {
-    pad.push_back(0);
-    pad.push_back(has(dims, d) ? length - longest : 0);
-  }
+  if (!is_padded(tensor, longest)) return one;
+  if (length <= longest) return one.narrow(1, 0, length);
+  std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (one.dim() - 1)), 0);
+  pad.back() = length - longest;  // after dimension 1; the last dimension comes first
   return at::constant_pad_nd(one, pad);
 }
 
@@ -108,33 +101,45 @@ at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int
   });
 }
 
+at::Tensor pad_value_of(at::ScalarType dtype, double value) {
+  const at::Tensor zero = at::zeros({}, at::TensorOptions().dtype(dtype));
+  if (as_operable(zero).scalar_type() != dtype) return zero;
+  double fitting = value;
+  if (dtype == at::kBool) fitting = value != 0 ? 1 : 0;
+  if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    // Powers of two, which a double has exactly.
+    const int bits = 8 * static_cast<int>(zero.element_size()) - (dtype == at::kByte ? 0 : 1);
+    const double end = std::ldexp(1.0, bits);
+    const double most = bits < 53 ? end - 1 : end - 1024;
+    const double least = dtype == at::kByte ? 0 : -end;
+    fitting = std::isnan(value) ? 0 : std::min(std::max(std::trunc(value), least), most);
+  }
+  return at::scalar_tensor(fitting, at::TensorOptions().dtype(at::kDouble)).to(dtype);
+}
+
 at::Tensor with_padding(const at::Tensor& batch, DimSet dims, const RowPadding& padding,
                         const std::vector<std::int64_t>& rows) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(rows.size());
-  for (const std::int64_t row : rows) {
-    lengths.push_back(padding.lengths[static_cast<std::size_t>(row)]);
+  const auto length_of = [&](std::size_t k) {
+    return padding.lengths[static_cast<std::size_t>(rows[k])];
+  };
+  std::vector<std::size_t> shorter;
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (length_of(k) < padding.longest) shorter.push_back(k);
   }
-  const bool is_full = std::all_of(lengths.begin(), lengths.end(),
-                                   [&](std::int64_t length) { return length == padding.longest; });
-  if (dims == 0 || is_full) return batch;
-  std::vector<std::int64_t> by_row(static_cast<std::size_t>(batch.dim()), 1);
-  by_row[0] = batch.size(0);
-  const at::Tensor end = at::tensor(lengths, at::kLong).to(batch.device()).view(by_row);
-  const at::Tensor places =
-      at::arange(padding.longest, at::TensorOptions().dtype(at::kLong).device(batch.device()));
-  // A dtype that lacks operators is padded with bits of zero.
-  at::Tensor padded = as_operable(batch);
-  const bool is_itself = padded.scalar_type() == batch.scalar_type();
+  if (dims == 0 || shorter.empty()) return batch;
+  at::Tensor padded = batch.clone(at::MemoryFormat::Preserve);
+  const at::Tensor operable = as_operable(padded);
   const at::Tensor value =
-      at::scalar_tensor(is_itself ? padding.value : 0.0, padded.options().requires_grad(false));
-  for (std::int64_t d = 0; d + 1 < batch.dim(); ++d) {
-    if (!has(dims, d)) continue;
-    std::vector<std::int64_t> along(static_cast<std::size_t>(batch.dim()), 1);
-    along[static_cast<std::size_t>(d) + 1] = padding.longest;
-    padded = at::where(places.view(along).lt(end), padded, value);
+      pad_value_of(operable.scalar_type(),
+                   operable.scalar_type() == batch.scalar_type() ? padding.value : 0)
+          .to(batch.device());
+  for (const std::size_t k : shorter) {
+    const at::Tensor row = operable.select(0, static_cast<std::int64_t>(k));
+    for (std::int64_t d = 0; d < row.dim(); ++d) {
+      if (has(dims, d)) row.narrow(d, length_of(k), padding.longest - length_of(k)).fill_(value);
+    }
   }
-  return is_itself ? padded : padded.view(batch.scalar_type());
+  return padded;
 }
 
 }  // namespace modcache::tensor

@@ -4,10 +4,12 @@
 // entry has the true part of its row alone, so that it is found whatever its batch was padded to,
 // and is handed out padded to what the batch at hand has.
 //
-// A dimension of an input is padded when it has the size that the batch was padded to. Results may
-// have that size by chance, so their padded dimensions are learned (module/call/learned_padding.h)
-// or come with an entry (TensorLayout::padded_dims). Sets of dimensions are bits: bit d is
-// dimension d of a row, that is, dimension d + 1 of a batch.
+// The padded dimension of an input's tensors is the one after the rows, where it has the size that
+// the batch was padded to. A tensor that has this size elsewhere does not tell which of its
+// dimensions are padded, so such a call is not cached. Results may have the size by chance, so
+// their padded dimensions are learned (module/call/learned_padding.h) or come with an entry
+// (TensorLayout::padded_dims). Sets of dimensions are bits: bit d is dimension d of a row, that is,
+// dimension d + 1 of a batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,19 +39,26 @@ struct RowPadding {
   static RowPadding of_lengths(const at::Tensor& lengths, std::int64_t longest, double value);
 };
 
-// Returns the dimensions of `batch` that have the size `longest`, without the first.
-DimSet dims_of_size(const at::Tensor& batch, std::int64_t longest);
+// Returns whether a tensor of an input is padded.
+inline bool is_padded(const at::Tensor& batch, std::int64_t longest) {
+  return batch.dim() > 1 && batch.size(1) == longest;
+}
+// Returns whether another dimension has the size, too.
+bool is_ambiguous(const at::Tensor& batch, std::int64_t longest);
 
 // Returns a view of a row, cut to `length` in the dimensions `dims` (of the row).
 at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length);
 
-// Returns the input with the one row `row`, its padded dimensions cut to `length`, or padded
-// further with zeros where that is more than `longest`. REQUIRES: every tensor has a first
-// dimension.
+// Returns the input with the one row `row`, cut to `length` where it is padded, or padded further
+// with zeros where that is more than `longest`. REQUIRES: every tensor has a first dimension.
 at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
                              std::int64_t length);
 at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
                              std::int64_t length);
+
+// Returns the padding's value as a number of this dtype: infinite, or the nearest integer, where it
+// has no such number. Null bits for a dtype that lacks operators.
+at::Tensor pad_value_of(at::ScalarType dtype, double value);
 
 // Returns `batch` with the padding's value after the true part of each row. `rows` are the numbers
 // of its rows in the padding. Autograd follows it. REQUIRES: the dimensions have the longest size.

@@ -84,12 +84,12 @@ at::Tensor RowsOutput::room(at::IntArrayRef sizes, at::ScalarType dtype) const {
 }
 
 Status RowsOutput::begin(const StoredRow& first) {
-  for (const TensorLayout& tensor : first.layout->tensors()) {
-    if (!has_countable_elements(tensor.sizes, static_cast<std::int64_t>(rows_))) {
+  layout_ = first.layout->shared_from_this();
+  for (std::size_t i = 0; i < layout_->tensors().size(); ++i) {
+    if (!has_countable_elements(row_sizes(i), static_cast<std::int64_t>(rows_))) {
       return Status::corruption("a row has sizes that overflow in a batch");
     }
   }
-  layout_ = first.layout->shared_from_this();
   OrdinaryTensors ordinary;
   for (std::size_t i = 0; i < layout_->places().size(); ++i) {
     std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows_)};
@@ -122,9 +122,16 @@ std::optional<std::vector<DimSet>> RowsOutput::padded_dims() const {
   return layout_->padded_dims();
 }
 
+bool RowsOutput::has_odd_length(const StoredRow& row) const {
+  if (padding_ == nullptr) return false;
+  const auto length = row.layout->length();
+  return length.has_value() && *length != padding_->lengths[row.row];
+}
+
 bool RowsOutput::is_shorter(const Layout& layout) const {
+  if (padding_ == nullptr) return false;
   const auto length = layout.length();
-  return padding_ != nullptr && length.has_value() && *length < padding_->longest;
+  return length.has_value() && *length < padding_->longest;
 }
 
 // Returns whether the bytes of such a row can be copied into the block.
@@ -144,10 +151,6 @@ bool RowsOutput::fits_the_block(const StoredRow& row) const {
 
 Status RowsOutput::copy_row(const StoredRow& row, const ReadStored& read) {
   const auto& places = row.layout->places();
-  const auto length = row.layout->length();
-  if (padding_ != nullptr && length.has_value() && *length != padding_->lengths[row.row]) {
-    return Status::corruption("a row has another length than its input");
-  }
   const bool is_whole = places.size() == 1 && !is_shorter(*row.layout);
   if (row.bytes == nullptr && is_whole && is_like_block(*row.layout, 0)) {
     return read_payload(
@@ -192,7 +195,8 @@ void RowsOutput::copy_padded(const StoredRow& row, std::size_t i, const std::byt
     return;
   }
   const at::Tensor logical = as_operable(in_logical_order(target, layout_->tensors()[i].dim_order));
-  logical.fill_(logical.scalar_type() == target.scalar_type() ? padding_->value : 0.0);
+  const bool has_operators = logical.scalar_type() == target.scalar_type();
+  logical.fill_(pad_value_of(logical.scalar_type(), has_operators ? padding_->value : 0.0));
   cut_to_length(logical, tensor.padded_dims, padding_->lengths[row.row])
       .copy_(as_operable(tensor_at(*row.layout, i, payload)));
 }
@@ -236,6 +240,10 @@ std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<Sto
   std::vector<Kind> kinds;
   if (layout_ != nullptr) kinds.push_back({layout_.get(), {}});
   for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (has_odd_length(rows[k])) {
+      statuses[k] = Status::corruption("a row has another length than its input");
+      continue;
+    }
     const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& one) {
       return one.layout == rows[k].layout || rows[k].layout->has_rows_of_the_kind_of(*one.layout);
     });

@@ -89,6 +89,7 @@ class RowsOutput {
   Status copy_row(const StoredRow& row, const ReadStored& read);
   void copy_tensor(const StoredRow& row, std::size_t i, const std::byte* payload);
   void copy_padded(const StoredRow& row, std::size_t i, const std::byte* payload);
+  bool has_odd_length(const StoredRow& row) const;
   // Returns whether the row lacks padding that this batch has.
   bool is_shorter(const Layout& layout) const;
   std::vector<std::int64_t> row_sizes(std::size_t i) const;

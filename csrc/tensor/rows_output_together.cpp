@@ -194,9 +194,11 @@ std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device)
     copy_repeated();
     Flat together{layout_->root(), block_, {}};
     for (std::size_t i = 0; i < block_.size(); ++i) {
-      const TensorLayout layout = row_layout(i);
+      const TensorLayout& row = layout_->tensors()[i];
       at::Tensor& tensor = together.tensors[i];
-      if (layout.is_beside_input && input_device.has_value()) tensor = sent(tensor, *input_device);
+      if (row.is_beside_input && input_device.has_value()) tensor = sent(tensor, *input_device);
+      if (row.dim_order.empty() && row.batch_place == 0) continue;
+      const TensorLayout layout = row_layout(i);
       tensor = reordered(tensor, rows_first_order(layout), batch_order(layout));
     }
     return together;

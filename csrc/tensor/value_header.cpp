@@ -159,20 +159,21 @@ class Reader {
     rest_ = {};
     return 0;
   }
-  // Refuses dimensions that the tensor lacks, or that differ in size.
+  // Refuses dimensions that the tensor lacks, and sizes that differ from those of other padded
+  // dimensions of the value.
   void padded_dims(TensorLayout& tensor) {
     tensor.padded_dims = number(8);
-    std::int64_t length = -1;
+    if (tensor.padded_dims == 0) fail();
     for (std::size_t d = 0; d < ValueHeader::kMostDimensions; ++d) {
       if (((tensor.padded_dims >> d) & 1) == 0) continue;
-      const bool fits = d < tensor.sizes.size() && (length < 0 || tensor.sizes[d] == length);
+      const bool fits =
+          d < tensor.sizes.size() && (padded_length_ < 0 || tensor.sizes[d] == padded_length_);
       if (!fits) {
         fail();
         return;
       }
-      length = tensor.sizes[d];
+      padded_length_ = tensor.sizes[d];
     }
-    if (length < 0) fail();
   }
   void dim_order(TensorLayout& tensor) {
     tensor.batch_place = u8();
@@ -250,6 +251,7 @@ class Reader {
   }
 
   std::string_view rest_;
+  std::int64_t padded_length_ = -1;  // of all padded dimensions; -1: none was read
   bool has_failed_ = false;
 };
 

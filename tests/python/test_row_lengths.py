@@ -114,28 +114,13 @@ def test_a_width_that_is_the_length_by_chance_is_not_padded(tower: nn.Module) ->
 
 
 @pytest.mark.parametrize("lengths", [[4, 4], [1, 1]])
-def test_rows_without_padding_show_which_dimensions_are_padded(
+def test_rows_without_padding_are_padded_once_to_see_what_it_does(
     tower: nn.Module, lengths: list[int]
 ) -> None:
     rows = [torch.randint(1, 50, (length,)) for length in lengths]
     for longest in (0, 9):
         check(*look_up(tower, rows, [0, 1], longest=longest), tower)
     assert modcache.stats()["misses"] == 2
-
-
-class Blind(nn.Module):
-    """Pays no heed to its mask."""
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return x.mean(1)
-
-
-def test_a_module_that_does_not_heed_its_mask_is_not_cached(capfd: Any) -> None:
-    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
-    for _ in range(2):
-        assert torch.equal(modcache.lookup_or_run(Blind(), (x, mask), [0, 1], mask=1), x.mean(1))
-    assert modcache.stats()["stored"] == 0
-    assert "does not heed its mask" in capfd.readouterr().err
 
 
 class Left(Tower):
@@ -207,7 +192,7 @@ def test_a_row_of_no_length(tower: nn.Module) -> None:
         found = modcache.lookup_or_run(Tokens(), (x, mask), [0, 1], mask=1)
         assert (found[0] == 0).all()
         assert torch.equal(found[1, :2], x[1, :2] * 2)
-    assert modcache.stats()["misses"] == 2
+    assert modcache.stats()["misses"] == 3, "it is not stored, as nothing tells it from others"
 
 
 def test_one_key_twice_in_a_batch(tower: nn.Module) -> None:
@@ -248,6 +233,10 @@ def test_mistakes(tower: nn.Module) -> None:
         call(tower, batch, [0, 1], lengths=torch.tensor([1, 9]))
     with pytest.raises(ValueError, match="tensor of integers"):
         call(tower, batch, [0, 1], lengths=torch.tensor([1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"sizes \[4, 7\]; give a mask"):
+        call(tower, (tokens, torch.zeros(2, 4)), [0, 1], lengths=torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="ragged is for rows without mask"):
+        call(tower, batch, [0, 1], mask=1, ragged="list")
     assert modcache.stats()["misses"] == 0
     assert tokens.shape == mask.shape
 
@@ -307,6 +296,18 @@ def test_the_batch_of_a_tokenizer(tower: nn.Module) -> None:
         found = modcache.lookup_or_run(module, batch, list(range(6)), mask="attention_mask")
         assert found.shape == (*tokens.shape, WIDTH)
     assert modcache.stats()["misses"] == 6
+
+
+def test_an_ignored_argument_needs_no_rows() -> None:
+    class Extra(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    module = modcache.cached(Extra(), key="ids", mask="mask", ignore="n")
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    for n in (torch.tensor(3.0), torch.arange(7)):
+        module(x, mask, n, ids=[0, 1])
+    assert modcache.stats()["misses"] == 2
 
 
 def test_positions_that_all_rows_share_are_cut_with_them() -> None:

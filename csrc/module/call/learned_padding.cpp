@@ -21,6 +21,13 @@ struct Learned : ProcessWide<Learned> {
       MODCACHE_GUARDED_BY(mutex);
 };
 
+// A module that takes padding for data gives results that differ by about this much of them.
+constexpr double kEnoughShare = 0.2;
+
+double share_between(std::int64_t a, std::int64_t b) {
+  return 1 - static_cast<double>(std::min(a, b)) / static_cast<double>(std::max(a, b));
+}
+
 constexpr const char* kOtherForm =
     "its result has another form for a batch that is padded to another length";
 
@@ -57,7 +64,8 @@ void note_padding(const Digest128& context, LearnedPadding padding) {
 
 std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
                                        const std::vector<std::int64_t>& rows,
-                                       const std::optional<LearnedPadding>& learned) {
+                                       const std::optional<LearnedPadding>& learned,
+                                       std::size_t attempt) {
   const auto length_of = [&](std::int64_t row) {
     return padding.lengths[static_cast<std::size_t>(row)];
   };
@@ -67,10 +75,23 @@ std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
     const bool is_shorter = length_of(row) < length_of(shortest) || length_of(shortest) == 0;
     if (length_of(row) > 0 && is_shorter) shortest = row;
   }
-  const bool is_padded = length_of(shortest) > 0 && length_of(shortest) < padding.longest;
-  if (learned.has_value() && (learned->agrees || !is_padded)) return std::nullopt;
-  if (is_padded) return PaddingTrial{shortest, length_of(shortest)};
-  return PaddingTrial{shortest, padding.longest > 1 ? padding.longest - 1 : padding.longest + 1};
+  const std::int64_t length = length_of(shortest);
+  const std::int64_t longest = padding.longest;
+  const double share = length == 0 ? 0 : share_between(length, longest);
+  if (learned.has_value()) {
+    const double shown = learned->shown_share;
+    if (shown >= kEnoughShare || (shown > 0 && share <= 2 * shown)) return std::nullopt;
+  }
+  std::vector<std::int64_t> lengths;
+  if (share >= kEnoughShare) {
+    lengths = {length};
+  } else {
+    lengths = {longest + (longest + 1) / 2, longest + (longest + 3) / 4};
+    if (share > 0) lengths.push_back(length);
+    if (share == 0 && longest > 1) lengths.push_back(longest - 1);
+  }
+  if (attempt >= lengths.size()) return std::nullopt;
+  return PaddingTrial{shortest, lengths[attempt]};
 }
 
 bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims,
@@ -82,41 +103,43 @@ bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims
   return true;
 }
 
-TrialOutcome judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
-                         const PaddingTrial& trial, const tensor::RowPadding& padding,
-                         double tolerance) {
-  TrialOutcome outcome;
+LearnedPadding judge_trial(const tensor::Flat& result, std::int64_t place,
+                           const tensor::Flat& tried, const PaddingTrial& trial,
+                           const tensor::RowPadding& padding, double tolerance) {
+  LearnedPadding learned;
   if (result.root != tried.root || result.tensors.size() != tried.tensors.size()) {
-    outcome.why_not = kOtherForm;
-    return outcome;
+    learned.why_not = kOtherForm;
+    return learned;
   }
   const std::int64_t true_length = padding.lengths[static_cast<std::size_t>(trial.row)];
   // A trial that cuts a part of the row off shows shapes alone.
-  outcome.learned.agrees = true_length > 0 && trial.length >= true_length;
+  const bool is_compared = true_length > 0 && trial.length >= true_length;
   tensor::Flat given{result.root, {}, {}};
   tensor::Flat again{tried.root, {}, {}};
   for (std::size_t i = 0; i < result.tensors.size(); ++i) {
     const auto dims =
         dims_between(result.tensors[i], padding.longest, tried.tensors[i], trial.length);
     if (!dims.has_value()) {
-      outcome.why_not = kOtherForm;
-      return outcome;
+      learned.why_not = kOtherForm;
+      return learned;
     }
-    outcome.learned.dims.push_back(*dims);
-    if (!outcome.learned.agrees) continue;
+    learned.dims.push_back(*dims);
+    if (!is_compared) continue;
     const auto true_part = [&](const at::Tensor& batch, std::int64_t row) {
       return cut_to_length(batch.detach().select(0, row), *dims, true_length);
     };
     given.tensors.push_back(true_part(result.tensors[i], place));
     again.tensors.push_back(true_part(tried.tensors[i], 0));
   }
-  if (!outcome.learned.agrees) return outcome;
+  if (!is_compared) return learned;
   const std::string difference = tensor::difference(again, given, {tolerance, tolerance});
-  if (!difference.empty()) {
-    outcome.why_not = "a row gives another result where its batch is padded otherwise (" +
+  if (difference.empty()) {
+    learned.shown_share = share_between(trial.length, padding.longest);
+  } else {
+    learned.why_not = "a row gives another result where its batch is padded otherwise (" +
                       difference + "): the module does not heed its mask, or is not given it";
   }
-  return outcome;
+  return learned;
 }
 
 }  // namespace modcache::module

@@ -19,7 +19,13 @@ namespace modcache::module {
 
 struct LearnedPadding {
   std::vector<tensor::DimSet> dims;  // for each tensor of a result
-  bool agrees = false;               // a row gave the same at two paddings
+  // The share by which two batches' lengths differed between which a row gave the same; 0: it was
+  // not seen. A small share shows little: a mean over 63 tokens is nearly that over 64.
+  double shown_share = 0;
+  // The reason why the results are not cached; empty: they are. See judge_trial().
+  std::string why_not = {};
+
+  bool agrees() const { return shown_share > 0; }
 };
 
 std::optional<LearnedPadding> learned_padding(const Digest128& context);
@@ -31,25 +37,24 @@ struct PaddingTrial {
   std::int64_t length = 0;  // to which its input is cut, or padded (one_row_of_length)
 };
 
-// Returns the trial that shows what is not known; nothing when all is known that these rows need.
-// REQUIRES: padding.longest > 0, and `rows` is not empty.
+// Returns the trial that shows what is not known; nothing when all is known that these rows need. A
+// module may not take a row that is longer, for instance than its positions: then `attempt` is
+// raised, until there is nothing left to try, which is nothing, too. REQUIRES: padding.longest > 0,
+// and `rows` is not empty.
 std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
                                        const std::vector<std::int64_t>& rows,
-                                       const std::optional<LearnedPadding>& learned);
+                                       const std::optional<LearnedPadding>& learned,
+                                       std::size_t attempt = 0);
 
 // Returns whether a result for padded rows has the longest size in these dimensions.
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
 
-// The findings of a trial. `why_not` is empty, or completes "it is not cached, since ...".
-struct TrialOutcome {
-  LearnedPadding learned;
-  std::string why_not;
-};
+// Returns what a trial showed. Its `why_not` completes "it is not cached, since ...".
 // `result` is that of the batch, in which the row of the trial is number `place`. `tolerance` is
 // relative to the largest number of a tensor.
-TrialOutcome judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
-                         const PaddingTrial& trial, const tensor::RowPadding& padding,
-                         double tolerance);
+LearnedPadding judge_trial(const tensor::Flat& result, std::int64_t place,
+                           const tensor::Flat& tried, const PaddingTrial& trial,
+                           const tensor::RowPadding& padding, double tolerance);
 
 }  // namespace modcache::module

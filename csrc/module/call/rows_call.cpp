@@ -221,7 +221,7 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!parts_.padding.has_value() || learned_.has_value()) return;
   // Stored rows show the dimensions, but not whether the module heeds its mask.
-  if (auto dims = output_.padded_dims()) learned_ = LearnedPadding{*std::move(dims), false};
+  if (auto dims = output_.padded_dims()) learned_ = LearnedPadding{*std::move(dims)};
 }
 
 void RowsCall::take_samples() {
@@ -273,10 +273,9 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   count_run(rows - (is_verified() ? compare(result) : 0));
   if (may_store()) keep(result, facts);
   if (parts_.padding.has_value()) {
-    for (std::size_t i = 0; i < result.tensors.size(); ++i) {
-      result.tensors[i] =
-          tensor::with_padding(result.tensors[i], learned_->dims[i], *parts_.padding, running_);
-    }
+    auto with_padding = padded(result);
+    is_refused_ = !with_padding.has_value();
+    if (!is_refused_) result = *std::move(with_padding);
   }
   output_.add_computed(running_, std::move(result));
 }
@@ -302,7 +301,7 @@ void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
     Kept replacing;
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
       const std::size_t place = running_keys_[k];
-      if (is_stored_already(request(place))) continue;
+      if (!may_keep_row(place) || is_stored_already(request(place))) continue;
       Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
       kept.keys.push_back(keys_.distinct()[place]);
       kept.entries.push_back(
@@ -317,6 +316,13 @@ void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
   }
+}
+
+// A row is kept once it was seen that padding does not change it. One without a true part has
+// nothing that a look-up could compare.
+bool RowsCall::may_keep_row(std::size_t place) const {
+  if (!parts_.padding.has_value()) return true;
+  return learned_->agrees() && parts_.padding->lengths[row_of(place)] > 0;
 }
 
 std::int64_t RowsCall::compare(const tensor::Flat& result) {

@@ -50,12 +50,15 @@ class RowsCall : public OpenCall {
   void finish_run(tensor::Flat result, const RunFacts& facts);
 
   // Returns the row that has to be run once more before the last result can be judged: only where
-  // rows have lengths of their own.
+  // rows have lengths of their own. Ask again after finish_trial().
   std::optional<PaddingTrial> next_trial() const {
     return pending_.has_value() ? pending_->trial : std::optional<PaddingTrial>();
   }
-  // Ends a trial. Nothing: the module raised, or nobody can run it. Throws as finish_run() does.
+  // Ends a trial. Nothing: the module raised. Throws under strict=true only.
   void finish_trial(const std::optional<tensor::Flat>& tried);
+  // Returns whether the last run's result, where that was for the whole input, is to be returned
+  // as it is.
+  bool gives_own_result() const { return !parts_.padding.has_value() || is_refused_; }
 
   // Call it when the value of together() or apart() has the wrong type: next_rows() then returns
   // the whole input, and the rows of its run replace the stored ones.
@@ -69,6 +72,13 @@ class RowsCall : public OpenCall {
 
  private:
   struct Part;
+  // A result that waits for its trial.
+  struct Pending {
+    tensor::Flat result;
+    RunFacts facts;
+    PaddingTrial trial;
+    std::size_t attempt = 0;
+  };
 
   tensor::RowsOutput empty_output() const;
 
@@ -95,6 +105,7 @@ class RowsCall : public OpenCall {
   std::size_t row_of(std::size_t place) const {
     return static_cast<std::size_t>(keys_.first_row(place));
   }
+  bool may_keep_row(std::size_t place) const;
   bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
 
   void judge_run(tensor::Flat result, const RunFacts& facts);
@@ -102,9 +113,11 @@ class RowsCall : public OpenCall {
   void accept(tensor::Flat result, const RunFacts& facts);
   // Does so once its padded dimensions are known, which may need a trial.
   void accept_padded(tensor::Flat result, const RunFacts& facts);
-  void judge_trial(const std::optional<tensor::Flat>& tried);
-  bool refuse_for_padding(const std::string& why);
+  LearnedPadding judge_trial(const Pending& pending,
+                             const std::optional<tensor::Flat>& tried) const;
+  void refuse_for_padding(tensor::Flat result, const std::string& why);
   double padding_tolerance(const tensor::Flat& result) const;
+  std::optional<tensor::Flat> padded(const tensor::Flat& result) const;
   void keep(const tensor::Flat& result, const RunFacts& facts);
   // Returns the number of rows that had a stored value to compare with.
   std::int64_t compare(const tensor::Flat& result);
@@ -112,13 +125,6 @@ class RowsCall : public OpenCall {
   std::size_t place_in_run(std::size_t k) const {
     return is_whole_run_ ? row_of(running_keys_[k]) : k;
   }
-
-  // A result that waits for its trial.
-  struct Pending {
-    tensor::Flat result;
-    RunFacts facts;
-    PaddingTrial trial;
-  };
 
   BatchKeys keys_;
   std::map<std::int64_t, std::string> own_signatures_;  // by length; empty: no rows are padded

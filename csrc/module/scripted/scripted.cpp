@@ -304,11 +304,12 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
       is_whole = call.is_whole_input(*rows);
       last = target.run_observed(
           is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);
-      if (const auto trial = call.next_trial()) target.run_trial(*trial, call);
+      while (const auto trial = call.next_trial()) target.run_trial(*trial, call);
     }
     // The module's own result has the declared type already.
-    if (is_whole && !scripted.padding.has_value()) return {std::move(last), {}};
+    if (is_whole && call.gives_own_result()) return {std::move(last), {}};
     if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
+    if (is_whole) return {std::move(last), {}};
     call.reject_hits();
   }
 }

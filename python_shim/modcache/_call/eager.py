@@ -269,7 +269,7 @@ class Call:
             if padding is not WHOLE_ROWS and run_trial(run, self.run, input, count, padding):
                 self._note_outcome(run, run.outcome())
             rows = run.next_rows()
-            if is_whole and not rows and padding is WHOLE_ROWS:
+            if is_whole and not rows and (padding is WHOLE_ROWS or run.gives_own_result()):
                 return output, None
         return output, run.rows()
 

@@ -11,7 +11,7 @@ import torch
 
 from modcache._call.arguments import Arguments, parted
 from modcache._call.key_block import suspended
-from modcache._call.parts import tensors_in
+from modcache._call.parts import data_in
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
 from modcache._identity.wrappers import identified_as
@@ -61,18 +61,24 @@ def padding_of(
         return WHOLE_ROWS
     if lengths is None:
         return Padding(found, None, 0, float(pad_value))
-    padded = [tensor for tensor in tensors_in(_values_of(input)) if tensor.dim() > 1]
-    if not padded:
-        raise ValueError("lengths: no tensor of the input has a second dimension to be padded.")
-    return Padding(None, found, padded[0].shape[1], float(pad_value))
+    sizes = {data.shape[1] for data in data_in(_values_of(input)) if len(data.shape) > 1}
+    if len(sizes) != 1:
+        raise ValueError(
+            "lengths: the size that the batch was padded to cannot be told, since the second "
+            f"dimensions of the input have the sizes {sorted(sizes)}; give a mask, [B, longest]."
+        )
+    return Padding(None, found, sizes.pop(), float(pad_value))
 
 
 def one_row_of_length(input: Any, row: int, count: int, longest: int, length: int) -> Any:
     """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions."""
-    return with_tensors(
-        select_rows(input, [row], count),
-        lambda tensor: torch.ops.cache._one_row_of_length(tensor, 0, longest, length),
-    )
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() < 2 or tensor.size(0) != 1 or tensor.size(1) != longest:
+            return tensor  # not padded, or an argument that is ignored
+        return torch.ops.cache._one_row_of_length(tensor, 0, longest, length)  # type: ignore[no-any-return]
+
+    return with_tensors(select_rows(input, [row], count), changed)
 
 
 def run_trial(
@@ -80,20 +86,20 @@ def run_trial(
 ) -> bool:
     """Runs one row at another length, if the library has to see what padding does.
 
-    ``run``: the library's half of a call of ``count`` rows. Returns whether it ran.
+    ``run``: the library's half of a call of ``count`` rows. Returns whether any ran.
     """
-    trial = run.next_trial()
-    if trial is None:
-        return False
-    row, length = trial
-    try:
-        with suspended():
-            output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
-    except Exception:  # the module may not take a row of this length
-        run.finish_trial(None, True)
-    else:
-        run.finish_trial(tagged(output, is_rows=True), False)
-    return True
+    has_run = False
+    while (trial := run.next_trial()) is not None:
+        has_run = True
+        row, length = trial
+        try:
+            with suspended():
+                output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
+        except Exception:  # the module may not take a row of this length
+            run.finish_trial(None, True)
+        else:
+            run.finish_trial(tagged(output, is_rows=True), False)
+    return has_run
 
 
 def _argument(

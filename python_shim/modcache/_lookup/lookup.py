@@ -125,6 +125,8 @@ def lookup_or_run(
             return hit
     key = one_or_more(key)
     ragged = checked_ragged(ragged)
+    if ragged != "error" and (mask is not None or lengths is not None):
+        raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
     own_lengths = (mask, lengths, pad_value)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run", own_lengths)
     if isinstance(key, str):

@@ -4,7 +4,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "support/value_tensors.h"
@@ -55,18 +58,43 @@ TEST(RowPaddingTest, what_is_neither_mask_nor_lengths_is_a_mistake) {
   EXPECT_EQ(RowPadding::of_lengths(at::tensor({0, 3}, at::kInt), 3, 0).lengths, (Lengths{0, 3}));
 }
 
-TEST(RowPaddingTest, a_row_is_cut_in_the_dimensions_that_have_the_longest_size) {
-  const at::Tensor batch = at::arange(2 * 4 * 3 * 4).view({2, 4, 3, 4});
-  EXPECT_EQ(dims_of_size(batch, 4), DimSet{0b101});
-  EXPECT_EQ(dims_of_size(batch, 7), DimSet{0});
-  expect_same(cut_to_length(batch.select(0, 1), 0b101, 2),
-              batch.select(0, 1).slice(0, 0, 2).slice(2, 0, 2));
-  expect_same(one_row_of_length(batch, 1, 4, 2),
-              batch.slice(0, 1, 2).slice(1, 0, 2).slice(3, 0, 2));
-  const at::Tensor longer = one_row_of_length(batch, 0, 4, 5);
-  EXPECT_EQ(longer.sizes(), (std::vector<std::int64_t>{1, 5, 3, 5}));
-  expect_same(longer.slice(1, 0, 4).slice(3, 0, 4), batch.slice(0, 0, 1));
-  EXPECT_TRUE(at::equal(longer.select(1, 4), at::zeros({1, 3, 5}, at::kLong)));
+TEST(RowPaddingTest, the_dimension_after_the_rows_is_padded) {
+  const at::Tensor batch = at::arange(2 * 4 * 3).view({2, 4, 3});
+  EXPECT_TRUE(is_padded(batch, 4));
+  EXPECT_FALSE(is_padded(batch, 3));
+  EXPECT_FALSE(is_padded(at::ones({4}), 4));
+  EXPECT_TRUE(is_ambiguous(batch, 3));
+  EXPECT_FALSE(is_ambiguous(batch, 4));
+  EXPECT_TRUE(is_ambiguous(at::ones({2, 4, 4}), 4));
+  expect_same(one_row_of_length(batch, 1, 4, 2), batch.slice(0, 1, 2).slice(1, 0, 2));
+  expect_same(one_row_of_length(batch, 1, 9, 2), batch.slice(0, 1, 2));
+  const at::Tensor longer = one_row_of_length(batch, 0, 4, 6);
+  EXPECT_EQ(longer.sizes(), (std::vector<std::int64_t>{1, 6, 3}));
+  expect_same(longer.slice(1, 0, 4), batch.slice(0, 0, 1));
+  EXPECT_TRUE(at::equal(longer.slice(1, 4), at::zeros({1, 2, 3}, at::kLong)));
+}
+
+TEST(RowPaddingTest, a_row_of_a_result_is_cut_in_the_dimensions_that_are_given) {
+  const at::Tensor row = at::arange(4 * 3 * 4).view({4, 3, 4});
+  expect_same(cut_to_length(row, 0b101, 2), row.slice(0, 0, 2).slice(2, 0, 2));
+  expect_same(cut_to_length(row, 0, 2), row);
+}
+
+TEST(PadValueTest, fits_every_dtype) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(pad_value_of(at::kFloat, -1e30).item<float>(), -1e30F);
+  EXPECT_EQ(pad_value_of(at::kHalf, -1e30).item<float>(), -infinity);
+  EXPECT_EQ(pad_value_of(at::kChar, -1e30).item<int>(), -128);
+  EXPECT_EQ(pad_value_of(at::kByte, -1).item<int>(), 0);
+  EXPECT_EQ(pad_value_of(at::kByte, infinity).item<int>(), 255);
+  EXPECT_EQ(pad_value_of(at::kLong, -infinity).item<std::int64_t>(),
+            std::numeric_limits<std::int64_t>::min());
+  EXPECT_GT(pad_value_of(at::kLong, infinity).item<std::int64_t>(), std::int64_t{1} << 62);
+  EXPECT_EQ(pad_value_of(at::kInt, std::nan("")).item<int>(), 0);
+  EXPECT_TRUE(pad_value_of(at::kBool, 0.5).item<bool>());
+  for (const at::ScalarType dtype : all_dtypes()) {
+    EXPECT_EQ(pad_value_of(dtype, 0).scalar_type(), dtype);
+  }
 }
 
 TEST(WithPaddingTest, puts_the_value_after_the_true_part_of_each_row) {
@@ -80,7 +108,7 @@ TEST(WithPaddingTest, puts_the_value_after_the_true_part_of_each_row) {
   EXPECT_TRUE(with_padding(batch, 0b1, padding, {2, 2}).is_same(batch));
 }
 
-TEST(WithPaddingTest, pads_every_dtype_and_keeps_strides_and_graphs) {
+TEST(WithPaddingTest, pads_every_dtype_and_keeps_graphs) {
   const RowPadding padding = padding_of({2, 0, 3, 1}, 3);
   for (const at::ScalarType dtype : all_dtypes()) {
     const at::Tensor batch = matrix_of(dtype);
@@ -92,6 +120,14 @@ TEST(WithPaddingTest, pads_every_dtype_and_keeps_strides_and_graphs) {
   const at::Tensor graph = at::ones({4, 3}).requires_grad_();
   with_padding(graph * 2, 0b1, padding, {0, 1, 2, 3}).sum().backward();
   EXPECT_EQ(graph.grad().sum().item<float>(), 12);
+}
+
+TEST(WithPaddingTest, keeps_strides) {
+  const RowPadding padding = padding_of({2, 1, 3, 1}, 3, 5);
+  const at::Tensor batch = at::arange(24).view({3, 4, 2}).transpose(0, 1);
+  const at::Tensor padded = with_padding(batch, 0b1, padding, {0, 1, 2, 3});
+  EXPECT_EQ(padded.strides(), batch.strides());
+  EXPECT_EQ(padded.select(0, 1).select(0, 1).select(0, 0).item<std::int64_t>(), 5);
 }
 
 }  // namespace

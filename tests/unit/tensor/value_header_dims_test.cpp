@@ -51,6 +51,14 @@ TEST(ValueHeaderDimsTest, padded_dimensions_are_read_back_where_they_have_one_si
   expect_read_again(header);
   header.tensors[0].dim_order = {2, 0, 1};
   expect_read_again(header);
+  header.tensors.push_back(header.tensors[0]);
+  header.root.kind = Node::Kind::kTuple;
+  header.root.children.resize(2);
+  expect_read_again(header);
+  header.tensors[1].sizes = {4, 2, 4};
+  EXPECT_TRUE(is_malformed(encode_value_header(header))) << "another length than the first";
+  header.tensors.pop_back();
+  header.root = {};
   for (const std::uint64_t dims : {0b11U, 0b1000U, 0b10000001U}) {
     header.tensors[0].padded_dims = dims;
     EXPECT_TRUE(is_malformed(encode_value_header(header))) << dims;

@@ -31,16 +31,28 @@ TEST(PlanTrialTest, takes_the_row_with_the_most_padding) {
   EXPECT_EQ(plan_trial(padding_of({5, 2, 0, 3}, 5), {3, 2}, std::nullopt)->row, 3);
 }
 
-TEST(PlanTrialTest, takes_another_length_where_no_row_is_padded) {
-  EXPECT_EQ(plan_trial(padding_of({5, 5}, 5), {0, 1}, std::nullopt)->length, 4);
-  EXPECT_EQ(plan_trial(padding_of({1, 1}, 1), {0, 1}, std::nullopt)->length, 2);
+TEST(PlanTrialTest, pads_a_row_further_where_it_is_hardly_padded_and_cuts_it_where_it_cannot_be) {
+  const auto lengths_of = [](const tensor::RowPadding& padding) {
+    std::vector<std::int64_t> lengths;
+    while (const auto trial = plan_trial(padding, {0, 1}, std::nullopt, lengths.size())) {
+      lengths.push_back(trial->length);
+    }
+    return lengths;
+  };
+  EXPECT_EQ(lengths_of(padding_of({8, 8}, 8)), (std::vector<std::int64_t>{12, 10, 7}));
+  EXPECT_EQ(lengths_of(padding_of({1, 1}, 1)), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(lengths_of(padding_of({63, 64}, 64)), (std::vector<std::int64_t>{96, 80, 63}));
+  EXPECT_EQ(lengths_of(padding_of({32, 64}, 64)), (std::vector<std::int64_t>{32}));
 }
 
 TEST(PlanTrialTest, needs_none_for_what_is_known) {
-  const auto padded = padding_of({5, 2}, 5);
-  EXPECT_FALSE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, true}).has_value());
-  EXPECT_TRUE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, false}).has_value());
-  EXPECT_FALSE(plan_trial(padded, {0}, LearnedPadding{{1}, false}).has_value()) << "not padded";
+  const auto padded = padding_of({10, 8}, 10);
+  EXPECT_FALSE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0.5}).has_value());
+  EXPECT_TRUE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0}).has_value());
+  EXPECT_TRUE(plan_trial(padded, {0}, LearnedPadding{{1}, 0}).has_value());
+  EXPECT_TRUE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0.05}).has_value())
+      << "a small share shows little";
+  EXPECT_FALSE(plan_trial(padding_of({20, 19}, 20), {0, 1}, LearnedPadding{{1}, 0.05}).has_value());
 }
 
 TEST(JudgeTrialTest, finds_the_dimensions_that_follow_the_length) {
@@ -55,8 +67,8 @@ TEST(JudgeTrialTest, finds_the_dimensions_that_follow_the_length) {
                maps.slice(0, 0, 1).slice(2, 0, 2).slice(3, 0, 2), pooled.slice(0, 0, 1)}),
       trial, padding, 1e-3);
   EXPECT_EQ(outcome.why_not, "");
-  EXPECT_EQ(outcome.learned.dims, (Dims{0b1, 0b110, 0}));
-  EXPECT_TRUE(outcome.learned.agrees);
+  EXPECT_EQ(outcome.dims, (Dims{0b1, 0b110, 0}));
+  EXPECT_EQ(outcome.shown_share, 0.5);
 }
 
 TEST(JudgeTrialTest, refuses_another_result_for_the_true_part) {
@@ -76,14 +88,14 @@ TEST(JudgeTrialTest, learns_shapes_alone_where_a_part_of_the_row_was_cut_off) {
   const auto outcome = judge_trial(flat_of({at::ones({2, 4})}), 0, flat_of({at::zeros({1, 3})}),
                                    {0, 3}, padding, 1e-3);
   EXPECT_EQ(outcome.why_not, "");
-  EXPECT_EQ(outcome.learned.dims, Dims{0b1});
-  EXPECT_FALSE(outcome.learned.agrees);
+  EXPECT_EQ(outcome.dims, Dims{0b1});
+  EXPECT_FALSE(outcome.agrees());
 }
 
 TEST(LearnedPaddingTest, is_kept_for_each_context) {
   const Digest128 one{1, 2};
   EXPECT_FALSE(learned_padding(one).has_value());
-  note_padding(one, {{0b1}, true});
+  note_padding(one, {{0b1}, 0.5});
   EXPECT_EQ(learned_padding(one)->dims, Dims{0b1});
   EXPECT_FALSE(learned_padding(Digest128{1, 3}).has_value());
 }
