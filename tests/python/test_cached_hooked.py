@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,9 @@ from modcache._identity.module_state import state_of
 from torch import nn
 
 Growth = Callable[[], dict[str, int]]
+with_compiled_part = pytest.mark.skipif(
+    os.environ.get("MODCACHE_COMPILED_PART") == "off", reason="it makes no snapshots"
+)
 X = torch.arange(6.0).reshape(3, 2)
 IDS = torch.arange(3)
 ONCE = {"misses": 3, "stored": 3}
@@ -138,6 +142,7 @@ def test_the_first_call_is_stored_already(counted: Growth) -> None:
     assert counted() == {**ONCE, "hits_memory": 6}
 
 
+@with_compiled_part
 def test_it_is_recognized_without_a_walk_whatever_device_was_noted() -> None:
     module = hooked()
     for _ in range(6):

@@ -148,6 +148,14 @@ def test_its_fingerprint_is_that_of_the_plain_module() -> None:
     assert modcache.fingerprint(module) == modcache.fingerprint(plain(module))
 
 
+def test_its_fingerprint_is_that_of_a_plain_module_which_leads_to_itself() -> None:
+    given: Any = Clip().eval()
+    given.card = {"model": [given]}  # as a SentenceTransformer has it
+    assert modcache.fingerprint(modcache.cached(given, key="ids", methods=TOWERS)) == (
+        modcache.fingerprint(given)
+    )
+
+
 @both
 def test_a_missing_key_is_named(make: Any) -> None:
     module = make()

@@ -8,8 +8,8 @@ changes nothing. They count where code of the user's mentions the one of Rust it
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ class Settings:
         return ("settings", self._digest) if settings_matter(leaves) else ()
 
 
-_settings = functools.lru_cache(maxsize=64)(Settings)
+_settings: weakref.WeakValueDictionary[bytes, Settings] = weakref.WeakValueDictionary()
 
 
 def way_of_tokenizer(kind: type) -> Callable[[Walk, Any], None] | None:
@@ -79,7 +79,8 @@ def _read_backend(walk: Walk, value: Any, *, has_own_settings: bool) -> None:
     special = b"%d" % bool(getattr(value, "encode_special_tokens", False))
     walk.leaves.append(_digest(state[end:] + (special if has_own_settings else b"")))
     if end:
-        walk.leaves.append(_settings(_digest(state[:end] + special)))
+        digest = _digest(state[:end] + special)
+        walk.leaves.append(_settings.setdefault(digest, Settings(digest)))
 
 
 def _digest(data: bytes) -> bytes:

@@ -35,7 +35,7 @@ def why_unseen(value: object) -> str:
         return reason
     if kind is object:
         return "is told apart by its address alone, which differs in each process"
-    if kind.__module__.startswith("numpy.random."):
+    if str(kind.__module__).startswith("numpy.random."):
         return _RANDOM
     return "holds state that Python cannot see" if any(map(_is_opaque, kind.__mro__)) else ""
 

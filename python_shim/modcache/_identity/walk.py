@@ -27,7 +27,7 @@ from modcache._code.names import (
 from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
-from modcache._code.wrapped import are_hooks_outside, class_behind, has_own_method, is_forward_alone
+from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -97,8 +97,8 @@ class Walk:
         # A cached forward is looked up inside of its module's own call, which may do more.
         if root is not None and is_forward_alone(type(root)):
             self.leaves.append(_FORWARD_ALONE)
-        # Such a cached instance leads to the given one, which has the same attributes.
-        self._is_shared = root is not None and has_own_method(type(root), "forward")
+        # Such a cached instance may lead to the given one, which has the same attributes.
+        self._is_shared = root is not None and AS_ONE in vars(type(root))
         if root is not None:
             self._module(root)
             if not is_tolerant:
