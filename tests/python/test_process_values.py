@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from modcache._installed.traversal import _members_of
 
 PACKAGE = {
     "session.py": """
@@ -91,3 +92,46 @@ def test_what_comes_from_the_environment_does_count(installed: Path) -> None:
 def test_a_constant_that_was_replaced_does_count(installed: Path) -> None:
     first = fingerprint_in_a_new_process(installed)
     assert fingerprint_in_a_new_process(installed, "encoder.SCALE = 3.0") != first
+
+
+def test_progress_bars_that_were_shown_do_not_count(installed: Path) -> None:
+    """tqdm keeps locks and bars in its classes, from its first use on."""
+    (installed / "package" / "bars.py").write_text(
+        "import torch, tqdm.auto\n"
+        "class bar(tqdm.auto.tqdm):\n"
+        "    pass\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        for _ in tqdm.auto.trange(2, disable=True):\n"
+        "            x = sum(bar([x, x], disable=True))\n"
+        "        return x\n"
+    )
+    change = (
+        "from package import bars; encoder = bars\n"
+        "before = modcache.fingerprint(bars.Encoder())\n"
+        "bars.Encoder()(1.0)\n"
+        "assert modcache.fingerprint(bars.Encoder()) == before\n"
+    )
+    assert fingerprint_in_a_new_process(installed, change)
+
+
+def test_members_of_native_classes_count_in_one_order(installed: Path) -> None:
+    names = [name for name, _ in _members_of(bytearray)]
+    assert names == sorted(names)
+
+    class InPython:
+        z = 1
+        __slots__ = ("a",)
+
+    assert _members_of(InPython) == list(vars(InPython).items())
+    pytest.importorskip("tokenizers")  # written in Rust, where that order is drawn anew
+    (installed / "package" / "tokens.py").write_text(
+        "import torch\n"
+        "from tokenizers import Tokenizer\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return Tokenizer.from_str(x).truncation or Tokenizer(x).padding\n"
+    )
+    change = "from package import tokens as encoder"
+    found = {fingerprint_in_a_new_process(installed, change) for _ in range(3)}
+    assert len(found) == 1

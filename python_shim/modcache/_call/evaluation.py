@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods that begin by putting their module into evaluation mode, as ``encode`` often does.
+"""Calls that begin by putting modules into evaluation mode, as ``encode`` often does.
 
-Such a call computes the same from either mode, and leaves its module in evaluation mode. So the
+Such a call computes the same from either mode, and leaves these modules in evaluation mode. So the
 look-up begins with that step, too: the call is identified by the mode in which it computes, and a
-hit leaves the module as a run would. A method does so if every way through its code comes to
-``self.eval()`` before it reads an attribute or calls anything, or if it is known to
-(``_code/libraries.py``).
+hit leaves the modules as a run would. A call does so if every way through its code comes to
+``self.eval()``, or ``model.eval()`` of a global, before it reads anything else or calls anything;
+or if the method is known to (``_code/libraries.py``).
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import types
+import weakref
+from typing import Any
 
 import torch
 
 from modcache._call.arguments import is_of_torch
 from modcache._call.grad import modules_in
+from modcache._call.holder import Holder
 from modcache._code.libraries import known_method
 from modcache._code.wrapped import unwrapped
 
@@ -51,64 +55,131 @@ _HARMLESS = frozenset(
         "TO_BOOL",
     }
 )
-_SELF = frozenset({"LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
+_LOADS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_GLOBAL"}
+)
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _BETWEEN = frozenset({"CACHE", "PRECALL", "PUSH_NULL"})
 
 
 def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
-    """Puts a module into evaluation mode if the method would begin with that.
+    """Puts modules into evaluation mode if the call would begin with that.
 
     Returns:
         Whether the method is known to compute without gradients.
     """
-    function = unwrapped(getattr(type(module), method, None))
-    if method in vars(module) or not isinstance(function, types.FunctionType):
+    function, owner = _function_behind(module, method)
+    if not isinstance(function, types.FunctionType):
         return False
     infers = known_method(function).infers
-    if (infers or _begins_with_eval(function)) and _may_begin(module, method):
-        module.eval()
+    if infers and owner is module:
+        _evaluate(module)
+    elif method != "forward" or not module._forward_pre_hooks:
+        _evaluate_first(function, owner)
     return infers
 
 
-def _may_begin(module: torch.nn.Module, method: str) -> bool:
-    """Whether anything is in training mode, and no hook runs before the method."""
-    is_plain = type(module).eval is torch.nn.Module.eval and "eval" not in vars(module)
-    if not is_plain or (method == "forward" and module._forward_pre_hooks):
+def _evaluate_first(function: types.FunctionType, owner: Any) -> None:
+    inner = _undecorated(function)
+    if inner is not None:
+        for path in _paths_in(inner.__code__):
+            if not _evaluate(_module_at(path, inner, owner)):
+                break
+
+
+def _function_behind(module: torch.nn.Module, method: str) -> tuple[Any, Any]:
+    """Finds the function that runs, and the object that it gets first; None: there is none."""
+    if not isinstance(module, Holder):
+        if method in vars(module):
+            return None, None
+        return unwrapped(getattr(type(module), method, None)), module
+    held = vars(module).get("forward")
+    if isinstance(held, functools.partial) and len(held.args) == 2:  # a method of an object
+        reference, function = held.args
+        return function, reference() if isinstance(reference, weakref.ref) else None
+    return unwrapped(held), None
+
+
+def _evaluate(module: object) -> bool:
+    """Returns False, and does nothing, if its ``eval`` might do more than switch the mode."""
+    if not isinstance(module, torch.nn.Module) or "eval" in vars(module):
         return False
-    return any(part.training for part in modules_in(module))
+    if type(module).eval is not torch.nn.Module.eval:
+        return False
+    if any(part.training for part in modules_in(module)):
+        module.eval()
+    return True
 
 
-def _begins_with_eval(function: types.FunctionType) -> bool:
-    while is_of_torch(function):  # no_grad and similar ones
+def _module_at(path: tuple[str, ...], function: types.FunctionType, owner: Any) -> Any:
+    """Finds what a path such as ("LOAD_GLOBAL", "model", "encoder") leads to."""
+    kind, name, *attributes = path
+    code = function.__code__
+    if kind == "LOAD_GLOBAL":
+        found = function.__globals__.get(name)
+    elif name in code.co_freevars:
+        found = _in_cell(function, code.co_freevars.index(name))
+    else:
+        found = owner if code.co_argcount and name == code.co_varnames[0] else None
+    for attribute in attributes:
+        if hasattr(type(found), attribute):  # a property is code
+            return None
+        own = vars(found) if hasattr(found, "__dict__") else {}
+        found = own.get(attribute, own.get("_modules", {}).get(attribute))
+    return found
+
+
+def _in_cell(function: types.FunctionType, index: int) -> Any:
+    try:
+        return (function.__closure__ or ())[index].cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _undecorated(function: types.FunctionType) -> types.FunctionType | None:
+    """The function behind torch's own decorators; None if there are others."""
+    while is_of_torch(function):
         function = function.__wrapped__  # type: ignore[attr-defined]
     is_plain = type(function) is types.FunctionType and not hasattr(function, "__wrapped__")
-    return is_plain and _code_begins_with_eval(function.__code__)
+    return function if is_plain else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _code_begins_with_eval(code: types.CodeType) -> bool:
-    if "eval" not in code.co_names or not code.co_argcount:
-        return False
-    this, farthest = code.co_varnames[0], 0
+def _paths_in(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
+    """Finds whose ``eval()`` is called first, on every way through the code."""
+    found: list[tuple[str, ...]] = []
+    stored: set[str] = set()
+    if "eval" not in code.co_names:
+        return ()
+    index = farthest = 0
     steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
-    for index, step in enumerate(steps):
-        if step.opname in _SELF and step.argval == this:
-            return farthest <= step.offset and _is_call_of_eval(steps[index + 1 : index + 4])
-        if step.opname not in _HARMLESS or (step.opname == "STORE_FAST" and step.argval == this):
-            return False
+    while index < len(steps):
+        step = steps[index]
+        path = _path_of_eval(steps[index:])
+        if path:
+            if farthest > step.offset or path[1] in stored:
+                break
+            found.append(path)
+            index += len(path) + 2
+            continue
+        if step.opname not in _HARMLESS:
+            break
+        if step.opname == "STORE_FAST":
+            stored.add(step.argval)
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
             farthest = max(farthest, int(step.argval))
-    return False
+        index += 1
+    return tuple(found)
 
 
-def _is_call_of_eval(steps: list[dis.Instruction]) -> bool:
-    """Whether these instructions are the statement ``self.eval()`` after its ``self``."""
-    if len(steps) < 3 or steps[0].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
-        return False
-    name, call, drop = steps
-    return (
-        name.argval == "eval"
-        and call.opname == "CALL"
-        and call.arg == 0
-        and drop.opname == "POP_TOP"
-    )
+def _path_of_eval(steps: list[dis.Instruction]) -> tuple[str, ...]:
+    """The path to X, if these instructions begin with the statement ``X.eval()``; else ()."""
+    names = itertools.takewhile(lambda step: step.opname in _ATTRIBUTES, steps[1:])
+    attributes = [str(step.argval) for step in names]
+    end = steps[len(attributes) + 1 :][:2]
+    if steps[0].opname not in _LOADS or attributes[-1:] != ["eval"] or len(end) < 2:
+        return ()
+    call, drop = end
+    if call.opname != "CALL" or call.arg != 0 or drop.opname != "POP_TOP":
+        return ()
+    return (steps[0].opname, str(steps[0].argval), *attributes[:-1])

@@ -16,9 +16,9 @@ import torch
 from modcache._code.former_names import lasting_module_of
 from modcache._code.wrapped import class_behind, is_left_here, is_proxy_class, unwrapped
 
-# Packages that are identified by their name.
-TRUSTED = frozenset({"torch", "functorch", "torchgen", "numpy", "modcache"})
-TRUSTED_MODULES = frozenset({"torch", "numpy", "modcache"})
+# Packages that are identified by their name. tqdm keeps locks and bars, and passes on what it gets.
+TRUSTED = frozenset({"torch", "functorch", "torchgen", "numpy", "modcache", "tqdm"})
+TRUSTED_MODULES = frozenset({"torch", "numpy", "modcache", "tqdm"})
 STANDARD = sys.stdlib_module_names
 # Attributes of a class that do not change what its objects do.
 CLASS_NOISE = frozenset(
@@ -151,7 +151,7 @@ def short_name(kind: type) -> str:
 
 
 def is_trusted(module: types.ModuleType) -> bool:
-    """Whether names identify what the module holds: torch, NumPy, the standard library."""
+    """Whether names identify what the module holds: torch, NumPy, tqdm, the standard library."""
     top = top_package(module.__name__)
     if top in TRUSTED_MODULES:
         return True

@@ -7,9 +7,9 @@ with comments and formatting. Another minor version of Python compiles different
 miss.
 
 The user's own code is followed strictly. Functions that it names are followed in turn. Names
-identify what torch, NumPy and the standard library hold. Everything else (globals, attributes read
-through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which every
-check compares. Code that is none of these is ``unknown``, and cannot be identified.
+identify what torch, NumPy, tqdm and the standard library hold. Everything else (globals, attributes
+read through modules, closures, defaults, attributes of functions and classes) is a ``Read``, which
+every check compares. Code that is none of these is ``unknown``, and cannot be identified.
 
 ``Code.packaged`` notes where the code enters an installed package, and ``_installed/traversal.py``
 follows it from there. Classes and wrappers of torch and the standard library are read leniently.

@@ -6,7 +6,7 @@ bytecode and files of installers are left out, since they differ between equal e
 in place does not change RECORD, so each file that this process has loaded is hashed as well. A
 package that no RECORD lists is identified by the hashes of all its code files.
 
-torch, NumPy, the standard library and this package itself are no distributions here. They are
+torch, NumPy, tqdm, the standard library and this package are no distributions here. They are
 identified by name, since the RECORDs of their builds differ. A file that was changed after the
 process loaded it (``loaded.py``) is not the code that runs. The distribution then gets a number
 that no other process has.

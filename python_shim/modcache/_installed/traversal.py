@@ -115,6 +115,22 @@ class PackageCode(Code):
         return dict(sorted(by_name.items()))
 
 
+def _members_of(cls: type) -> list[tuple[str, Any]]:
+    """The members of a class: in the order of its code, or by name where that is not Python.
+
+    Classes written in Rust have their members in another order in each process.
+    """
+    members = list(vars(cls).items())
+    is_native = any(
+        isinstance(member, _NATIVE) and name not in ("__dict__", "__weakref__")
+        for name, member in members
+    )
+    return sorted(members, key=lambda item: item[0]) if is_native else members
+
+
+_NATIVE = (types.MethodDescriptorType, types.GetSetDescriptorType)
+
+
 class PackageTraversal:
     """Follows the code of packages from the seeds that are added."""
 
@@ -245,7 +261,7 @@ class PackageTraversal:
                 continue
             self._note_file(file_behind(base))
             self._found.hold_class(base)
-            for name, member in list(vars(base).items()):
+            for name, member in _members_of(base):
                 if name in CLASS_NOISE or name in _UNREACHED or is_left_here(member):
                     continue
                 if name in _MADE:
