@@ -2,7 +2,7 @@
 """The order of copies and uses of batches on an accelerator, by a stream that writes it down.
 
 Whoever uses a batch has waited for a mark that was set after the batch's last copy, and has told
-the allocator of every tensor. test_cuda.py has the same with a real device.
+the allocator of every tensor. test_accelerator_feed.py has the same with a device.
 """
 
 from __future__ import annotations

@@ -66,13 +66,26 @@ Mark enqueue_between(const at::Tensor& from, const at::Tensor& to, std::function
   return mark;
 }
 
+// Whether a copy is one of bytes, which works for every dtype.
+bool is_plain(const at::Tensor& from, const at::Tensor& to) {
+  return from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() &&
+         from.is_contiguous() && to.is_contiguous() && from.is_conj() == to.is_conj() &&
+         from.is_neg() == to.is_neg();
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (to.numel() == 0) return to;
+  if (to.is_cpu()) to.mutable_data_ptr();  // ends its sharing with copy-on-write aliases
   const PlainTensors plain;
-  const Mark mark = enqueue_between(from, to, [source = for_work(from), target = for_work(to)] {
-    const PlainTensors also_here;
-    target.copy_(source);
-  });
+  const Mark mark = enqueue_between(
+      from, to, [source = for_work(from), target = for_work(to), is_plain = is_plain(from, to)] {
+        if (is_plain) {
+          std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+          return;
+        }
+        const PlainTensors also_here;
+        target.copy_(source);
+      });
   if (!from.is_cpu() && !to.is_cpu()) return to;
   const at::Tensor& of_host = from.is_cpu() ? from : to;
   const void* address = of_host.storage().data();
