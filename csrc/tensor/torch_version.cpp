@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/torch_version.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -81,6 +83,8 @@ std::optional<std::string_view> new_dtype_name(at::ScalarType type) {
   }
 }
 
+std::optional<at::DeviceType> accelerator_of_torch() { return at::getAccelerator(); }
+
 c10::ArrayRef<at::DeviceType> autocast_devices() {
   static const std::vector<at::DeviceType> kinds = [] {
     std::vector<at::DeviceType> all{at::kCPU, at::kCUDA, at::kXPU};
@@ -113,6 +117,13 @@ bool is_bits_dtype(at::ScalarType /*type*/) { return false; }
 bool is_packed_float(at::ScalarType /*type*/) { return false; }
 
 std::optional<std::string_view> new_dtype_name(at::ScalarType /*type*/) { return std::nullopt; }
+
+std::optional<at::DeviceType> accelerator_of_torch() {
+  for (const at::DeviceType kind : {at::kCUDA, at::kXPU, at::kPrivateUse1}) {
+    if (kind == at::kCUDA ? at::hasCUDA() : c10::impl::hasDeviceGuardImpl(kind)) return kind;
+  }
+  return std::nullopt;
+}
 
 c10::ArrayRef<at::DeviceType> autocast_devices() {
   static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};

@@ -20,18 +20,21 @@ _NAME = "testdevice"
 def _load_test_device(path: str) -> None:
     torch.ops.load_library(path)
     torch.utils.rename_privateuse1_backend(_NAME)
+    generators = (torch.Generator(), torch.Generator())
     # What torch asks of the module of a kind of device.
     functions = {
         "is_available": lambda: True,
         "device_count": lambda: 2,
         "current_device": lambda: torch.accelerator.current_device_index(),
-        "manual_seed_all": lambda _: None,
+        "is_initialized": lambda: True,
+        "manual_seed_all": lambda seed: [one.manual_seed(seed) for one in generators],
         "_is_in_bad_fork": lambda: False,
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16],
     }
     module = types.ModuleType(f"torch.{_NAME}")
     for name, function in functions.items():
         setattr(module, name, function)
+    module.default_generators = generators
     torch._register_device_module(_NAME, module)
 
 

@@ -126,3 +126,23 @@ def test_the_thread_has_the_autocast_of_the_caller() -> None:
             prefetched = modcache.Prefetcher([0, 1, 2, 3], encode=lambda _: torch.mm(x, x))
             dtypes = {batch.dtype for batch in prefetched}
         assert dtypes == {torch.bfloat16 if is_enabled else torch.float32}
+
+
+def test_a_kind_of_device_without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = torch.get_device_module(DEVICE)
+    monkeypatch.delattr(module, "get_amp_supported_dtype", raising=False)
+    batches = list(modcache.Prefetcher([torch.ones(2)] * 4))
+    assert all(batch.device == DEVICE for batch in batches)
+
+
+@pytest.mark.skipif(
+    not IS_THERE or torch.accelerator.device_count() < 2, reason="needs two devices"
+)
+def test_another_device_than_the_current_one() -> None:
+    second = torch.device(DEVICE.type, 1)
+    batches = [torch.full((1 << 16,), float(i)) for i in range(8)]
+    fed = list(modcache.Prefetcher(batches, device=second))
+    assert torch.accelerator.current_device_index() == DEVICE.index
+    for i, batch in enumerate(fed):
+        assert batch.device == second
+        assert float(batch.amin()) == float(batch.amax()) == i

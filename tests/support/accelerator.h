@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The test device (tests/support/test_device) as tests of modcache_device_tests use it.
+// The test device (tests/support/test_device) as tests of modcache_torch_device_tests use it.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -115,15 +115,17 @@ TEST(RowsOnDeviceTest, rows_on_two_devices_do_not_come_together) {
 
 TEST(RowsOnDeviceTest, a_result_on_the_device_is_cut_and_written_like_one_on_the_host) {
   const at::Tensor batch = at::randn({3, 4});
-  const SlowedDown slowly(1000);
   const auto here = cut(batch);
-  const auto there =
-      cut(flat_of({batch.to(kDevice).t().contiguous().t()}), cache::StoredDtype::kKeep, kDevice);
-  for (std::size_t row = 0; row < 3; ++row) {
-    const auto payload = here[row]->write(codec::Codec::kNone);
-    EXPECT_EQ(there[row]->write(codec::Codec::kNone).payload.view(), payload.payload.view());
-    const auto resident = there[row]->on(kName);
-    EXPECT_EQ(resident->write(codec::Codec::kNone).payload.view(), payload.payload.view());
+  const SlowedDown slowly(1000);
+  const at::Tensor transposed = batch.t().contiguous().to(kDevice).t();
+  for (const at::Tensor& result : {batch.to(kDevice), transposed}) {
+    const auto there = cut(flat_of({result}), cache::StoredDtype::kKeep, kDevice);
+    for (std::size_t row = 0; row < 3; ++row) {
+      const auto written = here[row]->write(codec::Codec::kNone);
+      EXPECT_EQ(there[row]->write(codec::Codec::kNone).payload.view(), written.payload.view());
+      const auto resident = there[row]->on(kName);
+      EXPECT_EQ(resident->write(codec::Codec::kNone).payload.view(), written.payload.view());
+    }
   }
 }
 
