@@ -87,7 +87,7 @@ TEST(TestDeviceTest, a_copy_to_the_host_that_is_not_waited_for_is_not_there_yet)
 
 TEST(TestDeviceTest, work_may_be_put_off) {
   const at::Tensor target = at::zeros({1000}, kDevice);
-  const SlowedDown slowly(20'000);
+  const SlowedDown slowly(200'000);
   c10::Event filled(kDevice.type());
   target.fill_(1);
   filled.record(current_stream());
