@@ -4,7 +4,6 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 
-#include <array>
 #include <utility>
 
 #include "tensor/storable.h"
@@ -285,9 +284,8 @@ std::string_view dtype_name(at::ScalarType type) {
 }
 
 std::string arithmetic_state() {
-  static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};
   std::string state;
-  for (const at::DeviceType device : kDevices) {
+  for (const at::DeviceType device : autocast_devices()) {
     const auto dtype = autocast_dtype(device);
     if (!dtype.has_value()) continue;
     state += c10::DeviceTypeName(device, /*lower_case=*/true);

@@ -7,7 +7,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <array>
 #include <atomic>
 #include <exception>
 #include <optional>
@@ -18,14 +17,12 @@
 #include "base/log.h"
 #include "tensor/error_text.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
 
 using Kind = cache::Place::Kind;
-
-// Kinds of devices that copy asynchronously from pinned memory.
-constexpr std::array<at::DeviceType, 3> kAccelerators{at::kCUDA, at::kXPU, at::kPrivateUse1};
 
 // True for the guard that torch.compile and fake tensors register in a torch that was built with
 // CUDA, on a machine without a device: it reports devices that do not exist.
@@ -39,10 +36,8 @@ int device_count(at::DeviceType type) {
 }
 
 std::optional<at::DeviceType> accelerator() {
-  for (const at::DeviceType type : kAccelerators) {
-    if (device_count(type) > 0) return type;
-  }
-  return std::nullopt;
+  const auto type = accelerator_of_torch();
+  return type.has_value() && device_count(*type) > 0 ? type : std::nullopt;
 }
 
 std::string valid_places() {

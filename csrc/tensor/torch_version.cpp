@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/torch_version.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #if MODCACHE_TORCH_HAS_LAZY_CLONE
 #include <ATen/ops/_lazy_clone.h>
@@ -77,6 +83,21 @@ std::optional<std::string_view> new_dtype_name(at::ScalarType type) {
   }
 }
 
+std::optional<at::DeviceType> accelerator_of_torch() { return at::getAccelerator(); }
+
+c10::ArrayRef<at::DeviceType> autocast_devices() {
+  static const std::vector<at::DeviceType> kinds = [] {
+    std::vector<at::DeviceType> all{at::kCPU, at::kCUDA, at::kXPU};
+    for (const at::DeviceType kind : at::autocast::_AUTOCAST_SUPPORTED_DEVICES) {
+      if (std::find(all.begin(), all.end(), kind) == all.end()) all.push_back(kind);
+    }
+    return all;
+  }();
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  if (excluded.has_all(c10::autocast_dispatch_keyset)) return {};
+  return kinds;
+}
+
 std::optional<at::ScalarType> autocast_dtype(at::DeviceType device) {
   if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
   return at::autocast::get_autocast_dtype(device);
@@ -96,6 +117,18 @@ bool is_bits_dtype(at::ScalarType /*type*/) { return false; }
 bool is_packed_float(at::ScalarType /*type*/) { return false; }
 
 std::optional<std::string_view> new_dtype_name(at::ScalarType /*type*/) { return std::nullopt; }
+
+std::optional<at::DeviceType> accelerator_of_torch() {
+  for (const at::DeviceType kind : {at::kCUDA, at::kXPU, at::kPrivateUse1}) {
+    if (kind == at::kCUDA ? at::hasCUDA() : c10::impl::hasDeviceGuardImpl(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+c10::ArrayRef<at::DeviceType> autocast_devices() {
+  static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};
+  return kDevices;
+}
 
 std::optional<at::ScalarType> autocast_dtype(at::DeviceType device) {
   namespace autocast = at::autocast;

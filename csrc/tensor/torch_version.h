@@ -79,6 +79,13 @@ bool is_packed_float(at::ScalarType type);
 // Returns Python's name of a dtype that only newer versions have.
 std::optional<std::string_view> new_dtype_name(at::ScalarType type);
 
+// Returns the kind of accelerator that torch pins memory for; it may have no device.
+std::optional<at::DeviceType> accelerator_of_torch();
+
+// Returns the kinds of devices that this torch has autocast for, or none where it is off for all of
+// them in the calling thread. Addresses depend on the order: CPU, CUDA, XPU, then the others.
+c10::ArrayRef<at::DeviceType> autocast_devices();
+
 // Returns the dtype to which autocast casts floats on such a device; nothing where it is off.
 std::optional<at::ScalarType> autocast_dtype(at::DeviceType device);
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import accelerator  # noqa: F401  # loads the test device where one is named
 import modcache
 import pytest
 import torch

@@ -31,6 +31,7 @@ FILES = frozenset(
 
 # By file: a test, or `[a parameter]` of any test of the file.
 TESTS: dict[str, frozenset[str]] = {
+    "test_accelerator_forms.py": frozenset({"[frozen]", "[of_a_file]"}),
     "test_address.py": frozenset(
         {
             "test_a_hit_for_another_input_is_a_conflict",

@@ -13,6 +13,7 @@ import numpy as np
 import processes  # noqa: F401  the forkserver that has torch loaded
 import pytest
 import torch
+from accelerator import DEVICE, IS_THERE
 from torch.utils.data import DataLoader, Dataset
 
 
@@ -91,19 +92,25 @@ def test_another_seed_gives_other_draws_and_other_entries() -> None:
     assert other[0] == modcache.CachedDataset(Drawn(), seed=1)[0]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its generator")
+@pytest.mark.skipif(not IS_THERE, reason="needs an accelerator: its generator")
 def test_the_generator_of_an_accelerator_is_left_alone_too() -> None:
+    torch.rand((), device=DEVICE)  # initialises it
+    generator = torch.get_device_module(DEVICE).default_generators[0]
+
+    def drawn() -> float:
+        return float(torch.rand((), device=generator.device, generator=generator))
+
     class OnDevice(Dataset[Any]):
         def __getitem__(self, index: int) -> float:
-            return float(torch.rand((), device="cuda"))
+            return drawn()
 
-    torch.cuda.manual_seed(3)
-    expected = float(torch.rand((), device="cuda"))
-    torch.cuda.manual_seed(3)
-    drawn = modcache.CachedDataset(OnDevice())[0]
-    assert float(torch.rand((), device="cuda")) == expected
+    generator.manual_seed(3)
+    expected = drawn()
+    generator.manual_seed(3)
+    sample = modcache.CachedDataset(OnDevice(), scope="drawn")[0]
+    assert drawn() == expected
     modcache.clear()
-    assert modcache.CachedDataset(OnDevice())[0] == drawn
+    assert modcache.CachedDataset(OnDevice(), scope="drawn")[0] == sample
 
 
 # --- Variants ---------------------------------------------------------------------------

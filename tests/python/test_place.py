@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""modcache.place on every machine. test_cuda.py is for those with an accelerator."""
+"""modcache.place on every machine. test_accelerator.py is for those with an accelerator."""
 
 from __future__ import annotations
 

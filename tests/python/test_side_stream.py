@@ -2,7 +2,7 @@
 """The order of copies and uses of batches on an accelerator, by a stream that writes it down.
 
 Whoever uses a batch has waited for a mark that was set after the batch's last copy, and has told
-the allocator of every tensor. test_cuda.py has the same with a real device.
+the allocator of every tensor. test_accelerator_feed.py has the same with a device.
 """
 
 from __future__ import annotations
@@ -121,6 +121,19 @@ def test_a_batch_that_failed_is_not_waited_for() -> None:
         ahead.take()
     ahead.close()
     assert [event for event in stream.events if event[0] == "wait"] == [("wait", 1)]
+
+
+def test_a_thread_that_cannot_have_the_state_of_its_caller_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("no autocast here")
+
+    monkeypatch.setattr("modcache._feed.batches_ahead.CallerState.run", refuse)
+    ahead: BatchesAhead[Any] = BatchesAhead(lambda: 1, 2, None)
+    with pytest.raises(AssertionError, match="no autocast here"):
+        ahead.take()
+    ahead.close()
 
 
 class Encoding(collections.UserDict[str, torch.Tensor]):

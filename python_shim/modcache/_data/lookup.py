@@ -24,7 +24,6 @@ from modcache._library.workers import adopt_settings, prepare_dataset_worker, se
 
 _look_up: Any = torch.classes.cache.Samples.look_up
 _keep: Any = torch.classes.cache.Samples.keep
-_AUTOCAST_DEVICES = ("cpu", "cuda", "xpu")  # their autocast is part of addresses
 _VARIANT = re.compile(r" \((seed \d+, )?variant \d+\)$")
 
 
@@ -82,8 +81,8 @@ class SampleCache:
         """
         prepare_dataset_worker()
         with contextlib.ExitStack() as stack:
-            for device in _AUTOCAST_DEVICES:
-                if torch.is_autocast_enabled(device):
+            if torch._C._is_any_autocast_enabled():
+                for device in _devices_with_autocast():
                     stack.enter_context(torch.autocast(device, enabled=False))
             return self._get(names, make)
 
@@ -190,6 +189,13 @@ def key_text(key: object, owner: str) -> str:
     if not text:
         raise ValueError(f"{owner}: a key is an empty str; give each sample a key of its own")
     return text
+
+
+def _devices_with_autocast() -> list[str]:
+    """Returns the kinds of devices that this thread has autocast on for."""
+    kinds = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "ipu", "xla")
+    all_kinds = (*kinds, torch._C._get_privateuse1_backend_name())
+    return [kind for kind in all_kinds if torch.is_autocast_enabled(kind)]
 
 
 def _checked_scope(scope: object, owner: str) -> str:

@@ -143,9 +143,17 @@ class BatchesAhead(Generic[_T]):
         kinds = ("cpu",) if self._stream is None else ("cpu", self._stream.device.type)
         state = CallerState(kinds)
         self._thread = threading.Thread(
-            target=state.run, args=(self._work,), name="modcache-prefetcher", daemon=True
+            target=self._run, args=(state,), name="modcache-prefetcher", daemon=True
         )
         self._thread.start()
+
+    def _run(self, state: CallerState) -> None:
+        try:
+            state.run(self._work)
+        except BaseException as error:  # torch refused the caller's state, and the caller waits
+            with self._changed:
+                self._ready.append(_Made(error=error))
+                self._changed.notify_all()
 
     def _work(self) -> None:
         _this_thread.works_for = self

@@ -24,9 +24,9 @@ class CallerState:
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = [
-            (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+            (kind, torch.get_autocast_dtype(kind))
             for kind in device_types
-            if torch.amp.is_autocast_available(kind)
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
         ]
         self._keeps_casts = torch.is_autocast_cache_enabled()
         self._mode = _thread_mode()
@@ -40,10 +40,8 @@ class CallerState:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self._inference))
             stack.enter_context(torch.set_grad_enabled(self._grad))
-            for kind, dtype, is_enabled in self._autocast:
-                autocast: Any = torch.autocast(
-                    kind, dtype=dtype, enabled=is_enabled, cache_enabled=self._keeps_casts
-                )
+            for kind, dtype in self._autocast:
+                autocast: Any = torch.autocast(kind, dtype=dtype, cache_enabled=self._keeps_casts)
                 stack.enter_context(autocast)
             torch.ops.cache._leave_mode(self._mode)
             function()

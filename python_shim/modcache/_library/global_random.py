@@ -58,8 +58,11 @@ def global_states_kept() -> Iterator[None]:
 def torch_generators() -> list[torch.Generator]:
     """Returns torch's generators. Accelerators that are not in use are left uninitialised."""
     generators = [torch.default_generator]
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators += torch.cuda.default_generators
+    kind = torch.accelerator.current_accelerator()
+    if kind is not None:
+        module: Any = torch.get_device_module(kind)
+        if getattr(module, "is_initialized", bool)():  # bool() is False
+            generators += getattr(module, "default_generators", ())
     return generators
 
 

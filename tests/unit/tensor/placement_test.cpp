@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Places that every machine has. tests/python/test_cuda.py is for machines with an accelerator.
+// Places that every machine has. placement_device_test.cpp is for machines with an accelerator.
 #include "tensor/placement.h"
 
 #include <ATen/ATen.h>
