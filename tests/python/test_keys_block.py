@@ -92,7 +92,12 @@ def test_outside_it_runs_uncached_is_counted_and_warned_about(
     assert counted() == OUTSIDE
     modcache.flush()
     messages = capfd.readouterr().err
-    assert messages.count("Tower.forward (outside of any `with modcache.keys(ids):` block") == 1
+    assert (
+        messages.count(
+            "Tower.forward is not cached: outside of any `with modcache.keys(ids):` block"
+        )
+        == 1
+    )
 
 
 def test_outside_it_is_an_error_if_strict() -> None:

@@ -145,7 +145,10 @@ def test_methods_of_ones_own_mapping_are_part_of_the_address(counted: Any) -> No
 
 
 def test_a_result_with_a_tokenizers_encodings_is_not_stored(counted: Any, capfd: Any) -> None:
-    module = Python(lambda x: Encoding({"x": x}, [FIRST, SECOND, THIRD]))
+    class Encodes(Python):
+        """Tells its warning from those of other tests."""
+
+    module = Encodes(lambda x: Encoding({"x": x}, [FIRST, SECOND, THIRD]))
     for _ in range(2):
         assert modcache.lookup_or_run(module, X, KEYS, scope="s")._encodings is not None
     assert counted() == {"bypassed_type": 6}

@@ -98,7 +98,11 @@ bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims
                      std::int64_t longest) {
   if (result.tensors.size() != dims.size()) return false;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    if ((dims[i] & ~tensor::dims_of_size(result.tensors[i], longest)) != 0) return false;
+    const at::Tensor& batch = result.tensors[i];
+    for (std::int64_t d = 0; d < 64; ++d) {
+      if (((dims[i] >> d) & 1) == 0) continue;
+      if (d + 1 >= batch.dim() || batch.size(d + 1) != longest) return false;
+    }
   }
   return true;
 }

@@ -17,7 +17,8 @@ using cache::Counter;
 // Returns whether stored rows were cut in other dimensions than the module's results are.
 bool RowsCall::has_odd_padding() const {
   const auto dims = output_.padded_dims();
-  return learned_.has_value() && dims.has_value() && *dims != learned_->dims;
+  return learned_.has_value() && learned_->why_not.empty() && dims.has_value() &&
+         *dims != learned_->dims;
 }
 
 void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {

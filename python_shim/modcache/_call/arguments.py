@@ -163,8 +163,10 @@ class Parameters:
         self._required = sum(p.default is _REQUIRED for p in placed)
         self._named = {p.name: p.default for p in given if p.kind is kinds.KEYWORD_ONLY}
         needs_names = any(default is _REQUIRED for default in self._named.values())
-        # How many arguments are a call, all others being defaults; -1: there is no such call.
-        self.least = -1 if needs_names else self._required
+        # How many arguments are a call, all others being defaults; -1: there is no such call, or
+        # one of them is ignored.
+        is_in_short = not (needs_names or ignored & set(self.names[: self._required]))
+        self.least = self._required if is_in_short else -1
         self._takes_more = any(p.kind is kinds.VAR_POSITIONAL for p in given)
         self._takes_any_name = any(p.kind is kinds.VAR_KEYWORD for p in given)
 
