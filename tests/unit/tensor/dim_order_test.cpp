@@ -67,7 +67,7 @@ TEST(DimOrderTest, of_a_row_is_that_of_its_batch_without_the_first_dimension) {
     const DimOrder batch = batch_order(row);
     EXPECT_EQ(batch, dim_order_of(tensor)) << tensor.sizes() << tensor.strides();
     const DimOrder rows_first = rows_first_order(row);
-    if (!rows_first.empty()) EXPECT_EQ(rows_first[0], 0);
+    EXPECT_TRUE(rows_first.empty() || rows_first[0] == 0);
     const at::Tensor rows = in_memory_order(tensor, rows_first).contiguous();
     const at::Tensor together = reordered(rows.clone(), rows_first, batch);
     EXPECT_EQ(together.strides(), tensor.strides());

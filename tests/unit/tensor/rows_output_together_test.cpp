@@ -92,7 +92,7 @@ TEST_P(RowsTogetherTest, rows_have_the_strides_of_the_batch_that_they_were_cut_f
       all_stored.repeat(4, 1);
       RowsOutput mixed(5);
       stored({{2, rows[2]}, {1, rows[1]}}).add_to(mixed);
-      mixed.add_computed({0, 3}, flat_of({image.slice(0, 0, 4, 3)}));
+      mixed.add_computed({0, 3}, flat_of({batch.slice(0, 0, 4, 3).contiguous()}));
       mixed.repeat(4, 1);
       RowsOutput computed(5);
       computed.add_computed({0, 1, 2, 3}, flat_of({batch}));
