@@ -127,19 +127,17 @@ at::Tensor with_padding(const at::Tensor& batch, DimSet dims, const RowPadding& 
     if (length_of(k) < padding.longest) shorter.push_back(k);
   }
   if (dims == 0 || shorter.empty()) return batch;
-  at::Tensor padded = batch.clone(at::MemoryFormat::Preserve);
-  const at::Tensor operable = as_operable(padded);
+  const at::Tensor padded = as_operable(batch).clone(at::MemoryFormat::Preserve);
+  const bool has_operators = padded.scalar_type() == batch.scalar_type();
   const at::Tensor value =
-      pad_value_of(operable.scalar_type(),
-                   operable.scalar_type() == batch.scalar_type() ? padding.value : 0)
-          .to(batch.device());
+      pad_value_of(padded.scalar_type(), has_operators ? padding.value : 0).to(batch.device());
   for (const std::size_t k : shorter) {
-    const at::Tensor row = operable.select(0, static_cast<std::int64_t>(k));
+    const at::Tensor row = padded.select(0, static_cast<std::int64_t>(k));
     for (std::int64_t d = 0; d < row.dim(); ++d) {
       if (has(dims, d)) row.narrow(d, length_of(k), padding.longest - length_of(k)).fill_(value);
     }
   }
-  return padded;
+  return has_operators ? padded : padded.view(batch.scalar_type());
 }
 
 }  // namespace modcache::tensor
