@@ -188,7 +188,9 @@ class Reader {
       is_seen[dimension] = true;
       tensor.dim_order.push_back(dimension);
     }
-    if (std::is_sorted(tensor.dim_order.begin(), tensor.dim_order.end())) tensor.dim_order.clear();
+    if (!std::is_sorted(tensor.dim_order.begin(), tensor.dim_order.end())) return;
+    tensor.dim_order.clear();
+    if (tensor.batch_place == 0) fail();  // there is nothing to say
   }
   double real() {
     const std::uint64_t bits = number(8);

@@ -32,6 +32,11 @@ std::string header_for(const std::string& value) {
   header.root.children[1].text = "text";
   tensor::TensorLayout layout;
   layout.sizes = {static_cast<std::int64_t>(value.size())};
+  if (value.size() % 2 == 1) {
+    layout.sizes.insert(layout.sizes.begin(), 1);
+    layout.dim_order = {1, 0};
+    layout.padded_dims = 0b10;
+  }
   header.tensors.push_back(layout);
   return cache::pack_header("(uint8[2])", tensor::encode_value_header(header));
 }

@@ -31,7 +31,8 @@ void expect_read_again(const ValueHeader& header) {
   EXPECT_EQ(decoded.value(), header);
 }
 
-TEST(ValueHeaderDimsTest, an_order_of_dimensions_is_read_back_and_adds_nothing_where_there_is_none) {
+TEST(ValueHeaderDimsTest,
+     an_order_of_dimensions_is_read_back_and_adds_nothing_where_there_is_none) {
   ValueHeader header = header_of_a_tensor();
   header.tensors[0].sizes = {2, 3, 4};
   const std::size_t plain_size_bytes = encode_value_header(header).size();
@@ -77,6 +78,9 @@ TEST(ValueHeaderDimsTest, an_order_that_is_no_permutation_is_refused) {
   header.tensors[0].batch_place = 3;
   EXPECT_TRUE(is_malformed(encode_value_header(header)));
   header.tensors[0].batch_place = 2;
+  std::string plain = encode_value_header(header);
+  plain.replace(plain.size() - 3, 3, std::string("\0\0\1", 3));
+  EXPECT_TRUE(is_malformed(plain)) << "an order that says nothing";
   const std::string bytes = encode_value_header(header);
   EXPECT_FALSE(is_malformed(bytes));
   for (std::size_t size = 0; size < bytes.size(); ++size) {
