@@ -96,6 +96,12 @@ def test_the_three_forms_of_keys_reach_the_same_entries(
     assert lines(hosts / "linked_host", *whole, cache=cache) == ["loaded", VALUE, VALUE, "1", "1"]
 
 
+def test_a_mask_is_given_with_the_options(hosts: Path, model: Path, cache: Path) -> None:
+    both = f"{VALUE} {VALUE}"
+    steps = ("load", model, "masked", "7", "8", "masked", "8", "7", "stat", "stored")
+    assert lines(hosts / "linked_host", *steps, cache=cache) == ["loaded", both, both, "2"]
+
+
 def test_a_scope_and_what_is_stored_under_it(hosts: Path, model: Path, cache: Path) -> None:
     steps = ("load", model, "contains", "s@1", "a", "scoped", "s@1", "a", "contains", "s@1", "a")
     printed = lines(

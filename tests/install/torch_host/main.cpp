@@ -106,6 +106,14 @@ std::string ids(Host& host, const Words& words) {
   return text_of(modcache::lookup_or_run(encoder(host), at::full({2, 4}, 1.0), tensor));
 }
 
+// The batch says that its rows have a length of their own, which no tensor of the input has.
+std::string masked(Host& host, const Words& words) {
+  modcache::CallOptions options;
+  options.mask = at::ones({2, 1});
+  const std::vector<std::string> keys(words.begin(), words.end());
+  return text_of(modcache::lookup_or_run(encoder(host), at::full({2, 4}, 1.0), keys, options));
+}
+
 std::string scoped(Host& host, const Words& words) {
   const modcache::CallOptions options{words[0], "forward"};
   const c10::IValue input = c10::ivalue::Tuple::create({at::full({1, 4}, 1.0)});
@@ -144,6 +152,7 @@ const std::map<std::string, Step>& steps() {
       {"one", {1, one}},
       {"rows", {2, rows}},
       {"ids", {2, ids}},
+      {"masked", {2, masked}},
       {"scoped", {2, scoped}},
       {"under", {2, under}},
       {"configure", {2, configure}},
