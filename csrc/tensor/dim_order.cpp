@@ -33,7 +33,9 @@ std::vector<std::int64_t> inverse_of(const DimOrder& order) {
   return inverse;
 }
 
-DimOrder without_row_major(DimOrder order) { return is_row_major(order) ? DimOrder{} : order; }
+DimOrder without_row_major(const DimOrder& order) {
+  return is_row_major(order) ? DimOrder{} : order;
+}
 
 }  // namespace
 
@@ -51,7 +53,7 @@ DimOrder dim_order_of(const at::Tensor& tensor) {
   // A dimension of size 1 may have any stride. Where such strides say nothing, the tensor is taken
   // for what torch's kernels take it for.
   if (strides_of(sizes, order) != strides && tensor.is_contiguous()) return {};
-  return without_row_major(std::move(order));
+  return without_row_major(order);
 }
 
 void set_dim_order(TensorLayout& layout, const at::Tensor& whole, bool is_row) {
@@ -64,7 +66,7 @@ void set_dim_order(TensorLayout& layout, const at::Tensor& whole, bool is_row) {
   layout.batch_place = static_cast<std::uint8_t>(batch - order.begin());
   order.erase(batch);
   for (std::uint8_t& dimension : order) --dimension;
-  layout.dim_order = without_row_major(std::move(order));
+  layout.dim_order = without_row_major(order);
 }
 
 DimOrder rows_first_order(const TensorLayout& row) {

@@ -110,8 +110,9 @@ class Summarizer {
       summary_.padded_dims.push_back(has_length ? 1 : 0);
       if (is_ambiguous(tensor, padding_->longest)) {
         summary_.why_not_cacheable =
-            "a tensor that has the padded length in another dimension than the first of a row; pad "
-            "the batch to another length";
+            "as wide in another dimension as the batch is long, so that nothing tells which of "
+            "them is "
+            "padded; pad the batch to another length";
       }
     }
     summary_.tensors.push_back(tensor);

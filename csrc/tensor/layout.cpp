@@ -178,6 +178,7 @@ std::optional<std::int64_t> Layout::length() const {
 
 std::vector<std::uint64_t> Layout::padded_dims() const {
   std::vector<std::uint64_t> dims;
+  dims.reserve(header_.tensors.size());
   for (const TensorLayout& tensor : header_.tensors) dims.push_back(tensor.padded_dims);
   return dims;
 }

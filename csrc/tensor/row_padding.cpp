@@ -26,9 +26,8 @@ bool has(DimSet dims, std::int64_t dimension) {
 std::string why_not_first(const bool* mask, std::int64_t size, std::int64_t length) {
   if (std::all_of(mask, mask + length, [](bool is_true) { return is_true; })) return {};
   return std::all_of(mask + size - length, mask + size, [](bool is_true) { return is_true; })
-             ? "its rows are padded on the left, which shifts their positions; pad them on the "
-               "right"
-             : "its mask has holes";
+             ? "padded on the left, which shifts positions; pad it on the right"
+             : "padded with holes in its mask";
 }
 
 }  // namespace
@@ -87,7 +86,7 @@ at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length
 at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
                              std::int64_t length) {
   const at::Tensor one = tensor.narrow(0, row, 1);
-  if (!is_padded(tensor, longest)) return one;
+  if (!is_padded(tensor, longest) || length == longest) return one;
   if (length <= longest) return one.narrow(1, 0, length);
   std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (one.dim() - 1)), 0);
   pad.back() = length - longest;  // after dimension 1; the last dimension comes first
@@ -95,9 +94,11 @@ at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::in
 }
 
 at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
-                             std::int64_t length) {
+                             std::int64_t length, std::int64_t kept) {
+  std::int64_t padded = 0;
   return with_tensors(input, [&](const at::Tensor& tensor) {
-    return one_row_of_length(tensor, row, longest, length);
+    const bool is_kept = is_padded(tensor, longest) && padded++ == kept;
+    return one_row_of_length(tensor, row, longest, is_kept ? longest : length);
   });
 }
 

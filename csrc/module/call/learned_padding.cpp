@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/learned_padding.h"
 
+#include <ATen/ops/abs.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/sub.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -23,13 +27,26 @@ struct Learned : ProcessWide<Learned> {
 
 // A module that takes padding for data gives results that differ by about this much of them.
 constexpr double kEnoughShare = 0.2;
+// A row may agree by chance, as a maximum does where it lies in the true part.
+constexpr int kEnoughAgreements = 8;
+constexpr int kMostFailures = 3;
 
 double share_between(std::int64_t a, std::int64_t b) {
   return 1 - static_cast<double>(std::min(a, b)) / static_cast<double>(std::max(a, b));
 }
 
 constexpr const char* kOtherForm =
-    "its result has another form for a batch that is padded to another length";
+    "its result has sizes that neither stay nor follow the length that a batch is padded to";
+
+// Returns whether the mean difference is small, too: beside one large number, the largest
+// difference of all others would look small.
+bool are_alike_on_average(const at::Tensor& again, const at::Tensor& given, double tolerance) {
+  if (!given.is_floating_point() || given.numel() == 0) return true;
+  const at::Tensor wide = given.to(at::kDouble);
+  const double size = at::abs(wide).mean().item<double>();
+  const double apart = at::abs(at::sub(again.to(at::kDouble), wide)).mean().item<double>();
+  return !(apart > tolerance * size);
+}
 
 // Returns the dimensions of tensors [rows, ...] that follow the length; nothing when another one
 // differs.
@@ -47,6 +64,8 @@ std::optional<DimSet> dims_between(const at::Tensor& whole, std::int64_t longest
 
 }  // namespace
 
+bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
+
 std::optional<LearnedPadding> learned_padding(const Digest128& context) {
   Learned& learned = Learned::instance();
   MutexLock lock(learned.mutex);
@@ -62,10 +81,11 @@ void note_padding(const Digest128& context, LearnedPadding padding) {
   learned.by_context[context] = std::move(padding);
 }
 
-std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
-                                       const std::vector<std::int64_t>& rows,
-                                       const std::optional<LearnedPadding>& learned,
-                                       std::size_t attempt) {
+std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
+                                      const std::vector<std::int64_t>& rows,
+                                      std::int64_t padded_tensors,
+                                      const std::optional<LearnedPadding>& learned) {
+  using Kind = PaddingTrial::Kind;
   const auto length_of = [&](std::int64_t row) {
     return padding.lengths[static_cast<std::size_t>(row)];
   };
@@ -78,20 +98,29 @@ std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
   const std::int64_t length = length_of(shortest);
   const std::int64_t longest = padding.longest;
   const double share = length == 0 ? 0 : share_between(length, longest);
-  if (learned.has_value()) {
-    const double shown = learned->shown_share;
-    if (shown >= kEnoughShare || (shown > 0 && share <= 2 * shown)) return std::nullopt;
-  }
-  std::vector<std::int64_t> lengths;
+  const LearnedPadding known = learned.value_or(LearnedPadding());
+  std::vector<PaddingTrial> trials;
+  const auto add = [&](Kind kind, std::int64_t to, std::int64_t kept = -1) {
+    trials.push_back({shortest, to, kept, kind});
+  };
   if (share >= kEnoughShare) {
-    lengths = {length};
-  } else {
-    lengths = {longest + (longest + 1) / 2, longest + (longest + 3) / 4};
-    if (share > 0) lengths.push_back(length);
-    if (share == 0 && longest > 1) lengths.push_back(longest - 1);
+    if (known.agreements < kEnoughAgreements) add(Kind::kPadding, length);
+  } else if (known.shown_share < kEnoughShare &&
+             (known.shown_share == 0 || share > 2 * known.shown_share)) {
+    add(Kind::kPadding, longest + (longest + 1) / 2);
+    add(Kind::kPadding, longest + (longest + 3) / 4);
+    if (share > 0) add(Kind::kPadding, length);
+    if (share == 0 && longest > 1) add(Kind::kPadding, longest - 1);
   }
-  if (attempt >= lengths.size()) return std::nullopt;
-  return PaddingTrial{shortest, lengths[attempt]};
+  if (known.are_sizes_known) return trials;
+  add(Kind::kLength, 2 * longest + 1);
+  if (longest > 1) add(Kind::kLength, longest / 2);
+  // A length of 1 would be broadcast.
+  const std::int64_t other = longest > 3 ? longest / 2 : longest + 2;
+  for (std::int64_t kept = 0; padded_tensors > 1 && kept < padded_tensors; ++kept) {
+    add(Kind::kAllButOne, other, kept);
+  }
+  return trials;
 }
 
 bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims,
@@ -107,43 +136,52 @@ bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims
   return true;
 }
 
-LearnedPadding judge_trial(const tensor::Flat& result, std::int64_t place,
-                           const tensor::Flat& tried, const PaddingTrial& trial,
-                           const tensor::RowPadding& padding, double tolerance) {
-  LearnedPadding learned;
-  if (result.root != tried.root || result.tensors.size() != tried.tensors.size()) {
-    learned.why_not = kOtherForm;
-    return learned;
+void judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
+                 const PaddingTrial& trial, const tensor::RowPadding& padding, double tolerance,
+                 LearnedPadding& learned) {
+  std::vector<DimSet> dims;
+  const bool is_alike = result.root == tried.root && result.tensors.size() == tried.tensors.size();
+  for (std::size_t i = 0; is_alike && i < result.tensors.size(); ++i) {
+    const auto follow =
+        dims_between(result.tensors[i], padding.longest, tried.tensors[i], trial.length);
+    if (!follow.has_value()) break;
+    dims.push_back(*follow);
   }
+  const bool is_first = learned.dims.empty();
+  if (!is_alike || dims.size() != result.tensors.size() || (!is_first && dims != learned.dims)) {
+    learned.why_not = kOtherForm;
+    return;
+  }
+  learned.dims = dims;
   const std::int64_t true_length = padding.lengths[static_cast<std::size_t>(trial.row)];
-  // A trial that cuts a part of the row off shows shapes alone.
-  const bool is_compared = true_length > 0 && trial.length >= true_length;
+  // A trial that cuts a part of the row off shows sizes alone.
+  if (trial.kind != PaddingTrial::Kind::kPadding || true_length == 0 ||
+      trial.length < true_length) {
+    return;
+  }
   tensor::Flat given{result.root, {}, {}};
   tensor::Flat again{tried.root, {}, {}};
-  for (std::size_t i = 0; i < result.tensors.size(); ++i) {
-    const auto dims =
-        dims_between(result.tensors[i], padding.longest, tried.tensors[i], trial.length);
-    if (!dims.has_value()) {
-      learned.why_not = kOtherForm;
-      return learned;
-    }
-    learned.dims.push_back(*dims);
-    if (!is_compared) continue;
+  bool is_alike_on_average = true;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
     const auto true_part = [&](const at::Tensor& batch, std::int64_t row) {
-      return cut_to_length(batch.detach().select(0, row), *dims, true_length);
+      return cut_to_length(batch.detach().select(0, row), dims[i], true_length);
     };
     given.tensors.push_back(true_part(result.tensors[i], place));
     again.tensors.push_back(true_part(tried.tensors[i], 0));
+    is_alike_on_average = is_alike_on_average &&
+                          are_alike_on_average(again.tensors[i], given.tensors[i], tolerance / 5);
   }
-  if (!is_compared) return learned;
-  const std::string difference = tensor::difference(again, given, {tolerance, tolerance});
+  std::string difference = tensor::difference(again, given, {tolerance, tolerance});
+  if (difference.empty() && !is_alike_on_average) difference = "most of its numbers";
   if (difference.empty()) {
-    learned.shown_share = share_between(trial.length, padding.longest);
-  } else {
-    learned.why_not = "a row gives another result where its batch is padded otherwise (" +
-                      difference + "): the module does not heed its mask, or is not given it";
+    learned.shown_share =
+        std::max(learned.shown_share, share_between(trial.length, padding.longest));
+    ++learned.agreements;
+    return;
   }
-  return learned;
+  learned.failures = kMostFailures;
+  learned.why_not = "a row gives another result where its batch is padded otherwise (" +
+                    difference + "): the module does not heed its mask, or is not given it";
 }
 
 }  // namespace modcache::module

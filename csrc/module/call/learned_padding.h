@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LearnedPadding: which dimensions of a module's results are padded with their batch, and whether
-// the results are the same at every padding. Shapes alone cannot tell, as a width may be the length
-// by chance; so one row is run once more at another length, and compared. Kept for each context, by
-// its digest, in this process. Thread-safe.
+// the results are the same at every padding. Neither is guessed from sizes, and no mask is trusted:
+// one row is run again by itself, in trials of three kinds.
+//
+//  - Another padding: the true part must come out the same. Repeated for the first batches.
+//  - Another length, far away: each size of the result must follow the length or stay. Sizes that
+//    follow the rows' own lengths, or the length in steps, are not cached.
+//  - Another length of all padded tensors but one: the module must refuse that. Otherwise the
+//  tensor
+//    was padded for itself, to the same size by chance, and the mask says nothing about it.
+//
+// Kept for each context, by its digest, in this process. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,43 +26,52 @@
 namespace modcache::module {
 
 struct LearnedPadding {
-  std::vector<tensor::DimSet> dims;  // for each tensor of a result
+  std::vector<tensor::DimSet> dims = {};  // for each tensor of a result
   // The share by which two batches' lengths differed between which a row gave the same; 0: it was
   // not seen. A small share shows little: a mean over 63 tokens is nearly that over 64.
   double shown_share = 0;
-  // The reason why the results are not cached; empty: they are. See judge_trial().
+  int agreements = 0;            // trials at another padding that came out the same
+  bool are_sizes_known = false;  // trials of the other two kinds came out well
+  // The reason why the last result was not cached; empty: it was. Completes "it is not cached,
+  // since ...". It is final where a row gave another result, or nothing could be shown three times.
   std::string why_not = {};
+  int failures = 0;
 
-  bool agrees() const { return shown_share > 0; }
+  bool agrees() const { return shown_share > 0 && are_sizes_known; }
+  bool is_refused() const;
 };
 
 std::optional<LearnedPadding> learned_padding(const Digest128& context);
 void note_padding(const Digest128& context, LearnedPadding learned);
 
-// A row that is to be run once more, by itself.
+// A row that is to be run once more, by itself (one_row_of_length).
 struct PaddingTrial {
-  std::int64_t row = 0;     // of the batch
-  std::int64_t length = 0;  // to which its input is cut, or padded (one_row_of_length)
+  enum class Kind { kPadding, kLength, kAllButOne };
+
+  std::int64_t row = 0;  // of the batch
+  std::int64_t length = 0;
+  std::int64_t kept = -1;
+  Kind kind = Kind::kPadding;
 };
 
-// Returns the trial that shows what is not known; nothing when all is known that these rows need. A
-// module may not take a row that is longer, for instance than its positions: then `attempt` is
-// raised, until there is nothing left to try, which is nothing, too. REQUIRES: padding.longest > 0,
-// and `rows` is not empty.
-std::optional<PaddingTrial> plan_trial(const tensor::RowPadding& padding,
-                                       const std::vector<std::int64_t>& rows,
-                                       const std::optional<LearnedPadding>& learned,
-                                       std::size_t attempt = 0);
+// Returns the trials that show what is not known, in order. Of those of one kind but kAllButOne,
+// the later ones are for a module that does not take a row of the length of the earlier ones, for
+// instance since it has fewer positions. `padded_tensors`: how many tensors of the input are
+// padded. REQUIRES: padding.longest > 0, and `rows` is not empty.
+std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
+                                      const std::vector<std::int64_t>& rows,
+                                      std::int64_t padded_tensors,
+                                      const std::optional<LearnedPadding>& learned);
 
 // Returns whether a result for padded rows has the longest size in these dimensions.
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
 
-// Returns what a trial showed. Its `why_not` completes "it is not cached, since ...".
-// `result` is that of the batch, in which the row of the trial is number `place`. `tolerance` is
-// relative to the largest number of a tensor.
-LearnedPadding judge_trial(const tensor::Flat& result, std::int64_t place,
-                           const tensor::Flat& tried, const PaddingTrial& trial,
-                           const tensor::RowPadding& padding, double tolerance);
+// Adds to `learned` what a trial of kind kPadding or kLength showed; sets its `why_not`, and
+// `failures` to the largest number where that is final. `result` is that of the batch, in which the
+// row of the trial is number `place`. `tolerance` is relative to the largest number of a tensor.
+void judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
+                 const PaddingTrial& trial, const tensor::RowPadding& padding, double tolerance,
+                 LearnedPadding& learned);
 
 }  // namespace modcache::module

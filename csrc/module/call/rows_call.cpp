@@ -88,7 +88,8 @@ struct RowsCall::Part {
 std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   if (!is_begun_) {
     is_begun_ = true;
-    if (grad_is_unknown_ || parts_.scope.empty()) return whole_input();
+    const bool is_refused = learned_.has_value() && learned_->is_refused();
+    if (grad_is_unknown_ || parts_.scope.empty() || is_refused) return whole_input();
     compares_input_ = session_->compares_input(parts_.scope, &input_);
     if (has_conflicts_inside()) return whole_input();
     std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
@@ -221,7 +222,10 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!parts_.padding.has_value() || learned_.has_value()) return;
   // Stored rows show the dimensions, but not whether the module heeds its mask.
-  if (auto dims = output_.padded_dims()) learned_ = LearnedPadding{*std::move(dims)};
+  if (auto dims = output_.padded_dims()) {
+    learned_.emplace();
+    learned_->dims = *std::move(dims);
+  }
 }
 
 void RowsCall::take_samples() {

@@ -52,7 +52,7 @@ class RowsCall : public OpenCall {
   // Returns the row that has to be run once more before the last result can be judged: only where
   // rows have lengths of their own. Ask again after finish_trial().
   std::optional<PaddingTrial> next_trial() const {
-    return pending_.has_value() ? pending_->trial : std::optional<PaddingTrial>();
+    return pending_.has_value() ? pending_->trials[pending_->next] : std::optional<PaddingTrial>();
   }
   // Ends a trial. Nothing: the module raised. Throws under strict=true only.
   void finish_trial(const std::optional<tensor::Flat>& tried);
@@ -72,12 +72,13 @@ class RowsCall : public OpenCall {
 
  private:
   struct Part;
-  // A result that waits for its trial.
+  // A result that waits for its trials.
   struct Pending {
     tensor::Flat result;
     RunFacts facts;
-    PaddingTrial trial;
-    std::size_t attempt = 0;
+    std::vector<PaddingTrial> trials;
+    std::size_t next = 0;
+    LearnedPadding learned;
   };
 
   tensor::RowsOutput empty_output() const;
@@ -113,8 +114,9 @@ class RowsCall : public OpenCall {
   void accept(tensor::Flat result, const RunFacts& facts);
   // Does so once its padded dimensions are known, which may need a trial.
   void accept_padded(tensor::Flat result, const RunFacts& facts);
-  LearnedPadding judge_trial(const Pending& pending,
-                             const std::optional<tensor::Flat>& tried) const;
+  // Takes over what the next trial showed, and goes on to the one after it.
+  void judge_trial(const std::optional<tensor::Flat>& tried);
+  void end_trials();
   void refuse_for_padding(tensor::Flat result, const std::string& why);
   double padding_tolerance(const tensor::Flat& result) const;
   std::optional<tensor::Flat> padded(const tensor::Flat& result) const;
@@ -130,6 +132,7 @@ class RowsCall : public OpenCall {
   std::map<std::int64_t, std::string> own_signatures_;  // by length; empty: no rows are padded
   tensor::RowsOutput output_;
   std::optional<LearnedPadding> learned_;
+  bool is_padding_refused_ = false;  // in this call, whose whole input is run then
   std::optional<Pending> pending_;
 
   bool is_begun_ = false;

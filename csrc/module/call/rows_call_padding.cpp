@@ -17,44 +17,35 @@ using cache::Counter;
 // Returns whether stored rows were cut in other dimensions than the module's results are.
 bool RowsCall::has_odd_padding() const {
   const auto dims = output_.padded_dims();
-  return learned_.has_value() && learned_->why_not.empty() && dims.has_value() &&
-         *dims != learned_->dims;
+  return learned_.has_value() && !learned_->is_refused() && !learned_->dims.empty() &&
+         dims.has_value() && *dims != learned_->dims;
 }
 
 void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
-  if (learned_.has_value() && !learned_->why_not.empty()) {
+  if (learned_.has_value() && (is_padding_refused_ || learned_->is_refused())) {
     refuse_for_padding(std::move(result), learned_->why_not);
     return;
   }
   if (learned_.has_value() && !has_padded_dims(result, learned_->dims, parts_.padding->longest)) {
     learned_.reset();
   }
-  const auto trial = plan_trial(*parts_.padding, running_, learned_);
-  if (trial.has_value()) {
-    pending_.emplace(Pending{std::move(result), facts, *trial});
-  } else {
+  const auto& padded = parts_.input.padded_dims;
+  std::vector<PaddingTrial> trials =
+      plan_trials(*parts_.padding, running_, std::count(padded.begin(), padded.end(), 1), learned_);
+  if (trials.empty()) {
     accept(std::move(result), facts);
+    return;
   }
+  LearnedPadding known = learned_.value_or(LearnedPadding());
+  known.why_not.clear();
+  pending_.emplace(Pending{std::move(result), facts, std::move(trials), 0, std::move(known)});
 }
 
 void RowsCall::finish_trial(const std::optional<tensor::Flat>& tried) {
   try {
-    if (!tried.has_value()) {
-      const auto next = plan_trial(*parts_.padding, running_, learned_, ++pending_->attempt);
-      if (next.has_value()) {
-        pending_->trial = *next;
-        return;
-      }
-    }
-    Pending pending = *std::exchange(pending_, std::nullopt);
-    LearnedPadding found = judge_trial(pending, tried);
-    note_padding(context_->digest, found);
-    if (!found.why_not.empty()) {
-      refuse_for_padding(std::move(pending.result), found.why_not);
-      return;
-    }
-    learned_ = std::move(found);
-    accept(std::move(pending.result), pending.facts);
+    judge_trial(tried);
+    if (pending_->learned.why_not.empty() && pending_->next < pending_->trials.size()) return;
+    end_trials();
   } catch (...) {
     pending_.reset();
     abandon();
@@ -63,26 +54,62 @@ void RowsCall::finish_trial(const std::optional<tensor::Flat>& tried) {
 }
 
 // The model has its result, and a failure of the comparison must not take it away.
-LearnedPadding RowsCall::judge_trial(const Pending& pending,
-                                     const std::optional<tensor::Flat>& tried) const {
-  LearnedPadding failed;
+void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
+  using Kind = PaddingTrial::Kind;
+  Pending& pending = *pending_;
+  const PaddingTrial trial = pending.trials[pending.next++];
+  const auto is_same_kind = [&] {
+    return pending.next < pending.trials.size() && pending.trials[pending.next].kind == trial.kind;
+  };
+  if (trial.kind == Kind::kAllButOne) {
+    if (tried.has_value()) {
+      pending.learned.why_not = "tensor " + std::to_string(trial.kept) +
+                                " of its padded ones has a length of its own, "
+                                "which is that of the others by chance; pad them to other lengths";
+    }
+    return;
+  }
   if (!tried.has_value()) {
-    failed.why_not = "it cannot be run on a row of another length";
-    return failed;
+    if (!is_same_kind()) pending.learned.why_not = "it cannot be run on a row of another length";
+    return;
   }
   try {
-    const auto place =
-        std::find(running_.begin(), running_.end(), pending.trial.row) - running_.begin();
-    return module::judge_trial(pending.result, place, *tried, pending.trial, *parts_.padding,
-                               padding_tolerance(pending.result));
+    const auto place = std::find(running_.begin(), running_.end(), trial.row) - running_.begin();
+    module::judge_trial(pending.result, place, *tried, trial, *parts_.padding,
+                        padding_tolerance(pending.result), pending.learned);
   } catch (const std::exception& error) {
     report_failure(parts_, "compared with a row of another length", error);
-    failed.why_not = "it could not be compared with a row of another length";
-    return failed;
+    pending.learned.why_not = "it could not be compared with a row of another length";
+  }
+  while (is_same_kind()) ++pending.next;
+}
+
+void RowsCall::end_trials() {
+  Pending pending = *std::exchange(pending_, std::nullopt);
+  LearnedPadding& found = pending.learned;
+  if (found.why_not.empty()) {
+    found.are_sizes_known = true;
+    found.failures = 0;
+  } else if (!found.is_refused()) {
+    ++found.failures;
+  }
+  note_padding(context_->digest, found);
+  learned_ = found;
+  if (found.why_not.empty()) {
+    accept(std::move(pending.result), pending.facts);
+  } else {
+    refuse_for_padding(std::move(pending.result), found.why_not);
   }
 }
 
+// Where a part of the rows was run, the whole input is run instead: results that are not cached
+// need not fit to stored rows.
 void RowsCall::refuse_for_padding(tensor::Flat result, const std::string& why) {
+  is_padding_refused_ = true;
+  if (!is_whole_input(running_)) {
+    needs_whole_input_ = true;
+    return;
+  }
   output_.add_computed(running_, std::move(result));
   outcome_.refused_for = "padding";
   outcome_.refusal = "the result of " + parts_.who() + " is not cached, since " + why;

@@ -20,7 +20,13 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from modcache._cached.call_key import FORWARD, FROM_BLOCK, Way, checked_ignore
+from modcache._cached.call_key import (
+    FORWARD,
+    FROM_BLOCK,
+    Way,
+    checked_ignore,
+    content_function,
+)
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
 from modcache._call.rows import checked_ragged
@@ -153,6 +159,11 @@ def cached(
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code cached functions and other cached methods run uncached.
     """
+    if (mask is not None or lengths is not None) and content_function(key) is not None:
+        raise ValueError(
+            "cached: mask and lengths are for keys of rows; with key='content' padding would be a "
+            "part of the key. Give each row a key, such as its index."
+        )
     way = Way(
         key,
         checked_text(scope, "scope"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -70,12 +71,20 @@ def padding_of(
     return Padding(None, found, sizes.pop(), float(pad_value))
 
 
-def one_row_of_length(input: Any, row: int, count: int, longest: int, length: int) -> Any:
-    """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions."""
+def one_row_of_length(
+    input: Any, row: int, count: int, longest: int, length: int, kept: int
+) -> Any:
+    """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions.
+
+    ``kept``: the number of a padded tensor that is left as it is; -1: none.
+    """
+    padded = itertools.count()
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() < 2 or tensor.size(0) != 1 or tensor.size(1) != longest:
             return tensor  # not padded, or an argument that is ignored
+        if next(padded) == kept:
+            return tensor
         return torch.ops.cache._one_row_of_length(tensor, 0, longest, length)  # type: ignore[no-any-return]
 
     return with_tensors(select_rows(input, [row], count), changed)
@@ -91,10 +100,11 @@ def run_trial(
     has_run = False
     while (trial := run.next_trial()) is not None:
         has_run = True
-        row, length = trial
+        row, length, kept = trial
+        padded_to = padding.padded_to()
         try:
             with suspended():
-                output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
+                output = module(one_row_of_length(input, row, count, padded_to, length, kept))
         except Exception:  # the module may not take a row of this length
             run.finish_trial(None, True)
         else:

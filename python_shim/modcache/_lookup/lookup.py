@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from modcache._call import eager
+from modcache._call.arguments import Arguments
 from modcache._call.bypass import way_of
+from modcache._call.carriers import is_array
 from modcache._call.fast_path import fast_hit, held_by_library
 from modcache._call.padding import WHOLE_ROWS, padding_of
-from modcache._call.parts import has_shared
+from modcache._call.parts import data_in, has_shared
 from modcache._call.rows import (
     Keys,
     checked_keys,
@@ -111,7 +113,9 @@ def lookup_or_run(
     module alone, with a warning.
     """
     if torch.compiler.is_compiling():
-        _refuse_to_record(mask, lengths)
+        if mask is not None or lengths is not None:
+            options = (key, scope, method, ragged, mask, lengths, pad_value)
+            return _not_recorded(to_record(module), input, *options)
         return recorded(lookup_or_run, to_record(module), input, key, scope, method, ragged)
     if mode.active_entries and mode.is_among_tasks():
         with mode.as_task():
@@ -162,12 +166,22 @@ def lookup_or_run_any(
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 
-def _refuse_to_record(mask: object, lengths: object) -> None:
-    if mask is not None or lengths is not None:
+def _not_recorded(module: Any, input: Any, *options: Any) -> Any:
+    """A call with rows of their own length: a graph break for torch.compile."""
+    if torch.compiler.is_exporting():
         raise NotImplementedError(
-            "modcache.lookup_or_run: torch.export and torch.compile do not record rows of their "
-            "own length (mask=, lengths=); call it outside of what they record."
+            "modcache.lookup_or_run: torch.export does not record rows of their own length "
+            "(mask=, lengths=); call it outside of what is exported."
         )
+    from modcache._export.eager_mode import padded_in_eager_mode
+
+    names: tuple[str, ...] = ()
+    is_as_called = False
+    if isinstance(input, Arguments):
+        names, is_as_called, sample = input.names, input.is_as_called, tuple(input)
+    else:
+        sample = input
+    return padded_in_eager_mode(lookup_or_run, module, sample, names, is_as_called, *options)
 
 
 def _looked_up(
@@ -188,6 +202,9 @@ def _looked_up(
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
     padding = padding_of(module, method, input, *own_lengths)
+    if padding is not WHOLE_ROWS and any(map(is_array, data_in(input))):
+        why = "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
+        return False, eager.run_uncached(module, input, keys, method, why)
     if isinstance(keys, str) and padding is not WHOLE_ROWS:
         raise ValueError(
             f"{function}: mask and lengths are for rows, but there is one key for the whole input; "
