@@ -35,6 +35,7 @@ from modcache._call.carriers import (
 from modcache._call.content import content_key
 from modcache._call.input_classes import code_of_input_class
 from modcache._call.library_classes import is_filled_by_runs
+from modcache._call.object_state import attributes_and_slots
 from modcache._call.parts import (
     PLAIN_TENSORS,
     WHOLE,
@@ -164,7 +165,7 @@ class _Pictures:
         kind = type(value)
         if is_registered(kind):
             return self._of_registered(value, depth)
-        if kind is OrderedDict:
+        if kind is OrderedDict and not attributes_and_slots(value):
             return (f"{_TAG}OrderedDict", *self._of_items(value, depth))
         if kind is torch.Size or _is_named_tuple(value):
             return (f"{_TAG}tuple", _name_of(kind), *self._of_each(tuple(value), depth))
@@ -182,6 +183,8 @@ class _Pictures:
         items = vars(value).get("data")
         if type(items) is not dict:
             raise _RefusedError(_mapping(value))
+        if attributes_and_slots(value).keys() != vars(value).keys():
+            raise _RefusedError(f"{_mapping(value)} (it has a slot beside its items)")
         parts = self._of_items(items, depth)
         attributes = attributes_of(value)
         try:

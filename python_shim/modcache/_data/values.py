@@ -146,6 +146,9 @@ def _checked_key(key: Any, place: str) -> Any:
 
 def _named_tuple(value: Any, place: str) -> Any:
     kind = type(value)
+    if getattr(value, "__dict__", None):
+        cure = "Make them fields of it, or return them beside it."
+        raise _refusal(place, f"a {plain_name(kind)} with attributes beside its fields", cure)
     items = zip(kind._fields, value, strict=True)
     rebuilt = kind._make([_with_tensors(item, f"{place}.{name}") for name, item in items])
     if tagged(rebuilt)[0] != "?":
