@@ -65,7 +65,7 @@ def content_key(input: Any) -> str:
         TypeError: a value of another type, such as bytes, a NumPy scalar or a tensor subclass; a
             tensor inside a functorch transform.
         ValueError: a tensor without plain bytes (sparse, quantized, nested, meta); an int of more
-            than 64 bits; text with lone surrogates.
+            than 64 bits; text with lone surrogates; an image of several frames.
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_key``.

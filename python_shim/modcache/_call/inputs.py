@@ -22,6 +22,7 @@ import torch
 
 from modcache._call.arguments import Arguments
 from modcache._call.carriers import (
+    UnviewableError,
     are_images,
     is_array,
     is_image,
@@ -216,6 +217,8 @@ def _mapping(value: Any) -> str:
 def _view_of(view: Any, value: Any) -> Any:
     try:
         return view(value)
+    except UnviewableError as reason:
+        raise _RefusedError(str(reason)) from None
     except Exception as error:  # a file that cannot be decoded, say: the module meets it, too
         kind = short_name(type(value))
         raise _RefusedError(f"a {kind} that cannot be read ({type(error).__name__})") from None

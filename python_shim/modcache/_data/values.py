@@ -172,7 +172,10 @@ def _checked_object(value: Any, place: str) -> Any:
 def _cure_for(kind: type) -> str:
     names = {base.__module__.split(".", 1)[0] for base in kind.__mro__}
     if "PIL" in names:
-        return "Return numpy.asarray(image) in its place."
+        return (
+            "Return numpy.asarray(image) in its place, or the current one of several frames: "
+            "image.copy()."
+        )
     if "numpy" in names:
         return "Return numpy.array(value) in its place."
     if issubclass(kind, torch.Tensor):
