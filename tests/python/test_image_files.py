@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from modcache._call.carriers import view_of_image, view_of_images, view_of_shared_image
 from models import Python
 
 pil: Any = pytest.importorskip("PIL.Image")
@@ -125,3 +126,12 @@ def test_an_unknown_object_in_the_info_is_refused(counted: Any) -> None:
     module = Python(lambda image: torch.ones(1))
     modcache.lookup_or_run(module, with_info(odd=object()), "k", scope="s")
     assert counted() == {"bypassed_type": 1}
+
+
+def test_no_tuple_has_the_content_key_of_an_image() -> None:
+    image = photo()
+    assert modcache.content_key(image) != modcache.content_key(view_of_image(image))
+    x = torch.ones(1, 2)
+    shared = modcache.content_keys((x, view_of_shared_image(image)))
+    assert modcache.content_keys((x, image)) != shared
+    assert modcache.content_keys([image]) != modcache.content_keys(view_of_images([image]))

@@ -189,6 +189,8 @@ def test_content_keys_of_a_registered_class() -> None:
     assert len(keys) == 5
     rows = modcache.content_keys(pair)
     assert rows == [modcache.content_key(Pair(row, (row, 1))) for row in X]
+    forged = ("modcache:object", "test_register_value.Pair", "null", X, (X, 1))
+    assert modcache.content_key(pair) != modcache.content_key(forged)
     with pytest.raises(TypeError, match=r"Gaussian, which has no content key"):
         modcache.content_key([Gaussian(X)])
 

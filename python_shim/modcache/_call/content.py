@@ -32,6 +32,7 @@ from modcache._library.text import checked_text
 # Checked here, since such a tensor does not get as far as the library's own checks.
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _AS_THEY_ARE = frozenset({type(None), bool, float, complex, torch.device})
+_OTHER = "<"  # the tag of another class's value: no tuple of the same parts has its key
 # The operator as torch calls it in the end: the way there costs a tenth of a key.
 _content_keys: Any = torch.ops.cache._content_keys.default._op
 _CURE = "give a key of your own, such as the sample's id or file name"
@@ -114,16 +115,18 @@ def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:
 
 
 def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool) -> None:
+    tag = "("
     if isinstance(value, list) and has_rows and are_images(value):
-        value = view_of_images(value)
+        tag, value = _OTHER, view_of_images(value)
     elif is_image(value):
-        value = view_of_shared_image(value) if has_rows else view_of_image(value)
+        tag, value = _OTHER, view_of_shared_image(value) if has_rows else view_of_image(value)
     elif is_tv_tensor(value):
-        value = view_of_tv_tensor(value)
+        tag, value = _OTHER, view_of_tv_tensor(value)
     elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
-        value = ("modcache:object", plain_name(apart.kind), apart.context, *apart.parts)
+        name = plain_name(apart.kind)
+        tag, value = _OTHER, ("modcache:object", name, apart.context, *apart.parts)
     if isinstance(value, tuple):
-        tag, parts = "(", list(value)
+        parts = list(value)
     elif isinstance(value, list):
         tag, parts = "[", value
     elif isinstance(value, Mapping):
