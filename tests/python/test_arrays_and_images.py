@@ -93,9 +93,27 @@ def test_arrays_and_scalars_come_back_from_a_call(
 
 
 def test_an_array_that_no_tensor_can_hold_is_not_stored(counted: Any, capfd: Any) -> None:
-    for value in (np.array(["a"]), np.ma.ones(3), np.array([None])):
+    swapped = ROWS.astype(ROWS.dtype.newbyteorder())
+    for value in (
+        np.array(["a"]),
+        np.ma.ones(3),
+        np.array([None]),
+        swapped,
+        np.str_(),
+        np.bytes_(),
+    ):
         modcache.lookup_or_run(Python(lambda x, value=value: value), torch.ones(3), "k", scope="s")
-    assert counted() == {"bypassed_type": 3}
+    assert counted() == {"bypassed_type": 6}
+
+
+def test_samples_keep_a_byte_order_and_empty_text() -> None:
+    samples = [ROWS.astype(ROWS.dtype.newbyteorder()), np.str_(), np.bytes_()]
+    dataset: Any = modcache.CachedDataset(samples, scope="s")
+    for _ in range(2):
+        for number, value in enumerate(samples):
+            assert type(dataset[number]) is type(value)
+            assert dataset[number].dtype == value.dtype
+            assert np.all(dataset[number] == value)
 
 
 def test_a_memory_mapped_array_comes_back_as_an_array(tmp_path: Path) -> None:

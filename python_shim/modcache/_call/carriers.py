@@ -72,7 +72,7 @@ def carrier_of(value: Any) -> Any:
     cannot be read is not known.
     """
     if is_array(value):
-        tensor = tensor_of_array(value)
+        tensor = tensor_of_array(value) if value.dtype.isnative else None
         return None if tensor is None else NumpyArray(tensor)
     if _is_numpy_scalar(value):
         return NumpyScalar(value.dtype.str, value.tobytes().hex())
@@ -121,6 +121,7 @@ def _is_numpy_scalar(value: Any) -> bool:
         numpy is not None
         and isinstance(value, numpy.generic)
         and value.dtype.kind in "biufcSUmM"
+        and value.dtype.itemsize > 0  # NumPy makes no scalar of no bytes
         and type(value) is value.dtype.type
     )
 
