@@ -24,7 +24,7 @@ from modcache._call.carriers import (
     view_of_shared_image,
     view_of_tv_tensor,
 )
-from modcache._call.parts import is_subclass
+from modcache._call.parts import WHOLE, count_of_rows, is_of_every_row, is_subclass
 from modcache._call.registered import is_registered, taken_apart
 from modcache._code.names import plain_name, short_name
 from modcache._library.text import checked_text
@@ -84,7 +84,8 @@ def content_keys(input: Any) -> list[str]:
 
     Args:
         input: as for ``content_key``. The first dimension of every tensor and array is the number
-            of rows, and so is the length of a list of images; other values belong to every row.
+            of rows, and so is the length of a list of images; other values belong to every row, and
+            so do tensors and arrays of the first size 1 beside those that have more.
 
     Returns:
         One key of 64 hexadecimal digits per row; an empty list for an empty batch.
@@ -111,6 +112,9 @@ def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:
     structure: list[str] = []
     leaves: list[Any] = []
     _append(value, structure, leaves, has_rows)
+    count = count_of_rows(value) if has_rows else WHOLE
+    if count > 1:
+        leaves = [_with_rows(leaf, count) for leaf in leaves]
     return "".join(structure), leaves
 
 
@@ -139,6 +143,12 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
     structure.append(f"{tag}{count};")
     for part in parts:
         _append(part, structure, leaves, has_rows)
+
+
+def _with_rows(leaf: Any, count: int) -> Any:
+    if not isinstance(leaf, torch.Tensor) or leaf.is_nested or leaf.layout is not torch.strided:
+        return leaf  # the library refuses others than strided ones
+    return leaf.expand(count, *leaf.shape[1:]) if is_of_every_row(leaf, count) else leaf
 
 
 def _leaf(value: Any) -> Any:
