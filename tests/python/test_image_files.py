@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from modcache._call import registered
 from modcache._call.carriers import view_of_image, view_of_images, view_of_shared_image
 from models import Python
 
@@ -135,3 +136,14 @@ def test_no_tuple_has_the_content_key_of_an_image() -> None:
     shared = modcache.content_keys((x, view_of_shared_image(image)))
     assert modcache.content_keys((x, image)) != shared
     assert modcache.content_keys([image]) != modcache.content_keys(view_of_images([image]))
+
+
+def test_a_class_of_images_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(pil.Image):  # type: ignore[misc]
+        """A user's class, which is no image to the cache."""
+
+    monkeypatch.setattr(registered, "_registered", {})
+    for kind in (pil.Image, type(photo())):
+        with pytest.raises(TypeError, match=r"cannot be registered: .* PIL images"):
+            modcache.register_value(kind, lambda image: ([], None), lambda parts, _: Own())
+    modcache.register_value(Own, lambda image: ([], None), lambda parts, _: Own())

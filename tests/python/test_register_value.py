@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import modcache
+import numpy as np
 import pytest
 import torch
 from modcache._call import registered
@@ -265,6 +266,8 @@ MISTAKES: dict[str, tuple[tuple[Any, ...], str]] = {
     "an object": ((1, id, id), "cls must be a class, but got int"),
     "a dict": ((dict, id, id), "dict cannot be registered"),
     "a tensor": ((nn.Parameter, id, id), "Parameter cannot be registered: tensors"),
+    "an array": ((np.ndarray, id, id), "ndarray cannot be registered: .* NumPy arrays"),
+    "a NumPy scalar": ((np.float32, id, id), "float32 cannot be registered"),
     "flatten": ((Pair, 1, id), "flatten must be a function, but got int"),
     "unflatten": ((Pair, id, None), "unflatten must be a function, but got NoneType"),
 }

@@ -82,6 +82,16 @@ def carrier_of(value: Any) -> Any:
     return _carrier_of_tv_tensor(value) if is_tv_tensor(value) else None
 
 
+def is_carried(kind: type) -> bool:
+    """Whether values of a class go in carriers, which nothing else can say."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and is_installed(kind):
+        plain = (numpy.number, numpy.bool_, numpy.character, numpy.datetime64)
+        if kind in (numpy.ndarray, numpy.memmap) or issubclass(kind, plain):
+            return True
+    return _is_class_of_images(kind)
+
+
 def has_rows(carrier: Any) -> bool:
     """Whether the first dimension of a value in a carrier may be that of the rows of a batch."""
     return not isinstance(carrier, Image)
@@ -144,8 +154,12 @@ def _numpy_scalar(dtype: str, data: str) -> Any:
 
 def is_image(value: Any) -> bool:
     """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
-    kind: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
-    return kind is not None and isinstance(value, kind) and is_installed(type(value))
+    return _is_class_of_images(type(value))
+
+
+def _is_class_of_images(kind: type) -> bool:
+    base: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return base is not None and issubclass(kind, base) and is_installed(kind)
 
 
 def are_images(values: Any) -> bool:

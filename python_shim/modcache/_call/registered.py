@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._call.carriers import is_carried
 from modcache._call.library_classes import Node, node_by_name
 from modcache._call.object_state import holds_same
 from modcache._code.names import plain_name
@@ -67,14 +68,15 @@ def register_value(
 
     Raises:
         TypeError: ``cls`` is no class, or one that needs no registration (a tensor, number, text,
-            list, tuple or dict); ``flatten`` or ``unflatten`` cannot be called.
+            list, tuple, dict, array or image); ``flatten`` or ``unflatten`` cannot be called.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_value: cls must be a class, but got {type(cls).__name__}.")
-    if cls in _BUILT_IN or issubclass(cls, torch.Tensor):
+    if cls in _BUILT_IN or issubclass(cls, torch.Tensor) or is_carried(cls):
         raise TypeError(
-            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses "
-            "and Python's plain values go their own way. Register the class that holds them."
+            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses, "
+            "NumPy arrays and scalars, PIL images and Python's plain values go their own way. "
+            "Register the class that holds them."
         )
     for name, function in (("flatten", flatten), ("unflatten", unflatten)):
         if not callable(function):
