@@ -281,6 +281,17 @@ def test_an_image_beside_rows_belongs_to_each(pil: Any, counted: Any) -> None:
     assert counted() == {"misses": 6, "stored": 6, "hits_memory": 6}
 
 
+def test_a_tuple_of_images_belongs_to_each_row_whatever_its_length(pil: Any, counted: Any) -> None:
+    module = Python(lambda x, images: x + mean_of(images).sum())
+    x, few = torch.arange(3.0)[:, None], torch.zeros(1, 1)
+    for start in (0, 5):
+        images = tuple(image_of(pil, start=start + i) for i in range(3))
+        modcache.lookup_or_run(module, (few, images), KEYS[:1], scope="s")
+        found = modcache.lookup_or_run(module, (x, images), KEYS, scope="s")
+        assert torch.equal(found, x + mean_of(images).sum())  # type: ignore[arg-type]
+    assert counted() == {"misses": 6, "stored": 6, "hits_memory": 2}
+
+
 def test_without_match_input_the_key_alone_counts(pil: Any, counted: Any) -> None:
     modcache.configure(match="shape")
     module = Python(mean_of)
