@@ -8,6 +8,7 @@ was made of the parts tells whether they did.
 from __future__ import annotations
 
 import types
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -26,18 +27,26 @@ _ITEMS: dict[type, Callable[[Any], Any]] = {
     deque: deque.__iter__,
 }
 _MOST_DEPTH = 64
+_slots: weakref.WeakKeyDictionary[type, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def attributes_and_slots(value: Any) -> dict[str, Any]:
     """Returns all that an object has under names. A property or ``__getattr__`` is never called."""
+    kind = type(value)
+    slots = _slots.get(kind)
+    if slots is None:
+        slots = _slots[kind] = {
+            f"{base.__qualname__}.{name}": member
+            for base in kind.__mro__
+            for name, member in vars(base).items()
+            if type(member) is types.MemberDescriptorType
+        }
     found = dict(getattr(value, "__dict__", ()))
-    for base in type(value).__mro__:
-        for name, member in vars(base).items():
-            if type(member) is types.MemberDescriptorType:
-                try:
-                    found[f"{base.__qualname__}.{name}"] = member.__get__(value)
-                except AttributeError:  # an empty slot
-                    continue
+    for name, member in slots.items():
+        try:
+            found[name] = member.__get__(value)
+        except AttributeError:  # an empty slot
+            continue
     return found
 
 
