@@ -93,9 +93,27 @@ def test_arrays_and_scalars_come_back_from_a_call(
 
 
 def test_an_array_that_no_tensor_can_hold_is_not_stored(counted: Any, capfd: Any) -> None:
-    for value in (np.array(["a"]), np.ma.ones(3), np.array([None])):
+    swapped = ROWS.astype(ROWS.dtype.newbyteorder())
+    for value in (
+        np.array(["a"]),
+        np.ma.ones(3),
+        np.array([None]),
+        swapped,
+        np.str_(),
+        np.bytes_(),
+    ):
         modcache.lookup_or_run(Python(lambda x, value=value: value), torch.ones(3), "k", scope="s")
-    assert counted() == {"bypassed_type": 3}
+    assert counted() == {"bypassed_type": 6}
+
+
+def test_samples_keep_a_byte_order_and_empty_text() -> None:
+    samples = [ROWS.astype(ROWS.dtype.newbyteorder()), np.str_(), np.bytes_()]
+    dataset: Any = modcache.CachedDataset(samples, scope="s")
+    for _ in range(2):
+        for number, value in enumerate(samples):
+            assert type(dataset[number]) is type(value)
+            assert dataset[number].dtype == value.dtype
+            assert np.all(dataset[number] == value)
 
 
 def test_a_memory_mapped_array_comes_back_as_an_array(tmp_path: Path) -> None:
@@ -261,6 +279,17 @@ def test_an_image_beside_rows_belongs_to_each(pil: Any, counted: Any) -> None:
             found = modcache.lookup_or_run(module, (x, image), KEYS, scope="s")
             assert torch.equal(found, x + mean_of([image]))
     assert counted() == {"misses": 6, "stored": 6, "hits_memory": 6}
+
+
+def test_a_tuple_of_images_belongs_to_each_row_whatever_its_length(pil: Any, counted: Any) -> None:
+    module = Python(lambda x, images: x + mean_of(images).sum())
+    x, few = torch.arange(3.0)[:, None], torch.zeros(1, 1)
+    for start in (0, 5):
+        images = tuple(image_of(pil, start=start + i) for i in range(3))
+        modcache.lookup_or_run(module, (few, images), KEYS[:1], scope="s")
+        found = modcache.lookup_or_run(module, (x, images), KEYS, scope="s")
+        assert torch.equal(found, x + mean_of(images).sum())  # type: ignore[arg-type]
+    assert counted() == {"misses": 6, "stored": 6, "hits_memory": 2}
 
 
 def test_without_match_input_the_key_alone_counts(pil: Any, counted: Any) -> None:

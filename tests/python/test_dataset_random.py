@@ -92,6 +92,13 @@ def test_another_seed_gives_other_draws_and_other_entries() -> None:
     assert other[0] == modcache.CachedDataset(Drawn(), seed=1)[0]
 
 
+def test_a_backend_without_a_python_module_changes_nothing(monkeypatch: Any) -> None:
+    backend = torch.device("privateuseone")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: backend)
+    dataset = modcache.CachedDataset(Drawn())
+    assert dataset[0] == dataset[0]
+
+
 @pytest.mark.skipif(not IS_THERE, reason="needs an accelerator: its generator")
 def test_the_generator_of_an_accelerator_is_left_alone_too() -> None:
     torch.rand((), device=DEVICE)  # initialises it

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import modcache
+import numpy as np
 import pytest
 import torch
 from modcache._call import registered
@@ -189,6 +190,8 @@ def test_content_keys_of_a_registered_class() -> None:
     assert len(keys) == 5
     rows = modcache.content_keys(pair)
     assert rows == [modcache.content_key(Pair(row, (row, 1))) for row in X]
+    forged = ("modcache:object", "test_register_value.Pair", "null", X, (X, 1))
+    assert modcache.content_key(pair) != modcache.content_key(forged)
     with pytest.raises(TypeError, match=r"Gaussian, which has no content key"):
         modcache.content_key([Gaussian(X)])
 
@@ -263,6 +266,8 @@ MISTAKES: dict[str, tuple[tuple[Any, ...], str]] = {
     "an object": ((1, id, id), "cls must be a class, but got int"),
     "a dict": ((dict, id, id), "dict cannot be registered"),
     "a tensor": ((nn.Parameter, id, id), "Parameter cannot be registered: tensors"),
+    "an array": ((np.ndarray, id, id), "ndarray cannot be registered: .* NumPy arrays"),
+    "a NumPy scalar": ((np.float32, id, id), "float32 cannot be registered"),
     "flatten": ((Pair, 1, id), "flatten must be a function, but got int"),
     "unflatten": ((Pair, id, None), "unflatten must be a function, but got NoneType"),
 }

@@ -73,6 +73,22 @@ def test_keyword_arguments_of_a_cached_module(counted: Any) -> None:
     assert modcache.explain(ADDS, (X, POSITIONS), KEYS, scope="s").status == "hit"
 
 
+def test_beside_rows_whose_content_is_the_key(counted: Any) -> None:
+    assert modcache.content_keys((X, POSITIONS)) == [
+        modcache.content_key((row, POSITIONS[0])) for row in X
+    ]
+    model = modcache.cached(ADDS, key=modcache.content_keys, scope="s")
+    for positions in (POSITIONS, POSITIONS, (POSITIONS + 1)):
+        assert torch.equal(model(X, positions), X + positions)
+    assert torch.equal(model(X[1:], POSITIONS), X[1:] + POSITIONS)
+    assert counted() == {"misses": 6, "stored": 6, "hits_memory": 5}
+    for sizes in ((3, 2), (3, 2, 1)):
+        with pytest.raises((ValueError, RuntimeError), match="rows"):
+            modcache.content_keys(tuple(X[:size] for size in sizes))
+    with pytest.raises(ValueError, match="sparse"):
+        modcache.content_keys((X, POSITIONS.to_sparse()))
+
+
 def test_beside_keys_that_are_an_argument(counted: Any) -> None:
     @modcache.cached(key="names", scope="s")
     def lengths(x: torch.Tensor, names: list[str]) -> torch.Tensor:

@@ -14,16 +14,22 @@ import ctypes
 import hashlib
 import importlib
 import json
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from modcache._code.names import is_installed, plain_name
+from modcache._code.names import is_installed, plain_name, short_name
 
 _IMAGE = "modcache:image"
 _IMAGE_INFO = (type(None), bool, int, float, str, bytes)  # what is kept of an image's ``info``
+_ORIENTATION = 0x0112  # the EXIF tag that ImageOps.exif_transpose reads
+
+
+class UnviewableError(ValueError):
+    """A value cannot be told apart from others. The text names it."""
 
 
 # The names of these classes and of their fields are on disk.
@@ -66,7 +72,7 @@ def carrier_of(value: Any) -> Any:
     cannot be read is not known.
     """
     if is_array(value):
-        tensor = tensor_of_array(value)
+        tensor = tensor_of_array(value) if value.dtype.isnative else None
         return None if tensor is None else NumpyArray(tensor)
     if _is_numpy_scalar(value):
         return NumpyScalar(value.dtype.str, value.tobytes().hex())
@@ -74,6 +80,16 @@ def carrier_of(value: Any) -> Any:
         with contextlib.suppress(Exception):  # whatever a decoder raises
             return _carrier_of_image(value)
     return _carrier_of_tv_tensor(value) if is_tv_tensor(value) else None
+
+
+def is_carried(kind: type) -> bool:
+    """Whether values of a class go in carriers, which nothing else can say."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and is_installed(kind):
+        plain = (numpy.number, numpy.bool_, numpy.character, numpy.datetime64)
+        if kind in (numpy.ndarray, numpy.memmap) or issubclass(kind, plain):
+            return True
+    return _is_class_of_images(kind)
 
 
 def has_rows(carrier: Any) -> bool:
@@ -115,6 +131,7 @@ def _is_numpy_scalar(value: Any) -> bool:
         numpy is not None
         and isinstance(value, numpy.generic)
         and value.dtype.kind in "biufcSUmM"
+        and value.dtype.itemsize > 0  # NumPy makes no scalar of no bytes
         and type(value) is value.dtype.type
     )
 
@@ -137,8 +154,12 @@ def _numpy_scalar(dtype: str, data: str) -> Any:
 
 def is_image(value: Any) -> bool:
     """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
-    kind: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
-    return kind is not None and isinstance(value, kind) and is_installed(type(value))
+    return _is_class_of_images(type(value))
+
+
+def _is_class_of_images(kind: type) -> bool:
+    base: Any = getattr(sys.modules.get("PIL.Image"), "Image", None)
+    return base is not None and issubclass(kind, base) and is_installed(kind)
 
 
 def are_images(values: Any) -> bool:
@@ -163,10 +184,58 @@ def view_of_images(images: list[Any]) -> tuple[str, torch.Tensor]:
 
 
 def _digest_of(image: Any) -> bytes:
-    """Hashes mode, size, palette, transparency and pixels: BLAKE2b, 32 bytes."""
+    """Hashes mode, size, palette, info, EXIF tags and pixels: BLAKE2b, 32 bytes.
+
+    Raises:
+        UnviewableError: the image has several frames, or something unknown in its info.
+    """
+    if (frames := getattr(image, "n_frames", 1)) != 1:
+        kind = short_name(type(image))
+        raise UnviewableError(
+            f"a {kind} of {frames} frames; pass the one that counts: image.copy()"
+        )
     pixels = image.tobytes()  # loads an image that was only opened
-    described = (image.mode, image.size, _palette_of(image), image.info.get("transparency"))
+    described = (
+        image.mode,
+        image.size,
+        _palette_of(image),
+        _text_of(image.info),
+        _text_of(_exif_of(image)),
+    )
     return hashlib.blake2b(repr(described).encode() + b"\0" + pixels, digest_size=32).digest()
+
+
+def _exif_of(image: Any) -> tuple[dict[int, Any], bytes] | None:
+    """Returns the EXIF tags, and all of them in bytes if they have a form; None: no valid ones."""
+    try:
+        exif = image.getexif()
+        tags = dict(exif)
+    except Exception:  # bytes of another form, which are in ``info``
+        return None
+    with contextlib.suppress(Exception):  # a tag of a wrong type
+        return tags, exif.tobytes() if tags else b""
+    return tags, b""
+
+
+def _text_of(part: Any) -> str:
+    """Writes a value of an image's info unambiguously."""
+    if isinstance(part, dict):
+        items = sorted(f"{_text_of(name)}: {_text_of(value)}" for name, value in part.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(part, (list, tuple, set, frozenset)):
+        items = [_text_of(item) for item in part]
+        items = sorted(items) if isinstance(part, (set, frozenset)) else items
+        return f"{type(part).__name__}({', '.join(items)})"
+    if isinstance(part, str):  # Pillow's text in PNG files has attributes
+        more = _text_of(vars(part)) if getattr(part, "__dict__", None) else ""
+        return str.__repr__(part) + more
+    if isinstance(part, bytes):
+        return f"{len(part)} bytes {hashlib.blake2b(part, digest_size=32).hexdigest()}"
+    if type(part) in _IMAGE_INFO:
+        return repr(part)
+    if isinstance(part, numbers.Rational):  # a tag of a TIFF file, or an enum
+        return f"{int(part.numerator)!r}/{int(part.denominator)!r}"
+    raise UnviewableError(f"an image with a {short_name(type(part))} in its info")
 
 
 def _palette_of(image: Any) -> tuple[str, str] | None:
@@ -175,10 +244,24 @@ def _palette_of(image: Any) -> tuple[str, str] | None:
 
 
 def _carrier_of_image(image: Any) -> Image:
+    if getattr(image, "n_frames", 1) != 1:
+        raise ValueError("frames beside the current one")
     pixels = _tensor_of(image.tobytes())
     info = [[name, _plain(part)] for name, part in image.info.items() if _is_plain(name, part)]
+    text = json.dumps(info)
+    _check_exif(image, _image("L", 1, 1, None, text, _tensor_of(b"\0")))
     width, height = image.size
-    return Image(image.mode, width, height, _palette_of(image), json.dumps(info), pixels)
+    return Image(image.mode, width, height, _palette_of(image), text, pixels)
+
+
+def _check_exif(image: Any, restored: Any) -> None:
+    """Raises ValueError if EXIF tags are not in ``info``. Most of a TIFF's describe the file."""
+    ours, theirs = _exif_of(image), _exif_of(restored)
+    is_same = ours == theirs
+    if hasattr(image, "tag_v2") and ours is not None and theirs is not None:
+        is_same = ours[0].get(_ORIENTATION) == theirs[0].get(_ORIENTATION)
+    if not is_same:
+        raise ValueError("EXIF tags of its own")
 
 
 def _is_plain(name: Any, part: Any) -> bool:

@@ -24,7 +24,7 @@ from modcache._call.carriers import (
     view_of_shared_image,
     view_of_tv_tensor,
 )
-from modcache._call.parts import is_subclass
+from modcache._call.parts import WHOLE, count_of_rows, is_of_every_row, is_subclass
 from modcache._call.registered import is_registered, taken_apart
 from modcache._code.names import plain_name, short_name
 from modcache._library.text import checked_text
@@ -32,6 +32,7 @@ from modcache._library.text import checked_text
 # Checked here, since such a tensor does not get as far as the library's own checks.
 _is_functorch_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
 _AS_THEY_ARE = frozenset({type(None), bool, float, complex, torch.device})
+_OTHER = "<"  # the tag of another class's value: no tuple of the same parts has its key
 # The operator as torch calls it in the end: the way there costs a tenth of a key.
 _content_keys: Any = torch.ops.cache._content_keys.default._op
 _CURE = "give a key of your own, such as the sample's id or file name"
@@ -65,7 +66,7 @@ def content_key(input: Any) -> str:
         TypeError: a value of another type, such as bytes, a NumPy scalar or a tensor subclass; a
             tensor inside a functorch transform.
         ValueError: a tensor without plain bytes (sparse, quantized, nested, meta); an int of more
-            than 64 bits; text with lone surrogates.
+            than 64 bits; text with lone surrogates; an image of several frames.
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_key``.
@@ -83,7 +84,8 @@ def content_keys(input: Any) -> list[str]:
 
     Args:
         input: as for ``content_key``. The first dimension of every tensor and array is the number
-            of rows, and so is the length of a list of images; other values belong to every row.
+            of rows, and so is the length of a list of images; other values belong to every row, and
+            so do tensors and arrays of the first size 1 beside those that have more.
 
     Returns:
         One key of 64 hexadecimal digits per row; an empty list for an empty batch.
@@ -110,20 +112,25 @@ def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:
     structure: list[str] = []
     leaves: list[Any] = []
     _append(value, structure, leaves, has_rows)
+    count = count_of_rows(value) if has_rows else WHOLE
+    if count > 1:
+        leaves = [_with_rows(leaf, count) for leaf in leaves]
     return "".join(structure), leaves
 
 
 def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool) -> None:
+    tag = "("
     if isinstance(value, list) and has_rows and are_images(value):
-        value = view_of_images(value)
+        tag, value = _OTHER, view_of_images(value)
     elif is_image(value):
-        value = view_of_shared_image(value) if has_rows else view_of_image(value)
+        tag, value = _OTHER, view_of_shared_image(value) if has_rows else view_of_image(value)
     elif is_tv_tensor(value):
-        value = view_of_tv_tensor(value)
+        tag, value = _OTHER, view_of_tv_tensor(value)
     elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
-        value = ("modcache:object", plain_name(apart.kind), apart.context, *apart.parts)
+        name = plain_name(apart.kind)
+        tag, value = _OTHER, ("modcache:object", name, apart.context, *apart.parts)
     if isinstance(value, tuple):
-        tag, parts = "(", list(value)
+        parts = list(value)
     elif isinstance(value, list):
         tag, parts = "[", value
     elif isinstance(value, Mapping):
@@ -136,6 +143,12 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
     structure.append(f"{tag}{count};")
     for part in parts:
         _append(part, structure, leaves, has_rows)
+
+
+def _with_rows(leaf: Any, count: int) -> Any:
+    if not isinstance(leaf, torch.Tensor) or leaf.is_nested or leaf.layout is not torch.strided:
+        return leaf  # the library refuses others than strided ones
+    return leaf.expand(count, *leaf.shape[1:]) if is_of_every_row(leaf, count) else leaf
 
 
 def _leaf(value: Any) -> Any:

@@ -22,6 +22,7 @@ import torch
 
 from modcache._call.arguments import Arguments
 from modcache._call.carriers import (
+    UnviewableError,
     are_images,
     is_array,
     is_image,
@@ -35,6 +36,7 @@ from modcache._call.carriers import (
 from modcache._call.content import content_key
 from modcache._call.input_classes import code_of_input_class
 from modcache._call.library_classes import is_filled_by_runs
+from modcache._call.object_state import attributes_and_slots
 from modcache._call.parts import (
     PLAIN_TENSORS,
     WHOLE,
@@ -164,7 +166,7 @@ class _Pictures:
         kind = type(value)
         if is_registered(kind):
             return self._of_registered(value, depth)
-        if kind is OrderedDict:
+        if kind is OrderedDict and not attributes_and_slots(value):
             return (f"{_TAG}OrderedDict", *self._of_items(value, depth))
         if kind is torch.Size or _is_named_tuple(value):
             return (f"{_TAG}tuple", _name_of(kind), *self._of_each(tuple(value), depth))
@@ -182,6 +184,8 @@ class _Pictures:
         items = vars(value).get("data")
         if type(items) is not dict:
             raise _RefusedError(_mapping(value))
+        if attributes_and_slots(value).keys() != vars(value).keys():
+            raise _RefusedError(f"{_mapping(value)} (it has a slot beside its items)")
         parts = self._of_items(items, depth)
         attributes = attributes_of(value)
         try:
@@ -213,6 +217,8 @@ def _mapping(value: Any) -> str:
 def _view_of(view: Any, value: Any) -> Any:
     try:
         return view(value)
+    except UnviewableError as reason:
+        raise _RefusedError(str(reason)) from None
     except Exception as error:  # a file that cannot be decoded, say: the module meets it, too
         kind = short_name(type(value))
         raise _RefusedError(f"a {kind} that cannot be read ({type(error).__name__})") from None

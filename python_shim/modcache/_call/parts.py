@@ -51,6 +51,12 @@ def has_rows(value: Any, count: int) -> bool:
     return count in _sizes_in(value, 0)
 
 
+def count_of_rows(value: Any) -> int:
+    """Returns the number of rows, if all data of an input have as many, or one; WHOLE: else."""
+    sizes = set(_sizes_in(value, 0)) - {1}
+    return sizes.pop() if len(sizes) == 1 else WHOLE
+
+
 def _sizes_in(value: Any, depth: int) -> Iterator[int]:
     """Finds the first sizes of tensors and arrays, and the lengths of lists that go row by row."""
     if isinstance(value, torch.Tensor) or is_array(value):

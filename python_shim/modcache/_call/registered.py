@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from modcache._call.carriers import is_carried
 from modcache._call.library_classes import Node, node_by_name
+from modcache._call.object_state import holds_same
 from modcache._code.names import plain_name
 
 
@@ -66,14 +68,15 @@ def register_value(
 
     Raises:
         TypeError: ``cls`` is no class, or one that needs no registration (a tensor, number, text,
-            list, tuple or dict); ``flatten`` or ``unflatten`` cannot be called.
+            list, tuple, dict, array or image); ``flatten`` or ``unflatten`` cannot be called.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_value: cls must be a class, but got {type(cls).__name__}.")
-    if cls in _BUILT_IN or issubclass(cls, torch.Tensor):
+    if cls in _BUILT_IN or issubclass(cls, torch.Tensor) or is_carried(cls):
         raise TypeError(
-            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses "
-            "and Python's plain values go their own way. Register the class that holds them."
+            f"register_value: {cls.__qualname__} cannot be registered: tensors, their subclasses, "
+            "NumPy arrays and scalars, PIL images and Python's plain values go their own way. "
+            "Register the class that holds them."
         )
     for name, function in (("flatten", flatten), ("unflatten", unflatten)):
         if not callable(function):
@@ -108,7 +111,11 @@ def is_registered(kind: type) -> bool:
 
 
 def taken_apart(value: Any) -> TakenApart | None:
-    """Takes a value of a known class apart; None: it would not come back as it is."""
+    """Takes a value of a known class apart; None: it would not come back as it is.
+
+    Whoever calls ``register_value`` says what counts in a value. Others may register a class for
+    another purpose, and leave something out: such values are not taken apart.
+    """
     kind = type(value)
     node = node_of(kind)
     if node is None:
@@ -119,7 +126,12 @@ def taken_apart(value: Any) -> TakenApart | None:
         text = json.dumps(context)
         # JSON changes some values (tuples, keys that are no text), and the registry may rebuild
         # another class: such values would come back wrong.
-        if json.loads(text) != context or type(node.unflatten(parts, context)) is not kind:
+        if json.loads(text) != context:
+            return None
+        made = node.unflatten(list(parts), json.loads(text))
+        if type(made) is not kind:
+            return None
+        if _named_node(kind) is None and not holds_same(made, value, _not_rebuilt(value)):
             return None
     except Exception:  # the class's own code may raise anything, and the call must not fail
         return None
@@ -167,6 +179,16 @@ def encodings_of(value: Any) -> list[Any]:
         return []
     found = vars(value).get(_ENCODINGS)
     return found if type(found) is list and all(map(_is_of_tokenizers, found)) else []
+
+
+def _not_rebuilt(value: Any) -> frozenset[str]:
+    """Returns the attribute of a BatchEncoding that is known to be lost, and its items.
+
+    Its parts are those of another dict with the same items.
+    """
+    if not isinstance(value, UserDict):
+        return frozenset()
+    return frozenset({"data", _ENCODINGS} if encodings_of(value) else {"data"})
 
 
 def _is_of_tokenizers(part: object) -> bool:

@@ -78,6 +78,8 @@ def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
     if kind in CARRIERS:
         return ("o", _name_of(kind), "null", _all_tagged(value, depth, is_rows))
     if _is_named_tuple(kind) and not is_registered(kind) and _is_found(kind):
+        if getattr(value, "__dict__", None):
+            return _refused(f"a {_name_of(kind)} with attributes beside its fields")
         return ("N", _name_of(kind), _fields_of(kind), _all_tagged(value, depth, is_rows))
     carrier = carrier_of(value)
     if carrier is not None and (has_rows(carrier) or not is_rows):

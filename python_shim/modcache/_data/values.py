@@ -146,6 +146,9 @@ def _checked_key(key: Any, place: str) -> Any:
 
 def _named_tuple(value: Any, place: str) -> Any:
     kind = type(value)
+    if getattr(value, "__dict__", None):
+        cure = "Make them fields of it, or return them beside it."
+        raise _refusal(place, f"a {plain_name(kind)} with attributes beside its fields", cure)
     items = zip(kind._fields, value, strict=True)
     rebuilt = kind._make([_with_tensors(item, f"{place}.{name}") for name, item in items])
     if tagged(rebuilt)[0] != "?":
@@ -169,7 +172,10 @@ def _checked_object(value: Any, place: str) -> Any:
 def _cure_for(kind: type) -> str:
     names = {base.__module__.split(".", 1)[0] for base in kind.__mro__}
     if "PIL" in names:
-        return "Return numpy.asarray(image) in its place."
+        return (
+            "Return numpy.asarray(image) in its place, or the current one of several frames: "
+            "image.copy()."
+        )
     if "numpy" in names:
         return "Return numpy.array(value) in its place."
     if issubclass(kind, torch.Tensor):

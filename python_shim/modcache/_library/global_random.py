@@ -59,10 +59,10 @@ def torch_generators() -> list[torch.Generator]:
     """Returns torch's generators. Accelerators that are not in use are left uninitialised."""
     generators = [torch.default_generator]
     kind = torch.accelerator.current_accelerator()
-    if kind is not None:
-        module: Any = torch.get_device_module(kind)
-        if getattr(module, "is_initialized", bool)():  # bool() is False
-            generators += getattr(module, "default_generators", ())
+    # A backend of one's own may have no module, and then says nothing of its generators.
+    module: Any = None if kind is None else getattr(torch, kind.type, None)
+    if getattr(module, "is_initialized", bool)():  # bool() is False
+        generators += getattr(module, "default_generators", ())
     return generators
 
 
