@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from modcache._code.names import top_package
@@ -12,20 +14,32 @@ from modcache._code.names import top_package
 class KnownMethod(NamedTuple):
     """A method of a library.
 
-    ``ignored``: arguments that change how it runs, never what it returns. ``infers``: it puts its
+    ``ignored``: arguments that change how it runs, never what it returns. ``batching``: the same,
+    where each row comes by itself. It does where each argument in ``apart`` has one of the values
+    there; with others a row depends on the rows beside it. ``infers``: it puts its
     module into evaluation mode before it computes anything, and computes without gradients.
     ``switches``: it switches the mode of its module, and does nothing more where that is so
     already.
     """
 
     ignored: tuple[str, ...] = ()
+    batching: tuple[str, ...] = ()
+    apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
     infers: bool = False
     switches: bool = False
 
 
-_BATCHED = KnownMethod(ignored=("batch_size", "show_progress_bar"), infers=True)
+_BATCHED = KnownMethod(
+    ignored=("show_progress_bar",),
+    batching=("batch_size",),
+    apart={
+        "output_value": ("sentence_embedding", "token_embeddings"),  # all else is padded
+        "precision": ("float32", "binary", "ubinary", None),  # int8 has the range of all rows
+    },
+    infers=True,
+)
 _SWITCH = KnownMethod(switches=True)
-_UNKNOWN = KnownMethod()
+UNKNOWN = KnownMethod()
 # The keys are names of methods, some with the names of their classes.
 _KNOWN: dict[str, dict[str, KnownMethod]] = {
     "sentence_transformers": {
@@ -46,8 +60,8 @@ def known_method(function: Any) -> KnownMethod:
     library = top_package(getattr(function, "__module__", ""))
     methods, name = _KNOWN.get(library), str(getattr(function, "__qualname__", ""))
     if methods is None or "." not in name or not _is_all_of(library, function):
-        return _UNKNOWN
-    return methods.get(name) or methods.get(name.rpartition(".")[2], _UNKNOWN)
+        return UNKNOWN
+    return methods.get(name) or methods.get(name.rpartition(".")[2], UNKNOWN)
 
 
 def _is_all_of(library: str, function: Any) -> bool:
