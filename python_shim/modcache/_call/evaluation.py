@@ -79,7 +79,7 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     infers = known_method(function).infers
     if infers and owner is module:
         _evaluate(module)
-    elif method != "forward" or _is_called_plainly(module):
+    elif method != "forward" or is_called_plainly(module):
         _evaluate_first(function, owner)
     return infers
 
@@ -105,7 +105,7 @@ def _function_behind(module: torch.nn.Module, method: str) -> tuple[Any, Any]:
     return unwrapped(held), None
 
 
-def _is_called_plainly(module: torch.nn.Module) -> bool:
+def is_called_plainly(module: torch.nn.Module) -> bool:
     """Whether a call of the module runs nothing before its ``forward``."""
     return (
         not module._forward_pre_hooks
