@@ -28,7 +28,9 @@ _BY_ATTENTIONS = ("cross_attentions", "mask_decoder_attentions")
 def begin_capturing(module: torch.nn.Module, method: str, input: Any) -> None:
     """Installs the hooks that the call would install before it computes anything."""
     package: Any = sys.modules.get("transformers.utils.output_capturing")
-    if package is None or method != "forward" or "config" not in vars(module):
+    if package is None or method != "forward":
+        return
+    if "config" not in vars(module) or _IS_DONE in vars(module):
         return
     named = parted(input, input.names)[1] if type(input) is Arguments else {}
     model: torch.nn.Module | None = module
