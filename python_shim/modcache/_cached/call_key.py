@@ -124,6 +124,7 @@ class CallKey:
             tells_form=tells_form(target),
             ignored=_ignored(own, ignore, target, who),
             reads_open=reads_open(target),
+            known=known_method(target),
         )
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None

@@ -129,7 +129,8 @@ def cached(
             (``ignore=("batch_size", "show_progress_bar")``), or one name. They are left out of the
             address, and of what ``match`` compares, never of the call. What comes as ``**kwargs``
             to a target whose code does not read them is left out, too; so are ``batch_size`` and
-            ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``.
+            ``show_progress_bar`` of sentence-transformers' ``encode`` and ``predict``, but where a
+            row depends on the rows beside it (``precision="int8"``).
         ragged: as for ``lookup_or_run``: what to do with rows whose shapes differ.
         mask: as for ``lookup_or_run``: for rows of their own length in a padded batch, the name or
             place of the argument that says which part of each row is true.

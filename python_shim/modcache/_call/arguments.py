@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from modcache._code.libraries import UNKNOWN, KnownMethod
 from modcache._code.tokens import ATOMS, tokens_of_atom
 
 _REQUIRED = inspect.Parameter.empty
@@ -58,6 +59,7 @@ class Arguments(tuple[Any, ...]):
     names: tuple[str, ...]  # names of the last arguments, in the order the function gets them
     is_as_called: bool  # another form than the bound one, and the function can tell
     told: Any  # the call without ignored arguments, as the address has it; None: this call
+    joined: str  # an argument with which a row depends on the rows beside it; "": there is none
 
     @classmethod
     def of(
@@ -67,16 +69,18 @@ class Arguments(tuple[Any, ...]):
         made.names = names
         made.is_as_called = is_as_called
         made.told = None
+        made.joined = ""
         return made
 
     @classmethod
-    def told_as(cls, sample: Any, told: Any) -> Arguments:
+    def told_as(cls, sample: Any, told: Any, joined: str = "") -> Arguments:
         """The call ``sample``, whose address is that of the call ``told``."""
         if type(sample) is cls:
             made = sample.with_values(sample)
         else:
             made = cls.of(sample if isinstance(sample, tuple) else (sample,), ())
         made.told = told
+        made.joined = joined
         return made
 
     def with_values(self, values: Iterable[Any]) -> Arguments:
@@ -134,6 +138,7 @@ class Parameters:
         ignored: names of arguments that the address leaves out, since they change no result.
         reads_open: whether the function reads what comes as ``**kwargs``. What it does not read is
             ignored, unless something else runs that can tell.
+        known: what is known of the function, if a library has it.
     """
 
     def __init__(
@@ -145,11 +150,13 @@ class Parameters:
         tells_form: bool = False,
         ignored: frozenset[str] = frozenset(),
         reads_open: bool = True,
+        known: KnownMethod = UNKNOWN,
     ) -> None:
         self._who = who
         self.tells_form = tells_form
         self._ignored = ignored
         self._reads_open = reads_open
+        self._known = known
         self.signature = signature
         self.of_callers = _with_keyword(signature, consumed) if consumed else signature
         kinds = inspect.Parameter
@@ -240,9 +247,22 @@ class Parameters:
         ignored = self._ignored
         if not (self._reads_open or is_told):
             ignored = ignored | (bound.by_name.keys() - self._named.keys())
+        joined = self._joined(bound)
+        if not joined:
+            ignored = ignored.union(filter(self.has, self._known.batching))
         if not ignored or ignored.isdisjoint((*self.names[: len(bound.args)], *bound.kwargs)):
-            return sample
-        return Arguments.told_as(sample, self._form_of(self._without(ignored, bound), is_told))
+            return Arguments.told_as(sample, sample, joined) if joined else sample
+        told = self._form_of(self._without(ignored, bound), is_told)
+        return Arguments.told_as(sample, told, joined)
+
+    def _joined(self, bound: Bound) -> str:
+        """Names an argument with which a row depends on the rows beside it; "" for none."""
+        for name, apart in self._known.apart.items():
+            if self.has(name):
+                value = self.value_of(name, bound)
+                if type(value) not in (str, type(None)) or value not in apart:
+                    return f"{name}={value!r}, with which a row depends on the rows beside it"
+        return ""
 
     def _form_of(self, bound: Bound, is_told: bool) -> Any:
         sample = self._bound_form(bound)

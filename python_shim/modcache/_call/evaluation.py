@@ -5,25 +5,28 @@ Such a call computes the same from either mode, and leaves these modules in eval
 look-up begins with that step, too: the call is identified by the mode in which it computes, and a
 hit leaves the modules as a run would. A call does so if every way through its code comes to
 ``self.eval()``, or ``model.eval()`` of a global, before it reads anything else or calls anything;
-or if the method is known to (``_code/libraries.py``).
+or if the method is known to (``_code/libraries.py``). A step that would do more than switch the
+mode, or a call that may look at the mode before its method begins, is left alone.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 import types
 import weakref
 from typing import Any
 
 import torch
+from torch.nn.modules import module as torch_module
 
 from modcache._call.arguments import is_of_torch
 from modcache._call.grad import modules_in
 from modcache._call.holder import Holder
 from modcache._code.libraries import known_method
-from modcache._code.wrapped import unwrapped
+from modcache._code.wrapped import is_left_here, unwrapped
 
 # Instructions that only move arguments, constants and globals, or compare them.
 _HARMLESS = frozenset(
@@ -60,6 +63,8 @@ _LOADS = frozenset(
 )
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _BETWEEN = frozenset({"CACHE", "PRECALL", "PUSH_NULL"})
+_CALLING = ("__call__", "_wrapped_call_impl", "_call_impl")
+_SWITCHING = ("eval", "train")
 
 
 def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
@@ -74,7 +79,7 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     infers = known_method(function).infers
     if infers and owner is module:
         _evaluate(module)
-    elif method != "forward" or not module._forward_pre_hooks:
+    elif method != "forward" or is_called_plainly(module):
         _evaluate_first(function, owner)
     return infers
 
@@ -92,7 +97,7 @@ def _function_behind(module: torch.nn.Module, method: str) -> tuple[Any, Any]:
     if not isinstance(module, Holder):
         if method in vars(module):
             return None, None
-        return unwrapped(getattr(type(module), method, None)), module
+        return unwrapped(inspect.getattr_static(type(module), method, None)), module
     held = vars(module).get("forward")
     if isinstance(held, functools.partial) and len(held.args) == 2:  # a method of an object
         reference, function = held.args
@@ -100,15 +105,41 @@ def _function_behind(module: torch.nn.Module, method: str) -> tuple[Any, Any]:
     return unwrapped(held), None
 
 
+def is_called_plainly(module: torch.nn.Module) -> bool:
+    """Whether a call of the module runs nothing before its ``forward``."""
+    return (
+        not module._forward_pre_hooks
+        and not torch_module._global_forward_pre_hooks
+        and all(_member(type(module), name) is _of_torch(name) for name in _CALLING)
+        and vars(module).keys().isdisjoint(_CALLING)
+    )
+
+
 def _evaluate(module: object) -> bool:
     """Returns False, and does nothing, if its ``eval`` might do more than switch the mode."""
-    if not isinstance(module, torch.nn.Module) or "eval" in vars(module):
-        return False
-    if type(module).eval is not torch.nn.Module.eval:
+    if not isinstance(module, torch.nn.Module) or not all(map(_only_switches, modules_in(module))):
         return False
     if any(part.training for part in modules_in(module)):
         module.eval()
     return True
+
+
+def _only_switches(part: torch.nn.Module) -> bool:
+    """Whether ``eval`` and ``train`` of this part do nothing else, and may run once more."""
+    return vars(part).keys().isdisjoint(_SWITCHING) and all(
+        (member := _member(type(part), name)) is _of_torch(name) or known_method(member).switches
+        for name in _SWITCHING
+    )
+
+
+def _of_torch(name: str) -> Any:
+    return vars(torch.nn.Module)[name]
+
+
+def _member(kind: type, name: str) -> Any:
+    """What a class has under the name, without what modcache.cached put there."""
+    found = (vars(base)[name] for base in kind.__mro__ if name in vars(base))
+    return next((member for member in found if not is_left_here(member)), None)
 
 
 def _module_at(path: tuple[str, ...], function: types.FunctionType, owner: Any) -> Any:

@@ -69,7 +69,11 @@ def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> tuple[Any
     """
     if type(input) is torch.Tensor:
         return input, ""
-    value = input.shown() if type(input) is Arguments else input
+    value = input
+    if type(input) is Arguments:
+        if input.joined and row_count != WHOLE:
+            return None, input.joined
+        value = input.shown()
     try:
         return _Pictures(value, row_count, longest).of(value, 0), ""
     except _RefusedError as refusal:

@@ -3,22 +3,44 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from modcache._code.names import top_package
 
 
 class KnownMethod(NamedTuple):
     """A method of a library.
 
-    ``ignored``: arguments that change how it runs, never what it returns. ``infers``: it puts its
+    ``ignored``: arguments that change how it runs, never what it returns. ``batching``: the same,
+    where each row comes by itself. It does where each argument in ``apart`` has one of the values
+    there; with others a row depends on the rows beside it. ``infers``: it puts its
     module into evaluation mode before it computes anything, and computes without gradients.
+    ``switches``: it switches the mode of its module, and does nothing more where that is so
+    already.
     """
 
     ignored: tuple[str, ...] = ()
+    batching: tuple[str, ...] = ()
+    apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
     infers: bool = False
+    switches: bool = False
 
 
-_BATCHED = KnownMethod(ignored=("batch_size", "show_progress_bar"), infers=True)
-_UNKNOWN = KnownMethod()
+_BATCHED = KnownMethod(
+    ignored=("show_progress_bar",),
+    batching=("batch_size",),
+    apart={
+        "output_value": ("sentence_embedding", "token_embeddings"),  # all else is padded
+        "precision": ("float32", "binary", "ubinary", None),  # int8 has the range of all rows
+    },
+    infers=True,
+)
+_SWITCH = KnownMethod(switches=True)
+UNKNOWN = KnownMethod()
+# The keys are names of methods, some with the names of their classes.
 _KNOWN: dict[str, dict[str, KnownMethod]] = {
     "sentence_transformers": {
         "encode": _BATCHED,
@@ -26,13 +48,31 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
         "encode_document": _BATCHED,
         "predict": _BATCHED,
     },
+    "transformers": {
+        "PreTrainedModel.eval": _SWITCH,
+        "PreTrainedModel.train": _SWITCH,
+    },
 }
 
 
 def known_method(function: Any) -> KnownMethod:
     """Returns what is known of a function that an installed library defines in a class."""
-    library = str(getattr(function, "__module__", "")).partition(".")[0]
-    methods = _KNOWN.get(library)
-    if methods is None or "." not in getattr(function, "__qualname__", ""):
-        return _UNKNOWN
-    return methods.get(getattr(function, "__name__", ""), _UNKNOWN)
+    library = top_package(getattr(function, "__module__", ""))
+    methods, name = _KNOWN.get(library), str(getattr(function, "__qualname__", ""))
+    if methods is None or "." not in name or not _is_all_of(library, function):
+        return UNKNOWN
+    return methods.get(name) or methods.get(name.rpartition(".")[2], UNKNOWN)
+
+
+def _is_all_of(library: str, function: Any) -> bool:
+    """Whether a function and what it wraps come from the library or torch.
+
+    functools.wraps gives any function the name of what it wraps.
+    """
+    while isinstance(function, types.FunctionType):
+        if top_package(function.__globals__.get("__name__")) not in (library, "torch"):
+            return False
+        if "__wrapped__" not in vars(function):
+            return True
+        function = vars(function)["__wrapped__"]
+    return False

@@ -108,6 +108,7 @@ class Code:
 
     digest: bytes = b""
     mentions_training: bool = False
+    mentions_backend: bool = False  # the inner one of a tokenizer, as a name or as text
     unknown: str = ""  # the reason why this code cannot be identified
     reads: list[Read] = field(default_factory=list)
     # Where the code enters installed packages: functions, classes and modules; imports as (module,

@@ -7,7 +7,7 @@ import dis
 import functools
 import importlib.util
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,6 +134,11 @@ class _Scanner:
         taken = self.imports.setdefault(self._imported, {})
         if operation == "IMPORT_FROM":
             taken[name] = None
+
+
+def mentions(code: types.CodeType, words: Set[str]) -> bool:
+    """Whether one of the words stands in the code, as a name or as text."""
+    return any(not words.isdisjoint((*each.co_names, *each.co_consts)) for each in with_inner(code))
 
 
 def with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -53,6 +53,7 @@ from modcache._code.reads import (
     read_of_member,
 )
 from modcache._code.scan import names_in, with_inner
+from modcache._code.tokenizer_backends import BACKEND_NAMES
 from modcache._code.tokens import ATOMS, NumberingHasher, as_bytes, tokens_of_atom
 from modcache._code.wrapped import is_left_here, unwrapped
 
@@ -247,6 +248,8 @@ class _Walk:
         self._feed(str(code.co_flags & ~_CO_NOISE))
         if "training" in code.co_names:
             self._found.mentions_training = True
+        if not BACKEND_NAMES.isdisjoint(code.co_names):
+            self._found.mentions_backend = True
         for constant in code.co_consts:
             self._constant(constant)
 
@@ -266,6 +269,8 @@ class _Walk:
         else:
             if constant == "training":  # getattr(self, "training")
                 self._found.mentions_training = True
+            if constant in BACKEND_NAMES:
+                self._found.mentions_backend = True
             self._feed(*tokens_of_atom(constant))
 
     def _globals(self, place: Place, code: types.CodeType) -> None:

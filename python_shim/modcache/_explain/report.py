@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from modcache._cached.function import found_cached
 from modcache._call.bypass import way_of
 from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
@@ -64,9 +65,10 @@ def explain(
         input: the input that the module would run on; a tuple holds arguments by place.
         key: one, or one per row; None: the keys, with their parts, of the block around,
             ``with modcache.keys(ids):``.
-        scope: a name for the module, in place of its fingerprint.
+        scope: a name for the module, in place of its fingerprint; by default that which
+            ``modcache.cached`` was given for the method, if it was.
         method: the method that would be run.
-        mask: as for ``lookup_or_run``, like ``lengths``.
+        mask: as for ``lookup_or_run``, like ``lengths``; by default the cached method's own.
         lengths: see ``mask``.
 
     Raises:
@@ -97,7 +99,13 @@ def explain(
             f"method={method!r}: {class_name(target)} has no such method. "
             'Name one of its methods; the default is "forward".'
         )
-    padding = padding_of(target, method, input, mask, lengths, 0.0)
+    pad_value = 0.0
+    if (found := found_cached(getattr(type(target), method, None))) is not None:
+        scope = scope or found.scope
+        if mask is None and lengths is None:
+            mask, lengths = (found.rows.get(name) for name in ("mask", "lengths"))
+            pad_value = found.rows.get("pad_value", 0.0)
+    padding = padding_of(target, method, input, mask, lengths, pad_value)
     return _Question(target, input, keys, scope, method, padding).answer()
 
 

@@ -33,6 +33,7 @@ class Part:
 
     digest: str
     mentions_training: bool
+    mentions_backend: bool
     distributions: list[Distribution]
 
     def tokens(self) -> tuple[str, ...]:
@@ -132,7 +133,8 @@ def difference(before: Walk, after: Walk) -> str:
             if name:
                 return f"attribute '{name}' of {was.named.qualname} changed"
             continue
-        if isinstance(was, Settings) and isinstance(now, Settings) and not settings_matter(old):
+        are_settings = isinstance(was, Settings) and isinstance(now, Settings)
+        if are_settings and not settings_matter(before.leaves):
             continue
         owner = after.owner_at(index) or before.owner_at(index)
         return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"

@@ -169,7 +169,8 @@ class _Known:
                     snapshot, _ = _guarding[0](self._code, fixed, walk)
         distributions = list(self._code.distributions.values())
         digest = digest_of([self._code, *distributions, *walk.leaves])
-        self._part = Part(digest, self._code.mentions_training, distributions)
+        code = self._code
+        self._part = Part(digest, code.mentions_training, code.mentions_backend, distributions)
         self._tensors, self._snapshot, self._leaves = walk.tensors, snapshot, walk.leaves
 
     def _walk_over(

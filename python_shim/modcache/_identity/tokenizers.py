@@ -3,7 +3,8 @@
 
 Their pickled form describes them in full. A tokenizer of transformers sets padding and truncation
 of the one of Rust at each of its calls, so these are no part of its identity, and a first call
-changes nothing. They count where code of the user's mentions the one of Rust itself.
+changes nothing. They count where code of the user's, or of another package, mentions the one of
+Rust itself, also as text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from modcache._code.names import plain_name, top_package
+from modcache._code.tokenizer_backends import BACKEND_NAMES
 from modcache._identity.kinds import NAMED, UnidentifiedError
 from modcache._identity.records import codes_among
 from modcache._identity.scratch import BACKEND, is_tokenizer
@@ -21,7 +23,7 @@ from modcache._identity.scratch import BACKEND, is_tokenizer
 if TYPE_CHECKING:
     from modcache._identity.walk import Walk
 
-_NAMES_OF_BACKEND = {BACKEND, "backend_tokenizer"}
+_FIND_ALL = frozenset({"vars", "__dict__"})
 _AFTER_SETTINGS = b',"added_tokens":['  # no text in the JSON of a tokenizer contains it
 
 
@@ -47,8 +49,14 @@ def way_of_tokenizer(kind: type) -> Callable[[Walk, Any], None] | None:
 
 
 def settings_matter(leaves: Iterable[object]) -> bool:
-    """Whether code of the user's may read the settings without having them set."""
-    return any(_NAMES_OF_BACKEND & code.names.keys() for _, code in codes_among(leaves))
+    """Whether code may read the settings without having them set."""
+    return any(
+        code.mentions_backend or not _FIND_ALL.isdisjoint(code.names)
+        for _, code in codes_among(leaves)
+    ) or any(
+        leaf in BACKEND_NAMES if type(leaf) is str else getattr(leaf, "mentions_backend", False)
+        for leaf in leaves
+    )
 
 
 def _tokenizer(walk: Walk, value: Any) -> None:

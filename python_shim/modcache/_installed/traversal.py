@@ -44,7 +44,8 @@ from modcache._code.reads import (
     read_of_global,
     read_of_member,
 )
-from modcache._code.scan import resolved_import, scan_of, with_inner
+from modcache._code.scan import mentions, resolved_import, scan_of
+from modcache._code.tokenizer_backends import mentions_backend
 from modcache._code.tokens import ATOMS, NumberingHasher, tokens_of_atom
 from modcache._code.traversal import code_alone
 from modcache._code.wrapped import is_left_here, unwrapped
@@ -292,6 +293,7 @@ class PackageTraversal:
         code = function.__code__
         self._note_training(function)
         self._found.hold_function(function)
+        self._found.mentions_backend |= mentions_backend(function)
         if is_packaged_file(code.co_filename):
             self._feed("body", str(code.co_firstlineno))
             self._note_file(code.co_filename)
@@ -308,10 +310,7 @@ class PackageTraversal:
         function = getattr(member, "__func__", getattr(member, "fget", member))
         code = getattr(function, "__code__", None)
         if isinstance(code, types.CodeType) and not self._found.mentions_training:
-            self._found.mentions_training = any(
-                "training" in each.co_names or "training" in each.co_consts
-                for each in with_inner(code)
-            )
+            self._found.mentions_training = mentions(code, {"training"})
 
     def _held_by(self, function: types.FunctionType) -> None:
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

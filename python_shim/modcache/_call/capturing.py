@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of transformers' models that ask for hidden states or attentions.
+
+The first such call installs hooks in the model, which stay there and do nothing in other calls. So
+the look-up begins with that step, too: the call is identified by the model in which it computes,
+and a hit leaves the model as a run would.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from modcache._call.arguments import Arguments, parted
+from modcache._call.evaluation import is_called_plainly
+from modcache._code.names import top_package
+from modcache._code.wrapped import unwrapped
+
+_IS_DONE = "_output_capturing_hooks_installed"
+_BY_ATTENTIONS = ("cross_attentions", "mask_decoder_attentions")
+
+
+def begin_capturing(module: torch.nn.Module, method: str, input: Any) -> None:
+    """Installs the hooks that the call would install before it computes anything."""
+    package: Any = sys.modules.get("transformers.utils.output_capturing")
+    if package is None or method != "forward":
+        return
+    if "config" not in vars(module) or _IS_DONE in vars(module):
+        return
+    named = parted(input, input.names)[1] if type(input) is Arguments else {}
+    model: torch.nn.Module | None = module
+    if not _captures(module, package) and _layers_of(module):  # a head calls its base model
+        model = module._modules.get(str(getattr(type(module), "base_model_prefix", "")))
+    if model is None or _IS_DONE in vars(model) or not _captures(model, package):
+        return
+    if _is_asked(model, package, named):
+        package.maybe_install_capturing_hooks(model)
+
+
+def _captures(model: torch.nn.Module, package: Any) -> bool:
+    """Whether the model's ``forward`` begins with a look at what is asked for."""
+    wrappers = (layer for layer in _layers_of(model) if "__wrapped__" in vars(layer))
+    return any(wrapper.__globals__ is vars(package) for wrapper in wrappers)
+
+
+def _layers_of(model: torch.nn.Module) -> list[types.FunctionType]:
+    """The ``forward`` and what it wraps; empty if a call runs anything else before that."""
+    found: list[types.FunctionType] = []
+    layer = unwrapped(inspect.getattr_static(type(model), "forward", None))
+    if "forward" in vars(model) or not is_called_plainly(model):
+        return found
+    while isinstance(layer, types.FunctionType):
+        if top_package(layer.__globals__.get("__name__")) not in ("torch", "transformers"):
+            return []
+        found.append(layer)
+        layer = vars(layer).get("__wrapped__")
+    return found
+
+
+def _is_asked(model: torch.nn.Module, package: Any, named: Mapping[str, Any]) -> bool:
+    """Decides as the package does, by the keywords of the call and the model's settings."""
+    try:
+        for kind in package._CAN_RECORD_REGISTRY.get(model):
+            name = "output_" + ("attentions" if kind in _BY_ATTENTIONS else kind)
+            if named.get(name, getattr(model.config, name, False)):
+                return True
+    except Exception:  # another version of the package; the run will install them, or not
+        pass
+    return False
