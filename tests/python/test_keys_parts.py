@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import modcache
+import numpy as np
 import pytest
 import torch
 from keyed_modules import (
@@ -25,6 +26,7 @@ from keyed_modules import (
     plain,
     tower,
 )
+from modcache._call import registered
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -110,6 +112,68 @@ def test_a_tensor_that_is_written_to_is_another_input(counted: Growth, context: 
         values[0, 0] += 1
         with pytest.raises(ValueError, match="a second time"):
             target(values)
+
+
+@modcache.cached(scope="totals@1")
+def total(x: Any) -> torch.Tensor:
+    values = x.values if isinstance(x, Box) else x
+    return torch.tensor([[int(np.asarray(value).sum())] for value in values])
+
+
+class Box:
+    """An argument of a class that says what it is made of."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+def _array(fill: int) -> Any:
+    return np.full((3, 2), fill, dtype=np.int64)
+
+
+def _images(fill: int) -> Any:
+    image = pytest.importorskip("PIL.Image")
+    return [image.new("L", (1, 1), fill + row) for row in range(3)]
+
+
+def _set_array(value: Any) -> None:
+    value[0, 0] += 1
+
+
+def _set_pixel(value: Any) -> None:
+    value[0].putpixel((0, 0), 99)
+
+
+def _set_box(value: Box) -> None:
+    value.values = value.values + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        (_array, _set_array),
+        (_images, _set_pixel),
+        (lambda fill: Box(_array(fill)), lambda value: _set_array(value.values)),
+        (lambda fill: Box(torch.full((3, 2), fill)), _set_box),
+    ],
+)
+def test_what_is_edited_in_place_is_another_input(
+    monkeypatch: pytest.MonkeyPatch, counted: Growth, make: Any, write: Any
+) -> None:
+    monkeypatch.setattr(registered, "_registered", {})
+    modcache.register_value(Box, lambda box: ([box.values], None), lambda parts, _: Box(*parts))
+    modcache.configure(match="none")
+    with modcache.keys(IDS):
+        value = make(1)
+        first = total(value)
+        for again in (value, make(1)):
+            assert torch.equal(total(again), first)
+        assert counted() == {**ONCE, "hits_memory": 6}
+        write(value)
+        with pytest.raises(ValueError, match="a second time"):
+            total(value)
+        with modcache.keys(part="edited"):
+            assert not torch.equal(total(value), first)
 
 
 def test_zeros_of_both_signs_differ() -> None:
