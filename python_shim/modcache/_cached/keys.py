@@ -72,8 +72,9 @@ def keys(
 
     The inner one of two blocks counts, and the outer one again after it. A block holds for the
     thread and the asyncio task that entered it, with the tasks that were started inside: not for
-    other threads, and not for forked or spawned workers. While a cached module runs on what is
-    missing, none holds: what it calls is a part of it, and runs uncached.
+    other threads, and not for forked or spawned workers. While a cached module runs, none holds,
+    also where its result is not kept, as in training: what it calls without a key of its own is a
+    part of it, and runs uncached. So cache the frozen part, and not what is trained around it.
 
     Outside of any block, what is cached without a key runs uncached. That is counted in
     ``bypassed_type``, warned about once, and an error with ``strict=true``. The keys of a block are

@@ -2,9 +2,9 @@
 """The keys that ``with modcache.keys(ids):`` gives to the cached calls inside of it.
 
 A block holds for one thread, and for the asyncio task that entered it with those that it started,
-until it is left. A forked child is outside of its parent's blocks. While a cached module runs for a
-miss, it may have a part of the rows alone, so no block holds there: what it calls runs as a part of
-it.
+until it is left. A forked child is outside of its parent's blocks. While a cached module runs, it
+may have a part of the rows alone, so no block holds there, also where the result is not kept: what
+it calls runs as a part of it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
-from modcache._call.key_block import suspended
 from modcache._call.parts import data_in
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
@@ -93,8 +92,7 @@ def run_trial(
         has_run = True
         row, length = trial
         try:
-            with suspended():
-                output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
+            output = module(one_row_of_length(input, row, count, padding.padded_to(), length))
         except Exception:  # the module may not take a row of this length
             run.finish_trial(None, True)
         else:
