@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -14,7 +15,6 @@ from keyed_modules import (
     HIT,
     IDS,
     ONCE,
-    OUTSIDE,
     Decorated,
     Growth,
     Pipeline,
@@ -184,24 +184,33 @@ def test_zeros_of_both_signs_differ() -> None:
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_a_replay_of_gradient_checkpointing_hits(counted: Growth, use_reentrant: bool) -> None:
-    pipeline = Pipeline(tower())
+@pytest.mark.parametrize("key", [None, "cache_key"])
+def test_a_replay_of_gradient_checkpointing_runs_plainly(
+    counted: Growth, use_reentrant: bool, key: str | None
+) -> None:
+    named = {} if key is None else {"key": key}
+    pipeline = Pipeline(modcache.cached(Tower(), freeze=True, **named))
     x = X.clone().requires_grad_(use_reentrant)
+    modcache.configure(strict=True, match="none")
     with modcache.keys(IDS), torch.no_grad():
         pipeline(X)
+    with modcache.mode("off"), modcache.keys(IDS):
+        pipeline(X).sum().backward()
+    want = pipeline.head.weight.grad
     counted()
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return pipeline(x.detach() * 1)  # type: ignore[no-any-return]
 
-    with modcache.keys(IDS):
-        checkpoint(step, x, use_reentrant=use_reentrant).sum().backward()
-    assert counted() == {"hits_memory": 6}
-    loss = checkpoint(step, x, use_reentrant=use_reentrant).sum()
-    counted()
-    loss.backward()  # outside of the block: the right gradient, uncached
-    assert counted() == OUTSIDE
-    assert pipeline.head.weight.grad is not None
+    for around in (modcache.keys(IDS + 100), modcache.keys(part="b"), contextlib.nullcontext()):
+        pipeline.zero_grad()
+        with modcache.keys(IDS):
+            loss = checkpoint(step, x, use_reentrant=use_reentrant).sum()
+        assert counted() == HIT
+        with around:
+            loss.backward()
+        assert not counted()
+        assert torch.equal(pipeline.head.weight.grad, want)
 
 
 def test_copies_of_a_module_are_one_module(counted: Growth) -> None:

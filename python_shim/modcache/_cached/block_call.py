@@ -20,7 +20,7 @@ from modcache._call import eager
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
-from modcache._call.key_block import Block, current
+from modcache._call.key_block import Block, current, is_in_backward
 from modcache._call.registered import taken_apart
 from modcache._code.tokens import ATOMS
 from modcache._identity.manifest import class_name
@@ -46,6 +46,8 @@ def looked_up_in_block(
     module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
 ) -> Any:
     """Looks up under the keys of the block around; outside of any, runs uncached.
+
+    A replay in a backward pass runs plainly: it is a part of that pass, and is not counted.
 
     ``rows``: see ``Way.rows``.
 
@@ -89,7 +91,7 @@ def _looked_up(
     module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
 ) -> Any:
     block = current()
-    if block is not None and block.is_suspended:
+    if is_in_backward() or (block is not None and block.is_suspended):
         return eager.run_plain(module, input, method)
     if block is None or block.keys is None:
         return eager.run_uncached(module, input, "none", method, OUTSIDE)
