@@ -252,7 +252,21 @@ def test_other_methods_and_arguments_are_other_calls(counted: Growth) -> None:
 
 def test_with_mode_off_a_second_call_is_none(counted: Growth) -> None:
     target = tower()
-    with modcache.keys(IDS), modcache.mode("off"):
+    with modcache.keys(IDS):
+        with modcache.mode("off"):
+            target(X)
+            target(Y)
+        assert counted() == {"bypassed_off": 6}
+        target(X)  # nothing was stored before
+        assert counted() == ONCE
+
+
+def test_a_call_under_a_transform_is_no_second_call(counted: Growth) -> None:
+    target = tower()
+    with modcache.keys(IDS):
+        for _ in range(2):
+            torch.func.vmap(target)(torch.stack([X, Y]))
+        assert counted() == {"bypassed_type": 6}
         target(X)
-        target(Y)
-    assert counted() == {"bypassed_off": 6}
+        torch.func.vmap(target)(torch.stack([X, Y]))
+    assert counted() == {"bypassed_type": 3, **ONCE}

@@ -18,6 +18,7 @@ import torch
 
 from modcache._call import eager
 from modcache._call.arguments import Arguments, PerRow
+from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
 from modcache._call.key_block import Block, current, is_in_backward
@@ -99,12 +100,13 @@ def _looked_up(
     target = identified_as(module)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
+    is_looked_up = not way_of(module, input)[0] and mode() != "off"
     this = _SeenCall(target, input)
     is_known = False
     for call in earlier:
         if this.has_input_of(call):
             is_known = is_known or call.target is target
-        elif (scope or _may_be_one(target, call.target, method)) and mode() != "off":
+        elif is_looked_up and (scope or _may_be_one(target, call.target, method)):
             raise _second_call(who, block)
     try:
         value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
@@ -112,7 +114,7 @@ def _looked_up(
         if _WRONG_COUNT in str(error):
             error.add_note(_note(who))
         raise
-    if not is_known:
+    if is_looked_up and not is_known:
         earlier.append(this)
     return value
 
