@@ -270,3 +270,24 @@ def test_a_call_under_a_transform_is_no_second_call(counted: Growth) -> None:
         target(X)
         torch.func.vmap(target)(torch.stack([X, Y]))
     assert counted() == {"bypassed_type": 3, **ONCE}
+
+
+def test_ignored_arguments_make_no_other_input(counted: Growth) -> None:
+    class Labelled(Tower):
+        def forward(
+            self, x: torch.Tensor, labels: Any = None, scale: Any = None, **more: Any
+        ) -> torch.Tensor:
+            return super().forward(x)
+
+    target = modcache.cached(Labelled(), freeze=True, ignore="labels")
+    calls = [((X, IDS), {}), ((X,), {"labels": IDS + 1}), ((X, IDS), {"unread": IDS + 2})]
+    with modcache.keys(IDS):
+        for args, kwargs in calls:
+            target(*args, **kwargs)
+        assert counted() == {**ONCE, "hits_memory": 6}
+        with pytest.raises(ValueError, match="a second time"):
+            target(Y, IDS)
+    with modcache.keys(IDS + 10):
+        target(X, IDS, scale=X)
+        with pytest.raises(ValueError, match="a second time"):
+            target(X, IDS, scale=Y)

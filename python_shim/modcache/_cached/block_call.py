@@ -245,6 +245,8 @@ def _parts_of_object(value: Any) -> list[Any] | None:
 
 def _leaves(value: Any) -> Iterator[Any]:
     """Finds tensors and objects; plain values are part of the address, and count there."""
+    if type(value) is Arguments and value.told is not None:
+        value = value.told  # ignored arguments tell no calls apart
     if isinstance(value, PerRow):
         value = value.items
     elif (parts := _parts_of_object(value)) is not None:
