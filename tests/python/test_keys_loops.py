@@ -191,6 +191,27 @@ def test_a_forward_that_was_replaced_goes_on_running(trainer_callback: Any) -> N
     assert trained(torch.ones(1), modcache_keys=None)["logits"] == 1
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_replicas_of_data_parallel_use_their_own_weights(
+    counted: Growth, trainer_callback: Any, is_replaced: bool
+) -> None:
+    trained = model()
+    if is_replaced:  # as accelerate does
+        trained.forward = types.MethodType(Model.forward, trained)  # type: ignore[method-assign]
+    trainer_callback.on_init_end(None, None, None, model=trained)
+    replica = trained._replicate_for_data_parallel()
+    replica.head = nn.Linear(2, 2)  # as on another device
+    x = torch.ones(2, 4)
+    column = torch.stack([torch.from_numpy(column_of(f"a/{row}")) for row in range(2)])
+    found = replica(x, modcache_keys=column)["logits"]
+    assert counted() == {"misses": 2, "stored": 2}
+    assert torch.equal(found, replica.head(trained.tower.linear(x).relu()))
+    other = copy.deepcopy(trained)
+    other.head.weight.data.zero_()
+    assert torch.equal(other(x)["logits"], other.head.bias.expand(2, 2))
+    pickle.loads(pickle.dumps(trained))(x)
+
+
 # Lightning.
 
 
