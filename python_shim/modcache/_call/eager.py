@@ -385,11 +385,7 @@ def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
 
 
 def _called(function: Callable[..., Any], input: Any) -> Any:
-    """Runs a cached module. No block holds inside, whether the result is kept or not.
-
-    The library may ask for a part of the rows, which the keys of no block fit. And what is called
-    inside would else be looked up in some runs only, which of them no caller could say.
-    """
+    """Runs a cached module outside of any block, whose keys do not fit a part of the rows."""
     if key_block.current() is None:
         return _passed_to(function, input)
     with key_block.suspended():
