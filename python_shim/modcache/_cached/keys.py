@@ -74,7 +74,8 @@ def keys(
     thread and the asyncio task that entered it, with the tasks that were started inside: not for
     other threads, and not for forked or spawned workers. While a cached module runs, none holds,
     also where its result is not kept, as in training: what it calls without a key of its own is a
-    part of it, and runs uncached. So cache the frozen part, and not what is trained around it.
+    part of it, and runs uncached. So cache the frozen part, and not what is trained around it. A
+    generator that yields inside of a block leaves it open for its consumer, between its items.
 
     Gradient checkpointing runs a forward again in ``backward()``, where no block is known to be the
     one around that forward. So such a replay runs plainly, and is not counted, in a block too.
