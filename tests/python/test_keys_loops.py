@@ -14,13 +14,14 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import modcache
 import pytest
 import torch
 from keyed_modules import Growth, Pipeline, Tower
 from modcache._call.key_column import column_of
+from modcache._loops.keyed_dataset import column_in
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -83,6 +84,26 @@ def test_samples_carry_their_keys() -> None:
     with modcache.keys(torch.from_numpy(key)[None]):
         assert modcache.explain(tower, x[:1]).keys == ["Größe/1"]
     assert value == 2.5
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    label: int
+
+
+def test_a_named_tuple_becomes_a_plain_one_with_a_key() -> None:
+    for sample in (Pair(torch.ones(2), 1), [torch.ones(2), 1]):
+        x, label, key = modcache.KeyedDataset([sample], "train")[0]
+        assert (x is sample[0], label, len(key)) == (True, 1, 64)
+
+
+def test_a_tensor_in_which_one_row_is_no_key_is_no_column() -> None:
+    column = torch.stack([torch.from_numpy(column_of(f"a/{row}")) for row in range(2)])
+    foreign = torch.cat([column, torch.full((1, 64), 65, dtype=torch.uint8)])
+    assert torch.equal(column_in([1, column]), column)  # type: ignore[arg-type]
+    assert column_in([1, foreign]) is None
+    with pytest.raises(ValueError, match="int64 tensor"):
+        modcache.keys(foreign)
 
 
 def test_a_part_of_a_keyed_dataset_has_the_keys_of_the_whole() -> None:
