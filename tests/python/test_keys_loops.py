@@ -21,6 +21,7 @@ import pytest
 import torch
 from keyed_modules import Growth, Pipeline, Tower
 from modcache._call.key_column import column_of
+from modcache._loops.epoch import Epoch
 from modcache._loops.keyed_dataset import column_in
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -231,6 +232,19 @@ def test_replicas_of_data_parallel_use_their_own_weights(
     other.head.weight.data.zero_()
     assert torch.equal(other(x)["logits"], other.head.bias.expand(2, 2))
     pickle.loads(pickle.dumps(trained))(x)
+
+
+def test_an_epoch_in_which_the_counters_were_reset() -> None:
+    tower = model().tower
+    for _ in range(2):
+        with modcache.keys([1, 2]):
+            tower(torch.ones(2, 4))
+    epoch = Epoch()
+    modcache.reset_stats()
+    assert epoch.line(1) == "epoch 1: nothing was looked up"
+    with modcache.keys([1, 2]):
+        tower(torch.ones(2, 4))
+    assert epoch.line(2).startswith("epoch 2: 100 % hits, ")
 
 
 # Lightning.
