@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections import UserDict
 from typing import Any
 
 import modcache
@@ -116,7 +117,7 @@ def test_a_tensor_that_is_written_to_is_another_input(counted: Growth, context: 
 
 @modcache.cached(scope="totals@1")
 def total(x: Any) -> torch.Tensor:
-    values = x.values if isinstance(x, Box) else x
+    values = x.values if isinstance(x, Box) else x.more if isinstance(x, UserDict) else x
     return torch.tensor([[int(np.asarray(value).sum())] for value in values])
 
 
@@ -134,6 +135,12 @@ def _array(fill: int) -> Any:
 def _images(fill: int) -> Any:
     image = pytest.importorskip("PIL.Image")
     return [image.new("L", (1, 1), fill + row) for row in range(3)]
+
+
+def _beside(fill: int) -> Any:
+    values = UserDict({"x": torch.ones(3, 2)})
+    values.more = _array(fill)  # type: ignore[attr-defined]
+    return values
 
 
 def _set_array(value: Any) -> None:
@@ -154,6 +161,7 @@ def _set_box(value: Box) -> None:
         (_array, _set_array),
         (_images, _set_pixel),
         (lambda fill: Box(_array(fill)), lambda value: _set_array(value.values)),
+        (_beside, lambda value: _set_array(value.more)),
         (lambda fill: Box(torch.full((3, 2), fill)), _set_box),
     ],
 )
@@ -248,6 +256,9 @@ def test_other_methods_and_arguments_are_other_calls(counted: Growth) -> None:
         scaled(X, 2.0)
         doubled(Y)
         assert counted()["misses"] == 9
+        for _ in range(2):
+            scaled(X, np.float32(0.5))
+        assert counted() == {**ONCE, **HIT}
 
 
 def test_with_mode_off_a_second_call_is_none(counted: Growth) -> None:

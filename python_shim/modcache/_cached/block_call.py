@@ -10,7 +10,9 @@ address, and objects of unknown classes are told by who they are.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,7 +24,7 @@ from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
 from modcache._call.key_block import Block, current, is_in_backward
-from modcache._call.registered import taken_apart
+from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
 from modcache._identity.manifest import class_name
 from modcache._identity.wrappers import identified_as
@@ -255,7 +257,13 @@ def _leaves(value: Any) -> Iterator[Any]:
         for part in value:
             yield from _leaves(part)
     elif isinstance(value, Mapping):
-        for part in value.values():
+        own = attributes_of(value).values() if isinstance(value, UserDict) else ()
+        for part in (*value.values(), *own):
             yield from _leaves(part)
-    elif type(value) not in ATOMS:
+    elif not _is_plain(value):
         yield value
+
+
+def _is_plain(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return type(value) in ATOMS or (numpy is not None and isinstance(value, numpy.generic))
