@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,7 +84,10 @@ def test_a_key_of_its_own_counts_more(counted: Growth) -> None:
 def test_outside_it_runs_uncached_is_counted_and_warned_about(
     counted: Growth, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    target = tower()
+    class Warned(Tower):
+        """Is warned about here alone: a process warns once of each class."""
+
+    target = modcache.cached(Warned(), freeze=True)
     want = plain(target, X)
     counted()
     for _ in range(2):
@@ -94,7 +99,7 @@ def test_outside_it_runs_uncached_is_counted_and_warned_about(
     messages = capfd.readouterr().err
     assert (
         messages.count(
-            "Tower.forward is not cached: outside of any `with modcache.keys(ids):` block"
+            "Warned.forward is not cached: outside of any `with modcache.keys(ids):` block"
         )
         == 1
     )
@@ -138,15 +143,53 @@ def test_no_block_holds_while_a_cached_module_runs(counted: Growth) -> None:
         assert counted() == ONCE
 
 
-def test_a_module_that_is_not_kept_leaves_the_block_to_what_it_calls(counted: Growth) -> None:
-    trained = modcache.cached(Pipeline(tower()))
-    for _ in range(2):
-        with modcache.keys(IDS):
-            trained(X)
+class Twice(Pipeline):
+    """Calls its tower twice, with one block around."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.tower(x) + self.tower(x * 2))  # type: ignore[no-any-return]
+
+
+def _with_lock() -> Any:
+    pipeline = Twice(tower()).requires_grad_(False)
+    pipeline.lock = threading.Lock()
+    pipeline.forward = functools.partial(_locked, pipeline)  # type: ignore[method-assign]
+    return pipeline
+
+
+def _locked(pipeline: Any, x: torch.Tensor) -> torch.Tensor:
+    with pipeline.lock:
+        return type(pipeline).forward(pipeline, x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("make", "counter"),
+    [(lambda: Twice(tower()), "bypassed_grad"), (_with_lock, "bypassed_impure")],
+)
+def test_no_block_holds_in_a_module_whose_result_is_not_kept(
+    counted: Growth, make: Any, counter: str
+) -> None:
+    outer = make()
+    want = plain(outer, X)
     counted()
+    for _ in range(3):
+        with modcache.keys(IDS):
+            found = modcache.lookup_or_run(outer, X, IDS)
+        assert torch.equal(found, want)
+        assert counted() == {counter: 3}
+
+
+class Refusing(Twice):
+    """Takes an argument that no address has."""
+
+    def forward(self, x: torch.Tensor, _: object) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x)
+
+
+def test_no_block_holds_where_the_input_is_refused(counted: Growth) -> None:
     with modcache.keys(IDS):
-        trained(X)
-    assert counted() == {"bypassed_grad": 3, **HIT}
+        modcache.lookup_or_run(Refusing(tower()), (X, object()), IDS)
+    assert counted() == {"bypassed_type": 3}
 
 
 def test_an_exception_of_the_module_is_its_own_and_can_be_tried_again() -> None:

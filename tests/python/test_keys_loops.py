@@ -14,13 +14,15 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import modcache
 import pytest
 import torch
 from keyed_modules import Growth, Pipeline, Tower
 from modcache._call.key_column import column_of
+from modcache._loops.epoch import Epoch
+from modcache._loops.keyed_dataset import column_in
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -83,6 +85,26 @@ def test_samples_carry_their_keys() -> None:
     with modcache.keys(torch.from_numpy(key)[None]):
         assert modcache.explain(tower, x[:1]).keys == ["Größe/1"]
     assert value == 2.5
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    label: int
+
+
+def test_a_named_tuple_becomes_a_plain_one_with_a_key() -> None:
+    for sample in (Pair(torch.ones(2), 1), [torch.ones(2), 1]):
+        x, label, key = modcache.KeyedDataset([sample], "train")[0]
+        assert (x is sample[0], label, len(key)) == (True, 1, 64)
+
+
+def test_a_tensor_in_which_one_row_is_no_key_is_no_column() -> None:
+    column = torch.stack([torch.from_numpy(column_of(f"a/{row}")) for row in range(2)])
+    foreign = torch.cat([column, torch.full((1, 64), 65, dtype=torch.uint8)])
+    assert torch.equal(column_in([1, column]), column)  # type: ignore[arg-type]
+    assert column_in([1, foreign]) is None
+    with pytest.raises(ValueError, match="int64 tensor"):
+        modcache.keys(foreign)
 
 
 def test_a_part_of_a_keyed_dataset_has_the_keys_of_the_whole() -> None:
@@ -189,6 +211,40 @@ def test_a_forward_that_was_replaced_goes_on_running(trainer_callback: Any) -> N
     trainer_callback.on_init_end(None, None, None, model=trained)
     assert list(inspect.signature(trained.forward).parameters) == ["x", "modcache_keys", "_"]
     assert trained(torch.ones(1), modcache_keys=None)["logits"] == 1
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_replicas_of_data_parallel_use_their_own_weights(
+    counted: Growth, trainer_callback: Any, is_replaced: bool
+) -> None:
+    trained = model()
+    if is_replaced:  # as accelerate does
+        trained.forward = types.MethodType(Model.forward, trained)  # type: ignore[method-assign]
+    trainer_callback.on_init_end(None, None, None, model=trained)
+    replica = trained._replicate_for_data_parallel()
+    replica.head = nn.Linear(2, 2)  # as on another device
+    x = torch.ones(2, 4)
+    column = torch.stack([torch.from_numpy(column_of(f"a/{row}")) for row in range(2)])
+    found = replica(x, modcache_keys=column)["logits"]
+    assert counted() == {"misses": 2, "stored": 2}
+    assert torch.equal(found, replica.head(trained.tower.linear(x).relu()))
+    other = copy.deepcopy(trained)
+    other.head.weight.data.zero_()
+    assert torch.equal(other(x)["logits"], other.head.bias.expand(2, 2))
+    pickle.loads(pickle.dumps(trained))(x)
+
+
+def test_an_epoch_in_which_the_counters_were_reset() -> None:
+    tower = model().tower
+    for _ in range(2):
+        with modcache.keys([1, 2]):
+            tower(torch.ones(2, 4))
+    epoch = Epoch()
+    modcache.reset_stats()
+    assert epoch.line(1) == "epoch 1: nothing was looked up"
+    with modcache.keys([1, 2]):
+        tower(torch.ones(2, 4))
+    assert epoch.line(2).startswith("epoch 2: 100 % hits, ")
 
 
 # Lightning.

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections import UserDict
 from typing import Any
 
 import modcache
+import numpy as np
 import pytest
 import torch
 from keyed_modules import (
     HIT,
     IDS,
     ONCE,
-    OUTSIDE,
     Decorated,
     Growth,
     Pipeline,
@@ -25,6 +27,7 @@ from keyed_modules import (
     plain,
     tower,
 )
+from modcache._call import registered
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -112,6 +115,75 @@ def test_a_tensor_that_is_written_to_is_another_input(counted: Growth, context: 
             target(values)
 
 
+@modcache.cached(scope="totals@1")
+def total(x: Any) -> torch.Tensor:
+    values = x.values if isinstance(x, Box) else x.more if isinstance(x, UserDict) else x
+    return torch.tensor([[int(np.asarray(value).sum())] for value in values])
+
+
+class Box:
+    """An argument of a class that says what it is made of."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+def _array(fill: int) -> Any:
+    return np.full((3, 2), fill, dtype=np.int64)
+
+
+def _images(fill: int) -> Any:
+    image = pytest.importorskip("PIL.Image")
+    return [image.new("L", (1, 1), fill + row) for row in range(3)]
+
+
+def _beside(fill: int) -> Any:
+    values = UserDict({"x": torch.ones(3, 2)})
+    values.more = _array(fill)  # type: ignore[attr-defined]
+    return values
+
+
+def _set_array(value: Any) -> None:
+    value[0, 0] += 1
+
+
+def _set_pixel(value: Any) -> None:
+    value[0].putpixel((0, 0), 99)
+
+
+def _set_box(value: Box) -> None:
+    value.values = value.values + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "write"),
+    [
+        (_array, _set_array),
+        (_images, _set_pixel),
+        (lambda fill: Box(_array(fill)), lambda value: _set_array(value.values)),
+        (_beside, lambda value: _set_array(value.more)),
+        (lambda fill: Box(torch.full((3, 2), fill)), _set_box),
+    ],
+)
+def test_what_is_edited_in_place_is_another_input(
+    monkeypatch: pytest.MonkeyPatch, counted: Growth, make: Any, write: Any
+) -> None:
+    monkeypatch.setattr(registered, "_registered", {})
+    modcache.register_value(Box, lambda box: ([box.values], None), lambda parts, _: Box(*parts))
+    modcache.configure(match="none")
+    with modcache.keys(IDS):
+        value = make(1)
+        first = total(value)
+        for again in (value, make(1)):
+            assert torch.equal(total(again), first)
+        assert counted() == {**ONCE, "hits_memory": 6}
+        write(value)
+        with pytest.raises(ValueError, match="a second time"):
+            total(value)
+        with modcache.keys(part="edited"):
+            assert not torch.equal(total(value), first)
+
+
 def test_zeros_of_both_signs_differ() -> None:
     with modcache.keys(IDS):
         doubled(torch.zeros(3))
@@ -120,24 +192,33 @@ def test_zeros_of_both_signs_differ() -> None:
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_a_replay_of_gradient_checkpointing_hits(counted: Growth, use_reentrant: bool) -> None:
-    pipeline = Pipeline(tower())
+@pytest.mark.parametrize("key", [None, "cache_key"])
+def test_a_replay_of_gradient_checkpointing_runs_plainly(
+    counted: Growth, use_reentrant: bool, key: str | None
+) -> None:
+    named = {} if key is None else {"key": key}
+    pipeline = Pipeline(modcache.cached(Tower(), freeze=True, **named))
     x = X.clone().requires_grad_(use_reentrant)
+    modcache.configure(strict=True, match="none")
     with modcache.keys(IDS), torch.no_grad():
         pipeline(X)
+    with modcache.mode("off"), modcache.keys(IDS):
+        pipeline(X).sum().backward()
+    want = pipeline.head.weight.grad
     counted()
 
     def step(x: torch.Tensor) -> torch.Tensor:
         return pipeline(x.detach() * 1)  # type: ignore[no-any-return]
 
-    with modcache.keys(IDS):
-        checkpoint(step, x, use_reentrant=use_reentrant).sum().backward()
-    assert counted() == {"hits_memory": 6}
-    loss = checkpoint(step, x, use_reentrant=use_reentrant).sum()
-    counted()
-    loss.backward()  # outside of the block: the right gradient, uncached
-    assert counted() == OUTSIDE
-    assert pipeline.head.weight.grad is not None
+    for around in (modcache.keys(IDS + 100), modcache.keys(part="b"), contextlib.nullcontext()):
+        pipeline.zero_grad()
+        with modcache.keys(IDS):
+            loss = checkpoint(step, x, use_reentrant=use_reentrant).sum()
+        assert counted() == HIT
+        with around:
+            loss.backward()
+        assert not counted()
+        assert torch.equal(pipeline.head.weight.grad, want)
 
 
 def test_copies_of_a_module_are_one_module(counted: Growth) -> None:
@@ -175,11 +256,49 @@ def test_other_methods_and_arguments_are_other_calls(counted: Growth) -> None:
         scaled(X, 2.0)
         doubled(Y)
         assert counted()["misses"] == 9
+        for _ in range(2):
+            scaled(X, np.float32(0.5))
+        assert counted() == {**ONCE, **HIT}
 
 
 def test_with_mode_off_a_second_call_is_none(counted: Growth) -> None:
     target = tower()
-    with modcache.keys(IDS), modcache.mode("off"):
+    with modcache.keys(IDS):
+        with modcache.mode("off"):
+            target(X)
+            target(Y)
+        assert counted() == {"bypassed_off": 6}
+        target(X)  # nothing was stored before
+        assert counted() == ONCE
+
+
+def test_a_call_under_a_transform_is_no_second_call(counted: Growth) -> None:
+    target = tower()
+    with modcache.keys(IDS):
+        for _ in range(2):
+            torch.func.vmap(target)(torch.stack([X, Y]))
+        assert counted() == {"bypassed_type": 6}
         target(X)
-        target(Y)
-    assert counted() == {"bypassed_off": 6}
+        torch.func.vmap(target)(torch.stack([X, Y]))
+    assert counted() == {"bypassed_type": 3, **ONCE}
+
+
+def test_ignored_arguments_make_no_other_input(counted: Growth) -> None:
+    class Labelled(Tower):
+        def forward(
+            self, x: torch.Tensor, labels: Any = None, scale: Any = None, **more: Any
+        ) -> torch.Tensor:
+            return super().forward(x)
+
+    target = modcache.cached(Labelled(), freeze=True, ignore="labels")
+    calls = [((X, IDS), {}), ((X,), {"labels": IDS + 1}), ((X, IDS), {"unread": IDS + 2})]
+    with modcache.keys(IDS):
+        for args, kwargs in calls:
+            target(*args, **kwargs)
+        assert counted() == {**ONCE, "hits_memory": 6}
+        with pytest.raises(ValueError, match="a second time"):
+            target(Y, IDS)
+    with modcache.keys(IDS + 10):
+        target(X, IDS, scale=X)
+        with pytest.raises(ValueError, match="a second time"):
+            target(X, IDS, scale=Y)

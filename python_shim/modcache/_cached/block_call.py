@@ -3,13 +3,16 @@
 
 In one block and part, all calls of one module have the same keys. So a second one with other
 tensors would be given what the first one stored, and is an error. A call is compared by its
-tensors: values of other types are part of the address, and objects of unknown classes are told by
-who they are.
+tensors, arrays and images, also those in objects of known classes: other values are part of the
+address, and objects of unknown classes are told by who they are.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import weakref
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +20,11 @@ import torch
 
 from modcache._call import eager
 from modcache._call.arguments import Arguments, PerRow
-from modcache._call.key_block import Block, current
+from modcache._call.bypass import way_of
+from modcache._call.carriers import is_array, is_image
+from modcache._call.content import content_key
+from modcache._call.key_block import Block, current, is_in_backward
+from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
 from modcache._identity.manifest import class_name
 from modcache._identity.wrappers import identified_as
@@ -31,6 +38,7 @@ OUTSIDE = (
 )
 _WRONG_COUNT = " keys were given, but a tensor of the input has the shape "
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TAKEN_ELSEWHERE = (Arguments, tuple, list, dict)
 # Modules of one class whose fingerprints were seen to differ.
 _told_apart: weakref.WeakKeyDictionary[torch.nn.Module, weakref.WeakSet[torch.nn.Module]] = (
     weakref.WeakKeyDictionary()
@@ -41,6 +49,8 @@ def looked_up_in_block(
     module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
 ) -> Any:
     """Looks up under the keys of the block around; outside of any, runs uncached.
+
+    A replay in a backward pass runs plainly: it is a part of that pass, and is not counted.
 
     ``rows``: see ``Way.rows``.
 
@@ -84,7 +94,7 @@ def _looked_up(
     module: torch.nn.Module, input: Any, scope: str, method: str, rows: dict[str, Any]
 ) -> Any:
     block = current()
-    if block is not None and block.is_suspended:
+    if is_in_backward() or (block is not None and block.is_suspended):
         return eager.run_plain(module, input, method)
     if block is None or block.keys is None:
         return eager.run_uncached(module, input, "none", method, OUTSIDE)
@@ -92,12 +102,13 @@ def _looked_up(
     target = identified_as(module)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
+    is_looked_up = not way_of(module, input)[0] and mode() != "off"
     this = _SeenCall(target, input)
     is_known = False
     for call in earlier:
         if this.has_input_of(call):
             is_known = is_known or call.target is target
-        elif (scope or _may_be_one(target, call.target, method)) and mode() != "off":
+        elif is_looked_up and (scope or _may_be_one(target, call.target, method)):
             raise _second_call(who, block)
     try:
         value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
@@ -105,7 +116,7 @@ def _looked_up(
         if _WRONG_COUNT in str(error):
             error.add_note(_note(who))
         raise
-    if not is_known:
+    if is_looked_up and not is_known:
         earlier.append(this)
     return value
 
@@ -169,19 +180,26 @@ class _Kept:
     """A leaf of an input as it was at a call.
 
     A tensor is told by its version, which each write counts; tensors of inference mode have none,
-    so a copy is kept of them.
+    so a copy is kept of them. An array and an image are told by their content key, since nothing
+    counts writes to them.
     """
 
     def __init__(self, leaf: Any) -> None:
         self._leaf = leaf
         self._version = -1
-        if isinstance(leaf, torch.Tensor) and leaf.is_inference():
+        self._content = ""
+        if is_array(leaf) or is_image(leaf):
+            with contextlib.suppress(Exception):  # no call with what cannot be read is cached
+                self._content = content_key(leaf)
+        elif isinstance(leaf, torch.Tensor) and leaf.is_inference():
             self._leaf = leaf.clone()
         elif isinstance(leaf, torch.Tensor):
             self._version = leaf._version
 
     def is_as(self, earlier: _Kept) -> bool:
         if not isinstance(self._leaf, torch.Tensor) or not isinstance(earlier._leaf, torch.Tensor):
+            if self._content and earlier._content:
+                return self._content == earlier._content
             return self._leaf is earlier._leaf
         if earlier._version >= 0 and earlier._leaf._version != earlier._version:
             return False  # written to since: nobody knows what it was
@@ -217,15 +235,35 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return plain.reshape(-1).view(torch.uint8)
 
 
+def _parts_of_object(value: Any) -> list[Any] | None:
+    """Takes apart what the address has by its parts; None: that is done elsewhere, or never."""
+    kind = type(value)
+    if kind in _TAKEN_ELSEWHERE or kind in ATOMS or isinstance(value, torch.Tensor):
+        return None
+    if is_array(value) or is_image(value) or (apart := taken_apart(value)) is None:
+        return None
+    return apart.parts
+
+
 def _leaves(value: Any) -> Iterator[Any]:
     """Finds tensors and objects; plain values are part of the address, and count there."""
+    if type(value) is Arguments and value.told is not None:
+        value = value.told  # ignored arguments tell no calls apart
     if isinstance(value, PerRow):
         value = value.items
+    elif (parts := _parts_of_object(value)) is not None:
+        value = parts
     if isinstance(value, (tuple, list)):
         for part in value:
             yield from _leaves(part)
     elif isinstance(value, Mapping):
-        for part in value.values():
+        own = attributes_of(value).values() if isinstance(value, UserDict) else ()
+        for part in (*value.values(), *own):
             yield from _leaves(part)
-    elif type(value) not in ATOMS:
+    elif not _is_plain(value):
         yield value
+
+
+def _is_plain(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return type(value) in ATOMS or (numpy is not None and isinstance(value, numpy.generic))

@@ -67,13 +67,18 @@ def keys(
         ValueError: empty keys, ids that are no int64 tensor of one dimension, or text that is no
             valid Unicode or has the separator of parts in it. In a cached call: a number of keys
             that is not the number of rows; and a second call of one module, method or function in
-            one block and part with other tensors than the first. Calls with the same tensors, or
-            with equal ones, are no second call: a replay of gradient checkpointing hits.
+            one block and part with other tensors, arrays or images than the first. Calls with the
+            same ones, or with equal ones, are no second call.
 
     The inner one of two blocks counts, and the outer one again after it. A block holds for the
     thread and the asyncio task that entered it, with the tasks that were started inside: not for
-    other threads, and not for forked or spawned workers. While a cached module runs on what is
-    missing, none holds: what it calls is a part of it, and runs uncached.
+    other threads, and not for forked or spawned workers. While a cached module runs, none holds,
+    also where its result is not kept, as in training: what it calls without a key of its own is a
+    part of it, and runs uncached. So cache the frozen part, and not what is trained around it. A
+    generator that yields inside of a block leaves it open for its consumer, between its items.
+
+    Gradient checkpointing runs a forward again in ``backward()``, where no block is known to be the
+    one around that forward. So such a replay runs plainly, and is not counted, in a block too.
 
     Outside of any block, what is cached without a key runs uncached. That is counted in
     ``bypassed_type``, warned about once, and an error with ``strict=true``. The keys of a block are

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from modcache._call import key_block
 from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
 from modcache._call.capturing import begin_capturing
@@ -18,7 +19,6 @@ from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.key_block import suspended
 from modcache._call.padding import WHOLE_ROWS, Padding, run_trial
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
@@ -308,11 +308,9 @@ class Call:
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
-        # The library may ask for a part of the rows, which the keys of no block fit.
-        with suspended() if self.address else contextlib.nullcontext():
-            if before is None or not before.weights:
-                return self.run(input), ""
-            output, seen = called(lambda: self.run(input))
+        if before is None or not before.weights:
+            return self.run(input), ""
+        output, seen = called(lambda: self.run(input))
         reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
         return output, f"{reason}; {_CURE}" if reason else ""
 
@@ -390,6 +388,14 @@ def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
 
 
 def _called(function: Callable[..., Any], input: Any) -> Any:
+    """Runs a cached module outside of any block, whose keys do not fit a part of the rows."""
+    if key_block.current() is None:
+        return _passed_to(function, input)
+    with key_block.suspended():
+        return _passed_to(function, input)
+
+
+def _passed_to(function: Callable[..., Any], input: Any) -> Any:
     if type(input) is Arguments:
         return input.passed_to(function)
     return function(*input) if isinstance(input, tuple) else function(input)

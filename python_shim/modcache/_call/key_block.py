@@ -2,9 +2,9 @@
 """The keys that ``with modcache.keys(ids):`` gives to the cached calls inside of it.
 
 A block holds for one thread, and for the asyncio task that entered it with those that it started,
-until it is left. A forked child is outside of its parent's blocks. While a cached module runs for a
-miss, it may have a part of the rows alone, so no block holds there: what it calls runs as a part of
-it.
+until it is left. A forked child is outside of its parent's blocks. While a cached module runs, it
+may have a part of the rows alone, so no block holds there, also where the result is not kept: what
+it calls runs as a part of it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,17 @@ def decides() -> bool:
     if torch.compiler.is_compiling():
         return False
     block = current()
-    return block is not None and (block.is_suspended or block.keys is not None)
+    is_in_block = block is not None and (block.is_suspended or block.keys is not None)
+    return is_in_block or is_in_backward()
+
+
+def is_in_backward() -> bool:
+    """Whether autograd runs in this thread: gradient checkpointing replays a forward there.
+
+    The block around that forward may be left by then, or be that of another batch, and none holds
+    in the threads that autograd has for accelerators.
+    """
+    return torch._C._current_graph_task_id() != -1
 
 
 def enter(guard: object, keys: Keys | None, part: str) -> Block:

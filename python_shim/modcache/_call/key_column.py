@@ -30,14 +30,14 @@ def column_of(key: str) -> Any:
 
 
 def is_column(value: object) -> bool:
-    """Whether it is a tensor [B, 64] of keys, of any integer type."""
+    """Whether it is a tensor [B, 64] of keys, of any integer type, and each row is one."""
     return (
         isinstance(value, torch.Tensor)
         and not value.is_floating_point()
         and not value.is_complex()
         and value.dim() == 2
         and value.shape[1] == WIDTH
-        and (value.shape[0] == 0 or int(value[0, 0]) == MARK)
+        and bool((value[:, 0] == MARK).all())
     )
 
 

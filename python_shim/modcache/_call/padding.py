@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
-from modcache._call.key_block import suspended
 from modcache._call.parts import data_in
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
@@ -103,8 +102,7 @@ def run_trial(
         row, length, kept = trial
         padded_to = padding.padded_to()
         try:
-            with suspended():
-                output = module(one_row_of_length(input, row, count, padded_to, length, kept))
+            output = module(one_row_of_length(input, row, count, padded_to, length, kept))
         except Exception:  # the module may not take a row of this length
             run.finish_trial(None, True)
         else:

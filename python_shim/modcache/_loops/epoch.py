@@ -10,15 +10,18 @@ from modcache._library.stats import shown_time
 
 
 class Epoch:
-    """Counts from its start."""
+    """Counts from its start, or from the last ``reset_stats`` in it, where that can be seen."""
 
     def __init__(self) -> None:
         self._before = dict(stats())
 
     def line(self, number: int) -> str:
         """Says how many rows hit since then: ``epoch 2: 100 % hits, 41 s saved``."""
-        now = stats()
-        grown = {name: now[name] - self._before[name] for name in now}
+        now = dict(stats())
+        counters = [name for name in now if not name.startswith(("entries_", "bytes_"))]
+        if any(now[name] < self._before[name] for name in counters):  # reset_stats was called
+            self._before = dict.fromkeys(now, 0)
+        grown = {name: now[name] - self._before[name] for name in counters}
         hits = grown["hits_memory"] + grown["hits_disk"] + grown["hits_remote"]
         count = hits + grown["misses"]
         uncached = sum(rows for name, rows in grown.items() if name.startswith("bypassed_"))

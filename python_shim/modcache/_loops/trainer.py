@@ -93,7 +93,8 @@ class _Events:
 def take_keys(model: torch.nn.Module) -> None:
     """Has the model's ``forward`` take the column of keys, and open a block with it.
 
-    It stays a bound method, so a copy of the model has its own.
+    It stays a bound method, so a copy of the model has its own. So have the replicas that
+    ``DataParallel`` makes for each device.
     """
     before = model.forward
     if getattr(before, _TAKES_KEYS, False):
@@ -101,7 +102,7 @@ def take_keys(model: torch.nn.Module) -> None:
     replaced = model.__dict__.get("forward")
 
     def forward(self: Any, *args: Any, modcache_keys: Any = None, **kwargs: Any) -> Any:
-        plain = replaced or functools.partial(type(self).forward, self)
+        plain = _bound_to(self, replaced, model) or functools.partial(type(self).forward, self)
         if modcache_keys is None:
             return plain(*args, **kwargs)
         with keys(modcache_keys):
@@ -111,6 +112,23 @@ def take_keys(model: torch.nn.Module) -> None:
     forward.__doc__ = before.__doc__
     setattr(forward, _TAKES_KEYS, True)
     model.forward = types.MethodType(forward, model)
+    model._replicate_for_data_parallel = types.MethodType(  # type: ignore[method-assign]
+        _replicate_for_data_parallel, model
+    )
+
+
+def _replicate_for_data_parallel(self: Any) -> Any:
+    """Makes a replica, whose ``forward`` has its weights and not those of the first device."""
+    replica = type(self)._replicate_for_data_parallel(self)
+    if "forward" in vars(self):
+        vars(replica)["forward"] = _bound_to(replica, vars(self)["forward"], self)
+    return replica
+
+
+def _bound_to(copy: Any, function: Any, model: torch.nn.Module) -> Any:
+    """Returns a method of ``model`` as one of its copy, and any other function itself."""
+    is_own = isinstance(function, types.MethodType) and function.__self__ is model
+    return types.MethodType(function.__func__, copy) if is_own else function
 
 
 def _with_column(signature: inspect.Signature) -> inspect.Signature:
