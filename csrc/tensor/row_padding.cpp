@@ -40,6 +40,7 @@ RowPadding RowPadding::of_mask(const at::Tensor& mask, double value) {
   RowPadding padding;
   padding.longest = ones.size(1);
   padding.value = value;
+  padding.mask = mask;
   const auto* row = reinterpret_cast<const bool*>(const_bytes(ones));
   for (std::int64_t i = 0; i < ones.size(0); ++i, row += padding.longest) {
     padding.lengths.push_back(std::count(row, row + padding.longest, true));
@@ -94,10 +95,10 @@ at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::in
 }
 
 at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
-                             std::int64_t length, std::int64_t kept) {
-  std::int64_t padded = 0;
+                             std::int64_t length, std::uint64_t kept) {
+  unsigned padded = 0;
   return with_tensors(input, [&](const at::Tensor& tensor) {
-    const bool is_kept = is_padded(tensor, longest) && padded++ == kept;
+    const bool is_kept = is_padded(tensor, longest) && ((kept >> padded++) & 1) != 0;
     return one_row_of_length(tensor, row, longest, is_kept ? longest : length);
   });
 }

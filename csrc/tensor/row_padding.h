@@ -29,6 +29,7 @@ struct RowPadding {
   std::int64_t longest = 0;           // the size of padded dimensions in this batch
   std::vector<std::int64_t> lengths;  // of each row's true part
   double value = 0;                   // what results are padded with
+  at::Tensor mask;                    // which said so; undefined where lengths did
   // Why the rows have no true part that comes first; empty when they have one. The text completes
   // "its input holds a tensor that is ...".
   std::string why_not;
@@ -50,10 +51,10 @@ bool is_ambiguous(const at::Tensor& batch, std::int64_t longest);
 at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length);
 
 // Returns the input with the one row `row`, cut to `length` where it is padded, or padded further
-// with zeros where that is more than `longest`. `kept`: the number of a padded tensor that is left
-// as long as it is; -1: none. REQUIRES: every tensor has a first dimension.
+// with zeros where that is more than `longest`. `kept`: the padded tensors that are left as long as
+// they are, as bits by their order. REQUIRES: every tensor has a first dimension.
 at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
-                             std::int64_t length, std::int64_t kept);
+                             std::int64_t length, std::uint64_t kept);
 at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
                              std::int64_t length);
 

@@ -133,7 +133,7 @@ class Holes(Tower):
 
 @pytest.mark.parametrize(
     ("kind", "row", "why"),
-    [(Left, [0, 0, 1, 1], "padded on the left"), (Holes, [1, 0, 1, 1], "its mask has holes")],
+    [(Left, [0, 0, 1, 1], "padded on the left"), (Holes, [1, 0, 1, 1], "holes in its mask")],
 )
 def test_rows_whose_true_part_is_not_first_are_not_cached(
     kind: Any, row: list[int], why: str, capfd: Any

@@ -35,5 +35,5 @@ def test_a_scripted_call_with_a_mask_is_not_lowered() -> None:
 def test_nothing_is_recorded() -> None:
     model = Model(States().requires_grad_(False).eval())
     tokens, mask = padded_batch(sentences())
-    with pytest.raises(Exception, match="do not record rows of their own length"):
+    with pytest.raises(Exception, match="does not record rows of their own length"):
         torch.export.export(model, (tokens, mask, torch.arange(len(LENGTHS))))

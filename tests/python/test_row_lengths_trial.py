@@ -20,7 +20,7 @@ def test_a_width_that_is_the_length_in_an_input_is_not_guessed(capfd: Any) -> No
     for _ in range(2):
         assert torch.equal(modcache.lookup_or_run(Doubles(), (x, mask), [0, 1], mask=1), x * 2)
     assert modcache.stats()["bypassed_type"] == 4
-    assert "in another dimension" in capfd.readouterr().err
+    assert "as wide in another dimension" in capfd.readouterr().err
     for _ in range(2):  # another batch tells
         found = modcache.lookup_or_run(Doubles(), (x[:1, :3], mask[:1, :3]), [0], mask=1)
         assert torch.equal(found[0, :2], x[0, :2] * 2)

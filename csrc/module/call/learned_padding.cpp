@@ -35,6 +35,29 @@ double share_between(std::int64_t a, std::int64_t b) {
   return 1 - static_cast<double>(std::min(a, b)) / static_cast<double>(std::max(a, b));
 }
 
+// Returns the sets, as bits, of one to all but one of some numbers; of more than four, those of one
+// and two.
+std::vector<std::uint64_t> proper_subsets(const std::vector<unsigned>& numbers) {
+  constexpr std::size_t kMostForAll = 4;
+  std::vector<std::uint64_t> subsets;
+  if (numbers.size() > kMostForAll) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      for (std::size_t j = i; j < numbers.size(); ++j) {
+        subsets.push_back((std::uint64_t{1} << numbers[i]) | (std::uint64_t{1} << numbers[j]));
+      }
+    }
+    return subsets;
+  }
+  for (std::uint64_t chosen = 1; chosen + 1 < (std::uint64_t{1} << numbers.size()); ++chosen) {
+    std::uint64_t subset = 0;
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (((chosen >> i) & 1) != 0) subset |= std::uint64_t{1} << numbers[i];
+    }
+    subsets.push_back(subset);
+  }
+  return subsets;
+}
+
 constexpr const char* kOtherForm =
     "its result has sizes that neither stay nor follow the length that a batch is padded to";
 
@@ -83,7 +106,7 @@ void note_padding(const Digest128& context, LearnedPadding padding) {
 
 std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
                                       const std::vector<std::int64_t>& rows,
-                                      std::int64_t padded_tensors,
+                                      const std::vector<unsigned>& padded,
                                       const std::optional<LearnedPadding>& learned) {
   using Kind = PaddingTrial::Kind;
   const auto length_of = [&](std::int64_t row) {
@@ -100,7 +123,7 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   const double share = length == 0 ? 0 : share_between(length, longest);
   const LearnedPadding known = learned.value_or(LearnedPadding());
   std::vector<PaddingTrial> trials;
-  const auto add = [&](Kind kind, std::int64_t to, std::int64_t kept = -1) {
+  const auto add = [&](Kind kind, std::int64_t to, std::uint64_t kept = 0) {
     trials.push_back({shortest, to, kept, kind});
   };
   if (share >= kEnoughShare) {
@@ -115,11 +138,14 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   if (known.are_sizes_known) return trials;
   add(Kind::kLength, 2 * longest + 1);
   if (longest > 1) add(Kind::kLength, longest / 2);
+  const std::int64_t largest = *std::max_element(
+      rows.begin(), rows.end(), [&](auto a, auto b) { return length_of(a) < length_of(b); });
+  if (length_of(largest) > 1) {
+    trials.push_back({largest, length_of(largest) / 2, 0, Kind::kCut});
+  }
   // A length of 1 would be broadcast.
   const std::int64_t other = longest > 3 ? longest / 2 : longest + 2;
-  for (std::int64_t kept = 0; padded_tensors > 1 && kept < padded_tensors; ++kept) {
-    add(Kind::kAllButOne, other, kept);
-  }
+  for (const std::uint64_t kept : proper_subsets(padded)) add(Kind::kSome, other, kept);
   return trials;
 }
 

@@ -2,14 +2,14 @@
 //
 // LearnedPadding: which dimensions of a module's results are padded with their batch, and whether
 // the results are the same at every padding. Neither is guessed from sizes, and no mask is trusted:
-// one row is run again by itself, in trials of three kinds.
+// one row is run again by itself, in trials of four kinds.
 //
 //  - Another padding: the true part must come out the same. Repeated for the first batches.
-//  - Another length, far away: each size of the result must follow the length or stay. Sizes that
-//    follow the rows' own lengths, or the length in steps, are not cached.
-//  - Another length of all padded tensors but one: the module must refuse that. Otherwise the
-//  tensor
-//    was padded for itself, to the same size by chance, and the mask says nothing about it.
+//  - Another length, far away, and a part of the true part: each size of the result must follow the
+//    length that the input has, or stay. Sizes that follow the rows' own lengths, or the length in
+//    steps, are not cached.
+//  - Another length of some padded tensors: the module must refuse that. Otherwise the others were
+//    padded for themselves, to the same size by chance, and the mask says nothing about them.
 //
 // Kept for each context, by its digest, in this process. Thread-safe.
 #pragma once
@@ -46,21 +46,22 @@ void note_padding(const Digest128& context, LearnedPadding learned);
 
 // A row that is to be run once more, by itself (one_row_of_length).
 struct PaddingTrial {
-  enum class Kind { kPadding, kLength, kAllButOne };
+  enum class Kind { kPadding, kLength, kCut, kSome };
 
   std::int64_t row = 0;  // of the batch
   std::int64_t length = 0;
-  std::int64_t kept = -1;
+  std::uint64_t kept = 0;
   Kind kind = Kind::kPadding;
 };
 
-// Returns the trials that show what is not known, in order. Of those of one kind but kAllButOne,
-// the later ones are for a module that does not take a row of the length of the earlier ones, for
-// instance since it has fewer positions. `padded_tensors`: how many tensors of the input are
-// padded. REQUIRES: padding.longest > 0, and `rows` is not empty.
+// Returns the trials that show what is not known, in order. Of those of one kind but kSome, the
+// later ones are for a module that does not take a row of the length of the earlier ones, for
+// instance since it has fewer positions. `padded`: the padded tensors of the input besides the
+// mask, by their order among all padded ones; at most 64. REQUIRES: padding.longest > 0, and `rows`
+// is not empty.
 std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
                                       const std::vector<std::int64_t>& rows,
-                                      std::int64_t padded_tensors,
+                                      const std::vector<unsigned>& padded,
                                       const std::optional<LearnedPadding>& learned);
 
 // Returns whether a result for padded rows has the longest size in these dimensions.

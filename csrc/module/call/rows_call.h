@@ -79,6 +79,7 @@ class RowsCall : public OpenCall {
     std::vector<PaddingTrial> trials;
     std::size_t next = 0;
     LearnedPadding learned;
+    bool was_cut = false;  // a part of a true part was run
   };
 
   tensor::RowsOutput empty_output() const;
@@ -117,6 +118,7 @@ class RowsCall : public OpenCall {
   // Takes over what the next trial showed, and goes on to the one after it.
   void judge_trial(const std::optional<tensor::Flat>& tried);
   void end_trials();
+  std::vector<unsigned> padded_beside_mask() const;
   void refuse_for_padding(tensor::Flat result, const std::string& why);
   double padding_tolerance(const tensor::Flat& result) const;
   std::optional<tensor::Flat> padded(const tensor::Flat& result) const;

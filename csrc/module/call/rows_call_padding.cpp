@@ -29,9 +29,8 @@ void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
   if (learned_.has_value() && !has_padded_dims(result, learned_->dims, parts_.padding->longest)) {
     learned_.reset();
   }
-  const auto& padded = parts_.input.padded_dims;
   std::vector<PaddingTrial> trials =
-      plan_trials(*parts_.padding, running_, std::count(padded.begin(), padded.end(), 1), learned_);
+      plan_trials(*parts_.padding, running_, padded_beside_mask(), learned_);
   if (trials.empty()) {
     accept(std::move(result), facts);
     return;
@@ -39,6 +38,21 @@ void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
   LearnedPadding known = learned_.value_or(LearnedPadding());
   known.why_not.clear();
   pending_.emplace(Pending{std::move(result), facts, std::move(trials), 0, std::move(known)});
+}
+
+// Returns the padded tensors of the input, by their order among these, without the mask itself.
+std::vector<unsigned> RowsCall::padded_beside_mask() const {
+  constexpr unsigned kMost = 64;
+  std::vector<unsigned> numbers;
+  unsigned number = 0;
+  for (std::size_t i = 0; i < parts_.input.tensors.size(); ++i) {
+    if (parts_.input.padded_dims[i] == 0) continue;
+    const bool is_mask =
+        parts_.padding->mask.defined() && parts_.input.tensors[i].is_same(parts_.padding->mask);
+    if (!is_mask && number < kMost) numbers.push_back(number);
+    ++number;
+  }
+  return numbers;
 }
 
 void RowsCall::finish_trial(const std::optional<tensor::Flat>& tried) {
@@ -61,14 +75,15 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
   const auto is_same_kind = [&] {
     return pending.next < pending.trials.size() && pending.trials[pending.next].kind == trial.kind;
   };
-  if (trial.kind == Kind::kAllButOne) {
+  if (trial.kind == Kind::kSome) {
     if (tried.has_value()) {
-      pending.learned.why_not = "tensor " + std::to_string(trial.kept) +
-                                " of its padded ones has a length of its own, "
-                                "which is that of the others by chance; pad them to other lengths";
+      pending.learned.why_not =
+          "it takes tensors of several lengths, which were padded to one by chance; pad those that "
+          "the mask is not for to another";
     }
     return;
   }
+  if (!tried.has_value() && trial.kind == Kind::kCut) return;  // end_trials() sees that
   if (!tried.has_value()) {
     if (!is_same_kind()) pending.learned.why_not = "it cannot be run on a row of another length";
     return;
@@ -77,6 +92,7 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
     const auto place = std::find(running_.begin(), running_.end(), trial.row) - running_.begin();
     module::judge_trial(pending.result, place, *tried, trial, *parts_.padding,
                         padding_tolerance(pending.result), pending.learned);
+    pending.was_cut = pending.was_cut || trial.kind == Kind::kCut;
   } catch (const std::exception& error) {
     report_failure(parts_, "compared with a row of another length", error);
     pending.learned.why_not = "it could not be compared with a row of another length";
@@ -87,6 +103,13 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
 void RowsCall::end_trials() {
   Pending pending = *std::exchange(pending_, std::nullopt);
   LearnedPadding& found = pending.learned;
+  // A size that stays may be that of the row, where no part of a row was run.
+  const bool may_follow_rows =
+      !found.are_sizes_known && !pending.was_cut &&
+      std::find(found.dims.begin(), found.dims.end(), 0) != found.dims.end();
+  if (found.why_not.empty() && may_follow_rows) {
+    found.why_not = "it cannot be seen whether its result is as long as its row";
+  }
   if (found.why_not.empty()) {
     found.are_sizes_known = true;
     found.failures = 0;

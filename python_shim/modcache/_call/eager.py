@@ -151,8 +151,7 @@ def run_uncached(
 ) -> Any:
     """Runs a module of any kind without the cache, and counts that; with many keys, each row.
 
-    Raises:
-        ValueError: a mistake in the keys; nothing has run then.
+    Raises ValueError for a mistake in the keys; nothing has run then.
     """
     function = _function_of(module, method)
     if not isinstance(key, str):

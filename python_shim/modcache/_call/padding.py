@@ -75,14 +75,14 @@ def one_row_of_length(
 ) -> Any:
     """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions.
 
-    ``kept``: the number of a padded tensor that is left as it is; -1: none.
+    ``kept``: the padded tensors that are left as they are, as bits by their order.
     """
     padded = itertools.count()
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() < 2 or tensor.size(0) != 1 or tensor.size(1) != longest:
             return tensor  # not padded, or an argument that is ignored
-        if next(padded) == kept:
+        if kept >> next(padded) & 1:
             return tensor
         return torch.ops.cache._one_row_of_length(tensor, 0, longest, length)  # type: ignore[no-any-return]
 

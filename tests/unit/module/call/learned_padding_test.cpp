@@ -14,8 +14,10 @@
 namespace modcache::module {
 namespace {
 
+using tensor::Flat;
 using testing::flat_of;
 using Dims = std::vector<tensor::DimSet>;
+using Kind = PaddingTrial::Kind;
 
 tensor::RowPadding padding_of(std::vector<std::int64_t> lengths, std::int64_t longest) {
   tensor::RowPadding padding;
@@ -24,78 +26,139 @@ tensor::RowPadding padding_of(std::vector<std::int64_t> lengths, std::int64_t lo
   return padding;
 }
 
-TEST(PlanTrialTest, takes_the_row_with_the_most_padding) {
-  const auto trial = plan_trial(padding_of({5, 2, 0, 3}, 5), {0, 1, 2, 3}, std::nullopt);
-  EXPECT_EQ(trial->row, 1);
-  EXPECT_EQ(trial->length, 2);
-  EXPECT_EQ(plan_trial(padding_of({5, 2, 0, 3}, 5), {3, 2}, std::nullopt)->row, 3);
+std::vector<PaddingTrial> of_kind(const std::vector<PaddingTrial>& trials, Kind kind) {
+  std::vector<PaddingTrial> found;
+  for (const PaddingTrial& trial : trials) {
+    if (trial.kind == kind) found.push_back(trial);
+  }
+  return found;
 }
 
-TEST(PlanTrialTest, pads_a_row_further_where_it_is_hardly_padded_and_cuts_it_where_it_cannot_be) {
-  const auto lengths_of = [](const tensor::RowPadding& padding) {
-    std::vector<std::int64_t> lengths;
-    while (const auto trial = plan_trial(padding, {0, 1}, std::nullopt, lengths.size())) {
-      lengths.push_back(trial->length);
-    }
-    return lengths;
+std::vector<std::int64_t> lengths_of(const std::vector<PaddingTrial>& trials, Kind kind) {
+  std::vector<std::int64_t> lengths;
+  for (const PaddingTrial& trial : of_kind(trials, kind)) lengths.push_back(trial.length);
+  return lengths;
+}
+
+LearnedPadding known(double shown_share, int agreements, bool are_sizes_known) {
+  LearnedPadding learned;
+  learned.dims = {1};
+  learned.shown_share = shown_share;
+  learned.agreements = agreements;
+  learned.are_sizes_known = are_sizes_known;
+  return learned;
+}
+
+TEST(PlanTrialsTest, take_the_row_with_the_most_padding) {
+  const auto trials = plan_trials(padding_of({5, 2, 0, 3}, 5), {0, 1, 2, 3}, {0}, std::nullopt);
+  EXPECT_EQ(trials[0].row, 1);
+  EXPECT_EQ(trials[0].length, 2);
+  EXPECT_EQ(plan_trials(padding_of({5, 2, 0, 3}, 5), {3, 2}, {0}, std::nullopt)[0].row, 3);
+}
+
+TEST(PlanTrialsTest, pad_a_row_further_where_it_is_hardly_padded_and_cut_it_where_it_cannot_be) {
+  const auto lengths = [](const tensor::RowPadding& padding) {
+    return lengths_of(plan_trials(padding, {0, 1}, {0}, std::nullopt), Kind::kPadding);
   };
-  EXPECT_EQ(lengths_of(padding_of({8, 8}, 8)), (std::vector<std::int64_t>{12, 10, 7}));
-  EXPECT_EQ(lengths_of(padding_of({1, 1}, 1)), (std::vector<std::int64_t>{2, 2}));
-  EXPECT_EQ(lengths_of(padding_of({63, 64}, 64)), (std::vector<std::int64_t>{96, 80, 63}));
-  EXPECT_EQ(lengths_of(padding_of({32, 64}, 64)), (std::vector<std::int64_t>{32}));
+  EXPECT_EQ(lengths(padding_of({8, 8}, 8)), (std::vector<std::int64_t>{12, 10, 7}));
+  EXPECT_EQ(lengths(padding_of({1, 1}, 1)), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(lengths(padding_of({63, 64}, 64)), (std::vector<std::int64_t>{96, 80, 63}));
+  EXPECT_EQ(lengths(padding_of({32, 64}, 64)), (std::vector<std::int64_t>{32}));
 }
 
-TEST(PlanTrialTest, needs_none_for_what_is_known) {
-  const auto padded = padding_of({10, 8}, 10);
-  EXPECT_FALSE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0.5}).has_value());
-  EXPECT_TRUE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0}).has_value());
-  EXPECT_TRUE(plan_trial(padded, {0}, LearnedPadding{{1}, 0}).has_value());
-  EXPECT_TRUE(plan_trial(padded, {0, 1}, LearnedPadding{{1}, 0.05}).has_value())
+TEST(PlanTrialsTest, go_far_away_for_sizes_and_leave_some_padded_tensors_as_they_are) {
+  const auto trials = plan_trials(padding_of({8, 4}, 8), {0, 1}, {0, 2}, std::nullopt);
+  EXPECT_EQ(lengths_of(trials, Kind::kLength), (std::vector<std::int64_t>{17, 4}));
+  EXPECT_EQ(lengths_of(trials, Kind::kCut), std::vector<std::int64_t>{4});
+  EXPECT_EQ(of_kind(trials, Kind::kCut)[0].row, 0);
+  const auto each = of_kind(trials, Kind::kSome);
+  ASSERT_EQ(each.size(), 2u);
+  EXPECT_EQ(each[0].kept, 0b1u);
+  EXPECT_EQ(each[1].kept, 0b100u);
+  EXPECT_EQ(each[1].length, 4);
+  EXPECT_TRUE(
+      of_kind(plan_trials(padding_of({8, 4}, 8), {0, 1}, {0}, std::nullopt), Kind::kSome).empty());
+}
+
+TEST(PlanTrialsTest, are_none_for_what_is_known) {
+  const auto trials = [](const tensor::RowPadding& padding, const LearnedPadding& learned) {
+    return plan_trials(padding, {0, 1}, {0, 2}, learned).size();
+  };
+  EXPECT_EQ(trials(padding_of({10, 5}, 10), known(0.5, 8, true)), 0u);
+  EXPECT_EQ(trials(padding_of({10, 5}, 10), known(0.5, 1, true)), 1u) << "eight batches agree";
+  EXPECT_EQ(trials(padding_of({10, 10}, 10), known(0.5, 1, true)), 0u);
+  EXPECT_GT(trials(padding_of({10, 5}, 10), known(0.5, 8, false)), 0u);
+  EXPECT_GT(trials(padding_of({20, 17}, 20), known(0.05, 1, true)), 0u)
       << "a small share shows little";
-  EXPECT_FALSE(plan_trial(padding_of({20, 19}, 20), {0, 1}, LearnedPadding{{1}, 0.05}).has_value());
+  EXPECT_EQ(trials(padding_of({20, 19}, 20), known(0.05, 1, true)), 0u);
+}
+
+LearnedPadding judged(const Flat& result, const Flat& tried, const PaddingTrial& trial,
+                      const tensor::RowPadding& padding) {
+  LearnedPadding learned;
+  judge_trial(result, 0, tried, trial, padding, 1e-3, learned);
+  return learned;
 }
 
 TEST(JudgeTrialTest, finds_the_dimensions_that_follow_the_length) {
-  const auto padding = padding_of({2, 4}, 4);
-  const PaddingTrial trial{0, 2};
   const at::Tensor tokens = at::arange(2 * 4 * 4, at::kFloat).view({2, 4, 4});
   const at::Tensor maps = at::ones({2, 3, 4, 4});
   const at::Tensor pooled = at::ones({2, 4});
-  const auto outcome = judge_trial(
-      flat_of({tokens, maps, pooled}), 0,
-      flat_of({tokens.slice(0, 0, 1).slice(1, 0, 2),
-               maps.slice(0, 0, 1).slice(2, 0, 2).slice(3, 0, 2), pooled.slice(0, 0, 1)}),
-      trial, padding, 1e-3);
-  EXPECT_EQ(outcome.why_not, "");
-  EXPECT_EQ(outcome.dims, (Dims{0b1, 0b110, 0}));
-  EXPECT_EQ(outcome.shown_share, 0.5);
+  const auto learned =
+      judged(flat_of({tokens, maps, pooled}),
+             flat_of({tokens.slice(0, 0, 1).slice(1, 0, 2),
+                      maps.slice(0, 0, 1).slice(2, 0, 2).slice(3, 0, 2), pooled.slice(0, 0, 1)}),
+             {0, 2}, padding_of({2, 4}, 4));
+  EXPECT_EQ(learned.why_not, "");
+  EXPECT_EQ(learned.dims, (Dims{0b1, 0b110, 0}));
+  EXPECT_EQ(learned.shown_share, 0.5);
+  EXPECT_EQ(learned.agreements, 1);
 }
 
-TEST(JudgeTrialTest, refuses_another_result_for_the_true_part) {
+TEST(JudgeTrialTest, refuses_another_result_for_the_true_part_for_good) {
   const auto padding = padding_of({2, 4}, 4);
-  const at::Tensor tokens = at::ones({2, 4, 3});
-  const auto judged = [&](const at::Tensor& tried) {
-    return judge_trial(flat_of({tokens}), 0, flat_of({tried}), {0, 2}, padding, 1e-3);
-  };
-  EXPECT_EQ(judged(at::ones({1, 2, 3}) * 1.0001).why_not, "");
-  EXPECT_NE(judged(at::ones({1, 2, 3}) * 1.1).why_not.find("mask"), std::string::npos);
-  EXPECT_NE(judged(at::ones({1, 3, 3})).why_not.find("another form"), std::string::npos);
-  EXPECT_NE(judged(at::ones({1, 2})).why_not.find("another form"), std::string::npos);
+  const Flat tokens = flat_of({at::ones({2, 4, 3})});
+  EXPECT_EQ(judged(tokens, flat_of({at::ones({1, 2, 3}) * 1.0001}), {0, 2}, padding).why_not, "");
+  const auto other = judged(tokens, flat_of({at::ones({1, 2, 3}) * 1.1}), {0, 2}, padding);
+  EXPECT_NE(other.why_not.find("mask"), std::string::npos);
+  EXPECT_TRUE(other.is_refused());
 }
 
-TEST(JudgeTrialTest, learns_shapes_alone_where_a_part_of_the_row_was_cut_off) {
-  const auto padding = padding_of({4, 4}, 4);
-  const auto outcome = judge_trial(flat_of({at::ones({2, 4})}), 0, flat_of({at::zeros({1, 3})}),
-                                   {0, 3}, padding, 1e-3);
-  EXPECT_EQ(outcome.why_not, "");
-  EXPECT_EQ(outcome.dims, Dims{0b1});
-  EXPECT_FALSE(outcome.agrees());
+TEST(JudgeTrialTest, sees_a_difference_beside_one_large_number) {
+  at::Tensor tokens = at::ones({2, 4, 300});
+  tokens.select(2, 0).fill_(5000);
+  at::Tensor tried = tokens.slice(0, 0, 1).slice(1, 0, 2).clone();
+  tried.slice(2, 1).add_(0.3);
+  const auto learned = judged(flat_of({tokens}), flat_of({tried}), {0, 2}, padding_of({2, 4}, 4));
+  EXPECT_TRUE(learned.is_refused());
+}
+
+TEST(JudgeTrialTest, refuses_sizes_that_follow_in_steps_or_changed_their_mind) {
+  const auto padding = padding_of({2, 4}, 4);
+  const Flat tokens = flat_of({at::ones({2, 4, 3})});
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{1, 3, 3}, {1, 2}, {2, 2, 3}}) {
+    const auto learned = judged(tokens, flat_of({at::ones(sizes)}), {0, 2}, padding);
+    EXPECT_NE(learned.why_not.find("sizes"), std::string::npos);
+    EXPECT_FALSE(learned.is_refused()) << "another batch may tell more";
+  }
+  LearnedPadding learned = known(0.5, 1, false);
+  judge_trial(tokens, 0, flat_of({at::ones({1, 4, 3})}), {0, 9, 0, Kind::kLength}, padding, 1e-3,
+              learned);
+  EXPECT_NE(learned.why_not, "");
+}
+
+TEST(JudgeTrialTest, learns_sizes_alone_where_a_part_of_the_row_was_cut_off) {
+  const auto learned = judged(flat_of({at::ones({2, 4})}), flat_of({at::zeros({1, 3})}), {0, 3},
+                              padding_of({4, 4}, 4));
+  EXPECT_EQ(learned.why_not, "");
+  EXPECT_EQ(learned.dims, Dims{0b1});
+  EXPECT_FALSE(learned.agrees());
 }
 
 TEST(LearnedPaddingTest, is_kept_for_each_context) {
   const Digest128 one{1, 2};
   EXPECT_FALSE(learned_padding(one).has_value());
-  note_padding(one, {{0b1}, 0.5});
+  note_padding(one, known(0.5, 1, true));
   EXPECT_EQ(learned_padding(one)->dims, Dims{0b1});
   EXPECT_FALSE(learned_padding(Digest128{1, 3}).has_value());
 }

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of their own length: results and arguments whose sizes do not follow the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+LENGTHS = [2, 5, 3, 7]
+
+
+def batch(rows: list[int], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    x = torch.randn(len(LENGTHS), 16, 3)[rows, :longest]
+    lengths = torch.tensor(LENGTHS)[rows]
+    return x, (torch.arange(longest) < lengths[:, None]).long()
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> torch.Tensor:
+        return self.function(*arguments)
+
+
+def to_longest_row(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return x[:, : int(mask.sum(1).max())] * 2
+
+
+def in_steps_of_four(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return x[:, ::4] * 2
+
+
+def to_a_multiple_of_eight(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return nn.functional.pad(x * mask[..., None], (0, 0, 0, -x.shape[1] % 8))
+
+
+def eight_at_least(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return nn.functional.pad(x * mask[..., None], (0, 0, 0, max(0, 8 - x.shape[1])))
+
+
+@pytest.mark.parametrize(
+    "function", [to_longest_row, in_steps_of_four, to_a_multiple_of_eight, eight_at_least]
+)
+@pytest.mark.parametrize("max_rows", ["0", "1"])
+def test_sizes_that_follow_otherwise_are_not_cached(function: Any, max_rows: str) -> None:
+    modcache.configure(max_rows=max_rows)
+    module = Function(function)
+    for rows, longest in (([0, 1], 5), ([0, 1, 2], 7), ([2, 0], 5), ([1, 3], 16), ([0, 1], 5)):
+        given = batch(rows, longest)
+        found = modcache.lookup_or_run(module, given, rows, mask=1)
+        assert torch.equal(found, module(*given))
+
+
+def test_two_arguments_that_were_padded_to_one_size_by_chance() -> None:
+    def both(
+        x: torch.Tensor, mask: torch.Tensor, y: torch.Tensor, its_mask: torch.Tensor
+    ) -> torch.Tensor:
+        weights = mask[..., None] / mask.sum(1)[:, None, None]
+        return y * its_mask[..., None] + (x * weights).sum(1)[:, None]
+
+    module = Function(both)
+    for rows, others in (([0, 1], [3, 2]), ([0, 1], [3, 2]), ([2, 0], [1, 3])):
+        given = (*batch(rows, 7), *batch(others, 7))
+        found = modcache.lookup_or_run(module, given, rows, mask=1)
+        assert torch.allclose(found, module(*given), atol=1e-6)
+    assert modcache.stats()["stored"] == 0
+
+
+def test_a_maximum_that_agrees_by_chance_at_first() -> None:
+    x, mask = torch.full((2, 8, 3), -1.0), torch.ones(2, 8)
+    x[0, 0] = 5
+    mask[0, 2:] = 0
+    x[0, 2:] = 0
+    module = Function(lambda x, mask: x.amax(1))
+    assert torch.equal(modcache.lookup_or_run(module, (x, mask), [0, 1], mask=1), x.amax(1))
+    short, its_mask = torch.zeros(2, 8, 3), torch.zeros(2, 8)
+    short[0, 0], its_mask[0, 0], its_mask[1] = -1, 1, 1
+    found = modcache.lookup_or_run(module, (short, its_mask), [2, 3], mask=1)
+    assert torch.equal(found, short.amax(1))
+    assert modcache.stats()["stored"] == 2, "those of the first batch"
+
+
+def test_arrays_beside_a_mask_are_not_cached(capfd: Any) -> None:
+    class Arrays(nn.Module):
+        def forward(self, x: Any, mask: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(x) * 2
+
+    x, mask = batch([0, 1], 5)
+    for _ in range(2):
+        found = modcache.lookup_or_run(Arrays(), (x.numpy(), mask), [0, 1], mask=1)
+        assert torch.equal(found, x * 2)
+    assert modcache.stats()["stored"] == 0
+    assert "torch.from_numpy" in capfd.readouterr().err
+    assert isinstance(x.numpy(), np.ndarray)
+
+
+def test_one_bad_batch_does_not_end_it() -> None:
+    class Wide(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+            return x * side.view(-1, 5).sum(1)[:, None, None]
+
+    module = Wide()
+    for rows, longest, misses in (([0, 1], 5, 0), ([0, 1], 7, 2), ([0, 1], 7, 2)):
+        given = (*batch(rows, longest), torch.ones(2, 5))
+        found = modcache.lookup_or_run(module, given, rows, mask=1)
+        is_true = given[1].bool()
+        assert torch.allclose(found[is_true], module(*given)[is_true])
+        assert modcache.stats()["misses"] == misses
+
+
+def test_under_compile_it_breaks_the_graph() -> None:
+    cached = modcache.cached(Function(lambda x, mask: x * mask[..., None]), key="ids", mask=1)
+    compiled = torch.compile(lambda x, mask, ids: cached(x, mask, ids=ids) + 1, backend="eager")
+    for longest in (5, 7):
+        x, mask = batch([0, 1], longest)
+        assert torch.equal(compiled(x, mask, torch.arange(2)), x * mask[..., None] + 1)
+    assert modcache.stats()["misses"] == 2
+
+
+def test_content_keys_have_no_rows_of_their_own_length() -> None:
+    with pytest.raises(ValueError, match="mask and lengths are for keys of rows"):
+        modcache.cached(nn.Linear(2, 2), key="content", mask=1)
