@@ -47,8 +47,9 @@ DimOrder dim_order_of(const at::Tensor& tensor) {
   std::iota(order.begin(), order.end(), std::uint8_t{0});
   // Among equal strides a dimension of size 1 lies inside the other one, which has that stride
   // because nothing is inside it but 1.
-  std::stable_sort(order.begin(), order.end(), [&](std::uint8_t a, std::uint8_t b) {
-    return strides[a] != strides[b] ? strides[a] > strides[b] : sizes[a] > sizes[b];
+  std::sort(order.begin(), order.end(), [&](std::uint8_t a, std::uint8_t b) {
+    if (strides[a] != strides[b]) return strides[a] > strides[b];
+    return sizes[a] != sizes[b] ? sizes[a] > sizes[b] : a < b;
   });
   // A dimension of size 1 may have any stride. Where such strides say nothing, the tensor is taken
   // for what torch's kernels take it for.

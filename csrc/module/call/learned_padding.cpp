@@ -162,9 +162,8 @@ bool has_padded_dims(const tensor::Flat& result, const std::vector<DimSet>& dims
   return true;
 }
 
-void judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
-                 const PaddingTrial& trial, const tensor::RowPadding& padding, double tolerance,
-                 LearnedPadding& learned) {
+void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const PaddingTrial& trial,
+                 const tensor::RowPadding& padding, double tolerance, LearnedPadding& learned) {
   std::vector<DimSet> dims;
   const bool is_alike = result.root == tried.root && result.tensors.size() == tried.tensors.size();
   for (std::size_t i = 0; is_alike && i < result.tensors.size(); ++i) {
@@ -192,7 +191,7 @@ void judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::F
     const auto true_part = [&](const at::Tensor& batch, std::int64_t row) {
       return cut_to_length(batch.detach().select(0, row), dims[i], true_length);
     };
-    given.tensors.push_back(true_part(result.tensors[i], place));
+    given.tensors.push_back(true_part(result.tensors[i], trial.place));
     again.tensors.push_back(true_part(tried.tensors[i], 0));
     is_alike_on_average = is_alike_on_average &&
                           are_alike_on_average(again.tensors[i], given.tensors[i], tolerance / 5);

@@ -52,6 +52,7 @@ struct PaddingTrial {
   std::int64_t length = 0;
   std::uint64_t kept = 0;
   Kind kind = Kind::kPadding;
+  std::int64_t place = 0;  // of the row in the result of the batch; see judge_trial()
 };
 
 // Returns the trials that show what is not known, in order. Of those of one kind but kSome, the
@@ -68,11 +69,10 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
 
-// Adds to `learned` what a trial of kind kPadding or kLength showed; sets its `why_not`, and
-// `failures` to the largest number where that is final. `result` is that of the batch, in which the
-// row of the trial is number `place`. `tolerance` is relative to the largest number of a tensor.
-void judge_trial(const tensor::Flat& result, std::int64_t place, const tensor::Flat& tried,
-                 const PaddingTrial& trial, const tensor::RowPadding& padding, double tolerance,
-                 LearnedPadding& learned);
+// Adds to `learned` what a trial that could be run showed; sets its `why_not`, and `failures` to the
+// largest number where that is final. `result` is that of the batch. `tolerance` is relative to the
+// largest number of a tensor.
+void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const PaddingTrial& trial,
+                 const tensor::RowPadding& padding, double tolerance, LearnedPadding& learned);
 
 }  // namespace modcache::module

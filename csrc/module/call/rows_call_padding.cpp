@@ -71,7 +71,7 @@ void RowsCall::finish_trial(const std::optional<tensor::Flat>& tried) {
 void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
   using Kind = PaddingTrial::Kind;
   Pending& pending = *pending_;
-  const PaddingTrial trial = pending.trials[pending.next++];
+  PaddingTrial trial = pending.trials[pending.next++];
   const auto is_same_kind = [&] {
     return pending.next < pending.trials.size() && pending.trials[pending.next].kind == trial.kind;
   };
@@ -89,8 +89,8 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
     return;
   }
   try {
-    const auto place = std::find(running_.begin(), running_.end(), trial.row) - running_.begin();
-    module::judge_trial(pending.result, place, *tried, trial, *parts_.padding,
+    trial.place = std::find(running_.begin(), running_.end(), trial.row) - running_.begin();
+    module::judge_trial(pending.result, *tried, trial, *parts_.padding,
                         padding_tolerance(pending.result), pending.learned);
     pending.was_cut = pending.was_cut || trial.kind == Kind::kCut;
   } catch (const std::exception& error) {

@@ -96,7 +96,7 @@ TEST(PlanTrialsTest, are_none_for_what_is_known) {
 LearnedPadding judged(const Flat& result, const Flat& tried, const PaddingTrial& trial,
                       const tensor::RowPadding& padding) {
   LearnedPadding learned;
-  judge_trial(result, 0, tried, trial, padding, 1e-3, learned);
+  judge_trial(result, tried, trial, padding, 1e-3, learned);
   return learned;
 }
 
@@ -142,7 +142,7 @@ TEST(JudgeTrialTest, refuses_sizes_that_follow_in_steps_or_changed_their_mind) {
     EXPECT_FALSE(learned.is_refused()) << "another batch may tell more";
   }
   LearnedPadding learned = known(0.5, 1, false);
-  judge_trial(tokens, 0, flat_of({at::ones({1, 4, 3})}), {0, 9, 0, Kind::kLength}, padding, 1e-3,
+  judge_trial(tokens, flat_of({at::ones({1, 4, 3})}), {0, 9, 0, Kind::kLength}, padding, 1e-3,
               learned);
   EXPECT_NE(learned.why_not, "");
 }
