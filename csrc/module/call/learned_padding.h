@@ -69,9 +69,9 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
 
-// Adds to `learned` what a trial that could be run showed; sets its `why_not`, and `failures` to the
-// largest number where that is final. `result` is that of the batch. `tolerance` is relative to the
-// largest number of a tensor.
+// Adds to `learned` what a trial that could be run showed; sets its `why_not`, and `failures` to
+// the largest number where that is final. `result` is that of the batch. `tolerance` is relative to
+// the largest number of a tensor.
 void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const PaddingTrial& trial,
                  const tensor::RowPadding& padding, double tolerance, LearnedPadding& learned);
 
