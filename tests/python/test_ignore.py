@@ -257,3 +257,19 @@ def test_rows_that_depend_on_the_rows_beside_them(
     for size in (1, 2):
         by_row(texts, size, precision="binary")
     assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
+
+
+def test_a_keyword_that_a_hook_reads_counts(counted: Growth) -> None:
+    class Open(nn.Linear):
+        def forward(self, x: torch.Tensor, **unread: Any) -> torch.Tensor:
+            return super().forward(x)
+
+    plain = Open(4, 2).requires_grad_(False)
+    plain.register_forward_pre_hook(
+        lambda module, args, kwargs: ((args[0] * kwargs["scale"],), kwargs), with_kwargs=True
+    )
+    module = modcache.cached(plain, key="ids")
+    x = torch.ones(2, 4)
+    for scale in (1.0, 1.002):
+        assert torch.equal(module(x, scale=scale, ids=[0, 1]), plain(x, scale=scale))
+    assert counted() == {"misses": 4, "stored": 4}

@@ -239,8 +239,11 @@ class _Called:
         module, *rest = args
         is_whole = self.is_whole(module)
         # Another function may run in its place, which may tell forms of calls apart.
-        is_other = self._method in vars(module) or (
-            is_whole and unwrapped_in(type(module), self._method) is not self._wrapped
+        has_hooks = self._method == "forward" and bool(module._forward_pre_hooks_with_kwargs)
+        is_other = (
+            has_hooks
+            or self._method in vars(module)
+            or (is_whole and unwrapped_in(type(module), self._method) is not self._wrapped)
         )
         try:
             sample, key = self.key.of_call(
