@@ -109,7 +109,7 @@ std::string ids(Host& host, const Words& words) {
 // The batch says that its rows have a length of their own, which no tensor of the input has.
 std::string masked(Host& host, const Words& words) {
   modcache::CallOptions options;
-  options.mask = at::ones({2, 1});
+  options.mask = at::ones({2, 3});
   const std::vector<std::string> keys(words.begin(), words.end());
   return text_of(modcache::lookup_or_run(encoder(host), at::full({2, 4}, 1.0), keys, options));
 }
