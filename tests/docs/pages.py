@@ -24,7 +24,8 @@ _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 def pages() -> list[Path]:
     """Every Markdown page that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("csrc/*.md")])
+    patterns = ("*.md", "docs/*.md", "docs/recipes/*.md", "csrc/*.md")
+    return sorted(page for pattern in patterns for page in ROOT.glob(pattern))
 
 
 def blocks(text: str, language: str) -> list[tuple[int, str]]:
