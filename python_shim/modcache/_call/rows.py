@@ -40,7 +40,8 @@ def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
         TypeError: neither a str, nor a sequence of str, of int or of tuples, nor an integer tensor.
         ValueError: an empty key is the library's to refuse; lone surrogates are refused here.
     """
-    keys = one_or_more(keys)
+    if isinstance(keys, tuple):
+        keys = one_or_more(keys)
     if isinstance(keys, str):
         return checked_text(keys, "key")
     if isinstance(keys, torch.Tensor):

@@ -67,7 +67,10 @@ def note_outcome(
 
 def class_name(module: torch.nn.Module) -> str:
     """Names the class of a module, also of a scripted one. Scopes are listed by that name."""
-    return str(getattr(module, "original_name", type(module).__name__))
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    # A cached function is held by a module that has the function's name.
+    return str(vars(module).get("original_name") or type(module).__name__)
 
 
 def described(

@@ -127,7 +127,8 @@ def lookup_or_run(
         hit = fast_hit(module, input, key, scope, method)
         if hit is not None:
             return hit
-    key = one_or_more(key)
+    if isinstance(key, tuple):
+        key = one_or_more(key)
     ragged = checked_ragged(ragged)
     if ragged != "error" and (mask is not None or lengths is not None):
         raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
