@@ -79,6 +79,9 @@ class _Data:
         return -1 if "index" in name else 0
 
     def to(self, device: Any) -> Any:
+        for name, value in self._store.items():
+            if isinstance(value, torch.Tensor):
+                self._store[name] = value.to(device)
         return self
 
 
@@ -176,7 +179,7 @@ class Convolution(nn.Module):
         return brought * batch.edge_weight[:, None]
 
     def pooled(self, batch: Any) -> torch.Tensor:
-        empty = torch.zeros(batch.num_graphs, 3)
+        empty = torch.zeros(batch.num_graphs, 3, device=batch.x.device)
         return empty.index_add(0, batch.batch, self.nodes(batch).tanh())
 
     def every_kind(self, batch: Any) -> dict[str, Any]:
