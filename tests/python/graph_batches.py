@@ -21,6 +21,7 @@ from torch import nn
 
 RUNS = logging.getLogger("graph_batches")  # a logger is no state of a module
 LIBRARY = "torch_geometric.data.batch"
+OF_ONE = "torch_geometric.data.data"
 FEATURES = 4
 _numbers = itertools.count()
 
@@ -136,8 +137,9 @@ try:
     from torch_geometric.data import Batch, Data  # type: ignore[import-not-found, unused-ignore]
 except ImportError:
     Batch, Data = _Batch, _Data
-    sys.modules[LIBRARY] = types.ModuleType(LIBRARY)
-    sys.modules[LIBRARY].Batch = _Batch  # type: ignore[attr-defined]
+    for name, attributes in ((LIBRARY, {"Batch": _Batch}), (OF_ONE, {"BaseData": _Data})):
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(attributes)
 
 
 def graph(number: int, nodes: int, edges: int) -> Any:

@@ -23,6 +23,7 @@ from graph_batches import (
     warned_of,
 )
 from modcache._call import graph_rows
+from modcache._loops.keyed_dataset import column_in
 
 METHODS = ["nodes", "edges", "pooled"]
 Counted = Callable[[], dict[str, int]]
@@ -166,6 +167,14 @@ def test_modes(mode: str, counted: Counted) -> None:
     )
 
 
+def test_no_graph_is_hashed_under_mode_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Any] = []
+    monkeypatch.setattr("modcache._call.inputs.view_of_graphs", hashed.append)
+    with modcache.mode("off"):
+        looked_up(Convolution(), batch_of([0, 2]), [0, 2], "nodes")
+    assert hashed == []
+
+
 def test_what_verifying_finds_is_counted_by_graphs(counted: Counted) -> None:
     module = Convolution()
     looked_up(module, batch_of([2, 3]), [2, 3], "nodes")
@@ -239,6 +248,20 @@ def test_in_a_block_of_keys(counted: Counted) -> None:
             with pytest.raises(ValueError, match="a second time"):
                 cached(batch_of([0, 3]))
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 6}
+
+
+def test_graphs_of_a_keyed_dataset_carry_their_keys(counted: Counted) -> None:
+    cached, given = modcache.cached(Calling(), scope="graphs"), graphs()
+    train, other = (modcache.KeyedDataset(given, split) for split in ("train", "other"))
+    for dataset in (train, train, other):
+        batch = Batch.from_data_list([dataset[row] for row in (3, 0)])
+        assert column_in(batch) is batch.modcache_keys
+        with modcache.keys(batch.modcache_keys):
+            cached(batch)
+    assert counted() == {"misses": 4, "stored": 4, "hits_memory": 2}
+    assert not hasattr(given[3], "modcache_keys"), "the data set's own is left alone"
+    keys = (modcache.content_keys(Batch.from_data_list([of[3]])) for of in (train, other, given))
+    assert len(set(map(tuple, keys))) == 1, "the key is no part of a graph"
 
 
 def test_a_fill_and_an_explanation(counted: Counted, runs: list[list[str]]) -> None:

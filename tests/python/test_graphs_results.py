@@ -70,6 +70,18 @@ def test_a_result_without_rows_of_graphs_is_not_cached(counted: Counted, capfd: 
     assert "[8, 3] for 3 graphs, which has neither a row for each graph" in said(capfd)
 
 
+def test_a_result_that_is_padded_to_the_largest_graph_is_not_mixed() -> None:
+    class Padded(Convolution):
+        def padded(self, batch: Any) -> torch.Tensor:
+            nodes = self.nodes(batch).split(batch.ptr.diff().tolist())
+            return torch.nn.utils.rnn.pad_sequence(list(nodes), batch_first=True)
+
+    module, given = Padded(), [graph(number, 3 + number // 2, 2) for number in range(4)]
+    for rows in ([0, 1], [2, 3], [0, 2]):  # graphs of 3 nodes, of 4, and both
+        found = looked_up(module, batch_of(rows, given), rows, "padded")
+        assert torch.equal(found, plain(module, batch_of(rows, given), "padded"))
+
+
 def test_as_many_edges_as_nodes_in_all_are_told_apart(counted: Counted) -> None:
     """Nodes 3 and 2, edges 2 and 3: the first sizes say nothing, and a cut by nodes mixes rows."""
     module, odd = Convolution(), [graph(0, 3, 2), graph(1, 2, 3)]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.carriers import UnviewableError, is_array, tensor_of_array
+from modcache._call.key_column import COLUMN
 from modcache._code.names import short_name
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -134,7 +135,7 @@ class _Store:
             raise _changed(self._who, name)
         vectors = self._checked_vectors()
         for name, value in self._store.items():
-            if name in vectors:
+            if name in vectors or name == COLUMN:  # a graph may have several keys
                 continue
             numbers = vars(self._store).get("_num_nodes") if name == "num_nodes" else None
             if numbers is not None:

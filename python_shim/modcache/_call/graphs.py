@@ -43,6 +43,12 @@ def are_graphs(value: Any) -> bool:
     return batch is not None and isinstance(value, batch)
 
 
+def is_graph(value: Any) -> bool:
+    """Whether it is a single graph."""
+    data: Any = getattr(sys.modules.get("torch_geometric.data.data"), "BaseData", None)
+    return data is not None and isinstance(value, data) and not are_graphs(value)
+
+
 def count_of_graphs(batch: Any) -> int:
     return int(batch.num_graphs)
 
