@@ -215,11 +215,11 @@ void RowsCall::wait_for_others() {
 
 void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
                          cache::BatchFound& found) {
+  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!found.conflicts().empty()) {
     replaces_.resize(keys_.distinct().size(), false);
     for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
   }
-  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!parts_.padding.has_value() || learned_.has_value()) return;
   // Stored rows show the dimensions, but not whether the module heeds its mask.
   if (auto dims = output_.padded_dims()) {
