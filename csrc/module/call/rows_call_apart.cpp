@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RowsCall: results whose rows differ in shape, such as those of the nodes of graphs.
+#include <c10/util/Exception.h>
+
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "module/call/rows_call.h"
 #include "tensor/row_value.h"
