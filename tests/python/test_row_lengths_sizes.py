@@ -10,6 +10,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from padded_rows import Tower, padded_batch, sentences
 from torch import nn
 
 LENGTHS = [2, 5, 3, 7]
@@ -129,3 +130,23 @@ def test_under_compile_it_breaks_the_graph() -> None:
 def test_content_keys_have_no_rows_of_their_own_length() -> None:
     with pytest.raises(ValueError, match="mask and lengths are for keys of rows"):
         modcache.cached(nn.Linear(2, 2), key="content", mask=1)
+
+
+@pytest.mark.parametrize("match", ["none", "dtype"])
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_a_row_of_another_length_replaces_the_entry_where_sizes_are_not_compared(
+    match: str, tier: str
+) -> None:
+    modcache.configure(match=match, **({"memory": "0"} if tier == "disk" else {}))
+    tower, (short, long, *_) = Tower().requires_grad_(False).eval(), sentences()
+    first, second = padded_batch([short, long]), padded_batch([long, long])
+    modcache.lookup_or_run(tower, first, ["a", "b"], mask="mask")
+    modcache.flush()
+    modcache.reset_stats()
+    for _ in range(2):
+        states, _ = modcache.lookup_or_run(tower, second, ["a", "b"], mask="mask")
+        torch.testing.assert_close(states, tower(*second)[0])
+        modcache.flush()
+    counts = modcache.stats()
+    assert (counts["key_conflicts"], counts["corrupt"]) == (1, 0)
+    assert (counts["misses"], counts["stored"]) == (1, 1), "found by the second call"

@@ -23,6 +23,8 @@ from modcache._call.arguments import Arguments, PerRow
 from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
+from modcache._call.function import call_name_of
+from modcache._call.graphs import are_graphs
 from modcache._call.key_block import Block, current, is_in_backward
 from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
@@ -98,7 +100,7 @@ def _looked_up(
         return eager.run_plain(module, input, method)
     if block is None or block.keys is None:
         return eager.run_uncached(module, input, "none", method, OUTSIDE)
-    who = eager.call_name_of(module, method)
+    who = call_name_of(module, method)
     target = identified_as(module)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
@@ -180,15 +182,15 @@ class _Kept:
     """A leaf of an input as it was at a call.
 
     A tensor is told by its version, which each write counts; tensors of inference mode have none,
-    so a copy is kept of them. An array and an image are told by their content key, since nothing
-    counts writes to them.
+    so a copy is kept of them. Arrays, images and batches of graphs are told by their content key,
+    since nothing counts writes to them.
     """
 
     def __init__(self, leaf: Any) -> None:
         self._leaf = leaf
         self._version = -1
         self._content = ""
-        if is_array(leaf) or is_image(leaf):
+        if is_array(leaf) or is_image(leaf) or are_graphs(leaf):
             with contextlib.suppress(Exception):  # no call with what cannot be read is cached
                 self._content = content_key(leaf)
         elif isinstance(leaf, torch.Tensor) and leaf.is_inference():

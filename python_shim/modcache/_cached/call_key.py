@@ -176,6 +176,18 @@ class CallKey:
             key = self._makes_content(shown)
         return sample, key
 
+    def of_input(self, input: Any) -> Any:
+        """Returns the input of a call by place as a cached call gives it, without what is ignored.
+
+        An input that no call can have, or in which nothing is ignored, is returned as it is.
+        """
+        args = input if type(input) is tuple else (input,)
+        try:
+            told = self.parameters.input_of(self.parameters.bind(args, {}))
+        except TypeError:
+            return input
+        return told if type(told) is Arguments and told.told is not None else input
+
     def _choose_arguments(self, function: Callable[..., Any]) -> None:
         """Decides which arguments the key function gets: by name, or else by place."""
         self._takes: list[str] | None = None  # None: by place

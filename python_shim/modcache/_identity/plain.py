@@ -9,6 +9,7 @@ import operator
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,8 @@ TIMES_AND_DECIMALS = frozenset(
     {*_WITH_ZONE, datetime.date, datetime.timedelta, datetime.timezone, decimal.Decimal}
 )
 _PATHS = {type(pathlib.PurePath()), type(pathlib.Path())}
-_IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | {operator.attrgetter}
+_HINTS = {types.GenericAlias, types.UnionType}
+_IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | _HINTS | {operator.attrgetter}
 
 
 def plain_values_in(value: object) -> list[object]:
@@ -44,13 +46,19 @@ def is_constant(value: Any) -> bool:
         return type(value.pattern) in ATOMS
     if kind in _WITH_ZONE:
         return value.tzinfo is None or type(value.tzinfo) is datetime.timezone
-    if kind in _IMMUTABLE:
+    if kind in _IMMUTABLE or kind.__module__ == "typing":
         return True
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
         return kind.__module__ == "numpy" and not isinstance(value, numpy.void)
     is_derived = isinstance(value, SCALARS) and not hasattr(value, "__dict__")
     return is_derived and not slots_of(kind)
+
+
+def is_bare_tuple(value: Any) -> bool:
+    """Whether it is an object of a class derived from tuple that holds nothing but its items."""
+    is_derived = isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__
+    return is_derived and not hasattr(value, "__dict__") and not slots_of(type(value))
 
 
 def slots_of(cls: type) -> list[str]:

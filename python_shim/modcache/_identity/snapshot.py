@@ -36,7 +36,7 @@ from modcache._code.tokens import ATOMS
 from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
-from modcache._identity.plain import SCALARS, is_constant, slots_of
+from modcache._identity.plain import SCALARS, is_bare_tuple, is_constant, slots_of
 from modcache._identity.records import UNSEEN, Records
 from modcache._identity.scratch import scratch_of
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
@@ -131,7 +131,8 @@ class _Builder:
             return _identity(value)
         if kind in TENSOR_TYPES:
             return self._tensor(value)
-        if kind in (list, tuple, torch.Size, set, frozenset, deque):
+        if kind in (list, tuple, torch.Size, set, frozenset, deque) or is_bare_tuple(value):
+            self._named_class(kind)
             return (guards.ITEMS, kind, *map(self.expected, value))
         if kind in (dict, OrderedDict):
             return self._mapping(value)

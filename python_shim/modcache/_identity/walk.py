@@ -90,6 +90,7 @@ class Walk:
         self._seen: dict[int, int] = {}
         self._alive: list[object] = []  # an id means something only while its object lives
         self._classes: dict[type, None] = {}
+        self._installed: dict[type, None] = {}  # to find that out takes its time
         self.depth = 0
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
@@ -130,7 +131,7 @@ class Walk:
         return self.leaves, self.tensors, self.scripted, self.owners, self._alive
 
     def maps(self) -> tuple[dict[Any, Any], ...]:
-        return self._seen, self._classes, self.tensor_owners
+        return self._seen, self._classes, self._installed, self.tensor_owners
 
     def owner_at(self, index: int) -> tuple[str, str] | None:
         """Returns the class and attribute that the leaf at ``index`` belongs to."""
@@ -312,11 +313,14 @@ class Walk:
     def named_class(self, cls: type) -> None:
         """Reads a class: its code, if it is the user's own."""
         self.leaves += (NAMED, self.named(cls))
-        if not is_installed(cls):
-            if cls not in self._classes:
-                self._class(cls)
-        elif is_packaged(cls):
-            self.seeds.add(cls)
+        if cls in self._installed:
+            return
+        if is_installed(cls):
+            self._installed[cls] = None
+            if is_packaged(cls):
+                self.seeds.add(cls)
+        elif cls not in self._classes:
+            self._class(cls)
 
     def _function(self, function: types.FunctionType) -> None:
         name = trusted_name(function)
