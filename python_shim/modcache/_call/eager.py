@@ -19,7 +19,8 @@ from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.padding import WHOLE_ROWS, Padding, run_trial
+from modcache._call.padding import WHOLE_ROWS, Padding
+from modcache._call.padding_trial import run_trials
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._code.wrapped import unwrapped_method
@@ -261,14 +262,13 @@ class Call:
     ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
 
-        Returns:
-            The output of all rows, and None; or the last output, and what ``run.rows()`` returns.
+        Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
         """
         while rows:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
-            if padding is not WHOLE_ROWS and run_trial(run, self.run, input, count, padding):
+            if run_trials(run, self._module, self._method, self.run, input, count, padding):
                 self._note_outcome(run, run.outcome())
             rows = run.next_rows()
             if is_whole and not rows and (padding is WHOLE_ROWS or run.gives_own_result()):
