@@ -86,6 +86,20 @@ class Head(torch.nn.Module):
 
     def forward(self, x, **kwargs):
         return self.model(x, **kwargs)
+
+
+class Outer(torch.nn.Module):
+    """Has the form of transformers.T5EncoderModel, whose stack is no base model of it."""
+
+    base_model_prefix = "transformer"
+
+    def __init__(self, asks=False):
+        super().__init__()
+        self.encoder = Model(asks)
+        self.config = self.encoder.config
+
+    def forward(self, x, **kwargs):
+        return self.encoder(x, **kwargs)
 '''
 
 
@@ -113,7 +127,7 @@ def has_hooks(model: Any) -> bool:
     return any(part._forward_hooks for part in model.modules())
 
 
-@pytest.mark.parametrize("name", ["Model", "Head"])
+@pytest.mark.parametrize("name", ["Model", "Head", "Outer"])
 def test_the_first_call_is_kept(
     name: str, package: Any, counted: Growth, reopen: Callable[[], None]
 ) -> None:
@@ -159,6 +173,14 @@ def test_code_of_the_user_s_that_runs_before_sees_no_hooks(package: Any) -> None
     for _ in range(2):
         found = modcache.lookup_or_run(model, X, "k")
         assert all(map(torch.equal, found, plain(X)))
+
+
+@pytest.mark.parametrize("name", ["Model", "Head", "Outer"])
+def test_no_hooks_where_nobody_asks(name: str, package: Any, counted: Growth) -> None:
+    model = frozen(getattr(package, name))
+    modcache.cached(model, key="ids")(X, ids=[1, 2])
+    assert counted() == {"misses": 2, "stored": 2}
+    assert not has_hooks(model)
 
 
 def test_the_real_one(counted: Growth) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of transformers' models that ask for hidden states or attentions.
 
-The first such call installs hooks in the model, which stay there and do nothing in other calls. So
-the look-up begins with that step, too: the call is identified by the model in which it computes,
-and a hit leaves the model as a run would.
+The first such call installs hooks in the model, or in models inside of it, which stay there and do
+nothing in other calls. So the look-up begins with that step, too: the call is identified by the
+model in which it computes, and a hit leaves the model as a run would.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,26 +26,30 @@ _BY_ATTENTIONS = ("cross_attentions", "mask_decoder_attentions")
 
 
 def begin_capturing(module: torch.nn.Module, method: str, input: Any) -> None:
-    """Installs the hooks that the call would install before it computes anything."""
+    """Installs the hooks that the call would install."""
     package: Any = sys.modules.get("transformers.utils.output_capturing")
-    if package is None or method != "forward":
-        return
-    if "config" not in vars(module) or _IS_DONE in vars(module):
+    if package is None or method != "forward" or "config" not in vars(module):
         return
     named = parted(input, input.names)[1] if type(input) is Arguments else {}
-    model: torch.nn.Module | None = module
-    if not _captures(module, package) and _layers_of(module):  # a head calls its base model
-        model = module._modules.get(str(getattr(type(module), "base_model_prefix", "")))
-    if model is None or _IS_DONE in vars(model) or not _captures(model, package):
-        return
-    if _is_asked(model, package, named):
+    for model in list(_models_asked(module, package, named)):
         package.maybe_install_capturing_hooks(model)
 
 
-def _captures(model: torch.nn.Module, package: Any) -> bool:
-    """Whether the model's ``forward`` begins with a look at what is asked for."""
-    wrappers = (layer for layer in _layers_of(model) if "__wrapped__" in vars(layer))
-    return any(wrapper.__globals__ is vars(package) for wrapper in wrappers)
+def _models_asked(
+    module: torch.nn.Module, package: Any, named: Mapping[str, Any]
+) -> Iterator[torch.nn.Module]:
+    """Finds the models that look at what is asked for: this one, or those in it."""
+    if _IS_DONE in vars(module):
+        return
+    layers = _layers_of(module)
+    wrappers = (layer for layer in layers if "__wrapped__" in vars(layer))
+    if any(wrapper.__globals__ is vars(package) for wrapper in wrappers):
+        if _is_asked(module, package, named):
+            yield module
+        return
+    for part in module._modules.values() if layers else ():
+        if part is not None and "config" in vars(part):
+            yield from _models_asked(part, package, named)
 
 
 def _layers_of(model: torch.nn.Module) -> list[types.FunctionType]:
