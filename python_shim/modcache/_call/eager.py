@@ -12,7 +12,6 @@ import torch
 from modcache._call import key_block
 from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
-from modcache._call.capturing import begin_capturing
 from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
 from modcache._call.evaluation import begin_evaluation
 from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
@@ -203,8 +202,6 @@ class Call:
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
         infers = not is_off and begin_evaluation(self._target, method)
-        if not is_off:
-            begin_capturing(self._target, method, input)
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         self._seen: Recognized | None = None
