@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import modcache
 import torch
 import transformers
 from torch import Tensor
 
 ROWS = 4
+KEYS = [f"train/{row}" for row in range(ROWS)]
 LENGTHS = [5, 9, 3, 7]  # of sentences; no size of a model is one of these
 END = 59  # the token at which CLIP's text tower looks
 
@@ -306,6 +308,11 @@ CALLS = {
 }
 
 
+def cached_of(model: Any, call: Call) -> Any:
+    options = {} if call.mask is None else {"mask": call.mask}
+    return modcache.cached(model, key="cache_key", freeze=True, **options)
+
+
 # --- Results ---------------------------------------------------------------------------------
 
 
@@ -341,3 +348,13 @@ def padded_with_zeros(tensor: Tensor, mask: Tensor | None) -> Tensor:
             sizes[0], sizes[dimension] = mask.shape
             tensor = tensor.masked_fill(mask.reshape(sizes) == 0, 0)
     return tensor
+
+
+def assert_as(found: Any, want: Any, mask: Tensor | None, tolerance: float = 0.0) -> None:
+    """Checks classes, names and tensors of a result; with a mask, zeros after each true part."""
+    assert form_of(found) == form_of(want)
+    ours, theirs = tensors_of(found), tensors_of(want)
+    assert len(ours) == len(theirs) > 0
+    for one, other in zip(ours, theirs, strict=True):
+        expected = padded_with_zeros(other, mask)
+        torch.testing.assert_close(one, expected, rtol=0, atol=tolerance)

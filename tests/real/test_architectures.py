@@ -10,20 +10,18 @@ from typing import Any
 
 import modcache
 import pytest
-import torch
 from architectures import (
     ARCHITECTURES,
     CALLS,
+    KEYS,
     ROWS,
     Call,
-    form_of,
+    assert_as,
+    cached_of,
     model_of,
-    padded_with_zeros,
-    tensors_of,
 )
 
 Growth = Callable[[], dict[str, int]]
-KEYS = [f"train/{row}" for row in range(ROWS)]
 # What cannot be cached so, and the message that says why, and what to do instead.
 WARNED = {
     ("wav2vec2", "padded"): (
@@ -52,23 +50,12 @@ def test_the_table_has_18_architectures_in_six_ways_and_few_exceptions() -> None
     assert len(WARNED) + len(RAISED) <= 10
 
 
-def cached_of(name: str, call: Call) -> Any:
-    model = copy.deepcopy(model_of(name, call.attention))
-    options = {} if call.mask is None else {"mask": call.mask}
-    return modcache.cached(model, key="cache_key", freeze=True, **options)
+def cached(name: str, call: Call) -> Any:
+    return cached_of(copy.deepcopy(model_of(name, call.attention)), call)
 
 
 def plain(name: str, call: Call, rows: list[int]) -> Any:
     return model_of(name, call.attention)(**call.rows(rows))
-
-
-def assert_as(found: Any, want: Any, mask: Any, tolerance: float = 0.0) -> None:
-    assert form_of(found) == form_of(want)
-    ours, theirs = tensors_of(found), tensors_of(want)
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        expected = padded_with_zeros(other, mask)
-        torch.testing.assert_close(one, expected, rtol=0, atol=tolerance)
 
 
 @cells(CALLS.keys() - WARNED.keys() - RAISED.keys())
@@ -76,27 +63,27 @@ def test_results_are_those_of_the_module_and_every_later_call_hits(
     name: str, way: str, counted: Growth, reopen: Callable[[], None]
 ) -> None:
     call = CALLS[name, way]
-    cached = cached_of(name, call)
+    tower = cached(name, call)
     everything = list(range(ROWS))
     mask = call.batch.get(call.mask)
     want = plain(name, call, everything)
 
-    first = cached(**call.batch, cache_key=KEYS)
+    first = tower(**call.batch, cache_key=KEYS)
     assert counted() == {"misses": ROWS, "stored": ROWS}
     assert_as(first, want, mask)
 
-    assert_as(cached(**call.batch, cache_key=KEYS), want, mask)
+    assert_as(tower(**call.batch, cache_key=KEYS), want, mask)
     assert counted() == {"hits_memory": ROWS}
 
     reopen()
     counted()
-    other_object = cached_of(name, call)  # the same model, as another process makes it
+    other_object = cached(name, call)  # the same model, as another process makes it
     assert_as(other_object(**call.batch, cache_key=KEYS), want, mask)
     assert counted() == {"hits_disk": ROWS}
 
     for rows in ([2, 0, 3, 1], [3, 2], [0, 2]):
         keywords = call.rows(rows)
-        found = cached(**keywords, cache_key=[KEYS[row] for row in rows])
+        found = tower(**keywords, cache_key=[KEYS[row] for row in rows])
         growth = counted()
         assert growth.pop("hits_memory", 0) + growth.pop("hits_disk", 0) == len(rows)
         assert not growth
@@ -109,10 +96,10 @@ def test_what_is_not_cached_gives_the_module_s_own_result_and_says_why(
     name: str, way: str, counted: Growth, capfd: Any
 ) -> None:
     call = CALLS[name, way]
-    cached = cached_of(name, call)
+    tower = cached(name, call)
     want = plain(name, call, list(range(ROWS)))
     for _ in range(2):
-        assert_as(cached(**call.batch, cache_key=KEYS), want, None)
+        assert_as(tower(**call.batch, cache_key=KEYS), want, None)
         assert counted() == {"bypassed_impure": ROWS}
     modcache.flush()
     assert WARNED[name, way] in capfd.readouterr().err
@@ -123,11 +110,11 @@ def test_what_has_no_rows_is_an_error_whose_cure_helps(
     name: str, way: str, counted: Growth
 ) -> None:
     call = CALLS[name, way]
-    cached = cached_of(name, call)
+    tower = cached(name, call)
     want = plain(name, call, list(range(ROWS)))
     with pytest.raises(RuntimeError, match=re.escape(RAISED[name, way])):
-        cached(**call.batch, cache_key=KEYS)
+        tower(**call.batch, cache_key=KEYS)
     counted()
     for expected in ({"misses": 1, "stored": 1}, {"hits_memory": 1}):
-        assert_as(cached(**call.batch, cache_key="train/batch/0"), want, None)
+        assert_as(tower(**call.batch, cache_key="train/batch/0"), want, None)
         assert counted() == expected
