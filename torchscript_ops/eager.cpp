@@ -137,13 +137,13 @@ Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
   return maybe(module::eager_fast_path({scope, method, input, key}, {tensors, watched, weights}));
 }
 
-// The row that is to be run once more, the length of its input, and the padded tensors that are
-// left as they are, as bits. None: there is no such row.
+// The row that is to be run once more, the length of its input, the padded tensors that are left as
+// they are, as bits, and the one that gets other numbers, or -1. None: there is no such row.
 at::IValue next_trial(const c10::intrusive_ptr<RowsRun>& run) {
   const auto trial = run->call.next_trial();
   if (!trial.has_value()) return {};
   return c10::ivalue::Tuple::create(trial->row, trial->length,
-                                    static_cast<std::int64_t>(trial->kept));
+                                    static_cast<std::int64_t>(trial->kept), trial->altered);
 }
 
 // `output`: None where the module raised.

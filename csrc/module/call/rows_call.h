@@ -85,6 +85,10 @@ class RowsCall : public OpenCall {
     std::size_t next = 0;
     LearnedPadding learned;
     bool was_cut = false;  // a part of a true part was run
+    // Where the module takes tensors of several lengths: the padded ones that it uses, as bits, and
+    // what it gives where they are as they were.
+    std::optional<std::uint64_t> used = {};
+    std::optional<tensor::Flat> unaltered = {};
   };
 
   tensor::RowsOutput empty_output() const;
@@ -127,6 +131,8 @@ class RowsCall : public OpenCall {
   void accept_padded(tensor::Flat result, const RunFacts& facts);
   // Takes over what the next trial showed, and goes on to the one after it.
   void judge_trial(const std::optional<tensor::Flat>& tried);
+  void judge_trial_of_some(const PaddingTrial& trial, const std::optional<tensor::Flat>& tried);
+  bool is_as_unaltered(const std::optional<tensor::Flat>& tried) const;
   void end_trials();
   std::vector<unsigned> padded_beside_mask() const;
   void refuse_for_padding(tensor::Flat result, const std::string& why);

@@ -10,6 +10,7 @@ address, and objects of unknown classes are told by who they are.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import weakref
 from collections import UserDict
@@ -25,6 +26,7 @@ from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
 from modcache._call.function import call_name_of
 from modcache._call.graphs import are_graphs
+from modcache._call.inputs import shown
 from modcache._call.key_block import Block, current, is_in_backward
 from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
@@ -110,7 +112,12 @@ def _looked_up(
     for call in earlier:
         if this.has_input_of(call):
             is_known = is_known or call.target is target
-        elif is_looked_up and (scope or _may_be_one(target, call.target, method)):
+        elif (
+            is_looked_up
+            and (scope or _may_be_one(target, call.target, method))
+            and call.is_readable
+            and this.is_readable
+        ):
             raise _second_call(who, block)
     try:
         value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
@@ -167,8 +174,14 @@ class _SeenCall:
 
     def __init__(self, target: torch.nn.Module, input: Any) -> None:
         self.target = target
+        self._input = input
         with untraced():
             self._kept = [_Kept(leaf) for leaf in _leaves(input)]
+
+    @functools.cached_property
+    def is_readable(self) -> bool:
+        """Whether its input is one that can be looked up."""
+        return not shown(self._input)[1]
 
     def has_input_of(self, earlier: _SeenCall) -> bool:
         """Whether both have the same tensors in order, and objects other than plain values."""

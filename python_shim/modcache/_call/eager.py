@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import torch
 
 from modcache._call.bypass import count_bypass
-from modcache._call.capturing import begin_capturing
 from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
 from modcache._call.evaluation import begin_evaluation
 from modcache._call.function import called_on, function_of
@@ -19,7 +18,8 @@ from modcache._call.graph_rows import RowsOfGraphs, RunOfGraphs, rows_of_graphs
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.padding import WHOLE_ROWS, Padding, run_trial
+from modcache._call.padding import WHOLE_ROWS, Padding
+from modcache._call.padding_trial import run_trials
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._identity.kinds import UnidentifiedError
@@ -211,8 +211,6 @@ class Call:
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
         infers = not is_off and begin_evaluation(self._target, method)
-        if not is_off:
-            begin_capturing(self._target, method, input)
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         self._seen: Recognized | None = None
@@ -270,14 +268,13 @@ class Call:
     ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
 
-        Returns:
-            The output of all rows, and None; or the last output, and what ``run.rows()`` returns.
+        Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
         """
         while rows:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
-            if padding is not WHOLE_ROWS and run_trial(run, self.run, input, count, padding):
+            if run_trials(run, self._module, self._method, self.run, input, count, padding):
                 self._note_outcome(run, run.outcome())
             rows = run.next_rows()
             if is_whole and not rows and (padding is WHOLE_ROWS or run.gives_own_result()):

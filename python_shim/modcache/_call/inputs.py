@@ -223,7 +223,8 @@ class _Pictures:
     def _of_registered(self, value: Any, depth: int) -> Any:
         if is_filled_by_runs(type(value)):
             raise _RefusedError(
-                f"a {short_name(type(value))}, which a run fills and a hit would not"
+                f"a {short_name(type(value))}, which a run fills and a hit would not; leave it out "
+                "where a call begins with an empty one, since the result has one"
             )
         apart = taken_apart(value)
         if apart is None:

@@ -21,6 +21,7 @@ import torch
 
 from modcache._code.names import is_installed, plain_name
 from modcache._code.traversal import code_alone
+from modcache._identity.capturing import captures
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.module_state import Refusal, SeenState, state_of
@@ -175,8 +176,8 @@ def _attributes_in(
                 continue
             if name not in _INTERNAL and not isinstance(value, torch.Tensor):
                 yield f"{path}.{name}" if path else name, values.digest(value)
-        hooks = [*part._forward_pre_hooks.values(), *part._forward_hooks.values()]
-        if hooks:
+        given = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
+        if hooks := [hook for hook in given if not captures(hook)]:
             yield f"{path}.hooks" if path else "hooks", values.digest(hooks)
     for _, code in codes_among(walk.leaves):
         for read in code.reads:

@@ -24,9 +24,10 @@ from modcache._identity.plain import slots_of
 from modcache._identity.scripted import ScriptRecord
 
 # Attributes that torch.nn.Module sets in every instance, apart from the setting `training`.
-# torch.compile and torch.jit.script leave marks on modules.
+# torch.compile, torch.jit.script and transformers (capturing.py) leave marks on modules.
 _INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {
     "_compiled_call_impl", "_is_torch_compile", "__overloads__",
+    "_output_capturing_hooks_installed",
 }  # fmt: skip
 
 # Those of them that a walk does not read.

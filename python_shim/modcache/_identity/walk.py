@@ -28,6 +28,7 @@ from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
 from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
+from modcache._identity.capturing import HOOK, HOOKED, NOT_HOOKED, captures
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -57,7 +58,6 @@ TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
 _FORWARD_ALONE = Mark("forward alone")
-_HOOK = Mark("hook")
 _OBJECT = Mark("object")
 _GLOBAL = Mark("global")
 _END = Mark("end")
@@ -92,6 +92,7 @@ class Walk:
         self._classes: dict[type, None] = {}
         self._installed: dict[type, None] = {}  # to find that out takes its time
         self.depth = 0
+        self._hooked = NOT_HOOKED
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
@@ -102,6 +103,7 @@ class Walk:
         self._is_shared = root is not None and AS_ONE in vars(type(root))
         if root is not None:
             self._module(root)
+            self.leaves.append(self._hooked)
             if not is_tolerant:
                 self._enter_packages()
                 self._check_tensors()
@@ -164,14 +166,13 @@ class Walk:
     def _module(self, module: torch.nn.Module) -> None:
         if not self._is_first_visit(module.__dict__ if self._is_shared else module):
             return
-        leaves = self.leaves
         record = self._records.modules.get(id(module))
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
             named = self.named(class_behind(type(module)))
             record = self._records.modules[id(module)] = ModuleRecord(module, named)
-        leaves.append(record)
+        self.leaves.append(record)
         cls: Any = record.named.cls()
         if cls not in self._classes:
             self._class(cls)
@@ -185,7 +186,7 @@ class Walk:
         for child in attributes["_modules"].values():
             if child is not None:
                 self._module(child)
-            leaves.append(_END)
+            self.leaves.append(_END)
 
     def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
         for name in record.others:
@@ -203,7 +204,10 @@ class Walk:
         for kind in ("_forward_pre_hooks", "_forward_hooks"):
             with_keywords = attributes[f"{kind}_with_kwargs"]
             for number, hook in attributes[kind].items():
-                self.leaves += (_HOOK, kind, number in with_keywords)
+                if captures(hook):
+                    self._hooked = HOOKED
+                    continue
+                self.leaves += (HOOK, kind, number in with_keywords)
                 self._owned(record.named.qualname, "forward hook", hook)
 
     def _owned(self, cls: str, name: str, value: object) -> None:
