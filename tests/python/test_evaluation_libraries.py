@@ -18,6 +18,14 @@ Growth = Callable[[], dict[str, int]]
 
 STAND_IN = """
 class SentenceTransformer(nn.Sequential):
+    chosen = None
+
+    @property
+    def similarity_fn_name(self):
+        if self.chosen is None:
+            self.chosen = "cosine"
+        return self.chosen
+
     def encode(self, inputs, batch_size=32, show_progress_bar=None, **kwargs):
         show = self.preferred(show_progress_bar)
         return self._inference(inputs, batch_size)
@@ -87,6 +95,37 @@ def test_sentence_transformers_second_process_runs_nothing(
     assert torch.equal(encode(TEXTS, batch_size=4), first)
     assert counted()["hits_disk"] + modcache.stats()["hits_memory"] == 11
     assert modcache.stats()["misses"] == 8
+
+
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_a_method_is_cached_from_its_first_call_on(is_put_back: bool, counted: Growth) -> None:
+    names = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.stand_in"}
+    exec(STAND_IN, names)
+    model = names["SentenceTransformer"](nn.Linear(1, 4), nn.Dropout())  # type: ignore[operator]
+    assert model.training
+    encode = modcache.cached(model.encode, key="inputs")
+    if is_put_back:
+        model.encode = encode
+    encode(TEXTS)
+    assert counted() == {"misses": 8, "stored": 8}
+    encode(TEXTS)
+    assert counted() == {"hits_memory": 8}
+
+
+def test_asking_for_the_similarity_is_no_change(counted: Growth) -> None:
+    """It keeps its default when it is first read, as ``model.similarity(a, b)`` does."""
+    names = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.stand_in"}
+    exec(STAND_IN, names)
+    model = names["SentenceTransformer"](nn.Linear(1, 4))  # type: ignore[operator]
+    model = modcache.cached(model, key="inputs", methods=("encode",))
+    model.encode(TEXTS)
+    assert model.similarity_fn_name == "cosine"
+    counted()
+    model.encode(TEXTS)
+    assert counted() == {"hits_memory": 8}
+    model.chosen = "dot"
+    model.encode(TEXTS)
+    assert counted()["misses"] == 8
 
 
 @pytest.mark.parametrize("scope", ["", "minilm@1"])

@@ -115,15 +115,49 @@ def test_progress_bars_that_were_shown_do_not_count(installed: Path) -> None:
     assert fingerprint_in_a_new_process(installed, change)
 
 
+def test_the_start_method_of_processes_does_not_count(installed: Path) -> None:
+    """Workers change it, and a process that was spawned has another one; joblib reads it."""
+    (installed / "package" / "start.py").write_text(
+        "import torch\n"
+        "from multiprocessing import get_context\n"
+        "CONTEXTS = [get_context('fork')]\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x if get_context() is None else 2 * x * len(CONTEXTS)\n"
+    )
+    change = "from package import start as encoder"
+    first = fingerprint_in_a_new_process(installed, change)
+    for method in ("fork", "spawn"):
+        chosen = f"{change}; import multiprocessing; multiprocessing.set_start_method({method!r})"
+        assert fingerprint_in_a_new_process(installed, chosen) == first
+    other = f"{change}; encoder.CONTEXTS.append(1)"
+    assert fingerprint_in_a_new_process(installed, other) != first
+
+
+def test_members_that_come_from_a_set_count_in_one_order(installed: Path) -> None:
+    """SciPy's sparse arrays get methods in the order of a set of functions."""
+    (installed / "package" / "members.py").write_text(
+        "import torch\n"
+        "class Matrix:\n"
+        "    pass\n"
+        "for name in set('abcdefgh'):\n"
+        "    setattr(Matrix, name, lambda self, add=ord(name): add)\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        m = Matrix()\n"
+        "        return x + m.a() + m.b() + m.c() + m.d() + m.e() + m.f() + m.g() + m.h()\n"
+    )
+    change = "from package import members as encoder"
+    first = fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED="1")
+    for seed in ("2", "3"):
+        assert fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED=seed) == first
+    other = f"{change}; encoder.Matrix.a = encoder.Matrix.b"
+    assert fingerprint_in_a_new_process(installed, other, PYTHONHASHSEED="1") != first
+
+
 def test_members_of_native_classes_count_in_one_order(installed: Path) -> None:
     names = [name for name, _ in _members_of(bytearray)]
     assert names == sorted(names)
-
-    class InPython:
-        z = 1
-        __slots__ = ("a",)
-
-    assert _members_of(InPython) == list(vars(InPython).items())
     pytest.importorskip("tokenizers")  # written in Rust, where that order is drawn anew
     (installed / "package" / "tokens.py").write_text(
         "import torch\n"

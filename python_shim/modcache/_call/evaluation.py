@@ -76,12 +76,14 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     function, owner = _function_behind(module, method)
     if not isinstance(function, types.FunctionType):
         return False
-    infers = known_method(function).infers
-    if infers and owner is module:
-        _evaluate(module)
-    elif method != "forward" or is_called_plainly(module):
-        _evaluate_first(function, owner)
-    return infers
+    known = known_method(function)
+    if method != "forward" or is_called_plainly(module):
+        if known.infers:
+            _evaluate(owner)
+            _settle(owner, known.settled)
+        else:
+            _evaluate_first(function, owner)
+    return known.infers
 
 
 def _evaluate_first(function: types.FunctionType, owner: Any) -> None:
@@ -122,6 +124,12 @@ def _evaluate(module: object) -> bool:
     if any(part.training for part in modules_in(module)):
         module.eval()
     return True
+
+
+def _settle(owner: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if isinstance(inspect.getattr_static(type(owner), name, None), property):
+            getattr(owner, name)
 
 
 def _only_switches(part: torch.nn.Module) -> bool:

@@ -19,7 +19,8 @@ class KnownMethod(NamedTuple):
     there; with others a row depends on the rows beside it. ``infers``: it puts its
     module into evaluation mode before it computes anything, and computes without gradients.
     ``switches``: it switches the mode of its module, and does nothing more where that is so
-    already.
+    already. ``settled``: properties of its object that keep a default when they are first read, by
+    whatever method; a module has one identity before and after that if they are read first.
     """
 
     ignored: tuple[str, ...] = ()
@@ -27,6 +28,7 @@ class KnownMethod(NamedTuple):
     apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
     infers: bool = False
     switches: bool = False
+    settled: tuple[str, ...] = ()
 
 
 _BATCHED = KnownMethod(
@@ -37,6 +39,7 @@ _BATCHED = KnownMethod(
         "precision": ("float32", "binary", "ubinary", None),  # int8 has the range of all rows
     },
     infers=True,
+    settled=("similarity_fn_name",),
 )
 _SWITCH = KnownMethod(switches=True)
 UNKNOWN = KnownMethod()

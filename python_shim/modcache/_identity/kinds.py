@@ -19,6 +19,7 @@ import types
 import weakref
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,17 @@ def _logger(walk: Walk, value: logging.Logger) -> None:
         walk.named_class(type(value))
 
 
+def _start_method(walk: Walk, value: BaseContext) -> None:
+    """Reads a context of multiprocessing by its class: how processes start changes no result.
+
+    The process's own context is another one after a program or a ``DataLoader`` has chosen a start
+    method, and in processes that were spawned.
+    """
+    walk.leaves += (NAMED, walk.named(type(value)))
+    if not _is_known_by_name(type(value)):
+        walk.attributes(value)
+
+
 def _printed(walk: Walk, value: Any) -> None:
     """Reads values that their text describes in full."""
     walk.leaves += (NAMED, walk.named(type(value)), str(value))
@@ -333,6 +345,7 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
     (_AUTOCAST, _autocast),
     (types.ModuleType, _python_module),
     (logging.Logger, _logger),
+    (BaseContext, _start_method),
     (PurePath, _path),
     (slice, _slice),
     ((types.GenericAlias, types.UnionType), _printed),

@@ -117,19 +117,12 @@ class PackageCode(Code):
 
 
 def _members_of(cls: type) -> list[tuple[str, Any]]:
-    """The members of a class: in the order of its code, or by name where that is not Python.
+    """The members of a class by name.
 
-    Classes written in Rust have their members in another order in each process.
+    Classes written in Rust have them in another order in each process, and so has one that gets
+    members from a loop over a set, as SciPy's sparse arrays do.
     """
-    members = list(vars(cls).items())
-    is_native = any(
-        isinstance(member, _NATIVE) and name not in ("__dict__", "__weakref__")
-        for name, member in members
-    )
-    return sorted(members, key=lambda item: item[0]) if is_native else members
-
-
-_NATIVE = (types.MethodDescriptorType, types.GetSetDescriptorType)
+    return sorted(vars(cls).items(), key=lambda item: item[0])
 
 
 class PackageTraversal:
