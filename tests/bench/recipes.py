@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each page of docs/recipes: its lines, its time with the cache and without, and equal results.
 
-    PYTHONPATH=python_shim:build/recipes python tests/bench/recipes.py [NAME ...]
+    PYTHONPATH=python_shim:build/recipes/site-packages python tests/bench/recipes.py [NAME ...]
 
 A recipe runs three times, each in a Python of its own: with the mode off, with an empty directory
 (*cold*), and with the directory that this left (*warm*). What tests/recipes/given_NAME.py gives it

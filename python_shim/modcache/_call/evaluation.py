@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from modcache._call.arguments import is_of_torch
+from modcache._call.call_forms import is_of_torch
 from modcache._call.grad import modules_in
 from modcache._call.holder import Holder
 from modcache._code.libraries import known_method

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,23 +12,33 @@ from modcache._code.names import top_package
 
 
 class KnownMethod(NamedTuple):
-    """A method of a library.
+    """A method of a library. Its decorators pass on what they get, by place or by name.
 
     ``ignored``: arguments that change how it runs, never what it returns. ``batching``: the same,
     where each row comes by itself. It does where each argument in ``apart`` has one of the values
-    there; with others a row depends on the rows beside it. ``infers``: it puts its
-    module into evaluation mode before it computes anything, and computes without gradients.
-    ``switches``: it switches the mode of its module, and does nothing more where that is so
-    already. ``settled``: properties of its object that keep a default when they are first read, by
-    whatever method; a module has one identity before and after that if they are read first.
+    there; with others a row depends on the rows beside it. ``listing``: groups of arguments with
+    which it returns a list, where all of a group have such a value. ``renamed``: names of one
+    argument, of which each version of the library has one. ``infers``: it puts its module into
+    evaluation mode before it computes anything, and computes without gradients. ``settled``:
+    properties of its object that keep a default when they are first read, by whatever method; a
+    module has one identity before and after that if they are read first. ``switches``: it switches
+    the mode of its module, and does nothing more where that is so already.
     """
 
     ignored: tuple[str, ...] = ()
     batching: tuple[str, ...] = ()
     apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
+    listing: tuple[Mapping[str, object], ...] = ()
+    renamed: tuple[str, ...] = ()
     infers: bool = False
-    switches: bool = False
     settled: tuple[str, ...] = ()
+    switches: bool = False
+
+    def name_in(self, has: Callable[[str], bool], name: str) -> str:
+        """Returns the name that a function has for this argument; ``has`` says which it has."""
+        if has(name) or name not in self.renamed:
+            return name
+        return next(filter(has, self.renamed), name)
 
 
 _BATCHED = KnownMethod(
@@ -38,6 +48,11 @@ _BATCHED = KnownMethod(
         "output_value": ("sentence_embedding", "token_embeddings"),  # all else is padded
         "precision": ("float32", "binary", "ubinary", None),  # int8 has the range of all rows
     },
+    listing=(
+        {"output_value": "token_embeddings"},
+        {"convert_to_numpy": False, "convert_to_tensor": False},
+    ),
+    renamed=("inputs", "sentences"),
     infers=True,
     settled=("similarity_fn_name",),
 )

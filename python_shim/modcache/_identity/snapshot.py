@@ -37,7 +37,7 @@ from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
 from modcache._identity.plain import SCALARS, is_constant, slots_of
-from modcache._identity.records import UNSEEN, Records
+from modcache._identity.records import Records
 from modcache._identity.scratch import scratch_of
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
 from modcache._library.compiled_part import guards
@@ -212,7 +212,8 @@ class _Builder:
         is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
         if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
-        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, UNSEEN))
+        unseen = self._records.modules[id(module)].unseen
+        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, unseen))
         self._class(type(module))
 
     def _object(self, value: Any) -> None:

@@ -43,7 +43,7 @@ from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
-from modcache._identity.scratch import scratch_of
+from modcache._identity.scratch import package_asked, scratch_of, scratch_of_module
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
@@ -99,6 +99,7 @@ class Walk:
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance may lead to the given one, which has the same attributes.
         self._is_shared = root is not None and AS_ONE in vars(type(root))
+        self._asked = package_asked(root)
         if root is not None:
             self._module(root)
             if not is_tolerant:
@@ -168,8 +169,10 @@ class Walk:
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
-            named = self.named(class_behind(type(module)))
-            record = self._records.modules[id(module)] = ModuleRecord(module, named)
+            kind = class_behind(type(module))
+            scratch = scratch_of_module(kind, self._asked)
+            record = ModuleRecord(module, self.named(kind), scratch)
+            self._records.modules[id(module)] = record
         leaves.append(record)
         cls: Any = record.named.cls()
         if cls not in self._classes:
