@@ -167,7 +167,7 @@ class CallKey:
             key = self._checked(_texts_in(value))
             if isinstance(key, (list, tuple)) and not is_one_key(key):
                 self.parameters.put(self.name, PerRow(value), bound)
-            key = _with_names_for_empty(key)
+            key = _named(key)
         elif self._function is not None:
             key = self._checked(self._key_of(owner, bound))
         sample = self.parameters.input_of(bound, tells_form=tells_form)
@@ -256,17 +256,19 @@ def _texts_in(value: Any) -> Any:
     return list(value) if is_other else value
 
 
-def _with_names_for_empty(key: Any) -> Any:
-    """Gives an empty text a key, for which a text that a target encodes may be empty."""
+def _named(key: Any) -> Any:
+    """Gives names to what a target encodes and no key can be: an empty text, a list for a pair."""
     if isinstance(key, str):
         return key or text_of_tuple_key(("",), "key")
-    if type(key) in (list, tuple) and not is_one_key(key) and any(map(_is_empty, key)):
-        return [("",) if _is_empty(each) else each for each in key]
-    return key
+    if not isinstance(key, (list, tuple)) or is_one_key(key) or set(map(type, key)) <= {int}:
+        return key
+    return [_named_row(each) for each in key]
 
 
-def _is_empty(key: object) -> bool:
-    return isinstance(key, str) and not key
+def _named_row(key: Any) -> Any:
+    if isinstance(key, str):
+        return key or ("",)
+    return tuple(key) if isinstance(key, list) else key
 
 
 def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:
