@@ -16,7 +16,7 @@ from modcache._call.arguments import Arguments, Bound, Parameters, PerRow
 from modcache._call.call_forms import reads_open, tells_form
 from modcache._call.carriers import is_array
 from modcache._call.content import content_key, content_keys
-from modcache._code.libraries import UNKNOWN, known_method
+from modcache._code.libraries import known_method
 from modcache._library.text import is_one_key, text_of_tuple_key
 
 WHAT_KEY_IS = (
@@ -119,7 +119,7 @@ class CallKey:
             signature,
             who,
             consumed,
-            tells_form=known is UNKNOWN and tells_form(target),
+            tells_form=not known.passes_on and tells_form(target),
             ignored=_ignored(own, ignore, target, who),
             reads_open=reads_open(target),
             known=known,
@@ -170,7 +170,8 @@ class CallKey:
             key = _named(key)
         elif self._function is not None:
             key = self._checked(self._key_of(owner, bound))
-        sample = self.parameters.input_of(bound, tells_form=tells_form)
+        is_rows = _are_rows(key_block.keys_of_call() if key is FROM_BLOCK else key)
+        sample = self.parameters.input_of(bound, tells_form=tells_form, is_rows=is_rows)
         if self._makes_content:
             shown = sample.shown() if isinstance(sample, Arguments) else sample
             key = self._makes_content(shown)
@@ -246,6 +247,10 @@ class CallKey:
             f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "
             f"an int64 tensor, but {source} gave {type(key).__name__}."
         )
+
+
+def _are_rows(key: Any) -> bool:
+    return key is not None and not isinstance(key, str) and not is_one_key(key)
 
 
 def _texts_in(value: Any) -> Any:

@@ -241,16 +241,21 @@ class Parameters:
         else:  # a default, too: the function is to get this in its place
             bound.kwargs[name] = value
 
-    def input_of(self, bound: Bound, *, tells_form: bool | None = None) -> Any:
+    def input_of(
+        self, bound: Bound, *, tells_form: bool | None = None, is_rows: bool = False
+    ) -> Any:
         """Makes the input for ``lookup_or_run``.
 
         ``tells_form``: whether what runs can tell the form, if another function runs than this one.
+        ``is_rows``: there is a key for each row.
         """
         is_told = self.tells_form if tells_form is None else tells_form
         sample = self._form_of(bound, is_told)
         ignored = self._ignored
         if not (self._reads_open or is_told):
             ignored = ignored | (bound.by_name.keys() - self._named.keys())
+        if is_rows:
+            ignored = ignored.union(filter(self.takes, self._known.of_losses))
         joined = self._joined(bound)
         if not joined:
             ignored = ignored.union(filter(self.has, self._known.batching))

@@ -12,13 +12,15 @@ from modcache._code.names import top_package
 
 
 class KnownMethod(NamedTuple):
-    """A method of a library. Its decorators pass on what they get, by place or by name.
+    """A method of a library.
 
-    ``ignored``: arguments that change how it runs, never what it returns. ``batching``: the same,
+    ``ignored``: arguments that change how it runs, never what it returns. ``of_losses``: arguments
+    that change a loss alone, which is no result with rows. ``batching``: the same,
     where each row comes by itself. It does where each argument in ``apart`` has one of the values
     there; with others a row depends on the rows beside it. ``listing``: groups of arguments with
     which it returns a list, where all of a group have such a value. ``renamed``: names of one
-    argument, of which each version of the library has one. ``infers``: it puts its module into
+    argument, of which each version of the library has one. ``passes_on``: its decorators do other
+    things by no form of a call. ``infers``: it puts its module into
     evaluation mode before it computes anything, and computes without gradients. ``settled``:
     properties of its object that keep a default when they are first read, by whatever method; a
     module has one identity before and after that if they are read first. ``switches``: it switches
@@ -26,10 +28,12 @@ class KnownMethod(NamedTuple):
     """
 
     ignored: tuple[str, ...] = ()
+    of_losses: tuple[str, ...] = ()
     batching: tuple[str, ...] = ()
     apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
     listing: tuple[Mapping[str, object], ...] = ()
     renamed: tuple[str, ...] = ()
+    passes_on: bool = False
     infers: bool = False
     settled: tuple[str, ...] = ()
     switches: bool = False
@@ -53,6 +57,7 @@ _BATCHED = KnownMethod(
         {"convert_to_numpy": False, "convert_to_tensor": False},
     ),
     renamed=("inputs", "sentences"),
+    passes_on=True,
     infers=True,
     settled=("similarity_fn_name",),
 )
@@ -69,6 +74,7 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
     "transformers": {
         "PreTrainedModel.eval": _SWITCH,
         "PreTrainedModel.train": _SWITCH,
+        "forward": KnownMethod(of_losses=("num_items_in_batch",)),  # which the Trainer counts
     },
 }
 

@@ -51,6 +51,14 @@ class Mark:
         self.name = name
 
 
+class Aside:
+    """A leaf that counts only where some code may read what it stands for."""
+
+    def tokens_in(self, leaves: list[object]) -> tuple[str | bytes, ...]:
+        """Returns what it adds to a digest of ``leaves``, among which it is."""
+        raise NotImplementedError
+
+
 # The flag of a scripted module.
 TRAINING, NOT_TRAINING = Mark("training"), Mark("not training")
 _ADDRESS = Mark("address")

@@ -43,6 +43,16 @@ def same_objects(now: Collection[object], before: Collection[object]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
+def same_leaves(now: list[object], before: list[object]) -> bool:
+    """True only if both mean the same. Atoms that were made anew are compared by value."""
+    if same_objects(now, before):
+        return True
+    return len(now) == len(before) and all(
+        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
+        for a, b in zip(now, before, strict=True)
+    )
+
+
 class ClassName:
     """A class as a leaf: one object for each class, as long as that lives."""
 

@@ -28,6 +28,7 @@ from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
 from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
+from modcache._identity.configs import note_of, noted_in
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -42,7 +43,7 @@ from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
-from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
+from modcache._identity.records import ClassName, ModuleRecord, Records
 from modcache._identity.scratch import package_asked, scratch_of, scratch_of_module
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.tokenizers import way_of_tokenizer
@@ -354,7 +355,11 @@ class Walk:
         kind = type(value)
         self.named_class(kind)
         attributes = getattr(value, "__dict__", {})
+        noted = noted_in(kind)
         for name in sorted(attributes.keys() - scratch_of(kind)):
+            if name in noted and (note := note_of(name, attributes[name])) is not None:
+                self.leaves.append(note)
+                continue
             self.leaves.append(name)
             self.value(attributes[name])
         self.leaves.append(_END)
@@ -387,13 +392,3 @@ _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
     (type, Walk.named_class),
     (types.FunctionType, Walk._function),
 )
-
-
-def same_leaves(now: list[object], before: list[object]) -> bool:
-    """True only if both mean the same. Atoms that were made anew are compared by value."""
-    if same_objects(now, before):
-        return True
-    return len(now) == len(before) and all(
-        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
-        for a, b in zip(now, before, strict=True)
-    )
