@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -59,10 +60,29 @@ def test_a_first_loss_is_no_change_of_the_encoder_inside(classifier: Any) -> Non
     assert modcache.fingerprint(classifier) != around  # its loss reads it
 
 
+def test_other_models_of_the_process_do_not_count(classifier: Any) -> None:
+    """Each model that is made is noted in a table, with what it can record."""
+    before = modcache.fingerprint(classifier.bert)
+    config = transformers.ViTConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    transformers.ViTModel(config)
+    assert modcache.fingerprint(classifier.bert) == before
+
+
+def test_the_names_of_the_labels_are_no_part_of_the_encoder_inside(classifier: Any) -> None:
+    inside, around = modcache.fingerprint(classifier.bert), modcache.fingerprint(classifier)
+    classifier.config.id2label = {0: "good", 1: "bad", 2: "neither"}
+    assert modcache.fingerprint(classifier.bert) == inside
+    assert modcache.fingerprint(classifier) != around
+
+
 def test_what_the_user_s_own_code_reads_counts(classifier: Any, tmp_path: Any) -> None:
     own = Own(classifier.bert)
     before = modcache.fingerprint(own)
     classifier.save_pretrained(tmp_path)
+    assert modcache.fingerprint(own) != before
+    own.forward = types.MethodType(lambda self, x: x * self.bert.config.num_labels, own)
+    before = modcache.fingerprint(own)
+    classifier.config.id2label = {0: "good"}
     assert modcache.fingerprint(own) != before
 
 

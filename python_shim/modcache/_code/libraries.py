@@ -45,6 +45,25 @@ class KnownMethod(NamedTuple):
         return next(filter(has, self.renamed), name)
 
 
+# Packages that fetch, lock, count, start processes, adapt data frames or read files of images.
+# Whatever they hold in a process, no result depends on it, and some of it grows with use, as the
+# tables of PIL do. So they count by version and files alone.
+_SERVING = frozenset(
+    {
+        "PIL", "aiohttp", "anyio", "certifi", "cloudpickle", "filelock", "fsspec", "h11", "h2",
+        "hf_xet", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "idna",
+        "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore", "urllib3",
+    }
+)  # fmt: skip
+# Modules of other packages that do so: accelerate notes there which device and process this is.
+_SERVING_MODULES = frozenset({"accelerate.state"})
+# Globals in which a package notes what it made, by module and name: the classes of all models of
+# this process, which tell nothing of one among them.
+MEMORIES = frozenset({("transformers.utils.output_capturing", "_CAN_RECORD_REGISTRY")})
+# Methods of a package's models that train, judge or save, by the package. No other method of these
+# classes calls one.
+APART = {"sentence_transformers": frozenset({"evaluate", "fit", "old_fit", "save"})}
+
 _BATCHED = KnownMethod(
     ignored=("show_progress_bar",),
     batching=("batch_size",),
@@ -77,6 +96,13 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
         "forward": KnownMethod(of_losses=("num_items_in_batch",)),  # which the Trainer counts
     },
 }
+
+
+def is_serving(value: Any) -> bool:
+    """Whether a function, class or module is of a package whose state no result depends on."""
+    is_module = isinstance(value, types.ModuleType)
+    module = str(value.__name__ if is_module else value.__module__)
+    return top_package(module) in _SERVING or module in _SERVING_MODULES
 
 
 def known_method(function: Any) -> KnownMethod:

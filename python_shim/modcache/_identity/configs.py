@@ -2,7 +2,8 @@
 """How a walk reads what transformers writes into a model's configuration while it is in use.
 
 A checkpoint of the Trainer notes the model's class and dtype there, and a classifier's first loss
-the kind of its labels. An encoder inside reads none of them, and is the same as before.
+the kind of its labels, beside their names. An encoder inside reads none of them, and is the same
+as before, and as under another classifier.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -34,7 +36,8 @@ class Note(Aside):
         self._text = text
 
     def tokens_in(self, leaves: list[object]) -> tuple[str | bytes, ...]:
-        may_be_read = _is_mentioned(self._name, leaves) or _NOTED[self._name](leaves)
+        names, may_be_read_inside = _NOTED[self._name]
+        may_be_read = _is_mentioned(names, leaves) or may_be_read_inside(leaves)
         return ("note", self._name, self._text) if may_be_read else ()
 
 
@@ -54,21 +57,24 @@ def note_of(name: str, value: Any) -> Note | None:
     """Returns the leaf; None for a value of another type than transformers writes."""
     if isinstance(value, torch.dtype):
         text = str(value).removeprefix("torch.")
-    elif value is None or type(value) is str:
-        text = str(value)
-    elif type(value) is list and all(type(item) is str for item in value):
-        text = "\n".join(["list", *value])
+    elif type(value) is str:
+        text = value
+    elif value is None or all(type(item) in (int, str) for item in _items_of(value)):
+        text = repr(value)
     else:
         return None
     return _notes.setdefault((name, text), Note(name, text))
 
 
-def _is_mentioned(name: str, leaves: Iterable[object]) -> bool:
+def _items_of(value: object) -> Iterable[object]:
+    if type(value) is dict:
+        return chain(*value.items())
+    return value if type(value) is list else (None,)
+
+
+def _is_mentioned(names: frozenset[str], leaves: Iterable[object]) -> bool:
     """Whether code of the user's may read it."""
-    return any(
-        name in code.names or not _READ_ALL.isdisjoint(code.names)
-        for _, code in codes_among(leaves)
-    )
+    return any(not (names | _READ_ALL).isdisjoint(code.names) for _, code in codes_among(leaves))
 
 
 def _computes_loss(leaves: Iterable[object]) -> bool:
@@ -84,10 +90,17 @@ def _names_in_forward(cls: Any) -> Iterable[str]:
     return (*code.co_names, *code.co_varnames) if isinstance(code, types.CodeType) else _OF_LOSSES
 
 
-_NOTED: dict[str, Callable[[Iterable[object]], bool]] = {
-    "architectures": lambda leaves: False,
-    "dtype": lambda leaves: False,
-    "problem_type": _computes_loss,
+def _never(leaves: Iterable[object]) -> bool:
+    return False
+
+
+# By name: the names by which code reads it, and whether transformers' own code among leaves may.
+_NOTED: dict[str, tuple[frozenset[str], Callable[[Iterable[object]], bool]]] = {
+    "architectures": (frozenset({"architectures"}), _never),
+    "dtype": (frozenset({"dtype", "torch_dtype"}), _never),
+    "id2label": (frozenset({"id2label", "num_labels"}), _computes_loss),
+    "label2id": (frozenset({"label2id"}), _computes_loss),
+    "problem_type": (frozenset({"problem_type"}), _computes_loss),
 }
 _known: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 _notes: weakref.WeakValueDictionary[tuple[str, str], Note] = weakref.WeakValueDictionary()

@@ -15,8 +15,14 @@ from modcache._code.libraries import known_method
 from modcache._code.names import is_packaged, top_package
 from modcache._code.wrapped import class_behind
 
-# accelerate's hook notes the device of a call's input, and moves the output there.
-_SCRATCH = {("accelerate.hooks", "AlignDevicesHook"): frozenset({"input_device"})}
+# accelerate's hook notes the device of a call's input, and moves the output there. The tables of
+# transformers note the modules that were imported for them.
+_IMPORTED = frozenset({"_modules"})
+_SCRATCH = {
+    ("accelerate.hooks", "AlignDevicesHook"): frozenset({"input_device"}),
+    ("transformers.models.auto.auto_factory", "_LazyAutoMapping"): _IMPORTED,
+    ("transformers.models.auto.configuration_auto", "_LazyConfigMapping"): _IMPORTED,
+}
 # A package's modules note the lengths of the prompts that they have seen, in tokens.
 _OF_MODULES = {"sentence_transformers": frozenset({"_prompt_length_mapping"})}
 # A model's card is changed by an evaluation and by ``save``. No method of the package computes with

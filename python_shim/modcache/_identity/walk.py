@@ -49,7 +49,7 @@ from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
-from modcache._installed.traversal import Seeds
+from modcache._installed.seeds import Seeds
 
 _DEEPEST = 100
 _MOST_LEAVES = 1_000_000
