@@ -94,7 +94,7 @@ def _never(leaves: Iterable[object]) -> bool:
     return False
 
 
-# By name: the names by which code reads it, and whether transformers' own code among leaves may.
+# A name has the names by which code reads it, and whether transformers' own code among leaves may.
 _NOTED: dict[str, tuple[frozenset[str], Callable[[Iterable[object]], bool]]] = {
     "architectures": (frozenset({"architectures"}), _never),
     "dtype": (frozenset({"dtype", "torch_dtype"}), _never),
