@@ -194,10 +194,10 @@ class _Values:
     def digest(self, value: object) -> str:
         try:
             walk = walk_over(value, self._records)
-            text = digest_of(walk.leaves)
+            text = digest_of(walk.own_leaves())  # packages are compared by themselves
         except UnidentifiedError:
             return "unknown"
-        tensors = [self._known.get(id(tensor), "") for tensor in walk.tensors]
+        tensors = [self._known.get(id(tensor), "") for tensor in walk.own_tensors()]
         return "+".join([text[:_DIGITS], *(digest[:_DIGITS] for digest in tensors)])
 
 
