@@ -124,6 +124,7 @@ class CallKey:
             reads_open=reads_open(target),
             known=known,
         )
+        self._has_arguments_of_losses = bool(known.of_losses)
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None
         self.is_from_block = key is FROM_BLOCK
@@ -170,7 +171,7 @@ class CallKey:
             key = _named(key)
         elif self._function is not None:
             key = self._checked(self._key_of(owner, bound))
-        is_rows = _are_rows(key_block.keys_of_call() if key is FROM_BLOCK else key)
+        is_rows = self._has_arguments_of_losses and _are_rows(key)
         sample = self.parameters.input_of(bound, tells_form=tells_form, is_rows=is_rows)
         if self._makes_content:
             shown = sample.shown() if isinstance(sample, Arguments) else sample
@@ -250,6 +251,8 @@ class CallKey:
 
 
 def _are_rows(key: Any) -> bool:
+    if key is FROM_BLOCK:
+        key = None if torch.compiler.is_compiling() else key_block.keys_of_call()
     return key is not None and not isinstance(key, str) and not is_one_key(key)
 
 
