@@ -30,7 +30,7 @@ def given(large: bool = False) -> dict[str, object]:
     }
 
 
-def classifier(large: bool = False) -> Any:
+def classifier(large: bool = False, labels: int = len(docstrings.PACKAGES)) -> Any:
     """Its encoder has no dropout, and so is the same without ``freeze``."""
     small = {} if large else {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.AutoConfig.from_pretrained(
@@ -38,7 +38,7 @@ def classifier(large: bool = False) -> Any:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         classifier_dropout=0.1,
-        num_labels=len(docstrings.PACKAGES),
+        num_labels=labels,
         **small,
     )
     transformers.set_seed(0)

@@ -9,7 +9,7 @@ import modcache
 import pytest
 import recipe
 import transformers
-from given_hugging_face_trainer import LONGEST, given
+from given_hugging_face_trainer import LONGEST, classifier, given
 
 NAME = "hugging-face-trainer"
 
@@ -86,6 +86,17 @@ def test_a_training_that_is_resumed_hits() -> None:
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.epoch == 3
     assert counted() == {"runs": 0, "stored": 0, "hits": 60 + 12}
+
+
+def test_a_head_for_other_labels_hits() -> None:
+    recipe.run(NAME, **samples("padding"))
+    counted()
+    names = samples("padding")
+    names["model"] = classifier(labels=2)
+    for row in (*names["train"], *names["validation"]):
+        row["labels"] %= 2
+    recipe.run(NAME, **names)
+    assert counted() == {"runs": 0, "stored": 0, "hits": 2 * 60 + 3 * 12}
 
 
 def test_an_edited_sample_runs_anew_and_is_noticed() -> None:
