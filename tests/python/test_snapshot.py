@@ -23,9 +23,9 @@ import pytest
 import torch
 from modcache._identity import module_state
 from modcache._identity.module_state import ModuleState, state_of
-from modcache._identity.records import Records
+from modcache._identity.records import Records, same_leaves
 from modcache._identity.snapshot import RefusedError, snapshot_of
-from modcache._identity.walk import Walk, same_leaves
+from modcache._identity.walk import Walk
 from torch import nn
 
 FACTOR = 2.0

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from modcache._call.arguments import is_of_torch
+from modcache._call.call_forms import is_of_torch
 from modcache._call.grad import modules_in
 from modcache._call.holder import Holder
 from modcache._code.libraries import known_method
@@ -75,12 +75,13 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     function, owner = _function_behind(module, method)
     if not isinstance(function, types.FunctionType):
         return False
-    infers = known_method(function).infers
-    if infers and owner is module:
-        _evaluate(module)
-    else:
+    known = known_method(function)
+    if not known.infers:
         _evaluate_first(function, owner, module, method)
-    return infers
+    elif method != "forward" or is_called_plainly(module):
+        _evaluate(owner)
+        _settle(owner, known.settled)
+    return known.infers
 
 
 def _evaluate_first(
@@ -112,7 +113,7 @@ def _function_behind(module: torch.nn.Module, method: str) -> tuple[Any, Any]:
 
 
 def _defined(kind: type, name: str) -> Any:
-    """What inspect.getattr_static finds in a class of modules, for a tenth of its price."""
+    """What inspect.getattr_static finds in a class, for a tenth of its price."""
     for base in kind.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -136,6 +137,12 @@ def _evaluate(module: object) -> bool:
     if any(part.training for part in modules_in(module)):
         module.eval()
     return True
+
+
+def _settle(owner: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if isinstance(_defined(type(owner), name), property):
+            getattr(owner, name)
 
 
 def _only_switches(part: torch.nn.Module) -> bool:

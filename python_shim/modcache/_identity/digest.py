@@ -18,10 +18,9 @@ import torch
 from modcache._code.reads import Code
 from modcache._code.tokens import ATOMS, feed, tokens_of_atom
 from modcache._identity.capturing import HOOKED, NOT_HOOKED, are_looked_at
-from modcache._identity.kinds import NOT_TRAINING, TRAINING, Mark
+from modcache._identity.kinds import NOT_TRAINING, TRAINING, Aside, Mark
 from modcache._identity.records import ClassName, ClassRecord, ModuleRecord
 from modcache._identity.scripted import ScriptRecord
-from modcache._identity.tokenizers import Settings, settings_matter
 from modcache._installed.distributions import Distribution
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _tokens(leaves: list[object]) -> list[str | bytes]:
     for leaf in leaves:
         if isinstance(leaf, (Part, Distribution, ScriptRecord)):
             tokens += leaf.tokens()
-        elif isinstance(leaf, Settings):
+        elif isinstance(leaf, Aside):
             tokens += leaf.tokens_in(leaves)
         elif isinstance(leaf, ModuleRecord):
             asks = asks_anywhere or records[id(leaf.named)].code.mentions_training
@@ -140,8 +139,8 @@ def difference(before: Walk, after: Walk) -> str:
             if name:
                 return f"attribute '{name}' of {was.named.qualname} changed"
             continue
-        are_settings = isinstance(was, Settings) and isinstance(now, Settings)
-        if are_settings and not settings_matter(before.leaves):
+        are_asides = isinstance(was, Aside) and isinstance(now, Aside)
+        if are_asides and was.tokens_in(before.leaves) == now.tokens_in(after.leaves):  # type: ignore[attr-defined]
             continue
         if (was, now) == (NOT_HOOKED, HOOKED) and not are_looked_at(before.leaves):
             continue

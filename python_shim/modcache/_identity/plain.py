@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from modcache._code.names import is_packaged
 from modcache._code.tokens import ATOMS
 
 # How to read the value in an object of a class derived from a plain type, whatever it overrides.
@@ -72,3 +73,28 @@ def slots_of(cls: type) -> list[str]:
             if name not in ("__dict__", "__weakref__"):
                 found.append(name)
     return found
+
+
+def has_plain_attributes(kind: type) -> bool:
+    """Whether the ``__dict__`` of its objects really holds their attributes."""
+    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
+    if not holders or _getter_of(kind) not in _PLAIN_GETTERS:
+        return False
+    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
+
+
+def _getter_of(kind: Any) -> Any:
+    return kind.__getattribute__
+
+
+_PLAIN_GETTERS = frozenset(map(_getter_of, (object, *SCALARS)))
+
+
+def are_attributes_plain(value: Any) -> bool:
+    """Whether an object's ``__dict__`` holds its attributes, if its class is unusual."""
+    kind = type(value)
+    if kind is types.SimpleNamespace:
+        return True
+    if not hasattr(value, "__dict__"):
+        return _getter_of(kind) is object.__getattribute__
+    return is_packaged(kind) and value.__dict__ is object.__getattribute__(value, "__dict__")

@@ -29,6 +29,7 @@ from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
 from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
 from modcache._identity.capturing import HOOK, HOOKED, NOT_HOOKED, captures
+from modcache._identity.configs import note_of, noted_in
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -43,13 +44,13 @@ from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
-from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
-from modcache._identity.scratch import scratch_of
+from modcache._identity.records import ClassName, ModuleRecord, Records
+from modcache._identity.scratch import package_asked, scratch_of, scratch_of_module
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
-from modcache._installed.traversal import Seeds
+from modcache._installed.seeds import Seeds
 
 _DEEPEST = 100
 _MOST_LEAVES = 1_000_000
@@ -101,6 +102,7 @@ class Walk:
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance may lead to the given one, which has the same attributes.
         self._is_shared = root is not None and AS_ONE in vars(type(root))
+        self._asked = package_asked(root)
         if root is not None:
             self._module(root)
             self.leaves.append(self._hooked)
@@ -170,8 +172,9 @@ class Walk:
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
-            named = self.named(class_behind(type(module)))
-            record = self._records.modules[id(module)] = ModuleRecord(module, named)
+            kind = class_behind(type(module))
+            record = ModuleRecord(module, self.named(kind), scratch_of_module(kind, self._asked))
+            self._records.modules[id(module)] = record
         self.leaves.append(record)
         cls: Any = record.named.cls()
         if cls not in self._classes:
@@ -359,9 +362,12 @@ class Walk:
         kind = type(value)
         self.named_class(kind)
         attributes = getattr(value, "__dict__", {})
+        noted = noted_in(kind)
         for name in sorted(attributes.keys() - scratch_of(kind)):
-            self.leaves.append(name)
-            self.value(attributes[name])
+            note = note_of(name, attributes[name]) if name in noted else None
+            self.leaves.append(note or name)
+            if note is None:
+                self.value(attributes[name])
         self.leaves.append(_END)
         for name in slots_of(kind):
             self.leaves.append(name)
@@ -392,13 +398,3 @@ _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
     (type, Walk.named_class),
     (types.FunctionType, Walk._function),
 )
-
-
-def same_leaves(now: list[object], before: list[object]) -> bool:
-    """True only if both mean the same. Atoms that were made anew are compared by value."""
-    if same_objects(now, before):
-        return True
-    return len(now) == len(before) and all(
-        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
-        for a, b in zip(now, before, strict=True)
-    )
