@@ -132,6 +132,11 @@ class LazySource:
             self._is_handed_out = True
             return module
 
+    def unload(self) -> None:
+        """Lets go of the module, if it is loaded."""
+        with self._lock:
+            self.module = self._as_loaded = None
+
     def load(self, input: Any = None) -> torch.nn.Module:
         """Returns the module, and loads it if it is not loaded yet.
 
