@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lazy modules that are called by other methods than forward, and that are unloaded."""
+"""Lazy modules by other methods than forward, in functions that are cached, and unloaded."""
 
 from __future__ import annotations
 
@@ -151,6 +151,61 @@ def test_a_later_process_does_not_load_it(processes: ProcessRunner) -> None:
     assert is_loaded
     is_loaded, again, stats = processes.run(in_another_process).value
     assert (is_loaded, again, stats["misses"]) == (False, first, 0)
+
+
+# ----- loaded inside of a run that is cached
+
+
+class Held(nn.Module):
+    """Has a lazy module as a part."""
+
+    def __init__(self, inner: modcache.Lazy) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner.load().encode(x)  # type: ignore[operator, no-any-return]
+
+
+def in_function(lazy: modcache.Lazy) -> Any:
+    @modcache.cached(key="ids", scope="function@1")
+    def encoded(x: torch.Tensor) -> Any:
+        return lazy.load().encode(x)  # type: ignore[operator]
+
+    return encoded
+
+
+def in_module(lazy: modcache.Lazy) -> Any:
+    return modcache.cached(Held(lazy), key="ids", scope="module@1")
+
+
+@pytest.mark.parametrize("around", [in_function, in_module])
+def test_the_run_that_loads_it_is_stored_as_others_are(around: Any, counted: Any) -> None:
+    """Although the factory draws the module's first weights, and counts."""
+    factory = Factory()
+    encoded = around(modcache.lazy(factory, scope=SCOPE))
+    state = torch.get_rng_state()
+    first = encoded(batch(), ids=IDS)
+    assert (factory.calls, counted()) == (1, {"misses": 3, "stored": 3})
+    assert torch.equal(torch.get_rng_state(), state)
+    warm = around(modcache.lazy(must_not_load, scope=SCOPE))
+    assert torch.equal(warm(batch(), ids=IDS), first)
+    assert counted() == {"hits_memory": 3}
+
+
+@pytest.mark.parametrize("draws", ["before", "after"])
+def test_a_run_that_draws_besides_is_not_stored(draws: str, counted: Any) -> None:
+    inner = modcache.lazy(Factory(), scope="inner")
+    lazy = modcache.lazy(lambda: nn.Sequential(inner.load(), nn.Linear(2, 2)).eval(), scope=SCOPE)
+
+    @modcache.cached(key="ids", scope=f"draws {draws}")
+    def noisy(x: torch.Tensor) -> Any:
+        early = torch.rand(1) if draws == "before" else 0.0
+        found = lazy.load()[0].encode(x) + early  # type: ignore[index, operator]
+        return found + torch.rand(1) if draws == "after" else found
+
+    noisy(batch(), ids=IDS)
+    assert counted() == {"bypassed_impure": 3}
 
 
 # ----- unloading

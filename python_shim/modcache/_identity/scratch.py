@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes that every run writes before it reads them: they are no part of an identity."""
+"""Attributes that are no part of an identity, such as what every run writes before it reads it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ import weakref
 
 from modcache._code.names import is_packaged, top_package
 
-# accelerate's hook notes the device of a call's input, and moves the output there.
-_SCRATCH = {("accelerate.hooks", "AlignDevicesHook"): frozenset({"input_device"})}
+_SCRATCH = {
+    # accelerate's hook notes the device of a call's input, and moves the output there.
+    ("accelerate.hooks", "AlignDevicesHook"): frozenset({"input_device"}),
+    # A run that loads a lazy module is no other than one that found it loaded. Its scope stands for
+    # what the factory makes.
+    ("modcache._lazy.source", "LazySource"): frozenset(
+        {
+            *("module", "_factory", "_digest", "_as_loaded", "_changes_at_load"),
+            *("_is_handed_out", "_noted_methods", "_fingerprints"),
+        }
+    ),
+}
 _NOTHING: frozenset[str] = frozenset()
 # A tokenizer of transformers keeps the one of Rust here, which is read apart (tokenizers.py).
 BACKEND = "_tokenizer"

@@ -316,10 +316,29 @@ def _ordinary_conditions() -> Iterator[None]:
         _disable_current_modes(),
         temporarily_clear_interpreter_stack(),  # of torch.func
         global_states_kept(),
+        _unobserved(),
     ):
         yield
 
 
+@contextlib.contextmanager
+def _unobserved() -> Iterator[None]:
+    """Hides the operators of a load from what observes this thread, such as a run around it.
+
+    A module draws its first weights. The run that loads it is no other than one that found it
+    loaded, since the random state is kept.
+    """
+    is_inner = getattr(_loading, "is_active", False)
+    _loading.is_active = True
+    torch._C._autograd._enable_record_function(False)
+    try:
+        yield
+    finally:
+        _loading.is_active = is_inner
+        torch._C._autograd._enable_record_function(not is_inner)
+
+
+_loading = threading.local()
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()
 
 
