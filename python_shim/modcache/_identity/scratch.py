@@ -22,6 +22,14 @@ _SCRATCH = {
     ("accelerate.hooks", "AlignDevicesHook"): frozenset({"input_device"}),
     ("transformers.models.auto.auto_factory", "_LazyAutoMapping"): _IMPORTED,
     ("transformers.models.auto.configuration_auto", "_LazyConfigMapping"): _IMPORTED,
+    # A run that loads a lazy module is no other than one that found it loaded. Its scope stands for
+    # what the factory makes.
+    ("modcache._lazy.source", "LazySource"): frozenset(
+        {
+            *("module", "_factory", "_digest", "_as_loaded", "_changes_at_load"),
+            *("_is_handed_out", "_noted_methods", "_fingerprints"),
+        }
+    ),
 }
 # A package's modules note the lengths of the prompts that they have seen, in tokens.
 _OF_MODULES = {"sentence_transformers": frozenset({"_prompt_length_mapping"})}
