@@ -117,7 +117,7 @@ def test_a_part_of_a_keyed_dataset_has_the_keys_of_the_whole() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_any_order_and_any_worker(counted: Growth, workers: int) -> None:
     tower = model().tower
-    dataset = modcache.KeyedDataset(modcache.CachedDataset(Rows(as_tuple)), "train")
+    dataset = modcache.KeyedDataset(Rows(as_tuple), "train")
     seen = {}
     for _ in range(2):
         for x, _label, keys in DataLoader(dataset, 5, shuffle=True, num_workers=workers):

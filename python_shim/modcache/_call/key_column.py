@@ -25,9 +25,14 @@ def column_of(key: str) -> Any:
     import numpy
 
     text = key.encode("utf-8")
-    if len(text) >= WIDTH:
+    if not fits(key):
         raise ValueError(f"the key {key!r} has {len(text)} bytes, and {WIDTH - 1} are the limit.")
     return numpy.frombuffer(bytes([MARK]) + text.ljust(WIDTH - 1, b"\0"), dtype="uint8").copy()
+
+
+def fits(key: str) -> bool:
+    """Whether a column has room for the key."""
+    return len(key.encode("utf-8")) < WIDTH
 
 
 def is_column(value: object) -> bool:

@@ -41,7 +41,8 @@ class Read:
     ``kind`` says where the value is: a ``global`` of a function or a Python module, a ``member`` of
     a class, an ``attribute`` or a ``cell`` of a function, an ``operator`` of torch, or a ``mode``
     of the thread that a function asks for. ``owner()`` is that function, module or class, None once
-    it is freed. ``path`` leads from the owner to the value: names, or the number of a cell.
+    it is freed. ``path`` leads from the owner to the value: names, or the number of a cell. Where
+    ``value()`` is made of what is there, ``guarded()`` is that itself.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Read:
     kind: str
     owner: Callable[[], Any]
     path: tuple[Any, ...]
+    guarded: Callable[[], object] | None = None
 
 
 def read_of_global(place: Place, name: str) -> Read:

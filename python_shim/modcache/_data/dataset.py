@@ -135,13 +135,29 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
 
     def __getitems__(self, indices: Sequence[Any]) -> list[_T_co]:
         """Returns the samples of a batch, in the order of ``indices``, by one call of the cache."""
-        places = [self._place(index) for index in indices]
-        names = []
-        for place in places:
-            key = key_text(place if self._key is None else self._key(place), "CachedDataset")
-            epoch = self._variants.next_epoch(place if isinstance(place, int) else -1)
-            names.append(SampleName(key, self._variants.number(key, epoch)))
-        return self._cache.get(names, lambda i: self.dataset[places[i]])
+        return self._items(indices)[0]
+
+    def named_items(self, indices: Sequence[Any]) -> list[tuple[_T_co, str]]:
+        """Returns the samples of a batch, and for each a text that only equal ones have.
+
+        The text is made of the key, the seed, the variant and the scope, so that what is computed
+        from a sample can be cached under it, as ``KeyedDataset`` does.
+        """
+        scope = self.scope
+        samples, names = self._items(indices)
+        texts = [name.text(self._variants.seed, scope) for name in names]
+        return list(zip(samples, texts, strict=True))
+
+    def name_of(self, index: Any) -> str:
+        """Returns the text of ``named_items`` for an index, in the epoch that was set last."""
+        place = self._place(index)
+        name = self._name(place, self._variants.told_epoch())
+        return name.text(self._variants.seed, self.scope)
+
+    @property
+    def variants(self) -> int:
+        """How many versions of each sample there are."""
+        return self._variants.count
 
     def __iter__(self) -> Iterator[_T_co]:
         """Yields all samples in order. The dataset says how many: the cache may have more."""
@@ -158,6 +174,18 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
 
     def __repr__(self) -> str:
         return f"CachedDataset({self.dataset!r})"
+
+    def _items(self, indices: Sequence[Any]) -> tuple[list[_T_co], list[SampleName]]:
+        places = [self._place(index) for index in indices]
+        names = []
+        for place in places:
+            turn = place if isinstance(place, int) else -1
+            names.append(self._name(place, self._variants.next_epoch(turn)))
+        return self._cache.get(names, lambda i: self.dataset[places[i]]), names
+
+    def _name(self, place: Any, epoch: int) -> SampleName:
+        key = key_text(place if self._key is None else self._key(place), "CachedDataset")
+        return SampleName(key, self._variants.number(key, epoch))
 
     def _place(self, index: Any) -> Any:
         """Returns the index that the wrapped dataset gets."""

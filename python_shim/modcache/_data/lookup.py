@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import operator
 import re
 import time
@@ -39,6 +40,11 @@ class SampleName(NamedTuple):
             return self.key
         of_seed = f"seed {seed}, " if seed else ""
         return f"{self.key} ({of_seed}variant {self.variant})"
+
+    def text(self, seed: int, scope: str) -> str:
+        """Returns the entry's key with a digest of the scope, which the same values alone have."""
+        digest = hashlib.blake2b(scope.encode(), digest_size=8).hexdigest()
+        return f"{self.entry_key(seed)}@{digest}"
 
 
 class SampleCache:

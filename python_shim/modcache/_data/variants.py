@@ -34,6 +34,10 @@ class Variants:
         if self._shared is not None:
             self._shared[0] = number + 1
 
+    def told_epoch(self) -> int:
+        """Returns the epoch that was set last, or 0."""
+        return 0 if self._shared is None else max(int(self._shared[0]) - 1, 0)
+
     def next_epoch(self, place: int) -> int:
         """Returns the epoch of the next turn of ``place``, and counts that turn."""
         shared = self._shared
@@ -41,7 +45,7 @@ class Variants:
             return 0
         told = int(shared[0])
         if told or not 0 <= place < shared.numel() - 1:
-            return max(told - 1, 0)
+            return self.told_epoch()
         turn = int(shared[1 + place])
         shared[1 + place] = turn + 1
         return turn

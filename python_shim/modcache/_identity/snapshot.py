@@ -329,7 +329,7 @@ class _Builder:
 
     def read(self, read: Read) -> None:
         owner: Any = read.owner()
-        value: Any = read.value()
+        value: Any = (read.guarded or read.value)()
         if owner is None:
             raise RefusedError("code that was freed")
         if read.kind == "operator":

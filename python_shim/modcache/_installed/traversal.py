@@ -53,6 +53,7 @@ from modcache._code.tokens import ATOMS, NumberingHasher, feed, tokens_of_atom
 from modcache._code.traversal import code_alone
 from modcache._code.wrapped import is_left_here, unwrapped
 from modcache._installed.distributions import Distribution, distribution_of, distribution_of_import
+from modcache._installed.first_use import in_order, load_all_parts
 from modcache._installed.loaded import is_code_on_disk, may_have_changed_since_loaded
 from modcache._installed.seeds import Seeds
 
@@ -168,6 +169,7 @@ class PackageTraversal:
         self, found: Distribution | None, places: dict[str, None], place: str
     ) -> None:
         if found is not None and found.name not in self._found.distributions:
+            load_all_parts(found.name)
             self._found.distributions[found.name] = found
             places[place] = None
 
@@ -335,10 +337,9 @@ class PackageTraversal:
             self._import(resolved, "")
 
     def _global(self, place: Place, number: int, chain: tuple[str, ...]) -> None:
-        key = (number, chain)
-        if key in self._seen_globals:
+        if (number, chain) in self._seen_globals:
             return
-        self._seen_globals.add(key)
+        self._seen_globals.add((number, chain))
         name = chain[0]
         value = place.names().get(name, MISSING)
         module = str(place.names().get("__name__"))
@@ -356,7 +357,7 @@ class PackageTraversal:
         elif len(self._reads) > before:
             self._reads.pop()
             if type(value) not in ATOMS or not is_of_this_process(module, name):
-                self._reads.append(((number, name), read))
+                self._reads.append(((number, name), in_order(read, module)))
 
     def _through_module(self, module: types.ModuleType, chain: tuple[str, ...]) -> None:
         self._feed("module", module.__name__)
