@@ -181,7 +181,7 @@ def test_what_a_class_method_notes_in_its_class_does_not_count(installed: Path) 
 
 
 def test_packages_that_only_serve_count_by_their_files(installed: Path) -> None:
-    """PIL notes formats of files in tables when it opens the first one, joblib its workers."""
+    """joblib notes its workers in tables when it starts the first one."""
     (installed / "joblib").mkdir()
     held = installed / "joblib" / "__init__.py"
     held.write_text("TABLE = {}\ndef jobs():\n    return TABLE.get('jobs', 1)\n")

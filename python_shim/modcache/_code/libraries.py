@@ -45,12 +45,12 @@ class KnownMethod(NamedTuple):
         return next(filter(has, self.renamed), name)
 
 
-# Packages that fetch, lock, count, start processes, adapt data frames or read files of images.
-# Whatever they hold in a process, no result depends on it, and some of it grows with use, as the
-# tables of PIL do. So they count by version and files alone.
+# Packages that fetch, lock, count, start processes or adapt data frames. Whatever they hold in a
+# process, no result depends on it, and some of it grows with use, as joblib's tables do. So they
+# count by version and files alone.
 _SERVING = frozenset(
     {
-        "PIL", "aiohttp", "anyio", "certifi", "cloudpickle", "filelock", "fsspec", "h11", "h2",
+        "aiohttp", "anyio", "certifi", "cloudpickle", "filelock", "fsspec", "h11", "h2",
         "hf_xet", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "idna",
         "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore", "urllib3",
     }
