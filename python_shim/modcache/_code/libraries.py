@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -55,6 +55,9 @@ _SERVING = frozenset(
         "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore", "urllib3",
     }
 )  # fmt: skip
+# Packages that other packages use for things beside their results. They are followed where code of
+# the user's enters them.
+_SERVING_OTHERS = frozenset({"PIL"})
 # Modules of other packages that do so: accelerate notes there which device and process this is.
 _SERVING_MODULES = frozenset({"accelerate.state"})
 # Globals in which a package notes what it made, by module and name: the classes of all models of
@@ -98,11 +101,16 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
 }
 
 
-def is_serving(value: Any) -> bool:
-    """Whether a function, class or module is of a package whose state no result depends on."""
+def is_serving(value: Any, entered: Collection[str]) -> bool:
+    """Whether a function, class or module is of a package whose state no result depends on.
+
+    ``entered``: the packages that code of the user's enters.
+    """
     is_module = isinstance(value, types.ModuleType)
     module = str(value.__name__ if is_module else value.__module__)
-    return top_package(module) in _SERVING or module in _SERVING_MODULES
+    package = top_package(module)
+    is_beside = package in _SERVING_OTHERS and package not in entered
+    return is_beside or package in _SERVING or module in _SERVING_MODULES
 
 
 def known_method(function: Any) -> KnownMethod:

@@ -118,9 +118,13 @@ class PackageTraversal:
         self._members_seen: set[tuple[int, str]] = set()
         self._count = 0
         self._entered: dict[int, bool] = {}
+        self._entered_packages: set[str] = set()
 
     def add(self, seeds: Seeds) -> None:
         self._mention(seeds.names)
+        self._entered_packages |= {
+            top_package(str(getattr(value, "__module__", ""))) for value, _ in seeds.values.values()
+        } | {top_package(name) for name, _ in seeds.imports}
         for value, is_made in seeds.values.values():
             if self._entered.get(id(value), -1) < is_made:
                 self._entered[id(value)] = is_made
@@ -222,7 +226,7 @@ class PackageTraversal:
             self._reads.append((None, read))
             return False
         if self._is_first_visit(function):
-            if is_serving(function):
+            if is_serving(function, self._entered_packages):
                 self._note_file(file_behind(function))
             else:
                 self._waiting.append(function)
@@ -230,7 +234,7 @@ class PackageTraversal:
 
     def _class(self, cls: type, *, is_made: bool) -> None:
         self._is_first_visit(cls)
-        if is_serving(cls):
+        if is_serving(cls, self._entered_packages):
             self._note_file(file_behind(cls))
             return
         if self._classes.get(id(cls), -1) >= is_made:
@@ -366,13 +370,13 @@ class PackageTraversal:
                 self._value(definition, None)
             return
         self._note_file(getattr(module, "__file__", None) or "")
-        if chain and chain[0] in vars(module) and not is_serving(module):
+        if chain and chain[0] in vars(module) and not is_serving(module, self._entered_packages):
             self._global(Place(module), id(vars(module)), chain)
 
     def _import(self, name: str, attribute: str) -> None:
         """Follows an import inside of a function, if the module is loaded."""
         module = sys.modules.get(name)
-        if module is None or attribute == "" or is_serving(module):
+        if module is None or attribute == "" or is_serving(module, self._entered_packages):
             self._note_distribution(distribution_of_import(name), self._found.imported, name)
         elif not is_trusted(module) and attribute in vars(module):
             self._through_module(module, (attribute,))
