@@ -88,6 +88,7 @@ std::optional<Manifest> parse_manifest(std::string_view text) {
   manifest.attributes = names_in(object, "attributes");
   manifest.modules = names_in(object, "modules");
   manifest.packages = names_in(object, "packages");
+  manifest.package_values = text_in(object, "package_values");
   manifest.tensors = names_in(object, "tensors");
   return manifest;
 }
@@ -118,6 +119,9 @@ std::vector<Difference> differences(const Manifest& a, const Manifest& b) {
     append(all, between("attribute", a.attributes, b.attributes));
     append(all, between("submodule", a.modules, b.modules));
     append(all, between("package", a.packages, b.packages));
+    if (a.packages && a.packages == b.packages) {  // other files would have other values
+      compare_texts(all, kPackageValues, a.package_values, b.package_values);
+    }
   }
   // The submodule without a name is the module itself, whose class is compared next.
   all.erase(

@@ -32,7 +32,8 @@ struct Manifest {
   Names code;
   Names attributes;
   Names modules;
-  Names packages;  // installed packages: the version, and a digest of the files
+  Names packages;              // installed packages: the version, and a digest of the files
+  std::string package_values;  // a digest of the values in them
   Names tensors;
 };
 
@@ -41,6 +42,9 @@ std::optional<Manifest> parse_manifest(std::string_view text);
 
 // Returns all manifests of a directory or pack.
 Result<std::vector<Manifest>> manifests_in(store::Listing& listing);
+
+// A kind of difference: values or functions that installed packages hold in a process.
+inline constexpr char kPackageValues[] = "package values";
 
 struct Difference {
   std::string kind;  // weight, code, attribute, submodule, class, method, face, torch, python

@@ -137,13 +137,13 @@ Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
   return maybe(module::eager_fast_path({scope, method, input, key}, {tensors, watched, weights}));
 }
 
-// The row that is to be run once more, the length of its input, and the padded tensors that are
-// left as they are, as bits. None: there is no such row.
+// The row that is to be run once more, the length of its input, the padded tensors that are left as
+// they are, as bits, and the one that gets other numbers, or -1. None: there is no such row.
 at::IValue next_trial(const c10::intrusive_ptr<RowsRun>& run) {
   const auto trial = run->call.next_trial();
   if (!trial.has_value()) return {};
   return c10::ivalue::Tuple::create(trial->row, trial->length,
-                                    static_cast<std::int64_t>(trial->kept));
+                                    static_cast<std::int64_t>(trial->kept), trial->altered);
 }
 
 // `output`: None where the module raised.
@@ -171,16 +171,36 @@ Outcome outcome_of(const c10::intrusive_ptr<AnyRun>& run) {
   return {lacks, found.refused_for, found.refusal};
 }
 
-template <typename AnyRun>
-Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
-                      const std::string& impure_because, std::int64_t requiring_grad,
-                      bool is_training, bool is_checkpointed) {
+module::RunFacts facts_of(const std::string& impure_because, std::int64_t requiring_grad,
+                          bool is_training, bool is_checkpointed) {
   module::RunFacts facts;
   facts.impure_because = impure_because;
   facts.requiring_grad = requiring_grad;
   facts.is_training = is_training;
   facts.is_checkpointed = is_checkpointed;
-  run->call.finish_run(tensor::flatten_tagged(output), facts);
+  return facts;
+}
+
+template <typename AnyRun>
+Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& output,
+                      const std::string& impure_because, std::int64_t requiring_grad,
+                      bool is_training, bool is_checkpointed) {
+  run->call.finish_run(tensor::flatten_tagged(output),
+                       facts_of(impure_because, requiring_grad, is_training, is_checkpointed));
+  return outcome_of(run);
+}
+
+// `rows`: a tuple of one tagged value for each row that ran, whose tensors have a first size of 1.
+Outcome finish_rows_apart(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& rows,
+                          const std::string& impure_because, std::int64_t requiring_grad,
+                          bool is_training, bool is_checkpointed) {
+  TORCH_CHECK(rows.isTuple(), "modcache: rows that differ in shape come in a tuple");
+  std::vector<tensor::Flat> apart;
+  for (const at::IValue& row : rows.toTupleRef().elements()) {
+    apart.push_back(tensor::flatten_tagged(row));
+  }
+  run->call.finish_run(std::move(apart),
+                       facts_of(impure_because, requiring_grad, is_training, is_checkpointed));
   return outcome_of(run);
 }
 
@@ -236,6 +256,7 @@ void register_eager(torch::Library& m) {
       .def_static("begin", &begin_rows_call)
       .def_static("bypass", &bypass_rows)
       .def("next_rows", &next_rows)
+      .def("finish_apart", &finish_rows_apart)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)
       .def("gives_own_result",

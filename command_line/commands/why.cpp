@@ -12,7 +12,8 @@ namespace {
 
 // True for differences whose values are digests, which mean nothing to people.
 bool has_digests(const Difference& difference) {
-  return difference.kind == "weight" || difference.kind == "code" || difference.kind == "attribute";
+  return difference.kind == "weight" || difference.kind == "code" ||
+         difference.kind == "attribute" || difference.kind == kPackageValues;
 }
 
 std::string change_of(const Difference& difference) {

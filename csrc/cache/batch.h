@@ -60,6 +60,11 @@ class BatchFound {
   bool is_on_disk(std::size_t i) const { return !is_missing(i) && in_memory(i) == nullptr; }
   // Which row of disk() it is. REQUIRES: is_on_disk(i).
   std::size_t disk_row(std::size_t i) const { return rows_[i].disk_row; }
+  // That of the input that the entry was computed from. REQUIRES: !is_missing(i).
+  std::string_view signature(std::size_t i) const {
+    return is_on_disk(i) ? std::string_view(disk().header(disk_row(i)).signature)
+                         : std::string_view(in_memory(i)->signature);
+  }
   const FoundRows& disk() const { return disk_.has_value() ? *disk_ : no_rows(); }
 
  private:

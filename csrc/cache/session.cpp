@@ -192,6 +192,15 @@ void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t
                                          access(may_write));
 }
 
+void Session::refuse_as_conflict(const BatchRequest& request, BatchFound& found, std::size_t i) {
+  if (found.is_missing(i)) return;
+  stats_.add(Counter::kKeyConflicts);
+  warn_of_conflict(request.keys[i], request.context->scope, request.signature_of(i),
+                   found.signature(i));
+  take_back(found, i);
+  found.conflicts_.push_back(i);
+}
+
 EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size_t i,
                        bool may_write) {
   if (found.is_missing(i)) return nullptr;

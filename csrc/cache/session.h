@@ -109,6 +109,10 @@ class Session {
   void refuse(const BatchRequest& request, BatchFound& found, std::size_t i, const Status& broken,
               bool may_write);
 
+  // Row i of `found` is an entry of an input of another shape, which cannot be used though `match`
+  // does not compare shapes: its hit is taken back, and it is a conflict.
+  void refuse_as_conflict(const BatchRequest& request, BatchFound& found, std::size_t i);
+
   // The right to run the missing rows that nobody else runs. Does not wait.
   BatchLead lead_rows(const BatchFound& found);
   // Looks up again rows that this thread leads: `look_again` said that a run ended before it took

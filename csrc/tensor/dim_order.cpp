@@ -14,6 +14,16 @@ namespace {
 
 bool is_row_major(const DimOrder& order) { return std::is_sorted(order.begin(), order.end()); }
 
+// Nearly every tensor has these strides, and they are told without allocations.
+bool has_row_major_strides(const at::Tensor& tensor) {
+  std::int64_t stride = 1;
+  for (std::int64_t i = tensor.dim() - 1; i >= 0; --i) {
+    if (tensor.stride(i) != stride) return false;
+    stride *= tensor.size(i);
+  }
+  return true;
+}
+
 // Returns the strides of a dense tensor.
 std::vector<std::int64_t> strides_of(at::IntArrayRef sizes, const DimOrder& order) {
   std::vector<std::int64_t> strides(order.size());
@@ -40,7 +50,8 @@ DimOrder without_row_major(const DimOrder& order) {
 }  // namespace
 
 DimOrder dim_order_of(const at::Tensor& tensor) {
-  if (tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) return {};
+  if (tensor.numel() == 0 || has_row_major_strides(tensor)) return {};
+  if (!tensor.is_non_overlapping_and_dense()) return {};
   const at::IntArrayRef sizes = tensor.sizes();
   const at::IntArrayRef strides = tensor.strides();
   DimOrder order(sizes.size());

@@ -297,7 +297,9 @@ class InputSampler::Source {
 
 InputSampler::InputSampler(std::vector<at::Tensor> tensors, Per per, IsOnHost on_host)
     : tensors_(std::move(tensors)), per_(per), on_host_(on_host) {
-  for (const at::Tensor& tensor : tensors_) is_costly_ = is_costly_ || !on_host_(tensor);
+  for (const at::Tensor& tensor : tensors_) {
+    is_costly_ = is_costly_ || (tensor.numel() > 0 && !on_host_(tensor));  // others are not read
+  }
 }
 
 InputSampler::InputSampler(std::vector<at::Tensor> tensors, std::vector<DimSet> dims,

@@ -136,7 +136,8 @@ bool RowsOutput::is_shorter(const Layout& layout) const {
 
 // Returns whether the bytes of such a row can be copied into the block.
 bool RowsOutput::is_like_block(const Layout& layout, std::size_t i) const {
-  return layout.places()[i].stored_dtype == block_[i].scalar_type() &&
+  if (layout.places()[i].stored_dtype != block_[i].scalar_type()) return false;
+  return &layout == layout_.get() ||
          layout.tensors()[i].dim_order == layout_->tensors()[i].dim_order;
 }
 

@@ -46,6 +46,20 @@ def two(directory: Path, writer: FillDirectory) -> Path:
     return directory
 
 
+def test_it_says_that_packages_hold_other_values(
+    modcache: Program, directory: Path, writer: FillDirectory
+) -> None:
+    for scope, values in (("a", "v1"), ("b", "v2")):
+        writer.put(scope=scope, key="k")
+        packages = {"packages": {"library": "1.0 d1"}, "package_values": values}
+        writer.keep_manifest(scope, **MANIFEST, **packages)
+    writer.flush()
+    writer.leave()
+    (found,) = modcache("why", directory, "a", "b", "--json").json()["differences"]
+    assert (found["kind"], found["a"], found["b"]) == ("package values", "v1", "v2")
+    assert "package values" in modcache("why", directory, "a", "b").data
+
+
 def test_it_names_what_differs(modcache: Program, two: Path) -> None:
     found = modcache("why", two, "0a11ce", "0b0b", "--json").json()
     assert [(d["kind"], d["name"], d["a"], d["b"]) for d in found["differences"]] == [

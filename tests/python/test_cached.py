@@ -136,6 +136,23 @@ def test_a_list_of_keys_that_is_an_argument_goes_row_by_row(
     assert counted() == {"misses": 3, "stored": 3, "hits_memory": 2}
 
 
+def test_what_a_target_encodes_may_be_empty_or_a_pair(counted: Growth) -> None:
+    @modcache.cached(key="texts")
+    def lengths(texts: list[Any]) -> torch.Tensor:
+        assert all(type(text) in (str, list) for text in texts)
+        return torch.tensor([[len(part) for part in (text or "")] for text in texts])
+
+    pairs = [["a", "bc"], ["", "b"]]
+    assert lengths(pairs).tolist() == [[1, 2], [0, 1]]
+    assert lengths(pairs[::-1]).tolist() == [[0, 1], [1, 2]]
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+    assert lengths(["", ""]).shape == (2, 0)
+    assert lengths([""]).shape == (1, 0)
+    assert counted() == {"misses": 1, "stored": 1, "hits_memory": 2}
+    with pytest.raises(ValueError, match="empty"):  # an id is another thing
+        modcache.cached(torch.nn.Identity(), key="ids")(torch.ones(1, 2), ids=[""])
+
+
 def test_an_int_names_one_whole_value(counted: Growth) -> None:
     @modcache.cached(key="index")
     def load(index: int) -> torch.Tensor:

@@ -107,12 +107,47 @@ def test_a_miss_gives_what_a_hit_gives() -> None:
     dataset = modcache.CachedDataset(one, scope="s")
     for _ in range(2):
         first, second, array = dataset[0]
-        assert first.is_contiguous()
+        assert first.stride() == second.stride() == (1, 3)
         assert array.flags.c_contiguous
         first.add_(1)
         assert torch.equal(second, torch.arange(6.0).reshape(2, 3).t())
     assert one.runs == 1
     assert kept[0, 0] == 0
+
+
+ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "row-major": lambda image: image.contiguous(),
+    "channels last": lambda image: image.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda image: image.transpose(1, 3),
+    "as a file has it": lambda image: image[0].permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "conjugated": lambda image: torch.complex(image, image).transpose(0, 2).conj(),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("memory", ["64MB", "0"])
+def test_a_tensor_comes_back_with_its_strides(
+    order: str, memory: str, reopen: Callable[[], None]
+) -> None:
+    modcache.configure(memory=memory)
+    given = ORDERS[order](torch.rand(2, 3, 4, 5))
+    one = One(lambda: given)
+    dataset = modcache.CachedDataset(one, scope=order)
+    for found in (dataset[0], dataset[0], *dataset.__getitems__([0, 0])):
+        assert torch.equal(found, given)
+        assert found.stride() == given.stride()
+    reopen()
+    assert dataset[0].stride() == given.stride()
+    assert one.runs == 1
+
+
+def test_a_tensor_with_gaps_or_shared_elements_comes_back_in_one_piece() -> None:
+    for given in (torch.arange(24.0).view(4, 6)[:, ::2], torch.ones(3).expand(4, 3)):
+        dataset = modcache.CachedDataset(One(lambda given=given: given), scope=str(given.stride()))
+        for _ in range(2):
+            found = dataset[0]
+            assert torch.equal(found, given)
+            assert found.is_contiguous()
 
 
 def test_arrays_from_the_cache_are_the_callers_own(reopen: Callable[[], None]) -> None:

@@ -115,6 +115,20 @@ def test_a_method_that_looks_at_the_mode_first_is_not_kept(
     assert counted() == {"misses": 8, "stored": 8}
 
 
+def test_a_function_that_switches_a_module_is_told_so(
+    counted: Growth, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = Encoder().requires_grad_(False)
+
+    @modcache.cached(key="texts")
+    def encode(texts: list[str]) -> torch.Tensor:
+        return model.encode(list(texts))  # type: ignore[no-any-return]
+
+    encode(TEXTS)
+    assert counted() == {"bypassed_impure": 8}
+    assert "switched a module between training and evaluation" in capfd.readouterr().err
+
+
 def test_a_method_that_restores_the_mode_is_kept_and_leaves_it(counted: Growth) -> None:
     model = GoesBack().requires_grad_(False)
     encode = encoding(model)

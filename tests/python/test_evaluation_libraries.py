@@ -17,10 +17,39 @@ TEXTS = [f"text {number}" for number in range(8)]
 Growth = Callable[[], dict[str, int]]
 
 STAND_IN = """
+import functools
+
+def renaming(function):
+    @functools.wraps(function)
+    def renamed(*args, **kwargs):
+        if "sentences" in kwargs:
+            kwargs["inputs"] = kwargs.pop("sentences")
+        return function(*args, **kwargs)
+    return renamed
+
 class SentenceTransformer(nn.Sequential):
-    def encode(self, inputs, batch_size=32, show_progress_bar=None, **kwargs):
+    chosen = None
+
+    @property
+    def similarity_fn_name(self):
+        if self.chosen is None:
+            self.chosen = "cosine"
+        return self.chosen
+
+    @renaming
+    def encode(
+        self, inputs, batch_size=32, show_progress_bar=None, prompt="", convert_to_tensor=True,
+        convert_to_numpy=True, **kwargs,
+    ):
         show = self.preferred(show_progress_bar)
-        return self._inference(inputs, batch_size)
+        self.note(prompt)
+        found = self._inference([prompt + text for text in inputs], batch_size)
+        return found if convert_to_tensor else list(found)
+
+    def note(self, prompt):
+        if prompt:
+            known = vars(self).get("_prompt_length_mapping", {})
+            self._prompt_length_mapping = {**known, prompt: 1}
 
     def preferred(self, show):
         return bool(show)
@@ -87,6 +116,111 @@ def test_sentence_transformers_second_process_runs_nothing(
     assert torch.equal(encode(TEXTS, batch_size=4), first)
     assert counted()["hits_disk"] + modcache.stats()["hits_memory"] == 11
     assert modcache.stats()["misses"] == 8
+
+
+@pytest.fixture
+def model() -> Any:
+    """Has what the library's class has."""
+    names: dict[str, Any] = {"nn": nn, "torch": torch, "__name__": "sentence_transformers.stand_in"}
+    exec(STAND_IN, names)
+    return names["SentenceTransformer"](nn.Linear(1, 4), nn.Dropout())
+
+
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_a_method_is_cached_from_its_first_call_on(
+    model: Any, is_put_back: bool, counted: Growth
+) -> None:
+    assert model.training
+    encode = modcache.cached(model.encode, key="inputs")
+    if is_put_back:
+        model.encode = encode
+    encode(TEXTS)
+    assert counted() == {"misses": 8, "stored": 8}
+    encode(TEXTS)
+    assert counted() == {"hits_memory": 8}
+
+
+def test_asking_for_the_similarity_is_no_change(model: Any, counted: Growth) -> None:
+    """It keeps its default when it is first read, as ``model.similarity(a, b)`` does."""
+    cached = modcache.cached(model, key="inputs", methods=("encode",))
+    cached.encode(TEXTS)
+    assert cached.similarity_fn_name == "cosine"
+    counted()
+    cached.encode(TEXTS)
+    assert counted() == {"hits_memory": 8}
+    cached.chosen = "dot"
+    cached.encode(TEXTS)
+    assert counted()["misses"] == 8
+
+
+def test_the_length_of_a_new_prompt_is_no_change(model: Any, counted: Growth) -> None:
+    cached = modcache.cached(model, key="inputs", methods=("encode",))
+    for prompt in ("query: ", "passage: ", ""):
+        cached.encode(TEXTS, prompt=prompt)
+        assert counted() == {"misses": 8, "stored": 8}
+    for prompt in ("query: ", "passage: ", ""):
+        cached.encode(TEXTS, prompt=prompt)
+        assert counted() == {"hits_memory": 8}
+
+
+@pytest.mark.parametrize("way", ["methods", "method"])
+def test_the_model_s_card_does_not_count(model: Any, way: str, counted: Growth) -> None:
+    """An evaluation writes its scores into it."""
+    model.model_card_data = {"scores": [1]}
+    if way == "methods":
+        encode = modcache.cached(model, key="inputs", methods=("encode",)).encode
+    else:
+        encode = modcache.cached(model.encode, key="inputs")
+    for scores in ([1], [2]):
+        model.model_card_data = {"scores": scores, "of": model}
+        encode(TEXTS)
+    assert counted() == {"misses": 8, "stored": 8, "hits_memory": 8}
+
+
+def test_the_model_s_card_counts_in_a_function_that_may_read_it(
+    model: Any, counted: Growth
+) -> None:
+    model.eval().model_card_data = {"prefix": ""}
+
+    @modcache.cached(key="texts")
+    def encode(texts: list[str]) -> torch.Tensor:
+        return model.encode([model.model_card_data["prefix"] + text for text in texts])  # type: ignore[no-any-return]
+
+    first = encode(TEXTS)
+    model.model_card_data = {"prefix": "query: "}
+    assert not torch.equal(encode(TEXTS), first)
+    assert counted() == {"misses": 16, "stored": 16}
+
+
+def test_the_form_of_a_call_does_not_count(model: Any, counted: Growth) -> None:
+    for key in ("inputs", "sentences"):
+        cached = modcache.cached(model, key=key, methods=("encode",))
+        cached.encode(TEXTS)
+        cached.encode(TEXTS, 16, convert_to_numpy=True)
+        cached.encode(inputs=TEXTS)
+        cached.encode(sentences=TEXTS)
+    assert counted() == {"misses": 8, "stored": 8, "hits_memory": 56}
+
+
+def test_texts_in_arrays_and_empty_ones(model: Any, counted: Growth) -> None:
+    numpy = pytest.importorskip("numpy")
+    cached = modcache.cached(model, key="inputs", methods=("encode",))
+    wanted = model.encode([*TEXTS[:3], ""])
+    assert torch.equal(cached.encode(numpy.array(TEXTS[:3])), wanted[:3])
+    assert counted() == {"misses": 3, "stored": 3}
+    more = numpy.array([*TEXTS[:3], ""], dtype=object)
+    assert torch.equal(cached.encode(more), wanted)
+    assert counted() == {"hits_memory": 3, "misses": 1, "stored": 1}
+    assert torch.equal(cached.encode(["", TEXTS[0]]), wanted[[3, 0]])
+    assert counted() == {"hits_memory": 2}
+
+
+def test_a_call_that_returns_a_list_runs_uncached(model: Any, counted: Growth) -> None:
+    cached = modcache.cached(model, key="inputs", methods=("encode",))
+    for _ in range(2):
+        found = cached.encode(TEXTS, convert_to_tensor=False, convert_to_numpy=False)
+        assert [len(row) for row in found] == [4] * 8
+    assert counted() == {"bypassed_type": 16}
 
 
 @pytest.mark.parametrize("scope", ["", "minilm@1"])

@@ -163,6 +163,16 @@ def test_content_keys_leave_it_out(counted: Growth) -> None:
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 2}
 
 
+def test_an_explanation_leaves_it_out() -> None:
+    module = frozen(Chunked(8, 4), ignore=("chunk",))
+    module(X, 3, ids=IDS)
+    for call in (X, (X, 3), (X, 1), (X, 4, 1.0)):
+        assert modcache.explain(module, call, IDS).status == "hit"
+    assert modcache.explain(module, (X, 3, 2.0), IDS).status == "miss", "scale counts"
+    assert modcache.explain(module, (X, 3), IDS, scope="other").status == "miss"
+    assert modcache.explain(frozen(module), (X, 3), IDS).status == "miss", "nothing is ignored"
+
+
 def test_a_decorated_target_too(counted: Growth) -> None:
     import functools
 

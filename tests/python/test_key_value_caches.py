@@ -94,6 +94,22 @@ def test_a_cache_as_an_argument_is_filled_by_each_call(counted: Any, capfd: Any)
     assert "DynamicCache, which a run fills and a hit would not" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["keys", None])
+def test_a_cached_decoder_generates_as_ever(key: str | None, counted: Any) -> None:
+    model = transformers.GPT2LMHeadModel(decoder().config).requires_grad_(False).eval()
+    settings = {"max_new_tokens": 3, "do_sample": False, "attention_mask": torch.ones_like(IDS)}
+    expected = model.generate(IDS, **settings)
+    if key is None:
+        model.transformer = modcache.cached(model.transformer, freeze=True)
+        with modcache.keys(KEYS):
+            generated = model.generate(IDS, **settings)
+        assert counted() == {"bypassed_type": 9}
+    else:
+        generated = modcache.cached(model, key=key, freeze=True).generate(IDS, **settings)
+        assert not counted()
+    assert torch.equal(generated, expected)
+
+
 def test_a_cache_with_other_layers_is_not_stored(counted: Any) -> None:
     def give(x: torch.Tensor) -> Any:
         past = transformers.DynamicCache()

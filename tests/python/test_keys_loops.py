@@ -242,6 +242,9 @@ def test_an_epoch_in_which_the_counters_were_reset() -> None:
     epoch = Epoch()
     modcache.reset_stats()
     assert epoch.line(1) == "epoch 1: nothing was looked up"
+    with modcache.mode("off"):
+        modcache.lookup_or_run(torch.nn.Identity(), torch.ones(2, 1), ["a", "b"])
+    assert epoch.line(1) == "epoch 1: the cache was off"
     with modcache.keys([1, 2]):
         tower(torch.ones(2, 4))
     assert epoch.line(2).startswith("epoch 2: 100 % hits, ")

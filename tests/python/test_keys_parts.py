@@ -55,6 +55,26 @@ def test_a_second_call_with_another_input_needs_a_part(counted: Growth) -> None:
     assert torch.equal(second, plain(target, Y))
 
 
+def test_calls_whose_input_is_never_looked_up_need_no_part(counted: Growth) -> None:
+    class Unknown:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, by: Any = None) -> torch.Tensor:
+            return x if by is None else x * by.scale
+
+    target = modcache.cached(Scaled(), freeze=True)
+    with modcache.keys(IDS):
+        for x in (X, Y):
+            assert torch.equal(target(x, Unknown(2.0)), x * 2)
+        assert counted() == {"bypassed_type": 6}
+        assert torch.equal(target(X), X)
+        assert torch.equal(target(Y, Unknown(3.0)), Y * 3)
+        with pytest.raises(ValueError, match="a second time"):
+            target(Y)
+
+
 def test_the_text_of_a_part() -> None:
     assert held() is None
     with modcache.keys(["train/7"], part="left"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import modcache
 import pytest
@@ -194,3 +195,17 @@ def test_prefetch_and_place_take_a_lazy_module_s_own_scope(path: Path) -> None:
         assert modcache.prefetch(lazy, "k") == 1
         modcache.place(lazy, "host")
         assert not lazy.loaded
+
+
+def test_what_was_written_to_an_unloaded_module_is_gone(path: Path, counted: Any) -> None:
+    lazy = modcache.lazy(path)
+    first = modcache.lookup_or_run(lazy, X, ["a", "b"])
+    with torch.no_grad():
+        next(lazy.load().parameters()).add_(1)
+    assert not torch.equal(modcache.lookup_or_run(lazy, X, ["a", "b"]), first)
+    counted()
+    lazy.unload()
+    assert torch.equal(modcache.lookup_or_run(lazy, X, ["a", "b"]), first)
+    assert not lazy.loaded
+    assert torch.equal(modcache.lookup_or_run(lazy, X * 2, ["c", "d"]), lazy(X * 2))
+    assert counted() == {"hits_memory": 2, "misses": 2, "stored": 2}

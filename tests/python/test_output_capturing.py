@@ -12,9 +12,11 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from torch import nn
 
 Growth = Callable[[], dict[str, int]]
 X = torch.ones(2, 4)
+ONCE, ON_DISK = {"misses": 2, "stored": 2}, {"hits_disk": 2}
 NAME = "transformers.utils.output_capturing"
 PACKAGE = '''
 import functools
@@ -25,22 +27,17 @@ import torch
 collected = []
 
 
-class Registry:
-    def get(self, model):
-        return {"hidden_states": None}
+def install(layer):
+    def output_capturing_hook(module, args, output):
+        collected.append(output)
 
-
-_CAN_RECORD_REGISTRY = Registry()
-
-
-def hook(module, args, output):
-    collected.append(output)
+    layer.register_forward_hook(output_capturing_hook)
 
 
 def maybe_install_capturing_hooks(model):
     if not getattr(model, "_output_capturing_hooks_installed", False):
         for layer in model.layers:
-            layer.register_forward_hook(hook)
+            install(layer)
         model._output_capturing_hooks_installed = True
 
 
@@ -60,8 +57,6 @@ def capture_outputs(function):
 class Model(torch.nn.Module):
     """Has the form of transformers.BertModel."""
 
-    base_model_prefix = "model"
-
     def __init__(self, asks=False):
         super().__init__()
         self.config = types.SimpleNamespace(output_hidden_states=asks)
@@ -75,18 +70,27 @@ class Model(torch.nn.Module):
 
 
 class Head(torch.nn.Module):
-    """Has the form of transformers.BertForSequenceClassification."""
-
-    base_model_prefix = "model"
+    """Has the form of transformers.T5EncoderModel, which asks the stack that it holds."""
 
     def __init__(self, asks=False):
         super().__init__()
-        self.model = Model(asks)
-        self.config = self.model.config
+        self.stack = Model(asks)
+        self.config = self.stack.config
 
     def forward(self, x, **kwargs):
-        return self.model(x, **kwargs)
+        return self.stack(x, **kwargs)
 '''
+
+
+class Tower(nn.Module):
+    """The user's own, which takes the last but one of the hidden states."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x, output_hidden_states=True)[-2]  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -104,9 +108,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def frozen(kind: Any, **more: Any) -> Any:
+def frozen(kind: Any, *args: Any, **more: Any) -> Any:
     torch.manual_seed(0)
-    return kind(**more).requires_grad_(False).eval()
+    return kind(*args, **more).requires_grad_(False).eval()
 
 
 def has_hooks(model: Any) -> bool:
@@ -119,14 +123,29 @@ def test_the_first_call_is_kept(
 ) -> None:
     kind = getattr(package, name)
     want = frozen(kind)(X, output_hidden_states=True)
-    for expected in ({"misses": 2, "stored": 2}, {"hits_disk": 2}):
+    for expected in (ONCE, ON_DISK):
         model = frozen(kind)
+        before = modcache.fingerprint(model)
         call = modcache.cached(model, key="ids")
         found = call(X, output_hidden_states=True, ids=[1, 2])
         assert all(map(torch.equal, found, want))
         assert len(found) == 3
         assert counted() == expected
-        assert has_hooks(model), "as a run would have left it"
+        assert modcache.fingerprint(model) == before
+        assert len(call(X, ids=[1, 2])) == 1, "the hooks, where they are, say nothing"
+        reopen()
+        counted()
+
+
+def test_the_first_call_of_a_tower_of_the_user_s_is_kept(
+    package: Any, counted: Growth, reopen: Callable[[], None]
+) -> None:
+    want = Tower(frozen(package.Model))(X)
+    for expected, status in ((ONCE, "miss"), (ON_DISK, "hit")):
+        tower = Tower(frozen(package.Head))
+        assert modcache.explain(tower, X, [1, 2]).status == status
+        assert torch.equal(modcache.cached(tower, key="ids")(X, ids=[1, 2]), want)
+        assert counted() == expected
         reopen()
         counted()
 
@@ -141,36 +160,62 @@ def test_a_setting_of_the_model_asks_too(package: Any, counted: Growth) -> None:
 def test_a_call_that_does_not_ask_installs_nothing(package: Any, counted: Growth) -> None:
     model = frozen(package.Model, asks=True)
     call = modcache.cached(model, key="ids")
-    before = modcache.fingerprint(model)
     for _ in range(2):
         assert len(call(X, output_hidden_states=False, ids=[1, 2])) == 1
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
     assert not has_hooks(model)
-    assert modcache.fingerprint(model) == before
 
 
-def test_code_of_the_user_s_that_runs_before_sees_no_hooks(package: Any) -> None:
+def test_hooks_count_for_code_of_the_user_s_that_looks_at_hooks(
+    package: Any, counted: Growth
+) -> None:
     class Own(package.Model):  # type: ignore[misc]
         def forward(self, x: torch.Tensor, **kwargs: Any) -> Any:
             scale = 2.0 if self.layers[0]._forward_hooks else 1.0
             return super().forward(x * scale, **kwargs)
 
     plain, model = frozen(Own, asks=True), frozen(Own, asks=True)
-    for _ in range(2):
+    for expected in ({"bypassed_impure": 1}, {"misses": 1, "stored": 1}, {"hits_memory": 1}):
         found = modcache.lookup_or_run(model, X, "k")
         assert all(map(torch.equal, found, plain(X)))
+        assert counted() == expected
 
 
-def test_the_real_one(counted: Growth) -> None:
+@pytest.mark.parametrize("name", ["output_capturing_hook", "own"])
+def test_other_hooks_count(name: str, package: Any, counted: Growth) -> None:
+    model = frozen(package.Model)
+    before = modcache.fingerprint(model)
+
+    def double(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * 2
+
+    double.__name__ = name
+    model.layers[0].register_forward_hook(double)
+    assert modcache.fingerprint(model) != before
+    call = modcache.cached(model, key="ids")
+    for _ in range(2):
+        want = model(X, output_hidden_states=True)
+        found = call(X, output_hidden_states=True, ids=[1, 2])
+        assert all(map(torch.equal, found, want))
+    assert counted() == {"misses": 2, "stored": 2, "hits_memory": 2}
+
+
+def test_the_real_one(counted: Growth, reopen: Callable[[], None]) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip(NAME)
-    config = transformers.BertConfig(
+    bert = transformers.BertConfig(
         hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, vocab_size=9
     )
+    t5 = transformers.T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2, vocab_size=9)
     ids = torch.arange(8).reshape(2, 4)
-    for kind in (transformers.BertModel, transformers.BertForMaskedLM):
-        model = kind(config).requires_grad_(False).eval()
-        call = modcache.cached(model, key="ids")
-        for expected in ({"misses": 2, "stored": 2}, {"hits_memory": 2}):
+    for kind, config in (
+        (transformers.BertModel, bert),
+        (transformers.BertForMaskedLM, bert),
+        (transformers.T5EncoderModel, t5),
+    ):
+        for expected in (ONCE, ON_DISK):
+            call = modcache.cached(frozen(kind, config), key="ids")
             assert len(call(ids, output_hidden_states=True, ids=[1, 2]).hidden_states) == 3
             assert counted() == expected
+            reopen()
+            counted()

@@ -115,15 +115,115 @@ def test_progress_bars_that_were_shown_do_not_count(installed: Path) -> None:
     assert fingerprint_in_a_new_process(installed, change)
 
 
+def test_the_start_method_of_processes_does_not_count(installed: Path) -> None:
+    """Workers change it, and a process that was spawned has another one; joblib reads it."""
+    (installed / "package" / "start.py").write_text(
+        "import torch\n"
+        "from multiprocessing import get_context\n"
+        "CONTEXTS = [get_context('fork')]\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x if get_context() is None else 2 * x * len(CONTEXTS)\n"
+    )
+    change = "from package import start as encoder"
+    first = fingerprint_in_a_new_process(installed, change)
+    for method in ("fork", "spawn"):
+        chosen = f"{change}; import multiprocessing; multiprocessing.set_start_method({method!r})"
+        assert fingerprint_in_a_new_process(installed, chosen) == first
+    other = f"{change}; encoder.CONTEXTS.append(1)"
+    assert fingerprint_in_a_new_process(installed, other) != first
+
+
+def test_members_that_come_from_a_set_count_in_one_order(installed: Path) -> None:
+    """SciPy's sparse arrays get methods in the order of a set of functions."""
+    (installed / "package" / "members.py").write_text(
+        "import torch\n"
+        "class Matrix:\n"
+        "    pass\n"
+        "for name in set('abcdefgh'):\n"
+        "    setattr(Matrix, name, lambda self, add=ord(name): add)\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        m = Matrix()\n"
+        "        return x + m.a() + m.b() + m.c() + m.d() + m.e() + m.f() + m.g() + m.h()\n"
+    )
+    change = "from package import members as encoder"
+    first = fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED="1")
+    for seed in ("2", "3"):
+        assert fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED=seed) == first
+    other = f"{change}; encoder.Matrix.a = encoder.Matrix.b"
+    assert fingerprint_in_a_new_process(installed, other, PYTHONHASHSEED="1") != first
+
+
+def test_what_a_class_method_notes_in_its_class_does_not_count(installed: Path) -> None:
+    """As transformers notes of each class of models what it may do."""
+    (installed / "package" / "noting.py").write_text(
+        "import torch\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    scale = 2.0\n"
+        "    @classmethod\n"
+        "    def can_scale(cls):\n"
+        "        if getattr(cls, 'noted', None) is None:\n"
+        "            cls.noted = True\n"
+        "        return cls.noted\n"
+        "    @classmethod\n"
+        "    def choose(cls, scale):\n"
+        "        cls.scale = scale\n"
+        "    def forward(self, x):\n"
+        "        return x * self.scale if self.can_scale() else x\n"
+    )
+    change = "from package import noting as encoder"
+    first = fingerprint_in_a_new_process(installed, change)
+    noted = f"{change}; encoder.Encoder.can_scale()"
+    assert fingerprint_in_a_new_process(installed, noted) == first
+    chosen = f"{change}; encoder.Encoder.choose(3.0)"
+    assert fingerprint_in_a_new_process(installed, chosen) != first
+
+
+def test_packages_that_only_serve_count_by_their_files(installed: Path) -> None:
+    """PIL notes formats of files in tables when it opens the first one, joblib its workers."""
+    (installed / "joblib").mkdir()
+    held = installed / "joblib" / "__init__.py"
+    held.write_text("TABLE = {}\ndef jobs():\n    return TABLE.get('jobs', 1)\n")
+    (installed / "package" / "parallel.py").write_text(
+        "import torch\n"
+        "from joblib import jobs\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x * jobs()\n"
+    )
+    change = "from package import parallel as encoder"
+    first = fingerprint_in_a_new_process(installed, change)
+    noted = f"{change}; import joblib; joblib.TABLE.update(jobs=2)"
+    assert fingerprint_in_a_new_process(installed, noted) == first
+    held.write_text(held.read_text() + "VERSION = 2\n")
+    assert fingerprint_in_a_new_process(installed, change) != first
+
+
+def test_loading_and_saving_are_no_part_of_a_module(installed: Path) -> None:
+    (installed / "package" / "saved.py").write_text(
+        "import torch\n"
+        "PLACES, SCALES = {}, {}\n"
+        "class Encoder(torch.nn.Module):\n"
+        "    @classmethod\n"
+        "    def from_pretrained(cls, name):\n"
+        "        return PLACES[name]\n"
+        "    def scale(self):\n"
+        "        return SCALES.get('x', 1.0)\n"
+        "    def forward(self, x):\n"
+        "        return self.from_pretrained('x') if x is None else x * self.scale()\n"
+    )
+    change = "from package import saved as encoder"
+    first = fingerprint_in_a_new_process(installed, change)
+    placed = f"{change}; encoder.PLACES.update(x=1)"
+    assert fingerprint_in_a_new_process(installed, placed) == first
+    scaled = f"{change}; encoder.SCALES.update(x=1)"
+    assert fingerprint_in_a_new_process(installed, scaled) != first
+
+
 def test_members_of_native_classes_count_in_one_order(installed: Path) -> None:
     names = [name for name, _ in _members_of(bytearray)]
     assert names == sorted(names)
-
-    class InPython:
-        z = 1
-        __slots__ = ("a",)
-
-    assert _members_of(InPython) == list(vars(InPython).items())
     pytest.importorskip("tokenizers")  # written in Rust, where that order is drawn anew
     (installed / "package" / "tokens.py").write_text(
         "import torch\n"

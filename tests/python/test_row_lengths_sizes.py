@@ -10,6 +10,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from padded_rows import Tower, padded_batch, sentences
 from torch import nn
 
 LENGTHS = [2, 5, 3, 7]
@@ -75,6 +76,111 @@ def test_two_arguments_that_were_padded_to_one_size_by_chance() -> None:
     assert modcache.stats()["stored"] == 0
 
 
+class Columns(nn.Module):
+    """Takes all columns of a batch, as models of transformers do, and uses some of them."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, **columns: Any) -> torch.Tensor:
+        if "added" in columns:
+            x = x + columns["added"].sum(1, keepdim=True)
+        if "sides" in columns:
+            x = x + columns["sides"]
+        if "shown" in columns:
+            weights = columns["shown"][..., None] * mask.any(1)[:, None, None]
+            x = x + (columns["memory"] * weights).sum(1, keepdim=True)
+        return x * mask[..., None]
+
+
+class LenientColumns(Columns):
+    """Takes its mask for one of the first tokens, as decoders of transformers do."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, **columns: Any) -> torch.Tensor:
+        mask = nn.functional.pad(mask, (0, max(0, x.shape[1] - mask.shape[1])))
+        return super().forward(x, mask, **columns)
+
+
+UNUSED = {
+    "labels": torch.tensor([[-100, 3, 1, -100, -100], [0, 0, 0, 0, 0]]),
+    "offsets": torch.arange(20).reshape(2, 5, 2),
+    "special": torch.tensor([[1, 0, 1, 1, 1], [1, 0, 0, 0, 1]]).bool(),
+    "weights": torch.ones(2, 5),
+    "positions": torch.arange(5)[None],
+    "again": torch.zeros(2, 5, dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", [Columns, LenientColumns])
+@pytest.mark.parametrize("names", [[name] for name in UNUSED] + [["special", "labels", "again"]])
+def test_columns_that_the_module_does_not_use(
+    kind: type[nn.Module], names: list[str], counted: Callable[[], dict[str, int]]
+) -> None:
+    cached = modcache.cached(kind(), key="ids", mask="mask")
+    x, mask = batch([0, 1], 5)
+    columns = {name: UNUSED[name] for name in names}
+    for expected in ({"misses": 2, "stored": 2}, {"hits_memory": 2}):
+        found = cached(x=x, mask=mask, **columns, ids=[0, 1])
+        assert torch.equal(found, x * mask[..., None])
+        assert counted() == expected
+    short = {name: column[:1, :4] for name, column in columns.items()}
+    if "positions" not in names:  # [1, 4] beside one key is its row, and no longer that of all
+        cached(x=x[:1, :4], mask=mask[:1, :4], **short, ids=[0])
+        assert counted() == {"hits_memory": 1}
+
+
+@pytest.mark.parametrize("kind", [Columns, LenientColumns])
+@pytest.mark.parametrize("names", [["added"], ["added", "labels"], ["memory", "shown"]])
+def test_columns_that_the_module_uses_without_the_mask(
+    kind: type[nn.Module], names: list[str]
+) -> None:
+    cached = modcache.cached(kind(), key="ids", mask="mask")
+    x, mask = batch([0, 1], 5)
+    shown = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 0, 0, 0]])  # the shortest row needs no memory
+    more = {"added": torch.rand(2, 5, 3), "memory": torch.rand(2, 5, 3), "shown": shown, **UNUSED}
+    columns = {name: more[name] for name in names}
+    for _ in range(2):
+        found = cached(x=x, mask=mask, **columns, ids=[0, 1])
+        assert torch.equal(found, kind()(x, mask, **columns))
+    assert modcache.stats()["stored"] == 0
+
+
+def test_a_parameter_that_one_row_does_not_need_counts_as_used(capfd: Any) -> None:
+    class Gated(nn.Module):
+        def forward(
+            self, x: torch.Tensor, mask: torch.Tensor, memory: torch.Tensor, gate: torch.Tensor
+        ) -> torch.Tensor:
+            gated = gate[:, None, None] * memory.sum(1, keepdim=True)
+            return (x + gated) * mask[..., None]
+
+    module = Gated()
+    x, mask = batch([0, 1], 5)
+    given = {"memory": torch.rand(2, 5, 3), "gate": torch.tensor([0.0, 1.0])}
+    cached = modcache.cached(module, key="ids", mask="mask")
+    for _ in range(2):
+        found = cached(x=x, mask=mask, **given, ids=[0, 1])
+        assert torch.equal(found, module(x, mask, **given))
+    assert modcache.stats()["stored"] == 0
+    modcache.flush()
+    says = capfd.readouterr().err
+    assert "several lengths" in says
+    assert "ignore=" in says
+
+
+def test_an_ignored_argument_before_others_is_not_taken_for_one_of_them(
+    counted: Callable[[], dict[str, int]],
+) -> None:
+    class Sides(nn.Module):
+        def forward(
+            self, labels: torch.Tensor, x: torch.Tensor, mask: torch.Tensor, side: torch.Tensor
+        ) -> torch.Tensor:
+            return (x + side) * mask[..., None]
+
+    cached = modcache.cached(Sides(), key="ids", mask="mask", ignore=("labels",))
+    x, mask = batch([0, 1], 5)
+    for expected in ({"misses": 2, "stored": 2}, {"hits_memory": 2}):
+        found = cached(UNUSED["labels"], x, mask, x.flip(2), ids=[0, 1])
+        assert torch.equal(found, Sides()(UNUSED["labels"], x, mask, x.flip(2)))
+        assert counted() == expected
+
+
 def test_a_maximum_that_agrees_by_chance_at_first() -> None:
     x, mask = torch.full((2, 8, 3), -1.0), torch.ones(2, 8)
     x[0, 0] = 5
@@ -129,3 +235,23 @@ def test_under_compile_it_breaks_the_graph() -> None:
 def test_content_keys_have_no_rows_of_their_own_length() -> None:
     with pytest.raises(ValueError, match="mask and lengths are for keys of rows"):
         modcache.cached(nn.Linear(2, 2), key="content", mask=1)
+
+
+@pytest.mark.parametrize("match", ["none", "dtype"])
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_a_row_of_another_length_replaces_the_entry_where_sizes_are_not_compared(
+    match: str, tier: str
+) -> None:
+    modcache.configure(match=match, **({"memory": "0"} if tier == "disk" else {}))
+    tower, (short, long, *_) = Tower().requires_grad_(False).eval(), sentences()
+    first, second = padded_batch([short, long]), padded_batch([long, long])
+    modcache.lookup_or_run(tower, first, ["a", "b"], mask="mask")
+    modcache.flush()
+    modcache.reset_stats()
+    for _ in range(2):
+        states, _ = modcache.lookup_or_run(tower, second, ["a", "b"], mask="mask")
+        torch.testing.assert_close(states, tower(*second)[0])
+        modcache.flush()
+    counts = modcache.stats()
+    assert (counts["key_conflicts"], counts["corrupt"]) == (1, 0)
+    assert (counts["misses"], counts["stored"]) == (1, 1), "found by the second call"

@@ -42,6 +42,22 @@ def test_a_module_that_does_not_heed_its_mask_is_not_cached(capfd: Any) -> None:
     assert "does not heed its mask" in capfd.readouterr().err
 
 
+def test_a_dtype_that_depends_on_the_padding_is_named(capfd: Any) -> None:
+    class Skipping(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x if bool(mask.all()) else x.double() * mask[..., None]
+
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+    for _ in range(2):
+        found = modcache.lookup_or_run(Skipping(), (x, mask), [0, 1], mask=1)
+        assert torch.equal(found, Skipping()(x, mask))
+    assert modcache.stats()["stored"] == 0
+    modcache.flush()
+    says = capfd.readouterr().err
+    assert "another dtype where its batch is padded otherwise (Float and Double)" in says
+    assert "heed" not in says
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("lengths", [[64, 64], [64, 63]])
 def test_nor_where_its_first_batch_is_hardly_padded(dtype: torch.dtype, lengths: list[int]) -> None:

@@ -12,19 +12,20 @@ import copy
 import enum
 import functools
 import gc
+import inspect
 import random
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import modcache
 import pytest
 import torch
 from modcache._identity import module_state
 from modcache._identity.module_state import ModuleState, state_of
-from modcache._identity.records import Records
+from modcache._identity.records import Records, same_leaves
 from modcache._identity.snapshot import RefusedError, snapshot_of
-from modcache._identity.walk import Walk, same_leaves
+from modcache._identity.walk import Walk
 from torch import nn
 
 FACTOR = 2.0
@@ -62,6 +63,8 @@ class Block(nn.Module):
         self.settings = Settings()
         self.names = collections.OrderedDict(one=1, two=2)
         self.kinds = {"a", "b"}
+        self.named = inspect.Arguments(["x"], None, None)  # a named tuple
+        self.hints = {"x": Optional[torch.Tensor], "y": list[int]}  # noqa: UP045
         self.activation = torch.relu
         self.function = scaled
         self.part = functools.partial(scaled)
@@ -138,6 +141,10 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "an item deep inside": lambda m: m[0].settings.sizes[2].update(deep=(3, 5)),
     "the order of a dict": lambda m: m[0].names.move_to_end("one"),
     "an element of a set": lambda m: m[0].kinds.add("c"),
+    "a named tuple": lambda m: setattr(m[0], "named", inspect.Arguments(["y"], None, None)),
+    "an item inside of a named tuple": lambda m: m[0].named.args.append("y"),
+    "a named tuple's class": lambda m: setattr(m[0], "named", (["x"], None, None)),
+    "a type hint": lambda m: m[0].hints.update(x=torch.Tensor),
     "an enum": lambda m: setattr(m[0].settings, "color", Color.BLUE),
     "a function": _set("0", "function", lambda x: x),
     "a built-in function": _set("0", "activation", torch.tanh),

@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
+
+import torchvision_operators
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "recipes"
+_Result = TypeVar("_Result")
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -26,3 +33,11 @@ def run(name: str, **given: object) -> dict[str, object]:
     names = {"__name__": "recipe", **given}
     exec(compile(code(name), f"docs/recipes/{name}.md", "exec"), names)
     return names
+
+
+def in_another_process(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """What a function of a test module returns in a Python that starts anew, in this folder."""
+    context = multiprocessing.get_context("spawn")
+    prepare = torchvision_operators.declare_missing
+    with ProcessPoolExecutor(1, mp_context=context, initializer=prepare) as other:
+        return other.submit(function, *arguments).result()

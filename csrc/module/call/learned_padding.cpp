@@ -59,7 +59,8 @@ std::vector<std::uint64_t> proper_subsets(const std::vector<unsigned>& numbers) 
 }
 
 constexpr const char* kOtherForm =
-    "its result has sizes that neither stay nor follow the length that a batch is padded to";
+    "its result has sizes that neither stay nor follow the length that a batch is padded to; pad "
+    "all batches to one length instead, without mask";
 
 // Returns whether the mean difference is small, too: beside one large number, the largest
 // difference of all others would look small.
@@ -69,6 +70,16 @@ bool are_alike_on_average(const at::Tensor& again, const at::Tensor& given, doub
   const double size = at::abs(wide).mean().item<double>();
   const double apart = at::abs(at::sub(again.to(at::kDouble), wide)).mean().item<double>();
   return !(apart > tolerance * size);
+}
+
+// Returns how the dtypes of two results of the same structure differ; empty: they do not.
+std::string difference_of_dtypes(const tensor::Flat& tried, const tensor::Flat& result) {
+  for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+    const auto [one, other] =
+        std::pair(tried.tensors[i].scalar_type(), result.tensors[i].scalar_type());
+    if (one != other) return std::string(c10::toString(one)) + " and " + c10::toString(other);
+  }
+  return {};
 }
 
 // Returns the dimensions of tensors [rows, ...] that follow the length; nothing when another one
@@ -123,9 +134,7 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   const double share = length == 0 ? 0 : share_between(length, longest);
   const LearnedPadding known = learned.value_or(LearnedPadding());
   std::vector<PaddingTrial> trials;
-  const auto add = [&](Kind kind, std::int64_t to, std::uint64_t kept = 0) {
-    trials.push_back({shortest, to, kept, kind});
-  };
+  const auto add = [&](Kind kind, std::int64_t to) { trials.push_back({shortest, to, 0, kind}); };
   if (share >= kEnoughShare) {
     if (known.agreements < kEnoughAgreements) add(Kind::kPadding, length);
   } else if (known.shown_share < kEnoughShare &&
@@ -145,7 +154,35 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   }
   // A length of 1 would be broadcast.
   const std::int64_t other = longest > 3 ? longest / 2 : longest + 2;
-  for (const std::uint64_t kept : proper_subsets(padded)) add(Kind::kSome, other, kept);
+  std::uint64_t all = 0;
+  for (const unsigned number : padded) all |= std::uint64_t{1} << number;
+  const auto some = plan_trials_of_some({shortest, other}, padded, all);
+  trials.insert(trials.end(), some.begin(), some.end());
+  return trials;
+}
+
+std::vector<PaddingTrial> plan_trials_of_use(const PaddingTrial& some,
+                                             const std::vector<unsigned>& padded) {
+  PaddingTrial trial = some;
+  trial.kind = PaddingTrial::Kind::kUnused;
+  trial.kept = 0;
+  std::vector<PaddingTrial> trials{trial};
+  for (const unsigned number : padded) {
+    trial.kept = std::uint64_t{1} << number;
+    trial.altered = number;
+    trials.push_back(trial);
+  }
+  return trials;
+}
+
+std::vector<PaddingTrial> plan_trials_of_some(const PaddingTrial& some,
+                                              const std::vector<unsigned>& padded,
+                                              std::uint64_t used) {
+  std::vector<PaddingTrial> trials;
+  for (const std::uint64_t kept : proper_subsets(padded)) {
+    if ((kept & used) == 0 || (kept & used) == used) continue;
+    trials.push_back({some.row, some.length, kept, PaddingTrial::Kind::kSome});
+  }
   return trials;
 }
 
@@ -184,6 +221,14 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
       trial.length < true_length) {
     return;
   }
+  const std::string dtypes = difference_of_dtypes(tried, result);
+  if (!dtypes.empty()) {
+    learned.failures = kMostFailures;
+    learned.why_not = "a row gives another dtype where its batch is padded otherwise (" + dtypes +
+                      "), as attentions do under autocast; convert the module to the dtype that "
+                      "you want instead";
+    return;
+  }
   tensor::Flat given{result.root, {}, {}};
   tensor::Flat again{tried.root, {}, {}};
   bool is_alike_on_average = true;
@@ -206,7 +251,9 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
   }
   learned.failures = kMostFailures;
   learned.why_not = "a row gives another result where its batch is padded otherwise (" +
-                    difference + "): the module does not heed its mask, or is not given it";
+                    difference +
+                    "): the module does not heed its mask, or is not given it; pad all batches to "
+                    "one length instead, without mask";
 }
 
 }  // namespace modcache::module

@@ -2,7 +2,7 @@
 //
 // LearnedPadding: which dimensions of a module's results are padded with their batch, and whether
 // the results are the same at every padding. Neither is guessed from sizes, and no mask is trusted:
-// one row is run again by itself, in trials of four kinds.
+// one row is run again by itself, in trials of these kinds.
 //
 //  - Another padding: the true part must come out the same. Repeated for the first batches.
 //  - Another length, far away, and a part of the true part: each size of the result must follow the
@@ -10,6 +10,10 @@
 //    steps, are not cached.
 //  - Another length of some padded tensors: the module must refuse that. Otherwise the others were
 //    padded for themselves, to the same size by chance, and the mask says nothing about them.
+//  - Only where it did not refuse: other numbers, and another length, of one padded tensor. If it
+//    gives the same, it does not use that tensor, such as the labels in a batch that it takes
+//    whole. Callers leave this out for a tensor that their module declares, since one row may not
+//    need it.
 //
 // Kept for each context, by its digest, in this process. Thread-safe.
 #pragma once
@@ -46,13 +50,18 @@ void note_padding(const Digest128& context, LearnedPadding learned);
 
 // A row that is to be run once more, by itself (one_row_of_length).
 struct PaddingTrial {
-  enum class Kind { kPadding, kLength, kCut, kSome };
+  enum class Kind { kPadding, kLength, kCut, kSome, kUnused };
 
   std::int64_t row = 0;  // of the batch
   std::int64_t length = 0;
   std::uint64_t kept = 0;
   Kind kind = Kind::kPadding;
   std::int64_t place = 0;  // of the row in the result of the batch; see judge_trial()
+  // The padded tensor that gets other numbers, in trials of kind kUnused. The first of these has
+  // none: the others are compared with it.
+  std::int64_t altered = kNone;
+
+  static constexpr std::int64_t kNone = -1;
 };
 
 // Returns the trials that show what is not known, in order. Of those of one kind but kSome, the
@@ -68,6 +77,15 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
 // Returns whether a result for padded rows has the longest size in these dimensions.
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,
                      std::int64_t longest);
+
+// Return trials of the row and the length of `some`, a trial of kind kSome that was not refused:
+// those that show which padded tensors are used; and then those of kind kSome that leave some of
+// the used ones, as bits, as they are and not all.
+std::vector<PaddingTrial> plan_trials_of_use(const PaddingTrial& some,
+                                             const std::vector<unsigned>& padded);
+std::vector<PaddingTrial> plan_trials_of_some(const PaddingTrial& some,
+                                              const std::vector<unsigned>& padded,
+                                              std::uint64_t used);
 
 // Adds to `learned` what a trial that could be run showed; sets its `why_not`, and `failures` to
 // the largest number where that is final. `result` is that of the batch. `tolerance` is relative to

@@ -215,11 +215,11 @@ void RowsCall::wait_for_others() {
 
 void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
                          cache::BatchFound& found) {
+  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!found.conflicts().empty()) {
     replaces_.resize(keys_.distinct().size(), false);
     for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
   }
-  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
   if (!parts_.padding.has_value() || learned_.has_value()) return;
   // Stored rows show the dimensions, but not whether the module heeds its mask.
   if (auto dims = output_.padded_dims()) {
@@ -273,10 +273,27 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
 
 void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   is_refused_ = false;
-  const auto rows = static_cast<std::int64_t>(running_.size());
-  count_run(rows - (is_verified() ? compare(result) : 0));
-  if (may_store()) keep(result, facts);
-  if (parts_.padding.has_value()) {
+  const tensor::RowPadding* const padding = parts_.padding.has_value() ? &*parts_.padding : nullptr;
+  const auto length = [&](std::size_t k) { return padding->lengths[row_of(running_keys_[k])]; };
+  const auto row_of_run = [&](std::size_t k) {
+    tensor::Flat row{result.root, {}, {}};
+    for (std::size_t i = 0; i < result.tensors.size(); ++i) {
+      const auto whole = result.tensors[i].select(0, static_cast<std::int64_t>(place_in_run(k)));
+      row.tensors.push_back(
+          padding == nullptr ? whole : tensor::cut_to_length(whole, learned_->dims[i], length(k)));
+    }
+    return row;
+  };
+  std::optional<tensor::RowCutter> cutter;
+  const auto cut = [&](std::size_t k) {
+    if (!cutter.has_value()) {
+      cutter.emplace(result, parts_.input.device, session_->settings().dtype);
+    }
+    return padding == nullptr ? cutter->cut(place_in_run(k))
+                              : cutter->cut(place_in_run(k), learned_->dims, length(k));
+  };
+  take(row_of_run, cut, facts);
+  if (padding != nullptr) {
     auto with_padding = padded(result);
     is_refused_ = !with_padding.has_value();
     if (!is_refused_) result = *std::move(with_padding);
@@ -284,19 +301,18 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   output_.add_computed(running_, std::move(result));
 }
 
+void RowsCall::take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts) {
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  count_run(rows - (is_verified() ? compare(row_of_run) : 0));
+  if (may_store()) keep(cut, facts);
+}
+
 // The model has its result, and a later failure of the cache must not take it away.
-void RowsCall::keep(const tensor::Flat& result, const RunFacts& facts) {
+void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
     if (weights.is_changed) return;
     const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
-    const auto& settings = session_->settings();
-    tensor::RowCutter cutter(result, parts_.input.device, settings.dtype);
-    const auto cut = [&](std::size_t k) {
-      const std::size_t row = place_in_run(k);
-      if (!parts_.padding.has_value()) return cutter.cut(row);
-      return cutter.cut(row, learned_->dims, parts_.padding->lengths[row_of(running_keys_[k])]);
-    };
     struct Kept {
       std::vector<std::string_view> keys;
       std::vector<cache::EntryPtr> entries;
@@ -329,22 +345,11 @@ bool RowsCall::may_keep_row(std::size_t place) const {
   return learned_->agrees() && parts_.padding->lengths[row_of(place)] > 0;
 }
 
-std::int64_t RowsCall::compare(const tensor::Flat& result) {
+std::int64_t RowsCall::compare(const RowOfRun& row_of_run) {
   std::int64_t compared = 0;
   for (std::size_t k = 0; k < running_keys_.size(); ++k) {
-    const auto row_of_run = [&] {
-      tensor::Flat row{result.root, {}, {}};
-      for (std::size_t i = 0; i < result.tensors.size(); ++i) {
-        const auto whole = result.tensors[i].select(0, static_cast<std::int64_t>(place_in_run(k)));
-        row.tensors.push_back(
-            parts_.padding.has_value()
-                ? tensor::cut_to_length(whole, learned_->dims[i],
-                                        parts_.padding->lengths[row_of(running_keys_[k])])
-                : whole);
-      }
-      return row;
-    };
-    if (compare_with_stored(parts_, *session_, request(running_keys_[k]), row_of_run)) ++compared;
+    const auto fresh = [&] { return row_of_run(k); };
+    if (compare_with_stored(parts_, *session_, request(running_keys_[k]), fresh)) ++compared;
   }
   return compared;
 }

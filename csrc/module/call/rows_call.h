@@ -18,7 +18,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +50,9 @@ class RowsCall : public OpenCall {
   // Stores the rows unless a rule forbids it, counts, and warns once. Throws under strict=true, and
   // when `result` does not have these rows; nothing is stored then.
   void finish_run(tensor::Flat result, const RunFacts& facts);
+  // Does so with a result whose rows differ in shape: one for each row that ran, in their order,
+  // whose tensors have a first size of 1. Throws when it is not that. REQUIRES: no rows are padded.
+  void finish_run(std::vector<tensor::Flat> apart, const RunFacts& facts);
 
   // Returns the row that has to be run once more before the last result can be judged: only where
   // rows have lengths of their own. Ask again after finish_trial().
@@ -80,6 +85,10 @@ class RowsCall : public OpenCall {
     std::size_t next = 0;
     LearnedPadding learned;
     bool was_cut = false;  // a part of a true part was run
+    // Where the module takes tensors of several lengths: the padded ones that it uses, as bits, and
+    // what it gives where they are as they were.
+    std::optional<std::uint64_t> used = {};
+    std::optional<tensor::Flat> unaltered = {};
   };
 
   tensor::RowsOutput empty_output() const;
@@ -110,21 +119,30 @@ class RowsCall : public OpenCall {
   bool may_keep_row(std::size_t place) const;
   bool replaces(std::size_t place) const { return !replaces_.empty() && replaces_[place]; }
 
+  // Gives the row of the run's result that belongs to running_keys_[k].
+  using RowOfRun = std::function<tensor::Flat(std::size_t k)>;
+  using CutRow = std::function<std::shared_ptr<const cache::Value>(std::size_t k)>;
+
   void judge_run(tensor::Flat result, const RunFacts& facts);
+  void judge_apart(std::vector<tensor::Flat> apart, const RunFacts& facts);
   // Takes over a result that no rule forbids to keep.
   void accept(tensor::Flat result, const RunFacts& facts);
   // Does so once its padded dimensions are known, which may need a trial.
   void accept_padded(tensor::Flat result, const RunFacts& facts);
   // Takes over what the next trial showed, and goes on to the one after it.
   void judge_trial(const std::optional<tensor::Flat>& tried);
+  void judge_trial_of_some(const PaddingTrial& trial, const std::optional<tensor::Flat>& tried);
+  bool is_as_unaltered(const std::optional<tensor::Flat>& tried) const;
   void end_trials();
   std::vector<unsigned> padded_beside_mask() const;
   void refuse_for_padding(tensor::Flat result, const std::string& why);
   double padding_tolerance(const tensor::Flat& result) const;
   std::optional<tensor::Flat> padded(const tensor::Flat& result) const;
-  void keep(const tensor::Flat& result, const RunFacts& facts);
+  // Counts the run, and compares and stores its rows as the mode says.
+  void take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts);
+  void keep(const CutRow& cut, const RunFacts& facts);
   // Returns the number of rows that had a stored value to compare with.
-  std::int64_t compare(const tensor::Flat& result);
+  std::int64_t compare(const RowOfRun& row_of_run);
   // Returns the row of the run's result that belongs to running_keys_[k].
   std::size_t place_in_run(std::size_t k) const {
     return is_whole_run_ ? row_of(running_keys_[k]) : k;

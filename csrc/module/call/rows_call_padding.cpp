@@ -9,6 +9,7 @@
 
 #include "module/call/learned_padding.h"
 #include "module/call/rows_call.h"
+#include "tensor/difference.h"
 
 namespace modcache::module {
 
@@ -75,12 +76,8 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
   const auto is_same_kind = [&] {
     return pending.next < pending.trials.size() && pending.trials[pending.next].kind == trial.kind;
   };
-  if (trial.kind == Kind::kSome) {
-    if (tried.has_value()) {
-      pending.learned.why_not =
-          "it takes tensors of several lengths, which were padded to one by chance; pad those that "
-          "the mask is not for to another";
-    }
+  if (trial.kind == Kind::kSome || trial.kind == Kind::kUnused) {
+    judge_trial_of_some(trial, tried);
     return;
   }
   if (!tried.has_value() && trial.kind == Kind::kCut) return;  // end_trials() sees that
@@ -98,6 +95,44 @@ void RowsCall::judge_trial(const std::optional<tensor::Flat>& tried) {
     pending.learned.why_not = "it could not be compared with a row of another length";
   }
   while (is_same_kind()) ++pending.next;
+}
+
+// These are the last trials. Where the module takes tensors of several lengths, those that it does
+// not use are looked for, and the others are tried once more.
+void RowsCall::judge_trial_of_some(const PaddingTrial& trial,
+                                   const std::optional<tensor::Flat>& tried) {
+  Pending& pending = *pending_;
+  const auto plan = [&](const std::vector<PaddingTrial>& trials) {
+    pending.trials.resize(pending.next);
+    pending.trials.insert(pending.trials.end(), trials.begin(), trials.end());
+  };
+  if (trial.kind == PaddingTrial::Kind::kSome) {
+    if (!tried.has_value()) return;
+    if (pending.used.has_value()) {
+      pending.learned.why_not =
+          "it takes tensors of several lengths, which were padded to one by chance; pad those that "
+          "the mask is not for to another, or name them in ignore= if they change no result";
+      return;
+    }
+    pending.used = 0;
+    plan(plan_trials_of_use(trial, padded_beside_mask()));
+  } else if (trial.altered == PaddingTrial::kNone) {
+    pending.unaltered = tried;
+  } else {
+    if (!is_as_unaltered(tried)) *pending.used |= trial.kept;
+    if (pending.next < pending.trials.size()) return;
+    plan(plan_trials_of_some(trial, padded_beside_mask(), *pending.used));
+  }
+}
+
+bool RowsCall::is_as_unaltered(const std::optional<tensor::Flat>& tried) const {
+  if (!tried.has_value() || !pending_->unaltered.has_value()) return false;
+  try {
+    return tensor::difference(*tried, *pending_->unaltered, {0, 0}).empty();
+  } catch (const std::exception& error) {
+    report_failure(parts_, "compared with a row of another length", error);
+    return false;
+  }
 }
 
 void RowsCall::end_trials() {

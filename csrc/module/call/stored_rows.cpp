@@ -55,6 +55,16 @@ tensor::StoredRow stored_row_of(const tensor::RowValue& value) {
   return row;
 }
 
+// Returns whether the row is that of an input of another length, which some settings of `match`
+// leave out of the comparison. One that only claims to be of this length is broken.
+bool is_of_another_length(const CallParts& parts, const FoundBatch& batch, std::size_t key,
+                          const tensor::StoredRow& row) {
+  if (!parts.padding.has_value()) return false;
+  const auto length = row.layout->length();
+  return length.has_value() && *length != parts.padding->lengths[row.row] &&
+         batch.found.signature(key) != batch.request.signature_of(key);
+}
+
 // Fills in where row `row.index` of `disk` lies.
 Status locate(const cache::FoundRows& disk, StoredLayouts& layouts, tensor::StoredRow& row) {
   MODCACHE_ASSIGN_OR_RETURN(row.layout, layouts.of(row.index));
@@ -81,6 +91,10 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   std::vector<std::size_t> keys;  // of `rows`
   const auto add = [&](std::size_t key, tensor::StoredRow& row) {
     row.row = batch.request.rows[key];
+    if (is_of_another_length(parts, batch, key, row)) {
+      batch.session.refuse_as_conflict(batch.request, batch.found, key);
+      return;
+    }
     rows.push_back(row);
     keys.push_back(key);
   };

@@ -193,9 +193,12 @@ class Target {
   void run_trial(const PaddingTrial& trial, RowsCall& call) {
     std::optional<tensor::Flat> tried;
     try {
-      tried = tensor::flatten(
-          run(method_, tensor::one_row_of_length(call_.input, trial.row, call_.padding->longest,
-                                                 trial.length, trial.kept)));
+      // A method of TorchScript declares all that it takes.
+      if (trial.kind != PaddingTrial::Kind::kUnused) {
+        tried = tensor::flatten(
+            run(method_, tensor::one_row_of_length(call_.input, trial.row, call_.padding->longest,
+                                                   trial.length, trial.kept)));
+      }
     } catch (const std::exception&) {  // the module may not take a row of this length
       tried.reset();
     }

@@ -10,6 +10,7 @@ address, and objects of unknown classes are told by who they are.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import weakref
 from collections import UserDict
@@ -23,6 +24,9 @@ from modcache._call.arguments import Arguments, PerRow
 from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
+from modcache._call.function import call_name_of
+from modcache._call.graphs import are_graphs
+from modcache._call.inputs import shown
 from modcache._call.key_block import Block, current, is_in_backward
 from modcache._call.registered import attributes_of, taken_apart
 from modcache._code.tokens import ATOMS
@@ -98,7 +102,7 @@ def _looked_up(
         return eager.run_plain(module, input, method)
     if block is None or block.keys is None:
         return eager.run_uncached(module, input, "none", method, OUTSIDE)
-    who = eager.call_name_of(module, method)
+    who = call_name_of(module, method)
     target = identified_as(module)
     group = (scope or class_name(target), bool(scope), method, block.parts)
     earlier: list[_SeenCall] = block.calls.setdefault(group, [])
@@ -108,7 +112,12 @@ def _looked_up(
     for call in earlier:
         if this.has_input_of(call):
             is_known = is_known or call.target is target
-        elif is_looked_up and (scope or _may_be_one(target, call.target, method)):
+        elif (
+            is_looked_up
+            and (scope or _may_be_one(target, call.target, method))
+            and call.is_readable
+            and this.is_readable
+        ):
             raise _second_call(who, block)
     try:
         value = lookup_or_run(module, input, block.keys, scope=scope, method=method, **rows)
@@ -165,8 +174,14 @@ class _SeenCall:
 
     def __init__(self, target: torch.nn.Module, input: Any) -> None:
         self.target = target
+        self._input = input
         with untraced():
             self._kept = [_Kept(leaf) for leaf in _leaves(input)]
+
+    @functools.cached_property
+    def is_readable(self) -> bool:
+        """Whether its input is one that can be looked up."""
+        return not shown(self._input)[1]
 
     def has_input_of(self, earlier: _SeenCall) -> bool:
         """Whether both have the same tensors in order, and objects other than plain values."""
@@ -180,15 +195,15 @@ class _Kept:
     """A leaf of an input as it was at a call.
 
     A tensor is told by its version, which each write counts; tensors of inference mode have none,
-    so a copy is kept of them. An array and an image are told by their content key, since nothing
-    counts writes to them.
+    so a copy is kept of them. Arrays, images and batches of graphs are told by their content key,
+    since nothing counts writes to them.
     """
 
     def __init__(self, leaf: Any) -> None:
         self._leaf = leaf
         self._version = -1
         self._content = ""
-        if is_array(leaf) or is_image(leaf):
+        if is_array(leaf) or is_image(leaf) or are_graphs(leaf):
             with contextlib.suppress(Exception):  # no call with what cannot be read is cached
                 self._content = content_key(leaf)
         elif isinstance(leaf, torch.Tensor) and leaf.is_inference():

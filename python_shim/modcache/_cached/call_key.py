@@ -6,23 +6,18 @@ from __future__ import annotations
 import enum
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from modcache._call import key_block
-from modcache._call.arguments import (
-    Arguments,
-    Bound,
-    Parameters,
-    PerRow,
-    reads_open,
-    tells_form,
-)
+from modcache._call.arguments import Arguments, Bound, Parameters, PerRow
+from modcache._call.call_forms import reads_open, tells_form
+from modcache._call.carriers import is_array
 from modcache._call.content import content_key, content_keys
 from modcache._code.libraries import known_method
-from modcache._library.text import is_one_key
+from modcache._library.text import is_one_key, text_of_tuple_key
 
 WHAT_KEY_IS = (
     "key names the sample, so that the same key means the same output. It is the name of an "
@@ -113,19 +108,23 @@ class CallKey:
     ) -> None:
         self._who = who
         self._filled = filled
-        self.name = "" if key == "content" else _checked_name(key) if isinstance(key, str) else ""
         own = Parameters(signature, who)
+        known = known_method(target)
+        self.name = ""
+        if isinstance(key, str) and key != "content":
+            self.name = known.name_in(own.has, _checked_name(key))
         self.is_consumed = bool(self.name) and not own.has(self.name)
         consumed = self.name if self.is_consumed else ""
         self.parameters = Parameters(
             signature,
             who,
             consumed,
-            tells_form=tells_form(target),
+            tells_form=not known.passes_on and tells_form(target),
             ignored=_ignored(own, ignore, target, who),
             reads_open=reads_open(target),
-            known=known_method(target),
+            known=known,
         )
+        self._has_arguments_of_losses = bool(known.of_losses)
         self._makes_content = content_function(key)
         self._function: Callable[..., Any] | None = None
         self.is_from_block = key is FROM_BLOCK
@@ -165,16 +164,31 @@ class CallKey:
             kwargs = {name: value for name, value in kwargs.items() if name != self.name}
         bound = self.parameters.bind(args, kwargs)
         if self.name and not self.is_consumed:
-            key = self._checked(self.parameters.value_of(self.name, bound))
+            value = self.parameters.value_of(self.name, bound)
+            key = self._checked(_texts_in(value))
             if isinstance(key, (list, tuple)) and not is_one_key(key):
-                self.parameters.put(self.name, PerRow(key), bound)
+                self.parameters.put(self.name, PerRow(value), bound)
+            key = _named(key)
         elif self._function is not None:
             key = self._checked(self._key_of(owner, bound))
-        sample = self.parameters.input_of(bound, tells_form=tells_form)
+        is_rows = self._has_arguments_of_losses and _are_rows(key)
+        sample = self.parameters.input_of(bound, tells_form=tells_form, is_rows=is_rows)
         if self._makes_content:
             shown = sample.shown() if isinstance(sample, Arguments) else sample
             key = self._makes_content(shown)
         return sample, key
+
+    def of_input(self, input: Any) -> Any:
+        """Returns the input of a call by place as a cached call gives it, without what is ignored.
+
+        An input that no call can have, or in which nothing is ignored, is returned as it is.
+        """
+        args = input if type(input) is tuple else (input,)
+        try:
+            told = self.parameters.input_of(self.parameters.bind(args, {}))
+        except TypeError:
+            return input
+        return told if type(told) is Arguments and told.told is not None else input
 
     def _choose_arguments(self, function: Callable[..., Any]) -> None:
         """Decides which arguments the key function gets: by name, or else by place."""
@@ -246,6 +260,35 @@ class CallKey:
             f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "
             f"an int64 tensor, but {source} gave {type(key).__name__}."
         )
+
+
+def _are_rows(key: Any) -> bool:
+    if key is FROM_BLOCK:
+        key = None if torch.compiler.is_compiling() else key_block.keys_of_call()
+    return key is not None and not isinstance(key, str) and not is_one_key(key)
+
+
+def _texts_in(value: Any) -> Any:
+    """Returns the texts of an array or another sequence of them, as a list; else the value."""
+    if is_array(value) and value.ndim == 1 and value.dtype.kind in "UO":
+        return value.tolist()
+    is_other = isinstance(value, Sequence) and not isinstance(value, (*KEY_TYPES, bytes, bytearray))
+    return list(value) if is_other else value
+
+
+def _named(key: Any) -> Any:
+    """Gives names to what a target encodes and no key can be: an empty text, a list for a pair."""
+    if isinstance(key, str):
+        return key or text_of_tuple_key(("",), "key")
+    if not isinstance(key, (list, tuple)) or is_one_key(key) or set(map(type, key)) <= {int}:
+        return key
+    return [_named_row(each) for each in key]
+
+
+def _named_row(key: Any) -> Any:
+    if isinstance(key, str):
+        return key or ("",)
+    return tuple(key) if isinstance(key, list) else key
 
 
 def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:

@@ -124,7 +124,8 @@ def cached(
             ``methods=("encode_image", "encode_text")``; others, ``forward`` too if it is not among
             them, run as before. Each has entries of its own, so one key may name an image and its
             text. ``key`` must suit each of them. Where a method of the module itself calls another
-            one without its key, as ``forward`` does in many, that call is a part of the first.
+            one without its key, as ``forward`` does in many, that call is a part of the first. A
+            lazy module has the methods of what it loads.
         ignore: names of arguments that change how the target runs, never what it returns
             (``ignore=("batch_size", "show_progress_bar")``), or one name. They are left out of the
             address, and of what ``match`` compares, never of the call. What comes as ``**kwargs``

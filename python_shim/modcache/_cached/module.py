@@ -45,6 +45,7 @@ from modcache._code.wrapped import (
 )
 from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
+from modcache._lazy.model import Lazy, method_of_loaded
 from modcache._lookup.lookup import lookup_or_run
 
 
@@ -203,6 +204,8 @@ def _checked_method(cls: Any, method: str) -> types.FunctionType:
     """
     who = f"cached: {cls.__qualname__}"
     found = inspect.getattr_static(cls, method, None)
+    if found is None and issubclass(cls, Lazy) and not method.startswith("__"):
+        found = method_of_loaded(method)
     wrapped = unwrapped(found)
     if wrapped is vars(torch.nn.Module)["forward"] or (method == "forward" and found is None):
         raise TypeError(f"{who} has no forward that could be cached.")

@@ -10,15 +10,14 @@ and a call in another form than the bound one has an address of its own.
 
 from __future__ import annotations
 
-import dis
 import inspect
 import operator
-import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 
+from modcache._call.carriers import is_array
 from modcache._code.libraries import UNKNOWN, KnownMethod
 from modcache._code.tokens import ATOMS, tokens_of_atom
 
@@ -28,11 +27,14 @@ _REQUIRED = inspect.Parameter.empty
 class PerRow:
     """An argument that is a list with one item per row, such as the keys themselves."""
 
-    def __init__(self, items: list[Any] | tuple[Any, ...]) -> None:
-        self.items = items
+    def __init__(self, items: Any) -> None:
+        self.items = items  # a list, a tuple, or another sequence of text
 
     def selected(self, rows: list[int]) -> PerRow:
-        return PerRow(type(self.items)(self.items[row] for row in rows))
+        if is_array(self.items):
+            return PerRow(self.items[rows])
+        kind = tuple if isinstance(self.items, tuple) else list
+        return PerRow(kind(self.items[row] for row in rows))
 
 
 class _Shown(NamedTuple):
@@ -59,7 +61,7 @@ class Arguments(tuple[Any, ...]):
     names: tuple[str, ...]  # names of the last arguments, in the order the function gets them
     is_as_called: bool  # another form than the bound one, and the function can tell
     told: Any  # the call without ignored arguments, as the address has it; None: this call
-    joined: str  # an argument with which a row depends on the rows beside it; "": there is none
+    joined: str  # an argument with which the rows of the result are no rows; "": there is none
 
     @classmethod
     def of(
@@ -187,6 +189,8 @@ class Parameters:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         """Raises TypeError where the function itself would."""
+        if self._known.renamed:
+            kwargs = {self._known.name_in(self.has, name): kwargs[name] for name in kwargs}
         count = len(self.names)
         if not kwargs and len(args) == count and not self._named:
             return Bound(list(args), {}, list(args), {})
@@ -237,16 +241,21 @@ class Parameters:
         else:  # a default, too: the function is to get this in its place
             bound.kwargs[name] = value
 
-    def input_of(self, bound: Bound, *, tells_form: bool | None = None) -> Any:
+    def input_of(
+        self, bound: Bound, *, tells_form: bool | None = None, is_rows: bool = False
+    ) -> Any:
         """Makes the input for ``lookup_or_run``.
 
         ``tells_form``: whether what runs can tell the form, if another function runs than this one.
+        ``is_rows``: there is a key for each row.
         """
         is_told = self.tells_form if tells_form is None else tells_form
         sample = self._form_of(bound, is_told)
         ignored = self._ignored
         if not (self._reads_open or is_told):
             ignored = ignored | (bound.by_name.keys() - self._named.keys())
+        if is_rows:
+            ignored = ignored.union(filter(self.takes, self._known.of_losses))
         joined = self._joined(bound)
         if not joined:
             ignored = ignored.union(filter(self.has, self._known.batching))
@@ -256,12 +265,16 @@ class Parameters:
         return Arguments.told_as(sample, told, joined)
 
     def _joined(self, bound: Bound) -> str:
-        """Names an argument with which a row depends on the rows beside it; "" for none."""
+        """Names an argument with which the result has no rows of its own; "" for none."""
         for name, apart in self._known.apart.items():
             if self.has(name):
                 value = self.value_of(name, bound)
                 if type(value) not in (str, type(None)) or value not in apart:
                     return f"{name}={value!r}, with which a row depends on the rows beside it"
+        for group in self._known.listing:
+            names = list(filter(self.has, group))
+            if names and all(self.value_of(name, bound) == group[name] for name in names):
+                return f"{names[0]}={group[names[0]]!r}, with which it returns a list"
         return ""
 
     def _form_of(self, bound: Bound, is_told: bool) -> Any:
@@ -327,53 +340,6 @@ def _as_called(sample: Any, bound: Bound) -> Any:
     if names == known and len(values) == len(same) and all(map(operator.is_, values, same)):
         return sample
     return Arguments.of(values, names, is_as_called=True)
-
-
-def tells_form(function: Any) -> bool:
-    """Whether a function can do other things for ``f(x, k=2)`` than for ``f(x, 2)``.
-
-    A function whose signature is that of its own code cannot. torch's own decorators (``no_grad``
-    and similar ones) pass on what they get, so they do not count.
-    """
-    while is_of_torch(function):
-        function = function.__wrapped__
-    return (
-        type(function) is not types.FunctionType
-        or hasattr(function, "__wrapped__")
-        or hasattr(function, "__signature__")
-    )
-
-
-def is_of_torch(function: Any) -> bool:
-    """Whether torch's own decorator made this function, one that passes on what it gets."""
-    if type(function) is not types.FunctionType or not hasattr(function, "__wrapped__"):
-        return False
-    module = function.__globals__.get("__name__")
-    # Since torch 2.15 the code of this module's wrapper has the name of its context manager.
-    return module == "torch.utils._contextlib" or (
-        module == "torch.amp.autocast_mode" and function.__code__.co_name == "decorate_autocast"
-    )
-
-
-def reads_open(function: Any) -> bool:
-    """Whether the code of a function may read what came as its ``**kwargs``."""
-    while is_of_torch(function):
-        function = function.__wrapped__
-    if type(function) is not types.FunctionType:
-        return True
-    code = function.__code__
-    if not code.co_flags & inspect.CO_VARKEYWORDS or not _FINDS_LOCALS.isdisjoint(code.co_names):
-        return True
-    place = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-    name = code.co_varnames[place]
-    return name in code.co_cellvars or any(
-        step.argval == name or (isinstance(step.argval, tuple) and name in step.argval)
-        for step in dis.get_instructions(code)
-    )
-
-
-# Functions by which code can read its variables without naming them.
-_FINDS_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
 
 
 def is_same(value: object, default: object) -> bool:

@@ -36,6 +36,11 @@ def with_cure(change: str, module: torch.nn.Module) -> str:
     """Says of a ``change`` that a run made in the module how to avoid it, where that is known."""
     if not change.startswith("attribute 'training' of "):
         return change
+    if isinstance(module, Holder):  # the mode is that of a module which the function uses
+        return (
+            f"its run switched a module between training and evaluation ({change}); switch it "
+            "before, then this call is kept like those after it"
+        )
     mode, cure = ("training", "train()") if module.training else ("evaluation", "eval()")
     return (
         f"its run put the module into {mode} mode ({change}); call m.{cure} before, then this call "

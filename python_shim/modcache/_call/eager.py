@@ -4,25 +4,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 
-from modcache._call import key_block
-from modcache._call.arguments import Arguments
 from modcache._call.bypass import count_bypass
-from modcache._call.capturing import begin_capturing
 from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
 from modcache._call.evaluation import begin_evaluation
+from modcache._call.function import called_on, function_of
 from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
+from modcache._call.graph_rows import RowsOfGraphs, RunOfGraphs, rows_of_graphs
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
 from modcache._call.inputs import shown
-from modcache._call.padding import WHOLE_ROWS, Padding, run_trial
+from modcache._call.padding import WHOLE_ROWS, Padding
+from modcache._call.padding_trial import run_trials
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
-from modcache._code.wrapped import unwrapped_method
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import Scope, class_name, note_outcome
 from modcache._identity.module_state import (
@@ -36,7 +35,7 @@ from modcache._identity.module_state import (
 )
 from modcache._identity.observed import called, unfollowed
 from modcache._identity.scripted import fingerprint_of_method, native
-from modcache._identity.wrappers import identified_as, runnable
+from modcache._identity.wrappers import identified_as
 
 # Methods without an object. Looking one up costs as much as the call, so it is done once.
 _begin: Any = torch.classes.cache.Run.begin
@@ -48,7 +47,7 @@ _CURE = "pass scope=... to name the module yourself"
 
 def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
     """Returns 32 hexadecimal digits. Raises TypeError if the module cannot be hashed."""
-    _function_of(module, method)
+    function_of(module, method)
     try:
         state = state_of(module)
         seen = state.recognize(module)
@@ -113,6 +112,10 @@ def with_rows(
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
+    graphs = rows_of_graphs(input, len(keys), seen, call.address, method)
+    if graphs is not None and graphs.learned.refusal:
+        count_bypass(call.class_name, method, keys, graphs.learned.refusal)
+        return False, call.to_run(input).run(input)
     todo, found, run = _begin_rows(
         call.address, method, seen, *texts_and_ids(keys), call.pattern.module, call.watch,
         call.class_name, *padding,
@@ -121,11 +124,14 @@ def with_rows(
         return False, call.to_run(input).run(input)
     if todo != _RETURN:
         with _abandoned_on_error(run):
-            output, found = call.to_run(input, run).run_rows(input, len(keys), run, found, padding)
+            ready = call.to_run(input, run)
+            if graphs is not None:
+                run = RunOfGraphs(run, graphs, ready.run, found)
+            output, found = ready.run_rows(input, len(keys), run, found, padding)
             if found is None:
                 return False, output
     is_apart, value = found
-    return _given_back(call, is_apart, value, input, keys, method)
+    return _given_back(call, is_apart, value, input, keys, method, graphs)
 
 
 def _given_back(
@@ -135,10 +141,13 @@ def _given_back(
     input: Any,
     keys: str | list[str] | torch.Tensor,
     method: str,
+    graphs: RowsOfGraphs | None = None,
 ) -> tuple[bool, Any]:
     """Rebuilds what was found. Loading a lazy module may bring the classes of values along."""
     for _ in range(2):
         try:
+            if graphs is not None:
+                return False, untagged(graphs.joined(is_apart, value))
             return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
         except UnknownClassError as reason:
             why = f"it was stored, but {reason}"
@@ -153,18 +162,18 @@ def run_uncached(
 
     Raises ValueError for a mistake in the keys; nothing has run then.
     """
-    function = _function_of(module, method)
+    function = function_of(module, method)
     if not isinstance(key, str):
         check_rows(input, key)
     count_bypass(class_name(module), method, key, why)
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
-    return _called(function, input)
+    return called_on(function, input)
 
 
 def run_plain(module: torch.nn.Module, input: Any, method: str) -> Any:
     """Runs a module without the cache, as a part of another cached call, and counts nothing."""
-    return _called(_function_of(module, method), input)
+    return called_on(function_of(module, method), input)
 
 
 class BegunCall(Protocol):
@@ -193,7 +202,7 @@ class Call:
     """
 
     def __init__(self, module: torch.nn.Module, input: Any, scope: str, method: str) -> None:
-        self._function = _function_of(module, method)
+        self._function = function_of(module, method)
         self._module = module
         self._target = identified_as(module)
         self._method = method
@@ -202,8 +211,6 @@ class Call:
         self.state = state_of(self._target)
         is_off = torch.ops.cache.mode() == "off"
         infers = not is_off and begin_evaluation(self._target, method)
-        if not is_off:
-            begin_capturing(self._target, method, input)
         # With a scope and without a graph, no answer depends on the module.
         is_looked_at = not is_off and (not scope or torch.is_grad_enabled())
         self._seen: Recognized | None = None
@@ -254,21 +261,20 @@ class Call:
         return self
 
     def run(self, input: Any) -> Any:
-        return _called(self._function, input)
+        return called_on(self._function, input)
 
     def run_rows(
         self, input: Any, count: int, run: Any, rows: Any, padding: Padding
     ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
 
-        Returns:
-            The output of all rows, and None; or the last output, and what ``run.rows()`` returns.
+        Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
         """
         while rows:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
-            if padding is not WHOLE_ROWS and run_trial(run, self.run, input, count, padding):
+            if run_trials(run, self._module, self._method, self.run, input, count, padding):
                 self._note_outcome(run, run.outcome())
             rows = run.next_rows()
             if is_whole and not rows and (padding is WHOLE_ROWS or run.gives_own_result()):
@@ -365,36 +371,3 @@ def _change(module: torch.nn.Module, state: ModuleState, before: SeenState | Non
     except UnidentifiedError as reason:
         return str(reason)
     return with_cure(change_between(module, before, after), module)
-
-
-def call_name_of(module: torch.nn.Module, method: str) -> str:
-    """Names what a call runs, for messages: a cached function by itself, without its holder."""
-    target = identified_as(module)
-    name = class_name(target)
-    return name if isinstance(target, Holder) else f"{name}.{method}"
-
-
-def _function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
-    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
-    if plain := unwrapped_method(identified_as(module), method):
-        function = plain
-    if callable(function):
-        return function  # type: ignore[no-any-return]
-    raise AttributeError(
-        f"method={method!r}: {type(module).__qualname__} has no such method. "
-        'Name one of its methods; the default is "forward".'
-    )
-
-
-def _called(function: Callable[..., Any], input: Any) -> Any:
-    """Runs a cached module outside of any block, whose keys do not fit a part of the rows."""
-    if key_block.current() is None:
-        return _passed_to(function, input)
-    with key_block.suspended():
-        return _passed_to(function, input)
-
-
-def _passed_to(function: Callable[..., Any], input: Any) -> Any:
-    if type(input) is Arguments:
-        return input.passed_to(function)
-    return function(*input) if isinstance(input, tuple) else function(input)

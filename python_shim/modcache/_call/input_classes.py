@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from modcache._call.arguments import Arguments
+from modcache._call.graphs import are_graphs, class_of_graphs
 from modcache._call.registered import parts_of
 from modcache._code.names import is_installed
 from modcache._identity.digest import digest_of
@@ -91,6 +92,8 @@ def _classes_in(value: Any) -> Iterator[type]:
             yield from _classes_in(part)
     elif isinstance(value, enum.Enum):
         yield type(value)
+    elif are_graphs(value):
+        yield class_of_graphs(value)
     elif (parts := parts_of(value)) is not None:
         yield type(value)
         yield from _classes_in(list(parts))

@@ -132,6 +132,12 @@ def suspended() -> Iterator[None]:
         _of_task.reset(token)
 
 
+def keys_of_call() -> Keys | None:
+    """Returns the keys that a cached call has here; None: it runs uncached."""
+    block = current()
+    return None if block is None else block.keys
+
+
 def keys_of_block(who: str) -> Keys:
     """Returns the keys, with their parts, that a cached call has here.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+COLUMN = "modcache_keys"  # the name that it has in a batch
 WIDTH = 64
 MARK = 255
 

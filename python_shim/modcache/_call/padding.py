@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,8 +11,6 @@ import torch
 
 from modcache._call.arguments import Arguments, parted
 from modcache._call.parts import data_in
-from modcache._call.rows import select_rows, with_tensors
-from modcache._call.tagged import tagged
 from modcache._identity.wrappers import identified_as
 
 
@@ -70,46 +67,6 @@ def padding_of(
     return Padding(None, found, sizes.pop(), float(pad_value))
 
 
-def one_row_of_length(
-    input: Any, row: int, count: int, longest: int, length: int, kept: int
-) -> Any:
-    """Takes one row of an input of ``count`` rows, and cuts or extends its padded dimensions.
-
-    ``kept``: the padded tensors that are left as they are, as bits by their order.
-    """
-    padded = itertools.count()
-
-    def changed(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dim() < 2 or tensor.size(0) != 1 or tensor.size(1) != longest:
-            return tensor  # not padded, or an argument that is ignored
-        if kept >> next(padded) & 1:
-            return tensor
-        return torch.ops.cache._one_row_of_length(tensor, 0, longest, length)  # type: ignore[no-any-return]
-
-    return with_tensors(select_rows(input, [row], count), changed)
-
-
-def run_trial(
-    run: Any, module: Callable[[Any], Any], input: Any, count: int, padding: Padding
-) -> bool:
-    """Runs one row at another length, if the library has to see what padding does.
-
-    ``run``: the library's half of a call of ``count`` rows. Returns whether any ran.
-    """
-    has_run = False
-    while (trial := run.next_trial()) is not None:
-        has_run = True
-        row, length, kept = trial
-        padded_to = padding.padded_to()
-        try:
-            output = module(one_row_of_length(input, row, count, padded_to, length, kept))
-        except Exception:  # the module may not take a row of this length
-            run.finish_trial(None, True)
-        else:
-            run.finish_trial(tagged(output, is_rows=True), False)
-    return has_run
-
-
 def _argument(
     module: torch.nn.Module, method: str, input: Any, which: Any, name: str
 ) -> torch.Tensor | None:
@@ -123,7 +80,7 @@ def _argument(
             )
         value = places[which]
     elif isinstance(which, str):
-        parameters = _parameters_of(module, method)
+        parameters = parameters_of(module, method)
         if which in names:
             value = names[which]
         elif which in parameters:
@@ -156,7 +113,8 @@ def _values_of(input: Any) -> Any:
     return (*places, *names.values())
 
 
-def _parameters_of(module: torch.nn.Module, method: str) -> list[str]:
+def parameters_of(module: torch.nn.Module, method: str) -> list[str]:
+    """Returns the names of the parameters that a method declares."""
     target = identified_as(module)
     if isinstance(target, torch.jit.ScriptModule):
         schema: Any = target._c._get_method(method).schema

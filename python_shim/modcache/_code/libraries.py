@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,20 +14,55 @@ from modcache._code.names import top_package
 class KnownMethod(NamedTuple):
     """A method of a library.
 
-    ``ignored``: arguments that change how it runs, never what it returns. ``batching``: the same,
+    ``ignored``: arguments that change how it runs, never what it returns. ``of_losses``: arguments
+    that change a loss alone, which is no result with rows. ``batching``: the same,
     where each row comes by itself. It does where each argument in ``apart`` has one of the values
-    there; with others a row depends on the rows beside it. ``infers``: it puts its
-    module into evaluation mode before it computes anything, and computes without gradients.
-    ``switches``: it switches the mode of its module, and does nothing more where that is so
-    already.
+    there; with others a row depends on the rows beside it. ``listing``: groups of arguments with
+    which it returns a list, where all of a group have such a value. ``renamed``: names of one
+    argument, of which each version of the library has one. ``passes_on``: its decorators do other
+    things by no form of a call. ``infers``: it puts its module into
+    evaluation mode before it computes anything, and computes without gradients. ``settled``:
+    properties of its object that keep a default when they are first read, by whatever method; a
+    module has one identity before and after that if they are read first. ``switches``: it switches
+    the mode of its module, and does nothing more where that is so already.
     """
 
     ignored: tuple[str, ...] = ()
+    of_losses: tuple[str, ...] = ()
     batching: tuple[str, ...] = ()
     apart: Mapping[str, tuple[str | None, ...]] = MappingProxyType({})
+    listing: tuple[Mapping[str, object], ...] = ()
+    renamed: tuple[str, ...] = ()
+    passes_on: bool = False
     infers: bool = False
+    settled: tuple[str, ...] = ()
     switches: bool = False
 
+    def name_in(self, has: Callable[[str], bool], name: str) -> str:
+        """Returns the name that a function has for this argument; ``has`` says which it has."""
+        if has(name) or name not in self.renamed:
+            return name
+        return next(filter(has, self.renamed), name)
+
+
+# Packages that fetch, lock, count, start processes, adapt data frames or read files of images.
+# Whatever they hold in a process, no result depends on it, and some of it grows with use, as the
+# tables of PIL do. So they count by version and files alone.
+_SERVING = frozenset(
+    {
+        "PIL", "aiohttp", "anyio", "certifi", "cloudpickle", "filelock", "fsspec", "h11", "h2",
+        "hf_xet", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "idna",
+        "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore", "urllib3",
+    }
+)  # fmt: skip
+# Modules of other packages that do so: accelerate notes there which device and process this is.
+_SERVING_MODULES = frozenset({"accelerate.state"})
+# Globals in which a package notes what it made, by module and name: the classes of all models of
+# this process, which tell nothing of one among them.
+MEMORIES = frozenset({("transformers.utils.output_capturing", "_CAN_RECORD_REGISTRY")})
+# Methods of a package's models that train, judge or save, by the package. No other method of these
+# classes calls one.
+APART = {"sentence_transformers": frozenset({"evaluate", "fit", "old_fit", "save"})}
 
 _BATCHED = KnownMethod(
     ignored=("show_progress_bar",),
@@ -36,7 +71,14 @@ _BATCHED = KnownMethod(
         "output_value": ("sentence_embedding", "token_embeddings"),  # all else is padded
         "precision": ("float32", "binary", "ubinary", None),  # int8 has the range of all rows
     },
+    listing=(
+        {"output_value": "token_embeddings"},
+        {"convert_to_numpy": False, "convert_to_tensor": False},
+    ),
+    renamed=("inputs", "sentences"),
+    passes_on=True,
     infers=True,
+    settled=("similarity_fn_name",),
 )
 _SWITCH = KnownMethod(switches=True)
 UNKNOWN = KnownMethod()
@@ -51,8 +93,16 @@ _KNOWN: dict[str, dict[str, KnownMethod]] = {
     "transformers": {
         "PreTrainedModel.eval": _SWITCH,
         "PreTrainedModel.train": _SWITCH,
+        "forward": KnownMethod(of_losses=("num_items_in_batch",)),  # which the Trainer counts
     },
 }
+
+
+def is_serving(value: Any) -> bool:
+    """Whether a function, class or module is of a package whose state no result depends on."""
+    is_module = isinstance(value, types.ModuleType)
+    module = str(value.__name__ if is_module else value.__module__)
+    return top_package(module) in _SERVING or module in _SERVING_MODULES
 
 
 def known_method(function: Any) -> KnownMethod:

@@ -37,6 +37,7 @@ class Scan:
     # Names with their dots, and the names taken from there; none: the module itself.
     imports: tuple[tuple[str, tuple[str, ...]], ...]
     written: frozenset[str]  # globals
+    written_in_class: frozenset[str]  # attributes of the class of a class method
 
 
 @functools.lru_cache(maxsize=16384)
@@ -52,6 +53,7 @@ def scan_of(code: types.CodeType) -> Scan:
         tuple(scanner.chains),
         tuple((name, tuple(taken)) for name, taken in scanner.imports.items()),
         frozenset(scanner.written),
+        frozenset(scanner.written_in_class),
     )
 
 
@@ -81,6 +83,7 @@ class _Scanner:
         self.chains: dict[tuple[str, ...], None] = {}
         self.imports: dict[str, dict[str, None]] = {}
         self.written: set[str] = set()
+        self.written_in_class: set[str] = set()
 
     def read(self, code: types.CodeType) -> None:
         """Adds what ``code`` names, without the code inside of it."""
@@ -89,6 +92,7 @@ class _Scanner:
         self._loads_since = 0
         self._level = 0
         self._imported = ""
+        self._is_class_loaded = False
         for instruction in dis.get_instructions(code):
             self._take(instruction)
         self._end_chain()
@@ -102,6 +106,7 @@ class _Scanner:
         operation, argument = instruction.opname, instruction.argval
         if operation in ("LOAD_ATTR", "LOAD_METHOD"):
             self.attributes[str(argument)] = None
+            self._is_class_loaded = False
             if self._chain:
                 self._chain.append(str(argument))
                 if argument in _CHANGING and len(self._chain) == 2:
@@ -111,7 +116,7 @@ class _Scanner:
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             self._chain = [str(argument)]
             self._last_global, self._loads_since = str(argument), 0
-        elif operation in ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR"):
+        elif operation in ("STORE_GLOBAL", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_ATTR"):
             self._take_write(operation, argument)
         elif operation in ("IMPORT_NAME", "IMPORT_FROM"):
             self._take_import(operation, str(argument))
@@ -121,10 +126,16 @@ class _Scanner:
             self._loads_since += 1
         elif operation != "CACHE":
             self._loads_since = 2
+        loaded = argument if isinstance(argument, tuple) else (argument,)  # two in one instruction
+        self._is_class_loaded = operation.startswith("LOAD_FAST") and loaded[-1] == "cls"
 
     def _take_write(self, operation: str, argument: object) -> None:
         if operation == "STORE_GLOBAL":
             self.written.add(str(argument))
+        elif operation == "STORE_ATTR":
+            self._loads_since = 2
+            if self._is_class_loaded:
+                self.written_in_class.add(str(argument))
         elif self._last_global and self._loads_since <= 1:  # the index alone stands between
             self.written.add(self._last_global)
 

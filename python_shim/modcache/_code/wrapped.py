@@ -71,8 +71,11 @@ def has_own_method(cls: type, method: str) -> bool:
 
 
 def unwrapped_in(cls: type, method: str) -> Any:
-    """Returns the function that runs for a cached method of this class."""
-    return unwrapped(getattr(class_behind(cls), method))
+    """Returns the function that runs for a cached method of this class.
+
+    The class behind the proxy class of a lazy module has no methods of the module to be loaded.
+    """
+    return unwrapped(getattr(class_behind(cls), method, None) or getattr(cls, method))
 
 
 def has_cached_forward(cls: type) -> bool:

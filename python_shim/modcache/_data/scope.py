@@ -20,8 +20,8 @@ from modcache._data.variants import Variants
 from modcache._identity.contents import version_of, watched_digest
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
-from modcache._identity.records import Records, same_objects
-from modcache._identity.walk import TENSOR_TYPES, Walk, same_leaves
+from modcache._identity.records import Records, same_leaves, same_objects
+from modcache._identity.walk import TENSOR_TYPES, Walk
 
 if TYPE_CHECKING:
     from modcache._data.lookup import SampleCache

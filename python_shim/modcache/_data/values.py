@@ -126,7 +126,7 @@ def _checked_tensor(tensor: torch.Tensor, place: str) -> torch.Tensor:
     # A copy, since datasets may fill one buffer again and again; and no inference tensor, like
     # hits.
     with torch.inference_mode(False):
-        copy = tensor.clone(memory_format=torch.contiguous_format)
+        copy = tensor.clone(memory_format=torch.preserve_format)
     return copy.resolve_conj().resolve_neg()
 
 

@@ -62,7 +62,8 @@ def explain(
 
     Args:
         module: as for ``lookup_or_run``, like the other arguments. A lazy one is not loaded.
-        input: the input that the module would run on; a tuple holds arguments by place.
+        input: the input that the module would run on; a tuple holds arguments by place. What
+            ``modcache.cached`` was told to ignore does not count.
         key: one, or one per row; None: the keys, with their parts, of the block around,
             ``with modcache.keys(ids):``.
         scope: a name for the module, in place of its fingerprint; by default that which
@@ -99,14 +100,15 @@ def explain(
             f"method={method!r}: {class_name(target)} has no such method. "
             'Name one of its methods; the default is "forward".'
         )
-    pad_value = 0.0
+    pad_value, sample = 0.0, input
     if (found := found_cached(getattr(type(target), method, None))) is not None:
         scope = scope or found.scope
+        sample = found.key.of_input(input)
         if mask is None and lengths is None:
             mask, lengths = (found.rows.get(name) for name in ("mask", "lengths"))
             pad_value = found.rows.get("pad_value", 0.0)
     padding = padding_of(target, method, input, mask, lengths, pad_value)
-    return _Question(target, input, keys, scope, method, padding).answer()
+    return _Question(target, sample, keys, scope, method, padding).answer()
 
 
 class _Question:

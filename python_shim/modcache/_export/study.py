@@ -17,7 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.arguments import Arguments
-from modcache._call.eager import call_name_of
+from modcache._call.function import call_name_of
 from modcache._call.inputs import shown
 from modcache._call.rows import check_sizes
 from modcache._call.tagged import tagged

@@ -167,4 +167,4 @@ def _item(batch: Any, which: int | str, what: str) -> Any:
 def bytes_of(value: Any) -> int:
     """Sums the bytes of all tensors and arrays in a result."""
     found = [data for leaf in pytree.tree_leaves(value) for data in data_in(leaf)]
-    return sum(data.nbytes for data in found if not getattr(data, "is_nested", False))
+    return sum(getattr(x, "nbytes", 0) for x in found if not getattr(x, "is_nested", False))

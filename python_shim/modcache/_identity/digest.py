@@ -17,10 +17,10 @@ import torch
 
 from modcache._code.reads import Code
 from modcache._code.tokens import ATOMS, feed, tokens_of_atom
-from modcache._identity.kinds import NOT_TRAINING, TRAINING, Mark
+from modcache._identity.capturing import HOOKED, NOT_HOOKED, are_looked_at
+from modcache._identity.kinds import NOT_TRAINING, TRAINING, Aside, Mark
 from modcache._identity.records import ClassName, ClassRecord, ModuleRecord
 from modcache._identity.scripted import ScriptRecord
-from modcache._identity.tokenizers import Settings, settings_matter
 from modcache._installed.distributions import Distribution
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _tokens(leaves: list[object]) -> list[str | bytes]:
     for leaf in leaves:
         if isinstance(leaf, (Part, Distribution, ScriptRecord)):
             tokens += leaf.tokens()
-        elif isinstance(leaf, Settings):
+        elif isinstance(leaf, Aside):
             tokens += leaf.tokens_in(leaves)
         elif isinstance(leaf, ModuleRecord):
             asks = asks_anywhere or records[id(leaf.named)].code.mentions_training
@@ -89,13 +89,19 @@ def _tokens(leaves: list[object]) -> list[str | bytes]:
         elif isinstance(leaf, Code):
             tokens += ("code", leaf.digest)
         elif isinstance(leaf, Mark):
-            if asks_anywhere or leaf not in (TRAINING, NOT_TRAINING):
+            if _counts(leaf, leaves, asks_anywhere):
                 tokens += ("mark", leaf.name)
         elif isinstance(leaf, ClassName):
             tokens += classes.tokens_of(leaf)
         else:
             tokens += _tokens_of_value(leaf)
     return tokens
+
+
+def _counts(mark: Mark, leaves: list[object], training_matters: bool) -> bool:
+    if mark in (TRAINING, NOT_TRAINING):
+        return training_matters
+    return mark is not NOT_HOOKED and (mark is not HOOKED or are_looked_at(leaves))
 
 
 def _tokens_of_module(record: ModuleRecord, training_matters: bool) -> list[str | bytes]:
@@ -133,8 +139,10 @@ def difference(before: Walk, after: Walk) -> str:
             if name:
                 return f"attribute '{name}' of {was.named.qualname} changed"
             continue
-        are_settings = isinstance(was, Settings) and isinstance(now, Settings)
-        if are_settings and not settings_matter(before.leaves):
+        are_asides = isinstance(was, Aside) and isinstance(now, Aside)
+        if are_asides and was.tokens_in(before.leaves) == now.tokens_in(after.leaves):  # type: ignore[attr-defined]
+            continue
+        if (was, now) == (NOT_HOOKED, HOOKED) and not are_looked_at(before.leaves):
             continue
         owner = after.owner_at(index) or before.owner_at(index)
         return f"attribute '{owner[1]}' of {owner[0]} changed" if owner else "its structure changed"

@@ -19,6 +19,7 @@ import types
 import weakref
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,14 @@ class Mark:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+class Aside:
+    """A leaf that counts only where some code may read what it stands for."""
+
+    def tokens_in(self, leaves: list[object]) -> tuple[str | bytes, ...]:
+        """Returns what it adds to a digest of ``leaves``, among which it is."""
+        raise NotImplementedError
 
 
 # The flag of a scripted module.
@@ -182,6 +191,17 @@ def _logger(walk: Walk, value: logging.Logger) -> None:
     walk.value(value.name)
     if not _is_known_by_name(type(value)):
         walk.named_class(type(value))
+
+
+def _start_method(walk: Walk, value: BaseContext) -> None:
+    """Reads a context of multiprocessing by its class: how processes start changes no result.
+
+    The process's own context is another one after a program or a ``DataLoader`` has chosen a start
+    method, and in processes that were spawned.
+    """
+    walk.leaves += (NAMED, walk.named(type(value)))
+    if not _is_known_by_name(type(value)):
+        walk.attributes(value)
 
 
 def _printed(walk: Walk, value: Any) -> None:
@@ -333,6 +353,7 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
     (_AUTOCAST, _autocast),
     (types.ModuleType, _python_module),
     (logging.Logger, _logger),
+    (BaseContext, _start_method),
     (PurePath, _path),
     (slice, _slice),
     ((types.GenericAlias, types.UnionType), _printed),

@@ -21,10 +21,13 @@ import torch
 
 from modcache._code.names import is_installed, plain_name
 from modcache._code.traversal import code_alone
+from modcache._code.wrapped import class_behind
+from modcache._identity.capturing import captures
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.module_state import Refusal, SeenState, state_of
 from modcache._identity.records import _INTERNAL, ClassRecord, Records, codes_among
+from modcache._identity.scratch import package_asked, scratch_of_module
 from modcache._identity.scripted import native
 from modcache._identity.walk import Walk, walk_over
 
@@ -67,7 +70,10 @@ def note_outcome(
 
 def class_name(module: torch.nn.Module) -> str:
     """Names the class of a module, also of a scripted one. Scopes are listed by that name."""
-    return str(getattr(module, "original_name", type(module).__name__))
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    # A cached function is held by a module that has the function's name.
+    return str(vars(module).get("original_name") or type(module).__name__)
 
 
 def described(
@@ -165,15 +171,17 @@ def _attributes_in(
         code.mentions_training and not str(getattr(cls, "__module__", "")).startswith("torch.")
         for cls, code in asks.items()
     )
+    asked = package_asked(module)
     for path, part in module.named_modules():
         code = asks.get(type(part))
+        scratch = scratch_of_module(class_behind(type(part)), asked)
         for name, value in vars(part).items():
             if name == "training" and not (asks_anywhere or (code and code.mentions_training)):
                 continue
-            if name not in _INTERNAL and not isinstance(value, torch.Tensor):
+            if name not in _INTERNAL | scratch and not isinstance(value, torch.Tensor):
                 yield f"{path}.{name}" if path else name, values.digest(value)
-        hooks = [*part._forward_pre_hooks.values(), *part._forward_hooks.values()]
-        if hooks:
+        given = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
+        if hooks := [hook for hook in given if not captures(hook)]:
             yield f"{path}.hooks" if path else "hooks", values.digest(hooks)
     for _, code in codes_among(walk.leaves):
         for read in code.reads:
@@ -190,10 +198,10 @@ class _Values:
     def digest(self, value: object) -> str:
         try:
             walk = walk_over(value, self._records)
-            text = digest_of(walk.leaves)
+            text = digest_of(walk.own_leaves())  # packages are compared by themselves
         except UnidentifiedError:
             return "unknown"
-        tensors = [self._known.get(id(tensor), "") for tensor in walk.tensors]
+        tensors = [self._known.get(id(tensor), "") for tensor in walk.own_tensors()]
         return "+".join([text[:_DIGITS], *(digest[:_DIGITS] for digest in tensors)])
 
 

@@ -22,10 +22,10 @@ from modcache._identity.contents import contents_without_versions, version_of, w
 from modcache._identity.digest import difference, digest_of, name_of_tensor
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.observed import codes_of
-from modcache._identity.records import Records, same_objects
+from modcache._identity.records import Records, same_leaves, same_objects
 from modcache._identity.scripted import code_of_scripted
 from modcache._identity.snapshot import snapshot_of
-from modcache._identity.walk import Walk, same_leaves
+from modcache._identity.walk import Walk
 from modcache._identity.wrappers import may_be_transparent
 from modcache._library.tracing import untraced
 

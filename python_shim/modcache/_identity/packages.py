@@ -22,7 +22,8 @@ from modcache._identity.digest import Part, digest_of
 from modcache._identity.lenient import Lenient
 from modcache._identity.records import Records
 from modcache._installed.distributions import is_news, look_again
-from modcache._installed.traversal import PackageTraversal, Seeds
+from modcache._installed.seeds import Seeds
+from modcache._installed.traversal import PackageTraversal
 
 if TYPE_CHECKING:
     from modcache._guards import Snapshot

@@ -9,9 +9,11 @@ import operator
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
+from modcache._code.names import is_packaged
 from modcache._code.tokens import ATOMS
 
 # How to read the value in an object of a class derived from a plain type, whatever it overrides.
@@ -29,7 +31,8 @@ TIMES_AND_DECIMALS = frozenset(
     {*_WITH_ZONE, datetime.date, datetime.timedelta, datetime.timezone, decimal.Decimal}
 )
 _PATHS = {type(pathlib.PurePath()), type(pathlib.Path())}
-_IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | {operator.attrgetter}
+_HINTS = {types.GenericAlias, types.UnionType}
+_IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | _HINTS | {operator.attrgetter}
 
 
 def plain_values_in(value: object) -> list[object]:
@@ -44,13 +47,19 @@ def is_constant(value: Any) -> bool:
         return type(value.pattern) in ATOMS
     if kind in _WITH_ZONE:
         return value.tzinfo is None or type(value.tzinfo) is datetime.timezone
-    if kind in _IMMUTABLE:
+    if kind in _IMMUTABLE or kind.__module__ == "typing":
         return True
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.generic):
         return kind.__module__ == "numpy" and not isinstance(value, numpy.void)
     is_derived = isinstance(value, SCALARS) and not hasattr(value, "__dict__")
     return is_derived and not slots_of(kind)
+
+
+def is_bare_tuple(value: Any) -> bool:
+    """Whether it is an object of a class derived from tuple that holds nothing but its items."""
+    is_derived = isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__
+    return is_derived and not hasattr(value, "__dict__") and not slots_of(type(value))
 
 
 def slots_of(cls: type) -> list[str]:
@@ -64,3 +73,28 @@ def slots_of(cls: type) -> list[str]:
             if name not in ("__dict__", "__weakref__"):
                 found.append(name)
     return found
+
+
+def has_plain_attributes(kind: type) -> bool:
+    """Whether the ``__dict__`` of its objects really holds their attributes."""
+    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
+    if not holders or _getter_of(kind) not in _PLAIN_GETTERS:
+        return False
+    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
+
+
+def _getter_of(kind: Any) -> Any:
+    return kind.__getattribute__
+
+
+_PLAIN_GETTERS = frozenset(map(_getter_of, (object, *SCALARS)))
+
+
+def are_attributes_plain(value: Any) -> bool:
+    """Whether an object's ``__dict__`` holds its attributes, if its class is unusual."""
+    kind = type(value)
+    if kind is types.SimpleNamespace:
+        return True
+    if not hasattr(value, "__dict__"):
+        return _getter_of(kind) is object.__getattribute__
+    return is_packaged(kind) and value.__dict__ is object.__getattribute__(value, "__dict__")

@@ -24,9 +24,10 @@ from modcache._identity.plain import slots_of
 from modcache._identity.scripted import ScriptRecord
 
 # Attributes that torch.nn.Module sets in every instance, apart from the setting `training`.
-# torch.compile and torch.jit.script leave marks on modules.
+# torch.compile, torch.jit.script and transformers (capturing.py) leave marks on modules.
 _INTERNAL = (frozenset(vars(torch.nn.Module())) - {"training"}) | {
     "_compiled_call_impl", "_is_torch_compile", "__overloads__",
+    "_output_capturing_hooks_installed",
 }  # fmt: skip
 
 # Those of them that a walk does not read.
@@ -41,6 +42,16 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 def same_objects(now: Collection[object], before: Collection[object]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
+
+
+def same_leaves(now: list[object], before: list[object]) -> bool:
+    """True only if both mean the same. Atoms that were made anew are compared by value."""
+    if same_objects(now, before):
+        return True
+    return len(now) == len(before) and all(
+        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
+        for a, b in zip(now, before, strict=True)
+    )
 
 
 class ClassName:
@@ -150,14 +161,17 @@ class _Same:
 class ModuleRecord:
     """The atoms of one module (numbers, text, ...), and the names of all else that it holds."""
 
-    def __init__(self, module: torch.nn.Module, named: ClassName) -> None:
+    def __init__(
+        self, module: torch.nn.Module, named: ClassName, scratch: frozenset[str] = frozenset()
+    ) -> None:
         attributes = vars(module)
         self.named = named
+        self.unseen = UNSEEN | scratch
         self._module = weakref.ref(module)
         self.slots = slots_of(type(module))
         self._kind = weakref.ref(type(module))  # perhaps a proxy class of the class in ``named``
         self._names = frozenset(attributes)
-        names = sorted(name for name in attributes if name not in _INTERNAL)
+        names = sorted(attributes.keys() - _INTERNAL - scratch)
         self.atoms = [name for name in names if _is_atom(attributes[name])]
         self.others = [name for name in names if not _is_atom(attributes[name])]
         # With at least two names, itemgetter returns a tuple.

@@ -36,8 +36,15 @@ from modcache._code.tokens import ATOMS
 from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
-from modcache._identity.plain import SCALARS, is_constant, slots_of
-from modcache._identity.records import UNSEEN, Records
+from modcache._identity.plain import (
+    SCALARS,
+    are_attributes_plain,
+    has_plain_attributes,
+    is_bare_tuple,
+    is_constant,
+    slots_of,
+)
+from modcache._identity.records import Records
 from modcache._identity.scratch import scratch_of
 from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
 from modcache._library.compiled_part import guards
@@ -131,7 +138,8 @@ class _Builder:
             return _identity(value)
         if kind in TENSOR_TYPES:
             return self._tensor(value)
-        if kind in (list, tuple, torch.Size, set, frozenset, deque):
+        if kind in (list, tuple, torch.Size, set, frozenset, deque) or is_bare_tuple(value):
+            self._named_class(kind)
             return (guards.ITEMS, kind, *map(self.expected, value))
         if kind in (dict, OrderedDict):
             return self._mapping(value)
@@ -180,7 +188,7 @@ class _Builder:
 
     def _unwatched(self, value: Any, kind: type) -> _Expected:
         """Describes an object without weak references by its attributes."""
-        is_object = way_to_look_at(kind) is Walk._object and _are_attributes_plain(value)
+        is_object = way_to_look_at(kind) is Walk._object and are_attributes_plain(value)
         if is_object and isinstance(value, SCALARS):
             raise _BytesError(f"a {kind.__qualname__}, whose slots may change")
         if not is_object or not self._is_first_visit(value):
@@ -210,16 +218,17 @@ class _Builder:
             return
         attributes = module.__dict__
         is_special = isinstance(module, torch.jit.ScriptModule) or "training" not in attributes
-        if is_special or slots_of(type(module)) or not _has_plain_attributes(type(module)):
+        if is_special or slots_of(type(module)) or not has_plain_attributes(type(module)):
             raise RefusedError(f"a {type(module).__qualname__}")
-        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, UNSEEN))
+        unseen = self._records.modules[id(module)].unseen
+        self._add(guards.IN_ATTRIBUTES, module, self._mapping(attributes, unseen))
         self._class(type(module))
 
     def _object(self, value: Any) -> None:
         if not self._is_first_visit(value):
             return
         kind = type(value)
-        if not _has_plain_attributes(kind) and not _are_attributes_plain(value):
+        if not has_plain_attributes(kind) and not are_attributes_plain(value):
             raise RefusedError(f"{kind.__qualname__}, which has attributes of its own making")
         self._named_class(kind)
         if hasattr(value, "__dict__"):
@@ -347,31 +356,6 @@ class _Builder:
     def _definition(self, definition: Any) -> None:
         if self._is_first_visit(definition):
             self.guards += guards_of_definition(definition, self.expected)
-
-
-def _has_plain_attributes(kind: type) -> bool:
-    """Whether the ``__dict__`` of its objects really holds their attributes."""
-    holders = [vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)]
-    if not holders or _getter_of(kind) not in _PLAIN_GETTERS:
-        return False
-    return all(type(holder) is types.GetSetDescriptorType for holder in holders)
-
-
-def _getter_of(kind: Any) -> Any:
-    return kind.__getattribute__
-
-
-_PLAIN_GETTERS = frozenset(map(_getter_of, (object, *SCALARS)))
-
-
-def _are_attributes_plain(value: Any) -> bool:
-    """Whether an object's ``__dict__`` holds its attributes, if its class is unusual."""
-    kind = type(value)
-    if kind is types.SimpleNamespace:
-        return True
-    if not hasattr(value, "__dict__"):
-        return _getter_of(kind) is object.__getattribute__
-    return is_packaged(kind) and value.__dict__ is object.__getattribute__(value, "__dict__")
 
 
 def _identity(value: object) -> _Expected:

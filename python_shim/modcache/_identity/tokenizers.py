@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from modcache._code.names import plain_name, top_package
 from modcache._code.tokenizer_backends import BACKEND_NAMES
-from modcache._identity.kinds import NAMED, UnidentifiedError
+from modcache._identity.kinds import NAMED, Aside, UnidentifiedError
 from modcache._identity.records import codes_among
 from modcache._identity.scratch import BACKEND, is_tokenizer
 
@@ -27,7 +27,7 @@ _FIND_ALL = frozenset({"vars", "__dict__"})
 _AFTER_SETTINGS = b',"added_tokens":['  # no text in the JSON of a tokenizer contains it
 
 
-class Settings:
+class Settings(Aside):
     """A leaf: padding and truncation. Equal ones are one object."""
 
     def __init__(self, digest: bytes) -> None:

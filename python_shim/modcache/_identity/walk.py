@@ -28,6 +28,8 @@ from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
 from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
+from modcache._identity.capturing import HOOK, HOOKED, NOT_HOOKED, captures
+from modcache._identity.configs import note_of, noted_in
 from modcache._identity.kinds import (
     CALLABLE,
     NAMED,
@@ -42,13 +44,13 @@ from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
-from modcache._identity.records import ClassName, ModuleRecord, Records, same_objects
-from modcache._identity.scratch import scratch_of
+from modcache._identity.records import ClassName, ModuleRecord, Records
+from modcache._identity.scratch import package_asked, scratch_of, scratch_of_module
 from modcache._identity.scripted import SCRIPTED, ScriptRecord
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
-from modcache._installed.traversal import Seeds
+from modcache._installed.seeds import Seeds
 
 _DEEPEST = 100
 _MOST_LEAVES = 1_000_000
@@ -57,7 +59,6 @@ TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
 _FORWARD_ALONE = Mark("forward alone")
-_HOOK = Mark("hook")
 _OBJECT = Mark("object")
 _GLOBAL = Mark("global")
 _END = Mark("end")
@@ -90,7 +91,9 @@ class Walk:
         self._seen: dict[int, int] = {}
         self._alive: list[object] = []  # an id means something only while its object lives
         self._classes: dict[type, None] = {}
+        self._installed: dict[type, None] = {}  # to find that out takes its time
         self.depth = 0
+        self._hooked = NOT_HOOKED
         has_hooks = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks
         if has_hooks and not is_tolerant:
             raise UnidentifiedError("a forward hook for all modules is registered")
@@ -99,8 +102,10 @@ class Walk:
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance may lead to the given one, which has the same attributes.
         self._is_shared = root is not None and AS_ONE in vars(type(root))
+        self._asked = package_asked(root)
         if root is not None:
             self._module(root)
+            self.leaves.append(self._hooked)
             if not is_tolerant:
                 self._enter_packages()
                 self._check_tensors()
@@ -130,7 +135,7 @@ class Walk:
         return self.leaves, self.tensors, self.scripted, self.owners, self._alive
 
     def maps(self) -> tuple[dict[Any, Any], ...]:
-        return self._seen, self._classes, self.tensor_owners
+        return self._seen, self._classes, self._installed, self.tensor_owners
 
     def owner_at(self, index: int) -> tuple[str, str] | None:
         """Returns the class and attribute that the leaf at ``index`` belongs to."""
@@ -163,14 +168,14 @@ class Walk:
     def _module(self, module: torch.nn.Module) -> None:
         if not self._is_first_visit(module.__dict__ if self._is_shared else module):
             return
-        leaves = self.leaves
         record = self._records.modules.get(id(module))
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
-            named = self.named(class_behind(type(module)))
-            record = self._records.modules[id(module)] = ModuleRecord(module, named)
-        leaves.append(record)
+            kind = class_behind(type(module))
+            record = ModuleRecord(module, self.named(kind), scratch_of_module(kind, self._asked))
+            self._records.modules[id(module)] = record
+        self.leaves.append(record)
         cls: Any = record.named.cls()
         if cls not in self._classes:
             self._class(cls)
@@ -184,7 +189,7 @@ class Walk:
         for child in attributes["_modules"].values():
             if child is not None:
                 self._module(child)
-            leaves.append(_END)
+            self.leaves.append(_END)
 
     def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
         for name in record.others:
@@ -202,7 +207,10 @@ class Walk:
         for kind in ("_forward_pre_hooks", "_forward_hooks"):
             with_keywords = attributes[f"{kind}_with_kwargs"]
             for number, hook in attributes[kind].items():
-                self.leaves += (_HOOK, kind, number in with_keywords)
+                if captures(hook):
+                    self._hooked = HOOKED
+                    continue
+                self.leaves += (HOOK, kind, number in with_keywords)
                 self._owned(record.named.qualname, "forward hook", hook)
 
     def _owned(self, cls: str, name: str, value: object) -> None:
@@ -312,11 +320,14 @@ class Walk:
     def named_class(self, cls: type) -> None:
         """Reads a class: its code, if it is the user's own."""
         self.leaves += (NAMED, self.named(cls))
-        if not is_installed(cls):
-            if cls not in self._classes:
-                self._class(cls)
-        elif is_packaged(cls):
-            self.seeds.add(cls)
+        if cls in self._installed:
+            return
+        if is_installed(cls):
+            self._installed[cls] = None
+            if is_packaged(cls):
+                self.seeds.add(cls)
+        elif cls not in self._classes:
+            self._class(cls)
 
     def _function(self, function: types.FunctionType) -> None:
         name = trusted_name(function)
@@ -351,9 +362,12 @@ class Walk:
         kind = type(value)
         self.named_class(kind)
         attributes = getattr(value, "__dict__", {})
+        noted = noted_in(kind)
         for name in sorted(attributes.keys() - scratch_of(kind)):
-            self.leaves.append(name)
-            self.value(attributes[name])
+            note = note_of(name, attributes[name]) if name in noted else None
+            self.leaves.append(note or name)
+            if note is None:
+                self.value(attributes[name])
         self.leaves.append(_END)
         for name in slots_of(kind):
             self.leaves.append(name)
@@ -384,13 +398,3 @@ _WAYS: tuple[tuple[Any, Callable[[Walk, Any], None]], ...] = (
     (type, Walk.named_class),
     (types.FunctionType, Walk._function),
 )
-
-
-def same_leaves(now: list[object], before: list[object]) -> bool:
-    """True only if both mean the same. Atoms that were made anew are compared by value."""
-    if same_objects(now, before):
-        return True
-    return len(now) == len(before) and all(
-        a is b or (type(a) is type(b) and type(a) in (str, bytes, int) and a == b)
-        for a, b in zip(now, before, strict=True)
-    )

@@ -8,17 +8,19 @@ package to package. A class is followed through the methods whose names some cod
 The digest says which object is where. Values become ``Read``s, which every look compares.
 
 Two kinds of globals do not count: those that the package's own code in reach writes, which are
-memories, and those that have another value in each process.
+memories, and those that have another value in each process. Nor do numbers and texts of a class
+that a class method in reach writes there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+from modcache._code.libraries import APART, MEMORIES, is_serving
 from modcache._code.names import (
     CLASS_NOISE,
     DESCRIPTORS,
@@ -30,6 +32,7 @@ from modcache._code.names import (
     is_trusted,
     parts_of_member,
     plain_name,
+    top_package,
     trusted_name,
 )
 from modcache._code.operators import definitions_behind, parts_of
@@ -46,12 +49,13 @@ from modcache._code.reads import (
 )
 from modcache._code.scan import mentions, resolved_import, scan_of
 from modcache._code.tokenizer_backends import mentions_backend
-from modcache._code.tokens import ATOMS, NumberingHasher, tokens_of_atom
+from modcache._code.tokens import ATOMS, NumberingHasher, feed, tokens_of_atom
 from modcache._code.traversal import code_alone
 from modcache._code.wrapped import is_left_here, unwrapped
 from modcache._installed.distributions import Distribution, distribution_of, distribution_of_import
 from modcache._installed.first_use import in_order, load_all_parts
 from modcache._installed.loaded import is_code_on_disk, may_have_changed_since_loaded
+from modcache._installed.seeds import Seeds
 
 _MOST_FUNCTIONS = 4096
 _MOST_READS = 4096
@@ -60,44 +64,10 @@ _UNREACHED = frozenset(
     {
         "__init_subclass__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
         "__repr__", "__dir__", "__sizeof__", "__del__", "__copy__", "__deepcopy__",
+        "from_pretrained", "save_pretrained", "push_to_hub", "save_to_hub",
     }
 )  # fmt: skip
 _MADE = frozenset({"__init__", "__new__", "__post_init__"})  # run where code calls the class
-
-
-@dataclass
-class Seeds:
-    """The places where a walk entered the code of packages, in order."""
-
-    # Keyed by id: the value, and whether it is a class that may be called to make objects.
-    values: dict[int, tuple[Any, bool]] = field(default_factory=dict)
-    imports: dict[tuple[str, str], None] = field(default_factory=dict)
-    names: dict[str, None] = field(default_factory=dict)  # that the user's own code mentions
-
-    def add(self, value: object, *, is_made: bool = True) -> None:
-        known = self.values.get(id(value))
-        self.values[id(value)] = (value, is_made or (known is not None and known[1]))
-
-    def add_code(self, code: Code) -> None:
-        for reference in code.packaged:
-            value = reference()
-            if value is not None:
-                self.add(value, is_made=False)
-        self.imports.update(code.imports)
-        self.names.update(code.names)
-
-    def copy(self) -> Seeds:
-        return Seeds({**self.values}, {**self.imports}, {**self.names})
-
-    def add_all(self, other: Seeds) -> None:
-        for value, is_made in other.values.values():
-            self.add(value, is_made=is_made)
-        self.imports.update(other.imports)
-        self.names.update(other.names)
-
-    def key(self) -> tuple[object, ...]:
-        values = tuple((id(value), is_made) for value, is_made in self.values.values())
-        return values, tuple(self.imports), tuple(self.names)
 
 
 class PackageCode(Code):
@@ -118,19 +88,12 @@ class PackageCode(Code):
 
 
 def _members_of(cls: type) -> list[tuple[str, Any]]:
-    """The members of a class: in the order of its code, or by name where that is not Python.
+    """The members of a class by name.
 
-    Classes written in Rust have their members in another order in each process.
+    Classes written in Rust have them in another order in each process, and so has one that gets
+    members from a loop over a set, as SciPy's sparse arrays do.
     """
-    members = list(vars(cls).items())
-    is_native = any(
-        isinstance(member, _NATIVE) and name not in ("__dict__", "__weakref__")
-        for name, member in members
-    )
-    return sorted(members, key=lambda item: item[0]) if is_native else members
-
-
-_NATIVE = (types.MethodDescriptorType, types.GetSetDescriptorType)
+    return sorted(vars(cls).items(), key=lambda item: item[0])
 
 
 class PackageTraversal:
@@ -147,6 +110,8 @@ class PackageTraversal:
         self._waiting: list[types.FunctionType] = []
         self._written: set[tuple[int, str]] = set()
         self._reads: list[tuple[tuple[int, str] | None, Read]] = []
+        self._written_in_classes: set[str] = set()
+        self._plain_members: list[tuple[str, tuple[str | bytes, ...]]] = []  # by name
         self._seen_globals: set[tuple[int, tuple[str, ...]]] = set()
         self._files: set[str] = set()
         self._classes: dict[int, bool] = {}  # by id: whether code in reach may call the class
@@ -177,9 +142,16 @@ class PackageTraversal:
         found = self._found
         kept = [read for key, read in self._reads if key not in self._written]
         found.reads = kept[:_MOST_READS]
-        found.digest = self._hasher.digest()
+        found.digest = self._digest()
         found.distributions = found.distributions_now()
         return found
+
+    def _digest(self) -> bytes:
+        hasher = hashlib.blake2b(self._hasher.digest(), digest_size=16)
+        for name, tokens in self._plain_members:
+            if name not in self._written_in_classes:
+                feed(hasher, tokens)
+        return hasher.digest()
 
     def _is_first_visit(self, value: object) -> bool:
         """Hashes which object this is; False if it was met before."""
@@ -250,11 +222,17 @@ class PackageTraversal:
             self._reads.append((None, read))
             return False
         if self._is_first_visit(function):
-            self._waiting.append(function)
+            if is_serving(function):
+                self._note_file(file_behind(function))
+            else:
+                self._waiting.append(function)
         return True
 
     def _class(self, cls: type, *, is_made: bool) -> None:
         self._is_first_visit(cls)
+        if is_serving(cls):
+            self._note_file(file_behind(cls))
+            return
         if self._classes.get(id(cls), -1) >= is_made:
             return
         self._classes[id(cls)] = is_made
@@ -264,8 +242,9 @@ class PackageTraversal:
                 continue
             self._note_file(file_behind(base))
             self._found.hold_class(base)
+            unreached = _UNREACHED | APART.get(top_package(base.__module__), frozenset())
             for name, member in _members_of(base):
-                if name in CLASS_NOISE or name in _UNREACHED or is_left_here(member):
+                if name in CLASS_NOISE or name in unreached or is_left_here(member):
                     continue
                 if name in _MADE:
                     if is_made:
@@ -281,8 +260,13 @@ class PackageTraversal:
             if (id(cls), path[0]) in self._members_seen:
                 return
             self._members_seen.add((id(cls), path[0]))
-            self._feed("member", plain_name(cls), path[0])
             self._found.hold_member(cls, path[0], value)
+            member = ("member", plain_name(cls), path[0])
+            if type(value) in ATOMS:
+                tokens = (*member, self._hasher.index_of(cls), *tokens_of_atom(value))
+                self._plain_members.append((path[0], tokens))
+                return
+            self._feed(*member)
         if parts := parts_of_member(value):
             for name in parts:
                 self._member(cls, (*path, name), getattr(value, name))
@@ -342,6 +326,7 @@ class PackageTraversal:
         place = Place(function)
         number = id(function.__globals__)
         self._written.update((number, name) for name in scan.written)
+        self._written_in_classes |= scan.written_in_class
         for chain in scan.globals:
             self._global(place, number, chain)
         package = str(function.__globals__.get("__package__") or "")
@@ -357,9 +342,10 @@ class PackageTraversal:
         self._seen_globals.add((number, chain))
         name = chain[0]
         value = place.names().get(name, MISSING)
-        if value is MISSING:
+        module = str(place.names().get("__name__"))
+        if value is MISSING or (module, name) in MEMORIES:
             return
-        self._feed("global", str(place.names().get("__name__")), name)
+        self._feed("global", module, name)
         if isinstance(value, types.ModuleType):
             self._found.hold(place, name, value)
             self._through_module(value, chain[1:])
@@ -369,7 +355,6 @@ class PackageTraversal:
         if self._value(value, read):
             self._found.hold(place, name, value)
         elif len(self._reads) > before:
-            module = str(place.names().get("__name__"))
             self._reads.pop()
             if type(value) not in ATOMS or not is_of_this_process(module, name):
                 self._reads.append(((number, name), in_order(read, module)))
@@ -381,13 +366,13 @@ class PackageTraversal:
                 self._value(definition, None)
             return
         self._note_file(getattr(module, "__file__", None) or "")
-        if chain and chain[0] in vars(module):
+        if chain and chain[0] in vars(module) and not is_serving(module):
             self._global(Place(module), id(vars(module)), chain)
 
     def _import(self, name: str, attribute: str) -> None:
         """Follows an import inside of a function, if the module is loaded."""
         module = sys.modules.get(name)
-        if module is None or attribute == "":
+        if module is None or attribute == "" or is_serving(module):
             self._note_distribution(distribution_of_import(name), self._found.imported, name)
         elif not is_trusted(module) and attribute in vars(module):
             self._through_module(module, (attribute,))

@@ -51,6 +51,14 @@ class Lazy(torch.nn.Module):
         """
         return self._source.hand_out()
 
+    def unload(self) -> None:
+        """Frees the module, which the next miss, or call, loads anew: after a fill, for instance.
+
+        It is as the file or factory makes it then: hooks, and what was written to its weights, are
+        lost. A module that somebody else holds, such as a caller of ``load()``, is not freed.
+        """
+        self._source.unload()
+
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the module, without the cache."""
         return self._source.load()(*arguments, **named)
@@ -85,6 +93,16 @@ class Lazy(torch.nn.Module):
     def extra_repr(self) -> str:
         """Returns its source, and whether it is loaded."""
         return f"{self._source!r}, {'loaded' if self.loaded else 'not loaded'}"
+
+
+def method_of_loaded(name: str) -> Any:
+    """Makes a method of lazy modules that loads the module and calls its method of this name."""
+
+    def method(self: Lazy, *arguments: Any, **named: Any) -> Any:
+        return getattr(self._source.load(), name)(*arguments, **named)
+
+    method.__name__, method.__qualname__ = name, f"{Lazy.__qualname__}.{name}"
+    return method
 
 
 def to_record(module: torch.nn.Module) -> torch.nn.Module:

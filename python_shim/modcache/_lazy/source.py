@@ -132,6 +132,11 @@ class LazySource:
             self._is_handed_out = True
             return module
 
+    def unload(self) -> None:
+        """Lets go of the module, if it is loaded."""
+        with self._lock:
+            self.module = self._as_loaded = None
+
     def load(self, input: Any = None) -> torch.nn.Module:
         """Returns the module, and loads it if it is not loaded yet.
 
@@ -311,10 +316,29 @@ def _ordinary_conditions() -> Iterator[None]:
         _disable_current_modes(),
         temporarily_clear_interpreter_stack(),  # of torch.func
         global_states_kept(),
+        _unobserved(),
     ):
         yield
 
 
+@contextlib.contextmanager
+def _unobserved() -> Iterator[None]:
+    """Hides the operators of a load from what observes this thread, such as a run around it.
+
+    A module draws its first weights. The run that loads it is no other than one that found it
+    loaded, since the random state is kept.
+    """
+    is_inner = getattr(_loading, "is_active", False)
+    _loading.is_active = True
+    torch._C._autograd._enable_record_function(False)
+    try:
+        yield
+    finally:
+        _loading.is_active = is_inner
+        torch._C._autograd._enable_record_function(not is_inner)
+
+
+_loading = threading.local()
 _sources: weakref.WeakSet[LazySource] = weakref.WeakSet()
 
 

@@ -12,7 +12,9 @@ from modcache._call.arguments import Arguments
 from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array
 from modcache._call.fast_path import fast_hit, held_by_library
-from modcache._call.padding import WHOLE_ROWS, padding_of
+from modcache._call.function import call_name_of
+from modcache._call.graphs import are_graphs, hint_for, is_used
+from modcache._call.padding import WHOLE_ROWS, Padding, padding_of
 from modcache._call.parts import data_in, has_shared
 from modcache._call.rows import (
     Keys,
@@ -127,15 +129,18 @@ def lookup_or_run(
         hit = fast_hit(module, input, key, scope, method)
         if hit is not None:
             return hit
-    key = one_or_more(key)
+    if isinstance(key, tuple):
+        key = one_or_more(key)
     ragged = checked_ragged(ragged)
     if ragged != "error" and (mask is not None or lengths is not None):
         raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
+    if is_used() and (ragged != "error" or mask is not None or lengths is not None):
+        _check_no_graphs(input)
     own_lengths = (mask, lengths, pad_value)
     is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run", own_lengths)
     if isinstance(key, str):
         return value
-    return in_wanted_form(is_apart, value, ragged, eager.call_name_of(module, method))
+    return in_wanted_form(is_apart, value, ragged, call_name_of(module, method))
 
 
 def lookup_or_run_any(
@@ -164,6 +169,14 @@ def lookup_or_run_any(
         if hit is not None:
             return hit
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
+
+
+def _check_no_graphs(input: Any) -> None:
+    if any(map(are_graphs, data_in(input))):
+        raise ValueError(
+            "lookup_or_run: ragged, mask and lengths are not for batches of graphs, whose results "
+            "have the rows that the module gives them."
+        )
 
 
 def _not_recorded(module: Any, input: Any, *options: Any) -> Any:
@@ -224,12 +237,28 @@ def _looked_up(
             operator = torch.ops.cache.lookup_or_run_any
             return False, operator(native(module), input, keys, scope=scope, method=method)
         return False, eager.lookup_or_run(module, input, keys, scope, method)
-    if is_operators and not has_shared(input, row_count(keys)):
+    return _rows_looked_up(module, input, keys, scope, method, padding, is_operators)
+
+
+def _rows_looked_up(
+    module: torch.nn.Module,
+    input: Any,
+    keys: list[str] | torch.Tensor,
+    scope: str,
+    method: str,
+    padding: Padding,
+    is_operators: bool,
+) -> tuple[bool, Any]:
+    try:
+        if not is_operators or has_shared(input, row_count(keys)):
+            return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
         held = held_by_library(module)
-        return _scripted_rows(  # type: ignore[no-any-return]
-            held, input, *texts_and_ids(keys), scope, method, *padding
-        )
-    return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
+        options = (*texts_and_ids(keys), scope, method, *padding)
+        return _scripted_rows(held, input, *options)  # type: ignore[no-any-return]
+    except ValueError as mistake:
+        if hint := hint_for(str(mistake), input):
+            raise ValueError(f"{mistake}{hint}") from None
+        raise
 
 
 def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:

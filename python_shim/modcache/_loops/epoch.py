@@ -24,8 +24,10 @@ class Epoch:
         grown = {name: now[name] - self._before[name] for name in counters}
         hits = grown["hits_memory"] + grown["hits_disk"] + grown["hits_remote"]
         count = hits + grown["misses"]
-        uncached = sum(rows for name, rows in grown.items() if name.startswith("bypassed_"))
-        text = f"{100 * hits // count} % hits" if count else "nothing was looked up"
+        off = grown["bypassed_off"]
+        uncached = sum(rows for name, rows in grown.items() if name.startswith("bypassed_")) - off
+        nothing = "the cache was off" if off else "nothing was looked up"
+        text = f"{100 * hits // count} % hits" if count else nothing
         text += f", {shown_time(grown['saved_us'])} saved" if hits else ""
         text += f", {uncached} not cached (see the warnings)" if uncached else ""
         return f"epoch {number}: {text}"

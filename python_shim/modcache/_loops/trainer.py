@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from modcache._cached.keys import keys
+from modcache._call.key_column import COLUMN
 from modcache._loops.epoch import Epoch, say
-from modcache._loops.keyed_dataset import COLUMN
 
 _TAKES_KEYS = "_modcache_takes_keys"
 

@@ -65,6 +65,7 @@ TEST(InputSamplerTest, what_lies_on_a_device_is_gathered_there_and_has_the_same_
   }
   EXPECT_TRUE(InputSampler({at::ones(1)}, Per::kCall, never_on_host).is_costly());
   EXPECT_FALSE(InputSampler({at::ones(1)}, Per::kCall).is_costly());
+  EXPECT_FALSE(InputSampler({at::ones({2, 0})}, Per::kRow, never_on_host).is_costly());
 }
 
 TEST(InputSamplerTest, several_tensors_share_the_sample) {

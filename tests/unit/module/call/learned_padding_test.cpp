@@ -93,6 +93,32 @@ TEST(PlanTrialsTest, are_none_for_what_is_known) {
   EXPECT_EQ(trials(padding_of({20, 19}, 20), known(0.05, 1, true)), 0u);
 }
 
+TEST(PlanTrialsTest, look_for_unused_tensors_one_by_one_and_leave_a_part_of_the_used_as_they_are) {
+  const PaddingTrial some{1, 4, 0b1, Kind::kSome};
+  const auto of_use = plan_trials_of_use(some, {0, 2});
+  ASSERT_EQ(of_use.size(), 3u);
+  for (const PaddingTrial& trial : of_use) {
+    EXPECT_EQ(trial.kind, Kind::kUnused);
+    EXPECT_EQ(trial.row, 1);
+    EXPECT_EQ(trial.length, 4);
+  }
+  EXPECT_EQ(of_use[0].altered, PaddingTrial::kNone);
+  EXPECT_EQ(of_use[0].kept, 0u);
+  EXPECT_EQ(of_use[2].altered, 2);
+  EXPECT_EQ(of_use[2].kept, 0b100u);
+  const auto kept = [&](std::uint64_t used) {
+    std::vector<std::uint64_t> sets;
+    for (const PaddingTrial& trial : plan_trials_of_some(some, {0, 1, 2}, used)) {
+      sets.push_back(trial.kept);
+    }
+    return sets;
+  };
+  EXPECT_EQ(kept(0b111).size(), 6u);
+  EXPECT_EQ(kept(0b101), (std::vector<std::uint64_t>{0b001, 0b011, 0b100, 0b110}))
+      << "whether 1 is used may depend on the row";
+  EXPECT_TRUE(kept(0b010).empty());
+}
+
 LearnedPadding judged(const Flat& result, const Flat& tried, const PaddingTrial& trial,
                       const tensor::RowPadding& padding) {
   LearnedPadding learned;
@@ -122,6 +148,14 @@ TEST(JudgeTrialTest, refuses_another_result_for_the_true_part_for_good) {
   const auto other = judged(tokens, flat_of({at::ones({1, 2, 3}) * 1.1}), {0, 2}, padding);
   EXPECT_NE(other.why_not.find("mask"), std::string::npos);
   EXPECT_TRUE(other.is_refused());
+}
+
+TEST(JudgeTrialTest, names_dtypes_that_depend_on_the_padding) {
+  const Flat tokens = flat_of({at::ones({2, 4, 3})});
+  const Flat tried = flat_of({at::ones({1, 2, 3}, at::kBFloat16)});
+  const auto learned = judged(tokens, tried, {0, 2}, padding_of({2, 4}, 4));
+  EXPECT_NE(learned.why_not.find("BFloat16 and Float"), std::string::npos);
+  EXPECT_TRUE(learned.is_refused());
 }
 
 TEST(JudgeTrialTest, sees_a_difference_beside_one_large_number) {
