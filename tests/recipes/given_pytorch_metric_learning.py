@@ -9,7 +9,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
 
-def given(large: bool = False) -> dict[str, object]:
+def given(large: bool = False, epochs: int = 8) -> dict[str, object]:
     """Returns a trunk with random weights, transforms, and two folders of photos in place."""
     names = given_timm_torchvision.given(large)
     return {
@@ -24,5 +24,5 @@ def given(large: bool = False) -> dict[str, object]:
         ),
         "batch_size": 6,
         "workers": 0,
-        "epochs": 8,
+        "epochs": epochs,
     }
