@@ -81,7 +81,7 @@ def lookup_or_run(
         ragged: what to do with rows whose shapes differ: "error": raise; "list": return all rows
             as a list; "pad": return a tensor [B, longest, ...] padded with zeros, and an int64
             tensor [B] of lengths.
-        mask: for rows of their own length in a batch that was padded on the right: the argument
+        mask: for rows of their own length in a batch that was padded on one side: the argument
             that says which part of each row is true, by name (``"attention_mask"``, an item of a
             dict too) or place, or the tensor itself: [B, longest], of booleans or numbers. Each
             entry is then as long as its row, is found whatever its batch is padded to, and is
@@ -89,7 +89,7 @@ def lookup_or_run(
             that are padded are found by one more run of one row at another length, which must give
             the same; other results are not cached, with a warning.
         lengths: the same as a tensor of integers [B], or the argument that has it.
-        pad_value: the number after the true part of each row of a result.
+        pad_value: the number beside the true part of each row of a result.
 
     Returns:
         The output: the module's values, dtypes and shapes, in the same tuples, lists, dicts, named
