@@ -278,6 +278,43 @@ def test_a_lazy_module_takes_the_mask() -> None:
     assert states.shape == (2, 9, WIDTH)
 
 
+def test_the_name_of_an_argument_is_found_without_loading_a_lazy_module() -> None:
+    rows = sentences()
+    look_up(Tower().requires_grad_(False).eval(), rows, [0, 1], scope="tower")
+    lazy = modcache.lazy(lambda: pytest.fail("loaded"), scope="tower")
+    tokens, mask = batch = padded_batch(rows[:2], 9)
+    with pytest.raises(ValueError, match=r"mask='mask'.*not loaded; give the place, mask=1"):
+        modcache.lookup_or_run(lazy, batch, [0, 1], mask="mask")
+    with pytest.raises(ValueError, match="not loaded; give the place"):
+        modcache.explain(lazy, batch, [0, 1], mask="mask")
+    with pytest.raises(ValueError, match=r"lengths='sizes'.*not loaded"):
+        modcache.lookup_or_run(lazy, batch, [0, 1], lengths="sizes")
+    batch_of_names = {"tokens": tokens, "mask": mask}
+
+    class Named(Tower):
+        def forward(self, batch: dict[str, torch.Tensor]) -> Any:  # type: ignore[override]
+            return super().forward(batch["tokens"], batch["mask"])
+
+    made = Named().requires_grad_(False).eval()
+    for module in (made, lazy):
+        modcache.lookup_or_run(module, batch_of_names, [7, 8], mask="mask", scope="tower")
+    assert modcache.stats()["hits_memory"] == 2
+    by_name = {"tokens": tokens, "mask": mask, "ids": [4, 5]}
+    for factory in (lambda: Tower().requires_grad_(False).eval(), lambda: pytest.fail("loaded")):
+        encoder = modcache.cached(modcache.lazy(factory, scope="t"), key="ids", mask="mask")
+        assert encoder(**by_name)[0].shape == (2, 9, WIDTH)
+
+
+def test_the_name_of_an_argument_of_a_loaded_lazy_module_is_that_of_its_parameter() -> None:
+    rows = sentences()
+    lazy = modcache.lazy(lambda: Tower().requires_grad_(False).eval(), scope="loaded")
+    lazy.load()
+    for _ in range(2):
+        states, _ = modcache.lookup_or_run(lazy, padded_batch(rows[:2]), [0, 1], mask="mask")
+    assert states.shape == (2, 7, WIDTH)
+    assert (modcache.stats()["misses"], modcache.stats()["hits_memory"]) == (2, 2)
+
+
 def test_the_batch_of_a_tokenizer(tower: nn.Module) -> None:
     class Named(nn.Module):
         def __init__(self) -> None:

@@ -214,7 +214,9 @@ def _looked_up(
     keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
-    padding = padding_of(module, method, input, *own_lengths)
+    is_padded = any(which is not None for which in own_lengths[:2])
+    here = module._source.current() if is_padded and isinstance(module, Lazy) else module
+    padding = padding_of(here, method, input, *own_lengths)
     if padding is not WHOLE_ROWS and any(map(is_array, data_in(input))):
         why = "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
         return False, eager.run_uncached(module, input, keys, method, why)
