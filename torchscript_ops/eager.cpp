@@ -138,12 +138,14 @@ Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
 }
 
 // The row that is to be run once more, the length of its input, the padded tensors that are left as
-// they are, as bits, and the one that gets other numbers, or -1. None: there is no such row.
+// they are, as bits, the one that gets other numbers, or -1, and whether rows are padded on the
+// left. None: there is no such row.
 at::IValue next_trial(const c10::intrusive_ptr<RowsRun>& run) {
   const auto trial = run->call.next_trial();
   if (!trial.has_value()) return {};
-  return c10::ivalue::Tuple::create(trial->row, trial->length,
-                                    static_cast<std::int64_t>(trial->kept), trial->altered);
+  const bool is_left = run->call.parts().padding->true_part == tensor::TruePart::kLast;
+  return c10::ivalue::Tuple::create(
+      trial->row, trial->length, static_cast<std::int64_t>(trial->kept), trial->altered, is_left);
 }
 
 // `output`: None where the module raised.
@@ -263,9 +265,13 @@ void register_eager(torch::Library& m) {
            [](const c10::intrusive_ptr<RowsRun>& run) { return run->call.gives_own_result(); })
       .def("rows", &rows_of_run);
   define(m, "_stepped(Tensor[] tensors) -> ()", &module::note_optimizer_step);
-  define(m, "_one_row_of_length(Tensor tensor, int row, int longest, int length) -> Tensor",
-         [](const at::Tensor& tensor, std::int64_t row, std::int64_t longest, std::int64_t length) {
-           return tensor::one_row_of_length(tensor, row, longest, length);
+  define(m,
+         "_one_row_of_length(Tensor tensor, int row, int longest, int length, bool is_left) "
+         "-> Tensor",
+         [](const at::Tensor& tensor, std::int64_t row, std::int64_t longest, std::int64_t length,
+            bool is_left) {
+           const auto part = is_left ? tensor::TruePart::kLast : tensor::TruePart::kFirst;
+           return tensor::one_row_of_length(tensor, row, longest, length, part);
          });
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor",
          [](const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {

@@ -32,8 +32,9 @@ class Summarizer {
     // The structure tells apart lists of numbers that differ only in their nesting.
     if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
     if (padding_ == nullptr) return;
-    // Entries without their padding are entries of their own.
-    summary_.arguments.insert(0, 1, InputSummary::kLength);
+    // Entries without their padding are entries of their own, and so are those of each side.
+    const bool is_left = padding_->true_part == TruePart::kLast;
+    summary_.arguments.insert(0, is_left ? 2 : 1, InputSummary::kLength);
     if (!padding_->why_not.empty() && summary_.why_not_cacheable.empty()) {
       summary_.why_not_cacheable = padding_->why_not;
     }

@@ -339,7 +339,7 @@ bool InputSampler::measure_true_part(std::size_t row, cache::MeasuredInput& meas
     cut.reserve(tensors_.size());
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const at::Tensor one = tensors_[i].narrow(0, static_cast<std::int64_t>(row), 1);
-      cut.push_back(cut_to_length(one, dims_[i] << 1, padding_->lengths[row]));
+      cut.push_back(cut_to_length(one, dims_[i] << 1, padding_->lengths[row], padding_->true_part));
     }
     return InputSampler(std::move(cut), Per::kRow, on_host_).measure(0, measured);
   } catch (const std::exception&) {

@@ -22,12 +22,10 @@ bool has(DimSet dims, std::int64_t dimension) {
   return dimension < 64 && ((dims >> dimension) & 1) != 0;
 }
 
-// Returns why the ones of a row do not come first; empty when they do.
-std::string why_not_first(const bool* mask, std::int64_t size, std::int64_t length) {
-  if (std::all_of(mask, mask + length, [](bool is_true) { return is_true; })) return {};
-  return std::all_of(mask + size - length, mask + size, [](bool is_true) { return is_true; })
-             ? "padded on the left, which shifts positions; pad it on the right"
-             : "padded with holes in its mask";
+// Returns whether the ones of a row are all in this part of it.
+bool has_ones_in(TruePart part, const bool* mask, std::int64_t size, std::int64_t length) {
+  const bool* const first = mask + RowPadding::first_of(part, size, length);
+  return std::all_of(first, first + length, [](bool is_true) { return is_true; });
 }
 
 }  // namespace
@@ -42,11 +40,20 @@ RowPadding RowPadding::of_mask(const at::Tensor& mask, double value) {
   padding.value = value;
   padding.mask = mask;
   const auto* row = reinterpret_cast<const bool*>(const_bytes(ones));
+  bool are_first = true;
+  bool are_last = true;
   for (std::int64_t i = 0; i < ones.size(0); ++i, row += padding.longest) {
-    padding.lengths.push_back(std::count(row, row + padding.longest, true));
-    if (padding.why_not.empty()) {
-      padding.why_not = why_not_first(row, padding.longest, padding.lengths.back());
-    }
+    const std::int64_t length = std::count(row, row + padding.longest, true);
+    padding.lengths.push_back(length);
+    const bool is_first = has_ones_in(TruePart::kFirst, row, padding.longest, length);
+    const bool is_last = has_ones_in(TruePart::kLast, row, padding.longest, length);
+    if (!is_first && !is_last) padding.why_not = "padded with holes in its mask";
+    are_first = are_first && is_first;
+    are_last = are_last && is_last;
+  }
+  if (!are_first && are_last) padding.true_part = TruePart::kLast;
+  if (!are_first && !are_last && padding.why_not.empty()) {
+    padding.why_not = "padded on the left in some rows and on the right in others";
   }
   return padding;
 }
@@ -76,30 +83,35 @@ bool is_ambiguous(const at::Tensor& batch, std::int64_t longest) {
   return batch.dim() > 2 && std::find(sizes.begin() + 2, sizes.end(), longest) != sizes.end();
 }
 
-at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length) {
+at::Tensor cut_to_length(const at::Tensor& row, DimSet dims, std::int64_t length, TruePart part) {
   at::Tensor cut = row;
   for (std::int64_t d = 0; d < row.dim(); ++d) {
-    if (has(dims, d)) cut = cut.narrow(d, 0, length);
+    if (!has(dims, d)) continue;
+    cut = cut.narrow(d, RowPadding::first_of(part, row.size(d), length), length);
   }
   return cut;
 }
 
 at::Tensor one_row_of_length(const at::Tensor& tensor, std::int64_t row, std::int64_t longest,
-                             std::int64_t length) {
+                             std::int64_t length, TruePart part) {
   const at::Tensor one = tensor.narrow(0, row, 1);
   if (!is_padded(tensor, longest) || length == longest) return one;
-  if (length <= longest) return one.narrow(1, 0, length);
+  if (length <= longest) {
+    return one.narrow(1, RowPadding::first_of(part, longest, length), length);
+  }
+  // The last dimension comes first, and of each the beginning before the end.
   std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (one.dim() - 1)), 0);
-  pad.back() = length - longest;  // after dimension 1; the last dimension comes first
+  pad[pad.size() - (part == TruePart::kFirst ? 1 : 2)] = length - longest;
   return at::constant_pad_nd(one, pad);
 }
 
-at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, std::int64_t longest,
+at::IValue one_row_of_length(const at::IValue& input, std::int64_t row, const RowPadding& padding,
                              std::int64_t length, std::uint64_t kept) {
+  const std::int64_t longest = padding.longest;
   unsigned padded = 0;
   return with_tensors(input, [&](const at::Tensor& tensor) {
     const bool is_kept = is_padded(tensor, longest) && ((kept >> padded++) & 1) != 0;
-    return one_row_of_length(tensor, row, longest, is_kept ? longest : length);
+    return one_row_of_length(tensor, row, longest, is_kept ? longest : length, padding.true_part);
   });
 }
 
@@ -135,8 +147,9 @@ at::Tensor with_padding(const at::Tensor& batch, DimSet dims, const RowPadding& 
       pad_value_of(padded.scalar_type(), has_operators ? padding.value : 0).to(batch.device());
   for (const std::size_t k : shorter) {
     const at::Tensor row = padded.select(0, static_cast<std::int64_t>(k));
+    const std::int64_t first = padding.true_part == TruePart::kFirst ? length_of(k) : 0;
     for (std::int64_t d = 0; d < row.dim(); ++d) {
-      if (has(dims, d)) row.narrow(d, length_of(k), padding.longest - length_of(k)).fill_(value);
+      if (has(dims, d)) row.narrow(d, first, padding.longest - length_of(k)).fill_(value);
     }
   }
   return has_operators ? padded : padded.view(batch.scalar_type());

@@ -95,16 +95,16 @@ std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
 }
 
 std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row, const std::vector<DimSet>& dims,
-                                               std::int64_t length) {
+                                               std::int64_t length, TruePart part) {
   LayoutPtr& layout = layouts_[length];
   if (layout == nullptr) layout = layout_->cut_to_length(dims, length);
   auto value = std::make_shared<RowValue>(layout, /*sharers=*/1);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout->places()[i];
     const at::Tensor whole = copies_[i].select(0, static_cast<std::int64_t>(row));
-    const at::Tensor part =
-        cut_to_length(whole, permuted(dims[i], layout->tensors()[i].dim_order), length);
-    copy_plain(part, value->bytes_.get() + place.offset);
+    const at::Tensor cut =
+        cut_to_length(whole, permuted(dims[i], layout->tensors()[i].dim_order), length, part);
+    copy_plain(cut, value->bytes_.get() + place.offset);
   }
   return value;
 }

@@ -72,7 +72,7 @@ class RowCutter {
   std::shared_ptr<const RowValue> cut(std::size_t row) const;
   // Returns the row without its padding: its true part in `dims`, a set for each tensor.
   std::shared_ptr<const RowValue> cut(std::size_t row, const std::vector<DimSet>& dims,
-                                      std::int64_t length);
+                                      std::int64_t length, TruePart part = TruePart::kFirst);
 
  private:
   std::vector<at::Tensor> copies_;

@@ -186,19 +186,21 @@ void RowsOutput::copy_padded(const StoredRow& row, std::size_t i, const std::byt
   const Layout::Place& place = row.layout->places()[i];
   const TensorLayout& tensor = row.layout->tensors()[i];
   const at::Tensor target = block_[i].select(0, static_cast<std::int64_t>(row.row));
-  // A true part that comes first in memory is copied as bytes; a value of 0 has no other bits.
-  const bool comes_first =
+  // A true part in one piece of memory is copied as bytes; a value of 0 has no other bits.
+  const bool is_one_piece =
       is_like_block(*row.layout, i) && permuted(tensor.padded_dims, tensor.dim_order) == 1;
-  if (comes_first && padding_->value == 0) {
+  if (is_one_piece && padding_->value == 0) {
     std::byte* const bytes = mutable_bytes(target);
-    copy_bytes(bytes, payload + place.offset, place.size_bytes);
-    std::memset(bytes + place.size_bytes, 0, target.nbytes() - place.size_bytes);
+    const std::size_t padding_bytes = target.nbytes() - place.size_bytes;
+    const bool is_first = padding_->true_part == TruePart::kFirst;
+    copy_bytes(is_first ? bytes : bytes + padding_bytes, payload + place.offset, place.size_bytes);
+    std::memset(is_first ? bytes + place.size_bytes : bytes, 0, padding_bytes);
     return;
   }
   const at::Tensor logical = as_operable(in_logical_order(target, layout_->tensors()[i].dim_order));
   const bool has_operators = logical.scalar_type() == target.scalar_type();
   logical.fill_(pad_value_of(logical.scalar_type(), has_operators ? padding_->value : 0.0));
-  cut_to_length(logical, tensor.padded_dims, padding_->lengths[row.row])
+  cut_to_length(logical, tensor.padded_dims, padding_->lengths[row.row], padding_->true_part)
       .copy_(as_operable(tensor_at(*row.layout, i, payload)));
 }
 

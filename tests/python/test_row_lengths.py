@@ -123,7 +123,7 @@ def test_rows_without_padding_are_padded_once_to_see_what_it_does(
     assert modcache.stats()["misses"] == 2
 
 
-class Left(Tower):
+class Mixed(Tower):
     """Tells its warnings from those of other tests."""
 
 
@@ -133,13 +133,13 @@ class Holes(Tower):
 
 @pytest.mark.parametrize(
     ("kind", "row", "why"),
-    [(Left, [0, 0, 1, 1], "padded on the left"), (Holes, [1, 0, 1, 1], "holes in its mask")],
+    [(Mixed, [0, 0, 1, 1], "on the left in some rows"), (Holes, [1, 0, 1, 1], "holes in its mask")],
 )
-def test_rows_whose_true_part_is_not_first_are_not_cached(
+def test_rows_whose_true_parts_are_not_on_one_side_are_not_cached(
     kind: Any, row: list[int], why: str, capfd: Any
 ) -> None:
     tower = kind().requires_grad_(False).eval()
-    tokens, mask = torch.randint(1, 50, (2, 4)), torch.tensor([row, [1, 1, 1, 1]])
+    tokens, mask = torch.randint(1, 50, (2, 4)), torch.tensor([row, [1, 1, 1, 0]])
     states, _ = modcache.lookup_or_run(tower, (tokens, mask), [0, 1], mask=1)
     assert torch.equal(states, tower(tokens, mask)[0])
     assert modcache.stats()["bypassed_type"] == 2
@@ -276,6 +276,43 @@ def test_a_lazy_module_takes_the_mask() -> None:
     batch = padded_batch(rows[:2], 9)
     states, _ = modcache.lookup_or_run(lazy, batch, [0, 1], mask=1)
     assert states.shape == (2, 9, WIDTH)
+
+
+def test_the_name_of_an_argument_is_found_without_loading_a_lazy_module() -> None:
+    rows = sentences()
+    look_up(Tower().requires_grad_(False).eval(), rows, [0, 1], scope="tower")
+    lazy = modcache.lazy(lambda: pytest.fail("loaded"), scope="tower")
+    tokens, mask = batch = padded_batch(rows[:2], 9)
+    with pytest.raises(ValueError, match=r"mask='mask'.*not loaded; give the place, mask=1"):
+        modcache.lookup_or_run(lazy, batch, [0, 1], mask="mask")
+    with pytest.raises(ValueError, match="not loaded; give the place"):
+        modcache.explain(lazy, batch, [0, 1], mask="mask")
+    with pytest.raises(ValueError, match=r"lengths='sizes'.*not loaded"):
+        modcache.lookup_or_run(lazy, batch, [0, 1], lengths="sizes")
+    batch_of_names = {"tokens": tokens, "mask": mask}
+
+    class Named(Tower):
+        def forward(self, batch: dict[str, torch.Tensor]) -> Any:  # type: ignore[override]
+            return super().forward(batch["tokens"], batch["mask"])
+
+    made = Named().requires_grad_(False).eval()
+    for module in (made, lazy):
+        modcache.lookup_or_run(module, batch_of_names, [7, 8], mask="mask", scope="tower")
+    assert modcache.stats()["hits_memory"] == 2
+    by_name = {"tokens": tokens, "mask": mask, "ids": [4, 5]}
+    for factory in (lambda: Tower().requires_grad_(False).eval(), lambda: pytest.fail("loaded")):
+        encoder = modcache.cached(modcache.lazy(factory, scope="t"), key="ids", mask="mask")
+        assert encoder(**by_name)[0].shape == (2, 9, WIDTH)
+
+
+def test_the_name_of_an_argument_of_a_loaded_lazy_module_is_that_of_its_parameter() -> None:
+    rows = sentences()
+    lazy = modcache.lazy(lambda: Tower().requires_grad_(False).eval(), scope="loaded")
+    lazy.load()
+    for _ in range(2):
+        states, _ = modcache.lookup_or_run(lazy, padded_batch(rows[:2]), [0, 1], mask="mask")
+    assert states.shape == (2, 7, WIDTH)
+    assert (modcache.stats()["misses"], modcache.stats()["hits_memory"]) == (2, 2)
 
 
 def test_the_batch_of_a_tokenizer(tower: nn.Module) -> None:

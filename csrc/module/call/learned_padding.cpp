@@ -21,8 +21,7 @@ using tensor::DimSet;
 
 struct Learned : ProcessWide<Learned> {
   static constexpr std::size_t kMost = 4096;
-  std::unordered_map<Digest128, LearnedPadding, Digest128Hash> by_context
-      MODCACHE_GUARDED_BY(mutex);
+  std::unordered_map<Digest128, LearnedPadding, Digest128Hash> by_form MODCACHE_GUARDED_BY(mutex);
 };
 
 // A module that takes padding for data gives results that differ by about this much of them.
@@ -62,6 +61,15 @@ constexpr const char* kOtherForm =
     "its result has sizes that neither stay nor follow the length that a batch is padded to; pad "
     "all batches to one length instead, without mask";
 
+constexpr const char* kUnheeded =
+    "the module does not heed its mask, or is not given it; pad all batches to one length instead, "
+    "without mask";
+constexpr const char* kShifted =
+    "padding on the left shifts positions, and the first token, which poolers read; give the "
+    "module "
+    "position_ids that count from each row's first token (mask.cumsum(-1) - 1), or pad on the "
+    "right (padding_side=\"right\")";
+
 // Returns whether the mean difference is small, too: beside one large number, the largest
 // difference of all others would look small.
 bool are_alike_on_average(const at::Tensor& again, const at::Tensor& given, double tolerance) {
@@ -100,19 +108,19 @@ std::optional<DimSet> dims_between(const at::Tensor& whole, std::int64_t longest
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
 
-std::optional<LearnedPadding> learned_padding(const Digest128& context) {
+std::optional<LearnedPadding> learned_padding(const Digest128& form) {
   Learned& learned = Learned::instance();
   MutexLock lock(learned.mutex);
-  const auto found = learned.by_context.find(context);
-  if (found == learned.by_context.end()) return std::nullopt;
+  const auto found = learned.by_form.find(form);
+  if (found == learned.by_form.end()) return std::nullopt;
   return found->second;
 }
 
-void note_padding(const Digest128& context, LearnedPadding padding) {
+void note_padding(const Digest128& form, LearnedPadding padding) {
   Learned& learned = Learned::instance();
   MutexLock lock(learned.mutex);
-  if (learned.by_context.size() >= Learned::kMost) learned.by_context.clear();
-  learned.by_context[context] = std::move(padding);
+  if (learned.by_form.size() >= Learned::kMost) learned.by_form.clear();
+  learned.by_form[form] = std::move(padding);
 }
 
 std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
@@ -234,7 +242,7 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
   bool is_alike_on_average = true;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const auto true_part = [&](const at::Tensor& batch, std::int64_t row) {
-      return cut_to_length(batch.detach().select(0, row), dims[i], true_length);
+      return cut_to_length(batch.detach().select(0, row), dims[i], true_length, padding.true_part);
     };
     given.tensors.push_back(true_part(result.tensors[i], trial.place));
     again.tensors.push_back(true_part(tried.tensors[i], 0));
@@ -252,8 +260,7 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
   learned.failures = kMostFailures;
   learned.why_not = "a row gives another result where its batch is padded otherwise (" +
                     difference +
-                    "): the module does not heed its mask, or is not given it; pad all batches to "
-                    "one length instead, without mask";
+                    "): " + (padding.true_part == tensor::TruePart::kLast ? kShifted : kUnheeded);
 }
 
 }  // namespace modcache::module

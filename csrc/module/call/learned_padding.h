@@ -15,7 +15,7 @@
 //    whole. Callers leave this out for a tensor that their module declares, since one row may not
 //    need it.
 //
-// Kept for each context, by its digest, in this process. Thread-safe.
+// Kept for each form of a module's input, by its digest, in this process. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ struct LearnedPadding {
   bool is_refused() const;
 };
 
-std::optional<LearnedPadding> learned_padding(const Digest128& context);
-void note_padding(const Digest128& context, LearnedPadding learned);
+std::optional<LearnedPadding> learned_padding(const Digest128& form);
+void note_padding(const Digest128& form, LearnedPadding learned);
 
 // A row that is to be run once more, by itself (one_row_of_length).
 struct PaddingTrial {

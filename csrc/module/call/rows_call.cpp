@@ -38,7 +38,7 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
     std::string& signature = own_signatures_[length];
     if (signature.empty()) signature = tensor::signature_of_length(parts_.input.signature, length);
   }
-  learned_ = learned_padding(context_->digest);
+  learned_ = learned_padding(padded_form());
 }
 
 // The batch is assembled in pinned memory when it goes on to a device.
@@ -280,7 +280,9 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
     for (std::size_t i = 0; i < result.tensors.size(); ++i) {
       const auto whole = result.tensors[i].select(0, static_cast<std::int64_t>(place_in_run(k)));
       row.tensors.push_back(
-          padding == nullptr ? whole : tensor::cut_to_length(whole, learned_->dims[i], length(k)));
+          padding == nullptr
+              ? whole
+              : tensor::cut_to_length(whole, learned_->dims[i], length(k), padding->true_part));
     }
     return row;
   };
@@ -289,8 +291,9 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
     if (!cutter.has_value()) {
       cutter.emplace(result, parts_.input.device, session_->settings().dtype);
     }
-    return padding == nullptr ? cutter->cut(place_in_run(k))
-                              : cutter->cut(place_in_run(k), learned_->dims, length(k));
+    return padding == nullptr
+               ? cutter->cut(place_in_run(k))
+               : cutter->cut(place_in_run(k), learned_->dims, length(k), padding->true_part);
   };
   take(row_of_run, cut, facts);
   if (padding != nullptr) {

@@ -97,6 +97,7 @@ class RowsCall : public OpenCall {
   // Each then gets the result of its own run.
   bool has_conflicts_inside();
   bool has_odd_padding() const;
+  Digest128 padded_form() const;
   std::vector<std::int64_t> whole_input();
   void refuse_stored_rows();
   void look_up_and_lead(std::vector<std::size_t> places);

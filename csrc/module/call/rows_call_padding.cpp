@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/hash.h"
 #include "module/call/learned_padding.h"
 #include "module/call/rows_call.h"
 #include "tensor/difference.h"
@@ -14,6 +15,15 @@
 namespace modcache::module {
 
 using cache::Counter;
+
+// Returns the digest that names what trials show: a module that is given position_ids may be cached
+// where it is not without them, under one context.
+Digest128 RowsCall::padded_form() const {
+  Xxh3Hasher hasher;
+  hasher.add(context_->digest.bytes());
+  hasher.add(parts_.input.signature);
+  return hasher.digest();
+}
 
 // Returns whether stored rows were cut in other dimensions than the module's results are.
 bool RowsCall::has_odd_padding() const {
@@ -151,7 +161,7 @@ void RowsCall::end_trials() {
   } else if (!found.is_refused()) {
     ++found.failures;
   }
-  note_padding(context_->digest, found);
+  note_padding(padded_form(), found);
   learned_ = found;
   if (found.why_not.empty()) {
     accept(std::move(pending.result), pending.facts);

@@ -196,7 +196,7 @@ class Target {
       // A method of TorchScript declares all that it takes.
       if (trial.kind != PaddingTrial::Kind::kUnused) {
         tried = tensor::flatten(
-            run(method_, tensor::one_row_of_length(call_.input, trial.row, call_.padding->longest,
+            run(method_, tensor::one_row_of_length(call_.input, trial.row, *call_.padding,
                                                    trial.length, trial.kept)));
       }
     } catch (const std::exception&) {  // the module may not take a row of this length

@@ -33,7 +33,7 @@ WHOLE_ROWS = Padding(None, None, 0, 0.0)
 
 
 def padding_of(
-    module: torch.nn.Module,
+    module: torch.nn.Module | None,
     method: str,
     input: Any,
     mask: str | int | torch.Tensor | None,
@@ -41,6 +41,8 @@ def padding_of(
     pad_value: float,
 ) -> Padding:
     """Finds mask or lengths among the arguments of a call, where they are not given as tensors.
+
+    ``module``: None where it is not loaded, so that nothing tells the names of its parameters.
 
     Raises:
         ValueError: both are given, or the call has no such argument.
@@ -68,7 +70,7 @@ def padding_of(
 
 
 def _argument(
-    module: torch.nn.Module, method: str, input: Any, which: Any, name: str
+    module: torch.nn.Module | None, method: str, input: Any, which: Any, name: str
 ) -> torch.Tensor | None:
     if isinstance(which, torch.Tensor):
         return which
@@ -80,9 +82,15 @@ def _argument(
             )
         value = places[which]
     elif isinstance(which, str):
-        parameters = parameters_of(module, method)
+        parameters = [] if module is None else parameters_of(module, method)
         if which in names:
             value = names[which]
+        elif module is None:
+            raise ValueError(
+                f"{name}={which!r}: no argument of the call has this name, and which place it has "
+                "is not known, since the lazy module is not loaded; give the place, "
+                f"{name}=1 for the second argument, or the tensor, or pass the argument by name."
+            )
         elif which in parameters:
             place = parameters.index(which)
             value = places[place] if place < len(places) else None

@@ -59,6 +59,7 @@ class _Trial(NamedTuple):
     length: int  # of the padded tensors
     kept: int  # those that are left as long as they are, as bits by their numbers
     altered: int  # the number of the one that gets other numbers, or _NONE
+    is_left: bool  # padding comes before the true part
 
 
 class _PaddedRows:
@@ -81,7 +82,9 @@ class _PaddedRows:
                 return tensor  # an ignored argument without rows
             is_kept = number != _NONE and trial.kept >> number & 1
             to = self._longest if is_kept else trial.length
-            cut: torch.Tensor = torch.ops.cache._one_row_of_length(tensor, 0, self._longest, to)
+            cut: torch.Tensor = torch.ops.cache._one_row_of_length(
+                tensor, 0, self._longest, to, trial.is_left
+            )
             return with_other_numbers(cut) if number == trial.altered != _NONE else cut
 
         return with_tensors(select_rows(self._input, [trial.row], self._count), changed)

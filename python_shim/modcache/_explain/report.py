@@ -107,7 +107,8 @@ def explain(
         if mask is None and lengths is None:
             mask, lengths = (found.rows.get(name) for name in ("mask", "lengths"))
             pad_value = found.rows.get("pad_value", 0.0)
-    padding = padding_of(target, method, input, mask, lengths, pad_value)
+    here = None if isinstance(target, Lazy) else target
+    padding = padding_of(here, method, input, mask, lengths, pad_value)
     return _Question(target, sample, keys, scope, method, padding).answer()
 
 

@@ -81,7 +81,7 @@ def lookup_or_run(
         ragged: what to do with rows whose shapes differ: "error": raise; "list": return all rows
             as a list; "pad": return a tensor [B, longest, ...] padded with zeros, and an int64
             tensor [B] of lengths.
-        mask: for rows of their own length in a batch that was padded on the right: the argument
+        mask: for rows of their own length in a batch that was padded on one side: the argument
             that says which part of each row is true, by name (``"attention_mask"``, an item of a
             dict too) or place, or the tensor itself: [B, longest], of booleans or numbers. Each
             entry is then as long as its row, is found whatever its batch is padded to, and is
@@ -89,7 +89,7 @@ def lookup_or_run(
             that are padded are found by one more run of one row at another length, which must give
             the same; other results are not cached, with a warning.
         lengths: the same as a tensor of integers [B], or the argument that has it.
-        pad_value: the number after the true part of each row of a result.
+        pad_value: the number beside the true part of each row of a result.
 
     Returns:
         The output: the module's values, dtypes and shapes, in the same tuples, lists, dicts, named
@@ -214,7 +214,9 @@ def _looked_up(
     keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
-    padding = padding_of(module, method, input, *own_lengths)
+    is_padded = any(which is not None for which in own_lengths[:2])
+    here = module._source.current() if is_padded and isinstance(module, Lazy) else module
+    padding = padding_of(here, method, input, *own_lengths)
     if padding is not WHOLE_ROWS and any(map(is_array, data_in(input))):
         why = "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
         return False, eager.run_uncached(module, input, keys, method, why)

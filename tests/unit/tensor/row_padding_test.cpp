@@ -40,13 +40,18 @@ TEST(RowPaddingTest, a_mask_of_any_dtype_is_true_where_it_is_not_0) {
   EXPECT_EQ(RowPadding::of_mask(at::ones({3, 0}), 0).lengths, (Lengths{0, 0, 0}));
 }
 
-TEST(RowPaddingTest, a_true_part_that_does_not_come_first_is_told) {
-  const auto why_not = [](const std::vector<std::int64_t>& mask) {
-    return RowPadding::of_mask(at::tensor(mask, at::kLong).view({1, -1}), 0).why_not;
+TEST(RowPaddingTest, the_true_part_is_on_one_side_in_all_rows_or_that_is_told) {
+  const auto of_mask = [](const std::vector<std::int64_t>& mask) {
+    return RowPadding::of_mask(at::tensor(mask, at::kLong).view({-1, 3}), 0);
   };
-  EXPECT_NE(why_not({0, 1, 1}).find("on the left"), std::string::npos);
-  EXPECT_NE(why_not({1, 0, 1}).find("holes"), std::string::npos);
-  EXPECT_NE(why_not({0, 1, 0}).find("holes"), std::string::npos);
+  EXPECT_EQ(of_mask({1, 1, 1, 0, 0, 0}).true_part, TruePart::kFirst);
+  const RowPadding left = of_mask({0, 1, 1, 1, 1, 1, 0, 0, 0});
+  EXPECT_EQ(left.true_part, TruePart::kLast);
+  EXPECT_EQ(left.lengths, (Lengths{2, 3, 0}));
+  EXPECT_EQ(left.why_not, "");
+  EXPECT_NE(of_mask({0, 1, 1, 1, 1, 0}).why_not.find("in some rows"), std::string::npos);
+  EXPECT_NE(of_mask({1, 0, 1}).why_not.find("holes"), std::string::npos);
+  EXPECT_NE(of_mask({0, 1, 0}).why_not.find("holes"), std::string::npos);
 }
 
 TEST(RowPaddingTest, what_is_neither_mask_nor_lengths_is_a_mistake) {
@@ -72,6 +77,17 @@ TEST(RowPaddingTest, the_dimension_after_the_rows_is_padded) {
   EXPECT_EQ(longer.sizes(), (std::vector<std::int64_t>{1, 6, 3}));
   expect_same(longer.slice(1, 0, 4), batch.slice(0, 0, 1));
   EXPECT_TRUE(at::equal(longer.slice(1, 4), at::zeros({1, 2, 3}, at::kLong)));
+}
+
+TEST(RowPaddingTest, a_row_that_is_padded_on_the_left_is_cut_and_padded_there) {
+  const at::Tensor batch = at::arange(2 * 4 * 3).view({2, 4, 3});
+  const auto row = [&](std::int64_t length) {
+    return one_row_of_length(batch, 1, 4, length, TruePart::kLast);
+  };
+  expect_same(row(3), batch.slice(0, 1, 2).slice(1, 1, 4));
+  expect_same(row(6).slice(1, 2, 6), batch.slice(0, 1, 2));
+  EXPECT_TRUE(at::equal(row(6).slice(1, 0, 2), at::zeros({1, 2, 3}, at::kLong)));
+  expect_same(cut_to_length(batch[0], 0b1, 2, TruePart::kLast), batch[0].slice(0, 2, 4));
 }
 
 TEST(RowPaddingTest, a_row_of_a_result_is_cut_in_the_dimensions_that_are_given) {
@@ -106,6 +122,14 @@ TEST(WithPaddingTest, puts_the_value_after_the_true_part_of_each_row) {
                   .view({2, 3, 2}));
   EXPECT_TRUE(with_padding(batch, 0, padding, {1, 2}).is_same(batch));
   EXPECT_TRUE(with_padding(batch, 0b1, padding, {2, 2}).is_same(batch));
+}
+
+TEST(WithPaddingTest, puts_the_value_before_a_true_part_that_comes_last) {
+  RowPadding padding = padding_of({1, 3}, 3, -1);
+  padding.true_part = TruePart::kLast;
+  const at::Tensor padded =
+      with_padding(at::arange(1, 7, at::kFloat).view({2, 3}), 1, padding, {0, 1});
+  expect_same(padded, at::tensor({-1., -1., 3., 4., 5., 6.}, at::kFloat).view({2, 3}));
 }
 
 TEST(WithPaddingTest, pads_every_dtype_and_keeps_graphs) {

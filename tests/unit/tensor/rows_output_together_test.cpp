@@ -108,10 +108,12 @@ TEST_P(RowsTogetherTest, rows_have_the_strides_of_the_batch_that_they_were_cut_f
   }
 }
 
-TEST_P(RowsTogetherTest, rows_of_their_own_length_are_padded_to_the_batch) {
+// Stores rows of their own length, and expects them padded as a module's result would be.
+void expect_padded_rows(TruePart part, Where where) {
   RowPadding padding;
   padding.longest = 5;
   padding.lengths = {2, 5, 0, 3};
+  padding.true_part = part;
   for (const at::ScalarType dtype : dtypes_named({"float32", "int64", "bfloat16", "uint16"})) {
     const at::Tensor image = at::arange(1, 4 * 5 * 2 + 1).view({4, 5, 2}).to(dtype);
     for (const at::Tensor& batch : {image, image.transpose(1, 2).contiguous().transpose(1, 2),
@@ -119,7 +121,7 @@ TEST_P(RowsTogetherTest, rows_of_their_own_length_are_padded_to_the_batch) {
       RowCutter cutter(flat_of({batch}), kOnHost, StoredDtype::kKeep);
       StoredRows rows;
       for (std::size_t row = 0; row < 4; ++row) {
-        rows.add(row, cutter.cut(row, {0b1}, padding.lengths[row]), GetParam());
+        rows.add(row, cutter.cut(row, {0b1}, padding.lengths[row], part), where);
       }
       for (const double value : {0.0, 7.0}) {
         if (value != 0 && dtype_name(dtype) == "uint16") continue;  // it is padded with 0
@@ -133,6 +135,11 @@ TEST_P(RowsTogetherTest, rows_of_their_own_length_are_padded_to_the_batch) {
       }
     }
   }
+}
+
+TEST_P(RowsTogetherTest, rows_of_their_own_length_are_padded_to_the_batch) {
+  expect_padded_rows(TruePart::kFirst, GetParam());
+  expect_padded_rows(TruePart::kLast, GetParam());
 }
 
 TEST_P(RowsTogetherTest, a_row_of_another_length_than_its_input_is_broken) {
