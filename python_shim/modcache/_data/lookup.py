@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.tagged import UnknownClassError
+from modcache._data.padding import SamplePadding
 from modcache._data.random import random_states_kept, seed_generators
 from modcache._data.scope import SampleMaker
 from modcache._data.values import packed, unpacked
@@ -51,10 +52,16 @@ class SampleCache:
     """The cache of a dataset. ``makers``: objects to make the scope of, if none is given."""
 
     def __init__(
-        self, owner: str, makers: tuple[object, ...], scope: str | None, seed: int
+        self,
+        owner: str,
+        makers: tuple[object, ...],
+        scope: str | None,
+        seed: int,
+        padding: SamplePadding | None = None,
     ) -> None:
         self._owner = owner
         self._seed = seed
+        self._padding = padding
         self._given_scope = "" if scope is None else _checked_scope(scope, owner)
         self._maker = SampleMaker(makers) if scope is None else None
         self.scope()  # raises here, not in a worker, if something cannot be hashed
@@ -143,7 +150,8 @@ class SampleCache:
 
     def _packed(self, sample: Any) -> Any:
         try:
-            return packed(sample)
+            value = packed(sample)
+            return value if self._padding is None else self._padding.trimmed(value, sample)
         except TypeError as error:
             raise TypeError(f"{self._owner}: {error}") from None
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from torch.utils.data import IterableDataset, get_worker_info
 
 from modcache._data.lookup import SampleCache, SampleName, key_text
+from modcache._data.padding import padding_of
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants, checked_int
 from modcache._library.text import TupleKey
@@ -50,6 +51,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
             the stream counts as epoch n.
         seed: another number gives other random draws, and other entries.
         look_ahead: how many raw samples are read, held in memory, and looked up at once.
+        mask, lengths: the item of a decoded sample that says what is padding, as for
+            ``CachedDataset``.
 
     Raises:
         TypeError: no scope can be made, and none was given. In a pass: a raw sample has no key, or
@@ -67,6 +70,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         variants: int = 1,
         seed: int = 0,
         look_ahead: int = 16,
+        mask: str | int | None = None,
+        lengths: str | int | None = None,
     ) -> None:
         if not callable(transform):
             raise TypeError(
@@ -85,7 +90,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         self._variants = Variants("CachedIterableDataset", variants, seed, _MOST_WORKERS)
         owner = f"CachedIterableDataset({type(dataset).__qualname__})"
         makers = (dataset, transform)
-        self._cache = SampleCache(owner, makers, scope, self._variants.seed)
+        padding = padding_of("CachedIterableDataset", mask, lengths)
+        self._cache = SampleCache(owner, makers, scope, self._variants.seed, padding)
 
     def __iter__(self) -> Iterator[_T_co]:
         worker = get_worker_info()
