@@ -42,6 +42,25 @@ def test_a_module_that_does_not_heed_its_mask_is_not_cached(capfd: Any) -> None:
     assert "does not heed its mask" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("lengths", [[3, 7, 1, 5], [1, 7], [7, 1]])
+def test_a_row_of_one_place_that_agrees_by_chance_does_not_vouch_for_others(
+    lengths: list[int],
+) -> None:
+    class Reversed(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(1).flip(1)
+
+    def padded(longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).float()
+        return torch.arange(1.0, longest + 1) * mask, mask
+
+    for longest in (7, 9):
+        x, mask = padded(longest)
+        found = modcache.lookup_or_run(Reversed(), (x, mask), list(range(len(lengths))), mask=1)
+        assert torch.equal(found, Reversed()(x, mask))
+    assert modcache.stats()["stored"] == 0
+
+
 def test_a_dtype_that_depends_on_the_padding_is_named(capfd: Any) -> None:
     class Skipping(nn.Module):
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

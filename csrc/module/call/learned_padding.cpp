@@ -104,6 +104,41 @@ std::optional<DimSet> dims_between(const at::Tensor& whole, std::int64_t longest
   return dims;
 }
 
+// Returns the row with the most padding, which shows best what padding does. Empty rows come after
+// all others.
+std::int64_t shortest_row(const tensor::RowPadding& padding,
+                          const std::vector<std::int64_t>& rows) {
+  const auto rank = [&](std::int64_t row) {
+    const std::int64_t length = padding.lengths[static_cast<std::size_t>(row)];
+    return std::pair(length == 0, length);
+  };
+  return *std::min_element(rows.begin(), rows.end(),
+                           [&](auto a, auto b) { return rank(a) < rank(b); });
+}
+
+// Returns a trial of the longest row that has padding, if that is another one than `first`. Beside
+// a row of one place, which may agree by chance, one without padding is tried at a greater length.
+std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& padding,
+                                                const std::vector<std::int64_t>& rows,
+                                                std::int64_t first) {
+  const auto length_of = [&](std::int64_t row) {
+    return padding.lengths[static_cast<std::size_t>(row)];
+  };
+  std::int64_t second = first;
+  std::int64_t whole = first;
+  for (const std::int64_t row : rows) {
+    const bool has_padding = length_of(row) < padding.longest;
+    if (has_padding && length_of(row) > length_of(second)) second = row;
+    if (!has_padding) whole = row;
+  }
+  if (second != first) {
+    return PaddingTrial{second, length_of(second), 0, PaddingTrial::Kind::kSecondRow};
+  }
+  if (length_of(first) > 1 || whole == first) return std::nullopt;
+  const std::int64_t longer = padding.longest + (padding.longest + 1) / 2;
+  return PaddingTrial{whole, longer, 0, PaddingTrial::Kind::kSecondRow};
+}
+
 }  // namespace
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
@@ -131,12 +166,7 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   const auto length_of = [&](std::int64_t row) {
     return padding.lengths[static_cast<std::size_t>(row)];
   };
-  // The row with the most padding shows best what padding does.
-  std::int64_t shortest = rows[0];
-  for (const std::int64_t row : rows) {
-    const bool is_shorter = length_of(row) < length_of(shortest) || length_of(shortest) == 0;
-    if (length_of(row) > 0 && is_shorter) shortest = row;
-  }
+  const std::int64_t shortest = shortest_row(padding, rows);
   const std::int64_t length = length_of(shortest);
   const std::int64_t longest = padding.longest;
   const double share = length == 0 ? 0 : share_between(length, longest);
@@ -144,7 +174,11 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   std::vector<PaddingTrial> trials;
   const auto add = [&](Kind kind, std::int64_t to) { trials.push_back({shortest, to, 0, kind}); };
   if (share >= kEnoughShare) {
-    if (known.agreements < kEnoughAgreements) add(Kind::kPadding, length);
+    if (known.agreements < kEnoughAgreements) {
+      add(Kind::kPadding, length);
+      const auto second = trial_of_second_row(padding, rows, shortest);
+      if (second.has_value()) trials.push_back(*second);
+    }
   } else if (known.shown_share < kEnoughShare &&
              (known.shown_share == 0 || share > 2 * known.shown_share)) {
     add(Kind::kPadding, longest + (longest + 1) / 2);
@@ -225,10 +259,9 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
   learned.dims = dims;
   const std::int64_t true_length = padding.lengths[static_cast<std::size_t>(trial.row)];
   // A trial that cuts a part of the row off shows sizes alone.
-  if (trial.kind != PaddingTrial::Kind::kPadding || true_length == 0 ||
-      trial.length < true_length) {
-    return;
-  }
+  const bool shows_padding =
+      trial.kind == PaddingTrial::Kind::kPadding || trial.kind == PaddingTrial::Kind::kSecondRow;
+  if (!shows_padding || true_length == 0 || trial.length < true_length) return;
   const std::string dtypes = difference_of_dtypes(tried, result);
   if (!dtypes.empty()) {
     learned.failures = kMostFailures;

@@ -4,7 +4,10 @@
 // the results are the same at every padding. Neither is guessed from sizes, and no mask is trusted:
 // one row is run again by itself, in trials of these kinds.
 //
-//  - Another padding: the true part must come out the same. Repeated for the first batches.
+//  - Another padding: the true part must come out the same. Repeated for the first batches, with
+//  two
+//    rows of each: the shortest, and the longest that is padded. One row may agree by chance, a row
+//    of one place above all: a module that takes its padding for data may give it the same number.
 //  - Another length, far away, and a part of the true part: each size of the result must follow the
 //    length that the input has, or stay. Sizes that follow the rows' own lengths, or the length in
 //    steps, are not cached.
@@ -50,7 +53,7 @@ void note_padding(const Digest128& form, LearnedPadding learned);
 
 // A row that is to be run once more, by itself (one_row_of_length).
 struct PaddingTrial {
-  enum class Kind { kPadding, kLength, kCut, kSome, kUnused };
+  enum class Kind { kPadding, kSecondRow, kLength, kCut, kSome, kUnused };
 
   std::int64_t row = 0;  // of the batch
   std::int64_t length = 0;

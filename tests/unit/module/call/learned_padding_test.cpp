@@ -56,6 +56,23 @@ TEST(PlanTrialsTest, take_the_row_with_the_most_padding) {
   EXPECT_EQ(plan_trials(padding_of({5, 2, 0, 3}, 5), {3, 2}, {0}, std::nullopt)[0].row, 3);
 }
 
+TEST(PlanTrialsTest, take_the_longest_row_with_padding_too) {
+  const auto second = [](std::vector<std::int64_t> lengths) {
+    const auto trials =
+        plan_trials(padding_of(std::move(lengths), 9), {0, 1, 2}, {0}, std::nullopt);
+    std::vector<std::int64_t> found;
+    for (const PaddingTrial& trial : of_kind(trials, Kind::kSecondRow)) {
+      found.insert(found.end(), {trial.row, trial.length});
+    }
+    return found;
+  };
+  EXPECT_EQ(second({3, 9, 6}), (std::vector<std::int64_t>{2, 6}));
+  EXPECT_TRUE(second({3, 9, 9}).empty()) << "it is the shortest one";
+  EXPECT_EQ(second({1, 9, 0}), (std::vector<std::int64_t>{1, 14})) << "one place shows little";
+  EXPECT_EQ(second({1, 4, 9}), (std::vector<std::int64_t>{1, 4}));
+  EXPECT_TRUE(second({1, 0, 0}).empty());
+}
+
 TEST(PlanTrialsTest, pad_a_row_further_where_it_is_hardly_padded_and_cut_it_where_it_cannot_be) {
   const auto lengths = [](const tensor::RowPadding& padding) {
     return lengths_of(plan_trials(padding, {0, 1}, {0}, std::nullopt), Kind::kPadding);
@@ -139,6 +156,18 @@ TEST(JudgeTrialTest, finds_the_dimensions_that_follow_the_length) {
   EXPECT_EQ(learned.dims, (Dims{0b1, 0b110, 0}));
   EXPECT_EQ(learned.shown_share, 0.5);
   EXPECT_EQ(learned.agreements, 1);
+}
+
+TEST(JudgeTrialTest, judges_a_second_row_likewise) {
+  const Flat result = flat_of({at::arange(8, at::kFloat).reshape({2, 4})});
+  const PaddingTrial trial{1, 2, 0, Kind::kSecondRow, 1};
+  LearnedPadding learned;
+  judge_trial(result, flat_of({at::tensor({4.0F, 5.0F}).unsqueeze(0)}), trial,
+              padding_of({4, 2}, 4), 1e-3, learned);
+  EXPECT_EQ(learned.agreements, 1);
+  judge_trial(result, flat_of({at::tensor({4.0F, 0.0F}).unsqueeze(0)}), trial,
+              padding_of({4, 2}, 4), 1e-3, learned);
+  EXPECT_TRUE(learned.is_refused());
 }
 
 TEST(JudgeTrialTest, refuses_another_result_for_the_true_part_for_good) {
