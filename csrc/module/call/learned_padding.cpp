@@ -27,8 +27,6 @@ struct Learned : ProcessWide<Learned> {
 
 // A module that takes padding for data gives results that differ by about this much of them.
 constexpr double kEnoughShare = 0.2;
-// A row may agree by chance, as a maximum does where it lies in the true part.
-constexpr int kEnoughAgreements = 8;
 constexpr int kMostFailures = 3;
 
 double share_between(std::int64_t a, std::int64_t b) {
@@ -99,6 +97,11 @@ std::optional<DimSet> dims_between(const at::Tensor& whole, std::int64_t longest
 }  // namespace
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
+
+bool LearnedPadding::is_settled() const {
+  return agrees() && why_not.empty() && agreements >= kEnoughAgreements &&
+         shown_share >= kEnoughShare;
+}
 
 std::optional<LearnedPadding> learned_padding(const Digest128& context) {
   Learned& learned = Learned::instance();

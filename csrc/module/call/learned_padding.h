@@ -40,10 +40,18 @@ struct LearnedPadding {
   // since ...". It is final where a row gave another result, or nothing could be shown three times.
   std::string why_not = {};
   int failures = 0;
+  std::string signature = {};  // of the last input that was tried and found well
 
   bool agrees() const { return shown_share > 0 && are_sizes_known; }
   bool is_refused() const;
+  // Returns whether as much was shown as is ever tried, so that programs without trials may rely on
+  // it.
+  bool is_settled() const;
 };
+
+// The number of trials at another padding that have to come out the same until none is made.
+// A row may agree by chance, as a maximum does where it lies in the true part.
+constexpr int kEnoughAgreements = 8;
 
 std::optional<LearnedPadding> learned_padding(const Digest128& context);
 void note_padding(const Digest128& context, LearnedPadding learned);
