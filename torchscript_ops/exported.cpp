@@ -29,16 +29,15 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// AOTInductor hands over None for a list that is empty. So input and weights are one list, and the
-// sizes of the result's tensors follow upon the number of these.
+// AOTInductor hands over None for a list that is empty. So input and weights are one list, with the
+// mask or the lengths between them where the recorded call has such, and the sizes of the result's
+// tensors follow upon the number of these.
 at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& tensors,
                           std::int64_t inputs, at::IntArrayRef sizes, const std::string& recorded) {
   TORCH_CHECK_VALUE(inputs >= 0 && inputs <= static_cast<std::int64_t>(tensors.size()),
                     "modcache.lookup_or_run: of ", tensors.size(), " tensors ", inputs,
                     " cannot be the input");
   TORCH_CHECK_VALUE(!sizes.empty(), "modcache.lookup_or_run: sizes begin with a number of tensors");
-  const Tensors input(tensors.begin(), tensors.begin() + inputs);
-  const Tensors weights(tensors.begin() + inputs, tensors.end());
   std::optional<at::Tensor> here;
   if (ids.has_value()) here = checked_ids("modcache.lookup_or_run", *ids);
   std::optional<module::RecordedCall> known;
@@ -48,7 +47,15 @@ at::Tensor exported_probe(const std::optional<at::Tensor>& ids, const Tensors& t
     // The program is right without the cache, too.
     return module::no_handle(error.what_without_backtrace());
   }
-  return module::probe({here, input, weights, sizes.slice(1).vec(), *known});
+  const auto end_of_input = tensors.begin() + inputs;
+  const auto masks = known->padding.has_value() ? 1 : 0;
+  TORCH_CHECK_VALUE(
+      tensors.end() - end_of_input >= masks && (masks == 0 || here.has_value()),
+      "modcache.lookup_or_run: a mask or lengths, or the ids of their rows, are missing");
+  const Tensors input(tensors.begin(), end_of_input);
+  const Tensors weights(end_of_input + masks, tensors.end());
+  const at::Tensor mask = masks == 0 ? at::Tensor() : *end_of_input;
+  return module::probe({here, input, weights, sizes.slice(1).vec(), *known, mask});
 }
 
 Tensors exported_fetch(const at::Tensor& handle, const at::Tensor& /*beside*/,
@@ -70,6 +77,16 @@ std::tuple<std::string, std::string, std::string, std::string> recorded_form(
   tensor::InputForm form = tensor::form_of_input(input);
   return {std::move(form.signature), std::move(form.arguments), std::move(form.why_not_cacheable),
           tensor::arithmetic_state()};
+}
+
+// The padded dimensions of each tensor of a result, as bits; the signature of the input that they
+// were seen with; and why they may not be recorded.
+std::tuple<std::vector<std::int64_t>, std::string, std::string> recorded_padding(
+    const std::string& scope, const std::string& method, const std::string& arguments,
+    const std::string& arithmetic) {
+  module::SeenPadding seen = module::seen_padding(scope, method, arguments, arithmetic);
+  return {std::vector<std::int64_t>(seen.dims.begin(), seen.dims.end()), std::move(seen.signature),
+          std::move(seen.why_not)};
 }
 
 // The tree of a result in hexadecimal digits, for text is what a program can carry; and why it
@@ -101,6 +118,7 @@ void register_exported(torch::Library& m) {
   m.impl("_put", torch::dispatch(kKernel, TORCH_FN(exported_put)));
   m.class_<Recording>("Recording")
       .def_static("form_of_input", &recorded_form)
+      .def_static("seen_padding", &recorded_padding)
       .def_static("structure", &recorded_structure)
       .def_static("weights_digest", &module::weights_digest);
 }

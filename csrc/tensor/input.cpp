@@ -31,13 +31,7 @@ class Summarizer {
     visit(is_one_argument ? input.toTupleRef().elements()[0] : input);
     // The structure tells apart lists of numbers that differ only in their nesting.
     if (!summary_.arguments.empty()) summary_.arguments.insert(0, structure_);
-    if (padding_ == nullptr) return;
-    // Entries without their padding are entries of their own, and so are those of each side.
-    const bool is_left = padding_->true_part == TruePart::kLast;
-    summary_.arguments.insert(0, is_left ? 2 : 1, InputSummary::kLength);
-    if (!padding_->why_not.empty() && summary_.why_not_cacheable.empty()) {
-      summary_.why_not_cacheable = padding_->why_not;
-    }
+    add_padding();
   }
 
   // Fills the summary as for an input of this form, with these tensors in place of its marks.
@@ -55,9 +49,18 @@ class Summarizer {
                 " tensors where its input has ", next);
     summary_.arguments = form.arguments;
     if (!form.why_not_cacheable.empty()) summary_.why_not_cacheable = form.why_not_cacheable;
+    add_padding();
   }
 
  private:
+  void add_padding() {
+    if (padding_ == nullptr) return;
+    summary_.arguments = arguments_of_padded(summary_.arguments, padding_->true_part);
+    if (!padding_->why_not.empty() && summary_.why_not_cacheable.empty()) {
+      summary_.why_not_cacheable = padding_->why_not;
+    }
+  }
+
   void visit(const at::IValue& value) {
     if (value.isTensor()) {
       visit_tensor(value.toTensor());
@@ -236,11 +239,16 @@ InputForm form_of_input(const at::IValue& input) {
           std::move(summary.why_not_cacheable)};
 }
 
-InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors,
-                            Per per) {
+InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors, Per per,
+                            const RowPadding* padding) {
   InputSummary summary;
-  Summarizer(summary, per).fill(form, tensors);
+  Summarizer(summary, per, Summarizer::Tensors::kDescribed, padding).fill(form, tensors);
   return summary;
+}
+
+// Entries without their padding are entries of their own, and so are those of each side.
+std::string arguments_of_padded(const std::string& arguments, TruePart part) {
+  return std::string(part == TruePart::kLast ? 2 : 1, InputSummary::kLength) + arguments;
 }
 
 at::Device device_of(const at::IValue& input) {

@@ -68,7 +68,10 @@ struct InputForm {
 InputForm form_of_input(const at::IValue& input);
 // Returns what summarize_input() returns for the input that `form` and `tensors` make. Throws when
 // their number of tensors differs.
-InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors, Per per);
+InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>& tensors, Per per,
+                            const RowPadding* padding = nullptr);
+// Returns `arguments` of a form as a summary of padded rows has them.
+std::string arguments_of_padded(const std::string& arguments, TruePart part);
 
 // Throws (the caller's mistake) when a tensor's first size is not `rows`, naming that tensor's
 // shape, or when the input has no tensor.

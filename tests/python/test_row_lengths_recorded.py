@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of their own length inside TorchScript; other programs do not record them."""
+"""Rows of their own length inside TorchScript."""
 
 from __future__ import annotations
 
 import modcache
 import pytest
 import torch
-from padded_rows import LENGTHS, Model, States, padded_batch, sentences
+from padded_rows import Model, States, padded_batch, sentences
 
 
 def test_inside_torchscript_the_mask_is_a_tensor() -> None:
@@ -30,10 +30,3 @@ def test_a_scripted_call_with_a_mask_is_not_lowered() -> None:
     model = torch.jit.script(Model(States().requires_grad_(False).eval())).eval()
     with pytest.raises(RuntimeError, match="rows have lengths of their own"):
         torch.ops.cache.lower(model._c)
-
-
-def test_nothing_is_recorded() -> None:
-    model = Model(States().requires_grad_(False).eval())
-    tokens, mask = padded_batch(sentences())
-    with pytest.raises(Exception, match="does not record rows of their own length"):
-        torch.export.export(model, (tokens, mask, torch.arange(len(LENGTHS))))

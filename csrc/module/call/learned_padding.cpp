@@ -26,8 +26,6 @@ struct Learned : ProcessWide<Learned> {
 
 // A module that takes padding for data gives results that differ by about this much of them.
 constexpr double kEnoughShare = 0.2;
-// A row may agree by chance, as a maximum does where it lies in the true part.
-constexpr int kEnoughAgreements = 8;
 constexpr int kMostFailures = 3;
 
 double share_between(std::int64_t a, std::int64_t b) {
@@ -142,6 +140,11 @@ std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& paddin
 }  // namespace
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
+
+bool LearnedPadding::is_settled() const {
+  return agrees() && why_not.empty() && agreements >= kEnoughAgreements &&
+         shown_share >= kEnoughShare;
+}
 
 std::optional<LearnedPadding> learned_padding(const Digest128& form) {
   Learned& learned = Learned::instance();
@@ -287,7 +290,7 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
   if (difference.empty()) {
     learned.shown_share =
         std::max(learned.shown_share, share_between(trial.length, padding.longest));
-    ++learned.agreements;
+    if (trial.kind == PaddingTrial::Kind::kPadding) ++learned.agreements;
     return;
   }
   learned.failures = kMostFailures;

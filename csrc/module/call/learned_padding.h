@@ -18,7 +18,8 @@
 //    whole. Callers leave this out for a tensor that their module declares, since one row may not
 //    need it.
 //
-// Kept for each form of a module's input, by its digest, in this process. Thread-safe.
+// Kept for each form of a module's input, by its digest, in this process; and under the digest of
+// the context what was noted last, for programs that are recorded. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +38,24 @@ struct LearnedPadding {
   // The share by which two batches' lengths differed between which a row gave the same; 0: it was
   // not seen. A small share shows little: a mean over 63 tokens is nearly that over 64.
   double shown_share = 0;
-  int agreements = 0;            // trials at another padding that came out the same
+  int agreements = 0;            // batches whose trials at another padding came out the same
   bool are_sizes_known = false;  // trials of the other two kinds came out well
   // The reason why the last result was not cached; empty: it was. Completes "it is not cached,
   // since ...". It is final where a row gave another result, or nothing could be shown three times.
   std::string why_not = {};
   int failures = 0;
+  std::string signature = {};  // of the last input that was tried and found well
 
   bool agrees() const { return shown_share > 0 && are_sizes_known; }
   bool is_refused() const;
+  // Returns whether as much was shown as is ever tried, so that programs without trials may rely on
+  // it.
+  bool is_settled() const;
 };
+
+// The number of trials at another padding that have to come out the same until none is made.
+// A row may agree by chance, as a maximum does where it lies in the true part.
+constexpr int kEnoughAgreements = 8;
 
 std::optional<LearnedPadding> learned_padding(const Digest128& form);
 void note_padding(const Digest128& form, LearnedPadding learned);

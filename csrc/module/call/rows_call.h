@@ -38,6 +38,11 @@ class RowsCall : public OpenCall {
  public:
   RowsCall(CallParts parts, BatchKeys keys);
 
+  // Sets the padded dimensions that were learned elsewhere, so that no run is followed by a trial.
+  // What this process has learned to the contrary holds. Call it before next_rows(). REQUIRES:
+  // padding, and results with has_padded_dims().
+  void trust_padding(std::vector<tensor::DimSet> dims);
+
   // Returns the rows to run now, in ascending order; nothing when all rows are there. May wait for
   // other threads.
   std::optional<std::vector<std::int64_t>> next_rows();

@@ -32,6 +32,16 @@ bool RowsCall::has_odd_padding() const {
          dims.has_value() && *dims != learned_->dims;
 }
 
+void RowsCall::trust_padding(std::vector<tensor::DimSet> dims) {
+  if (learned_.has_value() && learned_->is_refused()) return;
+  LearnedPadding known;
+  known.dims = std::move(dims);
+  known.shown_share = 1;
+  known.agreements = kEnoughAgreements;
+  known.are_sizes_known = true;
+  learned_ = std::move(known);
+}
+
 void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
   if (learned_.has_value() && (is_padding_refused_ || learned_->is_refused())) {
     refuse_for_padding(std::move(result), learned_->why_not);
@@ -158,10 +168,12 @@ void RowsCall::end_trials() {
   if (found.why_not.empty()) {
     found.are_sizes_known = true;
     found.failures = 0;
+    found.signature = parts_.input.signature;
   } else if (!found.is_refused()) {
     ++found.failures;
   }
   note_padding(padded_form(), found);
+  note_padding(context_->digest, found);
   learned_ = found;
   if (found.why_not.empty()) {
     accept(std::move(pending.result), pending.facts);

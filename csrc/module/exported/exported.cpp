@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/process_wide.h"
+#include "module/call/learned_padding.h"
 #include "module/exported/probed_call.h"
 #include "module/watch/watch.h"
 #include "tensor/storable.h"
@@ -125,11 +126,11 @@ class WeightWatches : public ProcessWide<WeightWatches> {
   std::unordered_map<Digest128, WatchPtr, Digest128Hash> watches_ MODCACHE_GUARDED_BY(mutex);
 };
 
-// Returns the scope for these weights. Throws when one cannot be hashed.
+// Returns the scope for these weights, whose digest it sets. Throws when one cannot be hashed.
 std::string scope_of(const RecordedCall& recorded, const std::vector<at::Tensor>& weights,
-                     std::shared_ptr<const WatchedContents>& contents) {
+                     std::shared_ptr<const WatchedContents>& contents, std::string& digest) {
   if (recorded.scope_kind == ScopeKind::kNamed) return recorded.scope;
-  const std::string digest = WeightWatches::instance().digest_of(weights, &contents);
+  digest = WeightWatches::instance().digest_of(weights, &contents);
   if (recorded.scope_kind == ScopeKind::kBaked && digest == recorded.digest) return recorded.scope;
   return blake2b_128(recorded.scope + '/' + digest).hex();
 }
@@ -139,13 +140,56 @@ bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
                      [](const at::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
+// Throws where the input has no one size that it was padded to.
+std::int64_t longest_of(const std::vector<at::Tensor>& input) {
+  std::optional<std::int64_t> longest;
+  for (const at::Tensor& tensor : input) {
+    if (tensor.dim() < 2) continue;
+    TORCH_CHECK_VALUE(tensor.size(1) == longest.value_or(tensor.size(1)), kOp,
+                      ": with lengths, the second sizes of the input's tensors must be one, but "
+                      "are ",
+                      *longest, " and ", tensor.size(1));
+    longest = tensor.size(1);
+  }
+  return longest.value_or(0);
+}
+
+tensor::RowPadding padding_of(const ExportedCall& call, std::int64_t rows) {
+  const RecordedPadding& recorded = *call.recorded.padding;
+  auto padding = recorded.has_lengths ? tensor::RowPadding::of_lengths(
+                                            call.mask, longest_of(call.input), recorded.value)
+                                      : tensor::RowPadding::of_mask(call.mask, recorded.value);
+  TORCH_CHECK_VALUE(static_cast<std::int64_t>(padding.lengths.size()) == rows, kOp, ": ", rows,
+                    " keys were given, but the mask or the lengths are for ",
+                    padding.lengths.size(), " rows");
+  return padding;
+}
+
+// Returns whether the padding of such a call was seen; otherwise the call is refused. `digest` is
+// that of the weights.
+bool is_as_seen(const RecordedPadding& seen, const CallParts& parts, const std::string& digest,
+                std::int64_t rows) {
+  const bool is_on_the_right = parts.padding->true_part == tensor::TruePart::kFirst;
+  const bool is_same = seen.digest == digest && seen.signature == parts.input.signature;
+  if (is_same && is_on_the_right) return true;
+  std::string other = "weights";
+  if (is_same) {
+    other = "batches, which were padded on the right as this one is not";
+  } else if (seen.digest == digest) {
+    other = "input (" + seen.signature + ", not " + parts.input.signature + ")";
+  }
+  return refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "padding",
+                parts.who() + " is not cached: its padding was seen with other " + other +
+                    "; record the program anew after eager calls with these");
+}
+
 at::Tensor look_up(const ExportedCall& call, CallParts parts) {
   const RecordedCall& recorded = call.recorded;
   const auto per = call.ids.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
   const std::int64_t rows = call.ids.has_value() ? call.ids->numel() : 1;
-  if (!read_input(parts, tensor::summarize_form(recorded.input, call.input, per), rows)) {
-    return Handles::none();
-  }
+  const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
+  auto summary = tensor::summarize_form(recorded.input, call.input, per, padding);
+  if (!read_input(parts, std::move(summary), rows)) return Handles::none();
   // An exported program that Python runs computes under the autocast state of its caller.
   const std::string arithmetic = tensor::arithmetic_state();
   if (!recorded.is_compiled && !arithmetic.empty() && arithmetic != recorded.arithmetic) {
@@ -156,17 +200,23 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
                arithmetic + ") than it was recorded under");
     return Handles::none();
   }
+  std::string digest;
   try {
-    parts.scope = scope_of(recorded, call.weights, parts.weights);
+    parts.scope = scope_of(recorded, call.weights, parts.weights, digest);
   } catch (const c10::Error& error) {
     refuse_unidentified(parts, rows, error.what_without_backtrace());
+    return Handles::none();
+  }
+  if (recorded.padding.has_value() && !is_as_seen(*recorded.padding, parts, digest, rows)) {
     return Handles::none();
   }
   try {
     std::optional<at::Tensor> ids;  // a copy, as the caller may write into its own
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
-    const auto held = std::make_shared<ProbedCall>(
-        parts, recorded.key, std::move(ids), Expected{recorded.dtypes, call.sizes, recorded.root});
+    Expected expected{recorded.dtypes, call.sizes, recorded.root, {}};
+    if (recorded.padding.has_value()) expected.padded_dims = recorded.padding->dims;
+    const auto held =
+        std::make_shared<ProbedCall>(parts, recorded.key, std::move(ids), std::move(expected));
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
     return Handles::instance().issue(question, held, is_found);
@@ -212,6 +262,10 @@ at::Tensor probe(const ExportedCall& call) {
                "torch.no_grad(), or detach the input");
     return Handles::none();
   }
+  if (call.recorded.padding.has_value()) {
+    parts.padding = padding_of(call, rows);
+    if (parts.padding->longest == 0) return Handles::none();
+  }
   return look_up(call, std::move(parts));
 }
 
@@ -235,6 +289,26 @@ std::vector<at::Tensor> fetch(const at::Tensor& handle) {
 std::vector<at::Tensor> put(const at::Tensor& handle, const std::vector<at::Tensor>& values) {
   const auto held = held_by(handle, kNoHandle - number_of(handle));
   return held == nullptr ? copies_of(values) : held->complete(values);
+}
+
+SeenPadding seen_padding(const std::string& scope, const std::string& method,
+                         const std::string& arguments, const std::string& arithmetic) {
+  CallParts parts;
+  parts.scope = scope;
+  parts.method = method;
+  parts.input.arguments = tensor::arguments_of_padded(arguments, tensor::TruePart::kFirst);
+  parts.arithmetic = arithmetic;
+  const auto context = context_of(*cache::Cache::instance().session(), parts, tensor::Per::kRow);
+  const LearnedPadding learned = learned_padding(context->digest).value_or(LearnedPadding());
+  if (learned.is_settled()) return {learned.dims, learned.signature, ""};
+  if (learned.is_refused()) return {{}, "", learned.why_not};
+  return {{},
+          "",
+          "a program cannot run a row once more to see how it is padded, and only " +
+              std::to_string(learned.agreements) + " of " + std::to_string(kEnoughAgreements) +
+              " batches have shown that yet; call modcache.lookup_or_run, without recording it, "
+              "with so many padded batches that are not stored (or under "
+              "modcache.mode(\"refresh\")), and then record"};
 }
 
 std::string weights_digest(const std::vector<at::Tensor>& tensors) {

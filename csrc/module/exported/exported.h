@@ -33,6 +33,16 @@ enum class ScopeKind : char {
   kEager = 'e',  // `scope` is the digest of an eager module's structure, as Python hashes it
 };
 
+// Rows that have lengths of their own, as they were seen before the call was recorded: a program
+// cannot run a row once more.
+struct RecordedPadding {
+  bool has_lengths = false;  // the tensor beside the input has lengths; otherwise it is a mask
+  double value = 0;
+  std::vector<tensor::DimSet> dims;  // the padded dimensions of each tensor of the result
+  std::string digest;     // of the weights then; empty: the scope stands for the module with any
+  std::string signature;  // of the input then (InputSummary)
+};
+
 struct RecordedCall {
   ScopeKind scope_kind = ScopeKind::kNamed;
   std::string scope;
@@ -45,6 +55,7 @@ struct RecordedCall {
   std::string arithmetic;    // tensor::arithmetic_state() then
   std::string dtypes;  // of the result's tensors: "float32:2,": a name, its number of dimensions
   tensor::Node root;   // the structure of the result; usually a lone tensor
+  std::optional<RecordedPadding> padding;
 
   // Parses the text that a program carries: fields, each preceded by its length. Throws for any
   // other text.
@@ -57,10 +68,11 @@ struct ExportedCall {
   const std::vector<at::Tensor>& weights;  // the module's; empty where the scope is named
   const std::vector<std::int64_t>& sizes;  // of the result's tensors, one after another
   const RecordedCall& recorded;
+  at::Tensor mask = {};  // or lengths; undefined where the recorded call has no padding
 };
 
 // Looks everything up. The handle is negative when the module has to run. Throws for callers'
-// mistakes: ids that do not match the rows.
+// mistakes: ids, a mask or lengths that do not match the rows.
 at::Tensor probe(const ExportedCall& call);
 
 // Returns the handle of a call that is not cached because the cache failed. Counts it in `errors`
@@ -73,6 +85,16 @@ std::vector<at::Tensor> fetch(const at::Tensor& handle);
 // Stores the missing part of `values`, the module's result, and returns the result: copies in which
 // rows that were found are the stored ones. Throws under strict=true where a rule forbids storing.
 std::vector<at::Tensor> put(const at::Tensor& handle, const std::vector<at::Tensor>& values);
+
+// SeenPadding holds what this process has seen of a module whose rows have their own lengths.
+struct SeenPadding {
+  std::vector<tensor::DimSet> dims;  // as RecordedPadding::dims
+  std::string signature;             // as RecordedPadding::signature
+  std::string why_not;               // they may not be recorded; empty: they may
+};
+// `arguments`: those of an InputForm. `arithmetic`: tensor::arithmetic_state().
+SeenPadding seen_padding(const std::string& scope, const std::string& method,
+                         const std::string& arguments, const std::string& arithmetic);
 
 // The digest over `tensors` that RecordedCall::digest is compared with.
 std::string weights_digest(const std::vector<at::Tensor>& tensors);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "module/call/learned_padding.h"
 #include "tensor/input.h"
 #include "tensor/input_sampler.h"
 #include "tensor/rows.h"
@@ -68,7 +69,7 @@ std::vector<at::Tensor> ProbedCall::complete(const std::vector<at::Tensor>& valu
   if (is_used_ && look_up_locked()) return std::exchange(found_, {});
   is_used_ = true;
   const tensor::Flat flat{expected_.root, values, {}};
-  if (!expected_.fits(flat.root, values)) {
+  if (!expected_.fits(flat.root, values) || !has_padding_of(flat)) {
     const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
     refuse(parts_, *cache::Cache::instance().session(), cache::Counter::kBypassedType, rows,
            "other result",
@@ -89,6 +90,12 @@ bool ProbedCall::look_up_locked() {
   return is_found;
 }
 
+// Returns whether the result is as long as the batch where it was seen to be.
+bool ProbedCall::has_padding_of(const tensor::Flat& result) const {
+  return !parts_.padding.has_value() ||
+         has_padded_dims(result, expected_.padded_dims, parts_.padding->longest);
+}
+
 std::uint64_t ProbedCall::question() const {
   Xxh3Hasher hasher;
   const std::string arithmetic = parts_.arithmetic_state();
@@ -101,17 +108,27 @@ std::uint64_t ProbedCall::question() const {
   hasher.add(static_cast<std::uint64_t>(cache.mode()));
   hasher.add(cache.session()->settings().name_space);
   hasher.add(parts_.input.device.has_value() ? parts_.input.device->str() : "");
+  add_padding(hasher);
   add_input(hasher);
   for (const std::int64_t size : expected_.sizes) hasher.add(static_cast<std::uint64_t>(size));
   if (ids_.has_value()) hasher.update(ids_->const_data_ptr(), ids_->nbytes());
   return hasher.digest().low;
 }
 
+void ProbedCall::add_padding(Xxh3Hasher& hasher) const {
+  if (!parts_.padding.has_value()) return;
+  hasher.add(static_cast<std::uint64_t>(parts_.padding->longest));
+  hasher.add(tensor::bits_of(parts_.padding->value));
+  for (const std::int64_t length : parts_.padding->lengths) {
+    hasher.add(static_cast<std::uint64_t>(length));
+  }
+}
+
 // Adds a sample of the input, as one key with two inputs is two questions.
 void ProbedCall::add_input(Xxh3Hasher& hasher) const {
   const auto session = cache::Cache::instance().session();
   const auto per = ids_.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
-  const tensor::InputSampler input(parts_.input.tensors, per);
+  const tensor::InputSampler input = sampler_of(parts_, per);
   const auto& settings = session->settings();
   if (settings.match != cache::Match::kInput) return;
   if (input.is_costly() && settings.match_device_share < 1) return;
@@ -139,6 +156,7 @@ bool ProbedCall::find_rows() {
   rows_ = std::make_unique<RowsCall>(parts_,
                                      BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
                                                        static_cast<std::size_t>(ids_->numel())));
+  if (parts_.padding.has_value()) rows_->trust_padding(expected_.padded_dims);
   auto missing = rows_->next_rows();
   rows_->abandon();
   if (!missing.has_value()) {

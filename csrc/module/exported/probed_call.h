@@ -30,6 +30,8 @@ struct Expected {
   std::string dtypes;
   std::vector<std::int64_t> sizes;
   tensor::Node root;
+  // Where rows have lengths of their own, for each tensor.
+  std::vector<tensor::DimSet> padded_dims = {};
 
   bool fits(const tensor::Node& found, const std::vector<at::Tensor>& tensors) const;
 };
@@ -54,7 +56,9 @@ class ProbedCall {
   std::vector<at::Tensor> complete(const std::vector<at::Tensor>& values) MODCACHE_EXCLUDES(mutex_);
 
  private:
+  void add_padding(Xxh3Hasher& hasher) const;
   void add_input(Xxh3Hasher& hasher) const;
+  bool has_padding_of(const tensor::Flat& result) const;
   bool look_up_locked() MODCACHE_REQUIRES(mutex_);
   bool find_whole() MODCACHE_REQUIRES(mutex_);
   bool find_rows() MODCACHE_REQUIRES(mutex_);

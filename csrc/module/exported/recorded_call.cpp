@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "module/exported/exported.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr const char* kProgram = "modcache: an exported program";
 constexpr const char* kTitle = "modcache site 1";
+constexpr const char* kTitleOfPadded = "modcache site 2";  // with the fields of a RecordedPadding
 
 // Reads fields such as "5:hello", one after another.
 class Fields {
@@ -45,6 +47,35 @@ std::string from_hex(const std::string& digits) {
   return bytes;
 }
 
+template <typename Number>
+Number read_number(std::string_view text) {
+  Number number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  TORCH_CHECK_VALUE(read.ec == std::errc() && read.ptr == text.data() + text.size(), kProgram,
+                    " has '", text, "' where a number is");
+  return number;
+}
+
+RecordedPadding read_padding(Fields& fields) {
+  RecordedPadding padding;
+  const std::string kind = fields.next();
+  TORCH_CHECK_VALUE(kind == "mask" || kind == "lengths", kProgram,
+                    " has padding of a kind that this version does not know: '", kind, "'");
+  padding.has_lengths = kind == "lengths";
+  const auto bits = read_number<std::uint64_t>(fields.next());
+  std::memcpy(&padding.value, &bits, sizeof bits);
+  const std::string dims = fields.next();
+  for (std::string_view rest = dims; !rest.empty();) {
+    const std::size_t end = rest.find(',');
+    TORCH_CHECK_VALUE(end != std::string_view::npos, kProgram, " has no ',' after '", rest, "'");
+    padding.dims.push_back(read_number<tensor::DimSet>(rest.substr(0, end)));
+    rest.remove_prefix(end + 1);
+  }
+  padding.digest = fields.next();
+  padding.signature = fields.next();
+  return padding;
+}
+
 tensor::Node read_root(const std::string& field) {
   if (field.empty()) return {};
   auto header = tensor::decode_value_header(from_hex(field));
@@ -58,7 +89,8 @@ tensor::Node read_root(const std::string& field) {
 RecordedCall RecordedCall::parse(const std::string& text) {
   Fields fields(text);
   RecordedCall recorded;
-  TORCH_CHECK_VALUE(fields.next() == kTitle, kProgram,
+  const std::string title = fields.next();
+  TORCH_CHECK_VALUE(title == kTitle || title == kTitleOfPadded, kProgram,
                     " was recorded by another version of modcache");
   const std::string kind = fields.next();
   TORCH_CHECK_VALUE(kind == "n" || kind == "b" || kind == "e", kProgram,
@@ -75,6 +107,7 @@ RecordedCall RecordedCall::parse(const std::string& text) {
   recorded.arithmetic = fields.next();
   recorded.dtypes = fields.next();
   recorded.root = read_root(fields.next());
+  if (title == kTitleOfPadded) recorded.padding = read_padding(fields);
   TORCH_CHECK_VALUE(fields.is_at_end(), kProgram, " was recorded by a newer version of modcache");
   return recorded;
 }

@@ -52,10 +52,9 @@ def padding_of(
         return WHOLE_ROWS
     if mask is not None and lengths is not None:
         raise ValueError("lookup_or_run: mask and lengths say the same; give one of them.")
-    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
-        raise TypeError(f"pad_value must be a number, but is a {type(pad_value).__name__}.")
+    check_pad_value(pad_value)
     name = "mask" if lengths is None else "lengths"
-    found = _argument(module, method, input, mask if lengths is None else lengths, name)
+    found = argument_of(module, method, input, mask if lengths is None else lengths, name)
     if found is None:  # the caller left the argument out
         return WHOLE_ROWS
     if lengths is None:
@@ -69,9 +68,19 @@ def padding_of(
     return Padding(None, found, sizes.pop(), float(pad_value))
 
 
-def _argument(
+def check_pad_value(pad_value: Any) -> None:
+    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+        raise TypeError(f"pad_value must be a number, but is a {type(pad_value).__name__}.")
+
+
+def argument_of(
     module: torch.nn.Module | None, method: str, input: Any, which: Any, name: str
 ) -> torch.Tensor | None:
+    """Finds the argument that ``which``, given as ``name``, is or says; None: it was left out.
+
+    Raises:
+        ValueError, TypeError: as ``padding_of``.
+    """
     if isinstance(which, torch.Tensor):
         return which
     places, names = _parts_of(input)

@@ -30,22 +30,6 @@ def in_eager_mode(
     scope: str,
     method: str,
     ragged: str,
-) -> Any:
-    sample = Arguments.of(input, names, is_as_called) if names or is_as_called else input
-    return lookup_or_run(module, sample, key, scope=scope, method=method, ragged=ragged)
-
-
-@torch.compiler.disable(reason="rows of their own length (mask=, lengths=) are not recorded")  # type: ignore[no-untyped-call, untyped-decorator]
-def padded_in_eager_mode(
-    lookup_or_run: Callable[..., Any],
-    module: torch.nn.Module,
-    input: Any,
-    names: tuple[str, ...],
-    is_as_called: bool,
-    key: Any,
-    scope: str,
-    method: str,
-    ragged: str,
     mask: Any,
     lengths: Any,
     pad_value: float,

@@ -17,8 +17,9 @@ from torch.utils import _pytree as pytree
 
 import modcache._export.operators  # noqa: F401  (tells recorders the shapes of results)
 from modcache._call.arguments import Arguments
+from modcache._export.padded import BESIDE_INPUT, WHOLE_ROWS, Marks, kind_of
 from modcache._export.scope import tensor_at
-from modcache._export.study import RECORDED_CALL_TITLE, Plan, RecordedCall, is_studying, study
+from modcache._export.study import Plan, RecordedCall, has_named_scope, is_studying, study
 from modcache._export.trial import TENSOR, called
 
 
@@ -30,6 +31,9 @@ def recorded(
     scope: str,
     method: str,
     ragged: str,
+    mask: Any = None,
+    lengths: Any = None,
+    pad_value: float = 0.0,
 ) -> Any:
     """Records the call; if it cannot be cached, a plain call of the module.
 
@@ -47,14 +51,21 @@ def recorded(
         from modcache._export.eager_mode import in_eager_mode
 
         return in_eager_mode(
-            lookup_or_run, module, input, names, is_as_called, key, scope, method, ragged
-        )
+            lookup_or_run, module, input, names, is_as_called, key, scope, method, ragged,
+            mask, lengths, pad_value,
+        )  # fmt: skip
     if is_studying():
         return called(module, input, names, method)
     tensors: list[torch.Tensor] = []
     template = _template(input, tensors)
     ids = key if isinstance(key, torch.Tensor) else None
     text = None if isinstance(key, torch.Tensor) else key
+    kind = kind_of(mask, lengths)
+    which = lengths if mask is None else mask
+    given: list[torch.Tensor] = []
+    if isinstance(which, torch.Tensor):
+        given.append(which)
+        which = None
     if torch.compiler.is_dynamo_compiling():
         from torch._dynamo.comptime import comptime
 
@@ -64,19 +75,21 @@ def recorded(
             from modcache._export.eager_mode import in_eager_mode
 
             return in_eager_mode(
-                lookup_or_run, module, input, names, is_as_called, key, scope, method, ragged
-            )
+                lookup_or_run, module, input, names, is_as_called, key, scope, method, ragged,
+                mask, lengths, pad_value,
+            )  # fmt: skip
     else:
         call = RecordedCall(
-            module, template, names, is_as_called, tensors, ids, text, scope, method, ragged, False
-        )
+            module, template, names, is_as_called, tensors, ids, text, scope, method, ragged, False,
+            Marks(kind, which, given, pad_value),
+        )  # fmt: skip
         plan = study(call)
     if plan is None:
         return called(module, input, names, method)
     picture = plan[-1]
     if torch.compiler.is_dynamo_compiling():
         comptime(_specialize_floats)
-    outputs = _branched(plan, tensors, ids, module, input, names, method)
+    outputs = _branched(plan, tensors, given, ids, module, input, names, method)
     if torch.compiler.is_dynamo_compiling():
         comptime(_pin_what_is_read)
         return _rebuilt(picture, outputs)
@@ -86,27 +99,34 @@ def recorded(
 def _branched(
     plan: Plan,
     tensors: list[torch.Tensor],
+    given: list[torch.Tensor],
     ids: torch.Tensor | None,
     module: torch.nn.Module,
     input: Any,
     names: tuple[str, ...],
     method: str,
 ) -> Any:
-    """Records both branches, which return the tensors of the result."""
-    recorded_call, dtypes, paths, places, _ = plan
+    """Records both branches, which return the tensors of the result.
+
+    ``given``: the mask or the lengths, where these are not among ``tensors``.
+    """
+    recorded_call, dtypes, paths, places, mark, _ = plan
     weights = [tensor_at(module, path) for path in paths]
-    # Reads each size of the input once, since recorders treat two reads as two sizes.
-    known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
-    count = dtypes.count(",")
-    sizes = [count, *[known[place] if place[0] >= 0 else place[1] for place in places]]
+    sizes = _sizes(tensors, places, dtypes)
     beside = tensors[0]
+    marks: list[torch.Tensor] = []
+    if mark != WHOLE_ROWS:
+        marks = given if mark == BESIDE_INPUT else [tensors[mark]]
     handle = torch.ops.cache._probe.default(
-        ids, [*tensors, *weights], len(tensors), sizes, recorded_call
+        ids, [*tensors, *marks, *weights], len(tensors), sizes, recorded_call
     )
     device = beside.device.type
     has_autocast = torch.is_autocast_enabled(device)
 
     def stored() -> Any:
+        # Read in the branch, since recorders treat sizes that come into it as other ones than those
+        # of the tensors in it.
+        sizes = _sizes(tensors, places, dtypes)
         return tuple(torch.ops.cache._fetch.default(handle, beside, sizes, dtypes))
 
     def run() -> Any:
@@ -118,6 +138,16 @@ def _branched(
         return tuple(torch.ops.cache._put.default(handle, values))
 
     return torch.cond(handle >= 0, stored, run, ())
+
+
+def _sizes(
+    tensors: list[torch.Tensor], places: tuple[tuple[int, int], ...], dtypes: str
+) -> list[Any]:
+    """Returns the number of the result's tensors, and their sizes."""
+    # Reads each size of the input once, since recorders treat two reads as two sizes.
+    known = {place: tensors[place[0]].shape[place[1]] for place in places if place[0] >= 0}
+    count = dtypes.count(",")
+    return [count, *[known[place] if place[0] >= 0 else place[1] for place in places]]
 
 
 def _template(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -171,12 +201,17 @@ def _study_in_dynamo(context: Any) -> None:
 
     ids = local("ids")
     constants = ("template", "names", "is_as_called", "scope", "method", "ragged")
+    marks = Marks(
+        given=[fake_of(part) for part in local("given").items],
+        **{name: _constant_of(local(name)) for name in ("kind", "which", "pad_value")},
+    )
     call = RecordedCall(
         module=local("module").value,
         tensors=[fake_of(part) for part in local("tensors").items],
         ids=fake_of(ids) if ids.is_tensor() else None,
         key=_constant_of(local("text")),
         by_dynamo=True,
+        marks=marks,
         **{name: _constant_of(local(name)) for name in constants},
     )
     _plans.append(study(call))
@@ -213,8 +248,7 @@ def _pin_what_is_read(context: Any) -> None:
     operands = branch.args[3]
     probe = next(node for node in operands if node.target is torch.ops.cache._probe.default)
     ids, tensors, inputs, sizes, recorded_call = probe.args
-    title = f"{len(RECORDED_CALL_TITLE)}:{RECORDED_CALL_TITLE}"
-    if recorded_call.startswith(f"{title}1:n"):  # the caller named the scope
+    if has_named_scope(recorded_call):
         return
     unknown = [node for node in operands if node is not probe and node not in probe.all_input_nodes]
     for node in unknown:

@@ -21,20 +21,22 @@ from modcache._call.function import call_name_of
 from modcache._call.inputs import shown
 from modcache._call.rows import check_sizes
 from modcache._call.tagged import tagged
+from modcache._export.padded import WHOLE_ROWS, Evidence, Marks, padding_fields, place_of
 from modcache._export.scope import Path, UncachedCallError, scope_of
 from modcache._export.trial import filled, tried, without_wrapper
 from modcache._identity.manifest import class_name
 from modcache._identity.wrappers import identified_as
 from modcache._library.text import checked_text
 
-# The first field of a recorded call. Saved programs have such texts, so another format needs
-# another title.
+# The first field of a recorded call; of one with rows of their own length, the second. Saved
+# programs have such texts, so another format needs another title.
 RECORDED_CALL_TITLE = "modcache site 1"
+_PADDED_CALL_TITLE = "modcache site 2"
 
 # The text of the recorded call (module/exported/exported.h), the dtypes of the result's tensors,
-# the paths of the weights, the result's sizes as (-1, size) or (input tensor, dimension), and the
-# result with a number in place of each tensor.
-Plan = tuple[str, str, tuple[Path, ...], tuple[tuple[int, int], ...], Any]
+# the paths of the weights, the result's sizes as (-1, size) or (input tensor, dimension), the place
+# of the mask (padded.py), and the result with a number in place of each tensor.
+Plan = tuple[str, str, tuple[Path, ...], tuple[tuple[int, int], ...], int, Any]
 
 
 _studies = threading.local()
@@ -59,6 +61,7 @@ class RecordedCall(NamedTuple):
     method: str
     ragged: str
     by_dynamo: bool
+    marks: Marks
 
 
 def study(call: RecordedCall) -> Plan | None:
@@ -78,7 +81,9 @@ def study(call: RecordedCall) -> Plan | None:
     with _outside_of_modes():
         try:
             plain = [without_wrapper(tensor) for tensor in call.tensors]
-            *facts, picture = _studied(call._replace(tensors=plain))
+            given = [without_wrapper(tensor) for tensor in call.marks.given]
+            marks = call.marks._replace(given=given)
+            *facts, picture = _studied(call._replace(tensors=plain, marks=marks))
             return (*facts, constant_picture(picture) if call.by_dynamo else picture)
         except UncachedCallError as why:
             who = call_name_of(call.module, call.method)
@@ -123,8 +128,14 @@ def _studied(call: RecordedCall) -> Plan:
     tensors = call.tensors
     if not tensors:
         raise UncachedCallError("there is no tensor in its input")
+    mark = place_of(call.marks, call.module, call.method, _input_of(call, tensors), tensors)
     if call.ids is not None:
-        check_sizes(call.ids, tensors)
+        check_sizes(call.ids, [*tensors, *call.marks.given])
+    elif mark != WHOLE_ROWS:
+        raise ValueError(
+            "lookup_or_run: mask and lengths are for rows, but there is one key for the whole "
+            "input; pass one key per row."
+        )
     leaves, spec = pytree.tree_flatten(
         tried(call.module, call.template, call.names, tensors, call.method)
     )
@@ -136,16 +147,29 @@ def _studied(call: RecordedCall) -> Plan:
     if why:
         raise UncachedCallError(f"its input holds {why}")
     kind, address, digest, paths = scope_of(call.module, call.scope, call.method)
+    padding = []
+    if mark != WHOLE_ROWS:
+        evidence = Evidence(
+            call.module, kind, address, paths, call.method, arguments, arithmetic, leaves
+        )
+        padding = padding_fields(call.marks, mark, tensors, evidence)
     recorder = "exported" if torch.compiler.is_exporting() else "compiled"
+    title = _PADDED_CALL_TITLE if padding else RECORDED_CALL_TITLE
     fields = [
-        RECORDED_CALL_TITLE, kind, address, digest, call.method,
+        title, kind, address, digest, call.method,
         class_name(identified_as(call.module)), call.key,
         signature, arguments, recorder, arithmetic, dtypes,
-        _structure(spec, len(leaves)),
+        _structure(spec, len(leaves)), *padding,
     ]  # fmt: skip
     recorded_call = "".join(f"{len(field.encode())}:{field}" for field in fields)
     picture = pytree.tree_unflatten(range(len(leaves)), spec)
-    return recorded_call, dtypes, paths, places, picture
+    return recorded_call, dtypes, paths, places, mark, picture
+
+
+def has_named_scope(recorded_call: str) -> bool:
+    """Whether the caller named the scope of a recorded call."""
+    titles = (RECORDED_CALL_TITLE, _PADDED_CALL_TITLE)
+    return any(recorded_call.startswith(f"{len(title)}:{title}1:n") for title in titles)
 
 
 def _input_of(call: RecordedCall, tensors: list[torch.Tensor]) -> Any:

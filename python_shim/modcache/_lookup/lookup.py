@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from modcache._call import eager
-from modcache._call.arguments import Arguments
 from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array
 from modcache._call.fast_path import fast_hit, held_by_library
@@ -115,10 +114,10 @@ def lookup_or_run(
     module alone, with a warning.
     """
     if torch.compiler.is_compiling():
-        if mask is not None or lengths is not None:
-            options = (key, scope, method, ragged, mask, lengths, pad_value)
-            return _not_recorded(to_record(module), input, *options)
-        return recorded(lookup_or_run, to_record(module), input, key, scope, method, ragged)
+        return recorded(
+            lookup_or_run, to_record(module), input, key, scope, method, ragged, mask, lengths,
+            pad_value,
+        )  # fmt: skip
     if mode.active_entries and mode.is_among_tasks():
         with mode.as_task():
             return lookup_or_run(
@@ -177,24 +176,6 @@ def _check_no_graphs(input: Any) -> None:
             "lookup_or_run: ragged, mask and lengths are not for batches of graphs, whose results "
             "have the rows that the module gives them."
         )
-
-
-def _not_recorded(module: Any, input: Any, *options: Any) -> Any:
-    """A call with rows of their own length: a graph break for torch.compile."""
-    if torch.compiler.is_exporting():
-        raise NotImplementedError(
-            "modcache.lookup_or_run: torch.export does not record rows of their own length "
-            "(mask=, lengths=); call it outside of what is exported."
-        )
-    from modcache._export.eager_mode import padded_in_eager_mode
-
-    names: tuple[str, ...] = ()
-    is_as_called = False
-    if isinstance(input, Arguments):
-        names, is_as_called, sample = input.names, input.is_as_called, tuple(input)
-    else:
-        sample = input
-    return padded_in_eager_mode(lookup_or_run, module, sample, names, is_as_called, *options)
 
 
 def _looked_up(

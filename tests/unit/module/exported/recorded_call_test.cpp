@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "module/exported/exported.h"
@@ -31,6 +32,24 @@ TEST(RecordedCallTest, is_read_from_its_text) {
   EXPECT_EQ(recorded.input.signature, "float32[1]");
   EXPECT_TRUE(recorded.is_compiled);
   EXPECT_EQ(recorded.dtypes, "float32:2,");
+}
+
+TEST(RecordedCallTest, has_the_padding_that_was_seen) {
+  auto fields = kFields;
+  fields[0] = "modcache site 2";
+  fields.insert(fields.end(), {"mask", "4616189618054758400", "1,0,", "weights", "(int64[~])"});
+  const RecordedCall recorded = RecordedCall::parse(text_of(fields));
+  ASSERT_TRUE(recorded.padding.has_value());
+  EXPECT_FALSE(recorded.padding->has_lengths);
+  EXPECT_EQ(recorded.padding->value, 4.0);
+  EXPECT_EQ(recorded.padding->dims, (std::vector<tensor::DimSet>{1, 0}));
+  EXPECT_EQ(recorded.padding->digest, "weights");
+  EXPECT_EQ(recorded.padding->signature, "(int64[~])");
+  for (const auto& [place, text] : {std::pair(13, "other"), {14, "x"}, {15, "1"}, {15, "-1,"}}) {
+    auto wrong = fields;
+    wrong[place] = text;
+    EXPECT_THROW(RecordedCall::parse(text_of(wrong)), c10::Error) << text;
+  }
 }
 
 TEST(RecordedCallTest, is_refused_where_its_text_is_another) {
