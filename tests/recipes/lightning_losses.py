@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The losses that Lightning logs, and a training by DDP, whose processes Lightning starts.
 
-    python lightning_losses.py NAME
+    python lightning_losses.py NAME EPOCHS
 
 runs the recipe with two processes, and each writes its losses and counters into NAME.RANK.json.
 """
@@ -42,12 +42,13 @@ class Losses(Logger):  # type: ignore[misc]
         pass
 
 
-def main(name: str) -> None:
+def main(name: str, epochs: int) -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(3)
     losses = Losses()
     options = {"strategy": "ddp", "devices": 2, "logger": losses, "enable_checkpointing": False}
-    names = recipe.run("lightning", **given(**options))
+    chosen = given(epochs=epochs, **options)
+    torch.manual_seed(3)
+    names = recipe.run("lightning", **chosen)
     modcache.flush()
     model: Any = names["model"]
     found = {
@@ -59,4 +60,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))
