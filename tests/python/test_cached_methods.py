@@ -219,6 +219,33 @@ def test_the_object_may_be_given_by_name(counted: Growth) -> None:
         Loader().load("ab", self=Loader())
 
 
+class Tokens(nn.Module):
+    @staticmethod
+    def split(text: str) -> torch.Tensor:
+        return torch.tensor([len(word) for word in text.split()])
+
+    @classmethod
+    def made(cls, text: str) -> torch.Tensor:
+        return cls.split(text)
+
+    def doubled(this, x: torch.Tensor) -> torch.Tensor:  # noqa: N805
+        return x * 2
+
+
+@pytest.mark.parametrize(("name", "kind"), [("split", "staticmethod"), ("made", "classmethod")])
+def test_a_method_that_gets_no_object_is_decorated_in_its_class(name: str, kind: str) -> None:
+    cure = rf"it is a {kind}.*@{kind} above @modcache\.cached"
+    with pytest.raises(TypeError, match=rf"Tokens\.{name} cannot be cached as a method: {cure}"):
+        modcache.cached(Tokens(), key="text", methods=(name,))
+
+
+def test_the_object_may_have_another_name_than_self(counted: Growth) -> None:
+    cached = modcache.cached(Tokens(), key="ids", methods=("doubled",))
+    for expected in ({"misses": 3, "stored": 3}, {"hits_memory": 3}):
+        assert torch.equal(cached.doubled(X, ids=[0, 1, 2]), X * 2)
+        assert counted() == expected
+
+
 def test_a_method_without_self_says_so() -> None:
     assert int(Scaled.without_self("ab", 2)) == 4
     with pytest.raises(TypeError, match=r"got a Scaled as name, .* needs self .*@staticmethod"):

@@ -24,8 +24,8 @@ from modcache._cached.call_key import (
     FORWARD,
     FROM_BLOCK,
     Way,
+    check_no_content_of_padding,
     checked_ignore,
-    content_function,
 )
 from modcache._cached.function import cached_function
 from modcache._cached.module import cached_class, cached_instance
@@ -161,11 +161,7 @@ def cached(
     ``torch.jit.script`` compiles a cached module whose key is the name of an argument into the
     operator; in scripted code cached functions and other cached methods run uncached.
     """
-    if (mask is not None or lengths is not None) and content_function(key) is not None:
-        raise ValueError(
-            "cached: mask and lengths are for keys of rows; with key='content' padding would be a "
-            "part of the key. Give each row a key, such as its index."
-        )
+    check_no_content_of_padding("cached", key, mask, lengths)
     way = Way(
         key,
         checked_text(scope, "scope"),

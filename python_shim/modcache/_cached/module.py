@@ -216,16 +216,19 @@ def _checked_method(cls: Any, method: str) -> types.FunctionType:
         )
     is_own = method not in vars(torch.nn.Module) or method == "forward"
     if not isinstance(wrapped, types.FunctionType) or not is_own or method.startswith("__"):
-        raise TypeError(
-            f"{who}.{method} cannot be cached as a method: "
-            + (
-                "torch.nn.Module itself defines it."
-                if not is_own or method.startswith("__")
-                else f"it is a {type(found).__name__}, and not a function that gets self."
-            )
-        )
+        is_of_torch = not is_own or method.startswith("__")
+        reason = "torch.nn.Module itself defines it." if is_of_torch else _why_no_method(found)
+        raise TypeError(f"{who}.{method} cannot be cached as a method: {reason}")
     check_returns_at_once(wrapped)
     return wrapped
+
+
+def _why_no_method(found: object) -> str:
+    reason = f"it is a {type(found).__name__}, and not a function that gets self"
+    if isinstance(found, (staticmethod, classmethod)):
+        name = type(found).__name__
+        return f"{reason}; decorate it in its class, @{name} above @modcache.cached(...)."
+    return f"{reason}."
 
 
 class _Called:

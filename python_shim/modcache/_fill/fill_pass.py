@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from modcache._cached.call_key import check_no_content_of_padding
 from modcache._cached.function import looked_up_in
 from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
 from modcache._fill.progress import Progress
@@ -107,6 +108,7 @@ def fill(
     rows = dict(target.rows)
     if mask is not None or lengths is not None:
         rows.update(mask=mask, lengths=lengths)
+    check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
     _check_mode()
     share = share_of(rank, world_size)
     batches, count = batches_of(loader, share)
