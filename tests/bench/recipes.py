@@ -18,6 +18,7 @@ import ast
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import modcache
+import numpy
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
@@ -109,6 +111,8 @@ def phase(name: str, answer: Path, large: bool, threads: int) -> None:
     imports = [node for node in ast.parse(recipe.code(name)).body if is_import(node)]
     exec(compile(ast.Module(imports, []), "imports", "exec"), {})
     torch.manual_seed(0)
+    numpy.random.seed(0)  # samplers of some libraries draw from it
+    random.seed(0)
     started = time.perf_counter()
     names = recipe.run(name, **given)
     seconds = time.perf_counter() - started
