@@ -70,9 +70,15 @@ def encoder() -> nn.Module:
     return States().requires_grad_(False).eval()
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("scope", ["", "states@export"])
-@pytest.mark.parametrize("marks", [None, {"mask": "mask"}, {"mask": 1}])
+@pytest.mark.parametrize(
+    ("strict", "scope", "marks"),
+    [
+        (False, "", None),
+        (True, "", {"mask": 1}),
+        (False, "states@export", {"mask": "mask"}),
+        (True, "states@export", None),
+    ],
+)
 def test_an_exported_program_finds_rows_at_any_padding(
     encoder: nn.Module, strict: bool, scope: str, marks: Any, counted: Any
 ) -> None:
