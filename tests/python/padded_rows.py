@@ -43,6 +43,16 @@ def padded_batch(rows: list[torch.Tensor], longest: int = 0) -> tuple[torch.Tens
     return tokens, mask
 
 
+def assert_padded(
+    found: torch.Tensor, states: torch.Tensor, mask: torch.Tensor, pad_value: float
+) -> None:
+    """Each row has its true part as in ``states``, and ``pad_value`` beside it."""
+    is_true = mask.bool()
+    assert found.shape == states.shape
+    assert torch.allclose(found[is_true], states[is_true], atol=1e-5)
+    assert (found[~is_true] == pad_value).all()
+
+
 class States(nn.Module):
     def __init__(self) -> None:
         super().__init__()

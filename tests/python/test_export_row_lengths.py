@@ -10,7 +10,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from padded_rows import LENGTHS, States, padded_batch, sentences
+from padded_rows import LENGTHS, States, assert_padded, padded_batch, sentences
 from processes import ProcessRunner
 from recorded_models import count_of
 from torch import nn
@@ -60,9 +60,7 @@ def exported(model: nn.Module, batch: tuple[Any, ...], **options: Any) -> Any:
 
 def check(run: Callable[..., Any], encoder: nn.Module, batch: Any, ids: torch.Tensor) -> None:
     tokens, mask = batch
-    found, is_true = run(tokens, mask, ids), mask.bool()
-    assert torch.allclose(found[is_true], encoder(tokens, mask)[is_true], atol=1e-5)
-    assert (found[~is_true] == 4.0).all()
+    assert_padded(run(tokens, mask, ids), encoder(tokens, mask), mask, 4.0)
 
 
 @pytest.fixture

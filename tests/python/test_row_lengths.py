@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from padded_rows import LENGTHS, WIDTH, Tower, padded_batch, sentences
+from padded_rows import LENGTHS, WIDTH, Tower, assert_padded, padded_batch, sentences
 from torch import nn
 
 
@@ -29,10 +29,7 @@ def check(batch: Any, result: Any, tower: nn.Module, pad_value: float = 0.0) -> 
     tokens, mask = batch
     states, mean = tower(tokens, mask)
     found, found_mean = result
-    assert found.shape == states.shape
-    is_true = mask.bool()
-    assert torch.allclose(found[is_true], states[is_true], atol=1e-5)
-    assert (found[~is_true] == pad_value).all()
+    assert_padded(found, states, mask, pad_value)
     assert torch.allclose(found_mean, mean, atol=1e-5)
 
 

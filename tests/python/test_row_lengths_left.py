@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from padded_rows import WIDTH, padded_batch, sentences
+from padded_rows import WIDTH, assert_padded, padded_batch, sentences
 from torch import nn
 from transformers import GPT2Config, GPT2Model
 
@@ -59,10 +59,7 @@ def check(
     batch = left_batch([rows[i] for i in ids], longest)
     states, last = module(*batch)
     found, found_last = modcache.lookup_or_run(module, batch, ids, mask="mask", **options)
-    is_true = batch[1].bool()
-    assert found.shape == states.shape
-    assert torch.allclose(found[is_true], states[is_true], atol=1e-5)
-    assert (found[~is_true] == options.get("pad_value", 0.0)).all()
+    assert_padded(found, states, batch[1], options.get("pad_value", 0.0))
     assert torch.allclose(found_last, last, atol=1e-5)
 
 

@@ -310,7 +310,7 @@ def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:
 def check_no_content_of_padding(function: str, key: Any, mask: Any, lengths: Any) -> None:
     """Raises ValueError if the key would be made of rows with their padding."""
     if (mask is not None or lengths is not None) and content_function(key) is not None:
-        name = "'content'" if isinstance(key, str) else "content_keys"
+        name = repr(key) if isinstance(key, str) else key.__name__
         raise ValueError(
             f"{function}: mask and lengths are for keys of rows; with key={name} padding would be "
             "a part of the key. Give each row a key, such as its index."
