@@ -12,6 +12,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from made_samples import Made
 from modcache._call.tagged import UnknownClassError, untagged
 from modcache._data.padding import padding_of, restored
 from modcache._data.values import packed
@@ -39,16 +40,6 @@ class Texts(Dataset[Any]):
 class Unpadded(Texts):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return text(20 + index, 20 + index)
-
-
-class Made(Dataset[Any]):
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-        self.runs = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.runs += 1
-        return self.make()
 
 
 class Labelled(NamedTuple):

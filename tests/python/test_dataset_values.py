@@ -13,20 +13,8 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from made_samples import Made
 from modcache._data.values import packed, unpacked
-from torch.utils.data import Dataset
-
-
-class One(Dataset[Any]):
-    """Gives what a function makes; a scope of its own is given to it."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-        self.runs = 0
-
-    def __getitem__(self, index: int) -> Any:
-        self.runs += 1
-        return self.make()
 
 
 class Point(NamedTuple):
@@ -84,7 +72,7 @@ VALUES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_comes_back_as_it_was(name: str, reopen: Callable[[], None]) -> None:
-    one = One(VALUES[name])
+    one = Made(VALUES[name])
     dataset = modcache.CachedDataset(one, scope=name)
     assert same(dataset[0], VALUES[name]())
     assert same(dataset[0], VALUES[name]())
@@ -95,7 +83,7 @@ def test_a_value_comes_back_as_it_was(name: str, reopen: Callable[[], None]) -> 
 
 def test_an_empty_tensor_is_read_before_it_is_written() -> None:
     modcache.configure(memory="0")
-    dataset = modcache.CachedDataset(One(lambda: torch.empty(0, 3)), scope="empty")
+    dataset = modcache.CachedDataset(Made(lambda: torch.empty(0, 3)), scope="empty")
     assert dataset[0].shape == (0, 3)
     assert dataset[0].shape == (0, 3)
 
@@ -103,7 +91,7 @@ def test_an_empty_tensor_is_read_before_it_is_written() -> None:
 def test_a_miss_gives_what_a_hit_gives() -> None:
     """Memory of its own, the strides of the stored value, and nothing shared within it."""
     kept = torch.arange(6.0).reshape(2, 3).t()
-    one = One(lambda: (kept, kept, np.asfortranarray(np.ones((2, 2)))))
+    one = Made(lambda: (kept, kept, np.asfortranarray(np.ones((2, 2)))))
     dataset = modcache.CachedDataset(one, scope="s")
     for _ in range(2):
         first, second, array = dataset[0]
@@ -131,7 +119,7 @@ def test_a_tensor_comes_back_with_its_strides(
 ) -> None:
     modcache.configure(memory=memory)
     given = ORDERS[order](torch.rand(2, 3, 4, 5))
-    one = One(lambda: given)
+    one = Made(lambda: given)
     dataset = modcache.CachedDataset(one, scope=order)
     for found in (dataset[0], dataset[0], *dataset.__getitems__([0, 0])):
         assert torch.equal(found, given)
@@ -143,7 +131,7 @@ def test_a_tensor_comes_back_with_its_strides(
 
 def test_a_tensor_with_gaps_or_shared_elements_comes_back_in_one_piece() -> None:
     for given in (torch.arange(24.0).view(4, 6)[:, ::2], torch.ones(3).expand(4, 3)):
-        dataset = modcache.CachedDataset(One(lambda given=given: given), scope=str(given.stride()))
+        dataset = modcache.CachedDataset(Made(lambda given=given: given), scope=str(given.stride()))
         for _ in range(2):
             found = dataset[0]
             assert torch.equal(found, given)
@@ -151,7 +139,7 @@ def test_a_tensor_with_gaps_or_shared_elements_comes_back_in_one_piece() -> None
 
 
 def test_arrays_from_the_cache_are_the_callers_own(reopen: Callable[[], None]) -> None:
-    dataset = modcache.CachedDataset(One(lambda: (np.ones(70_000), np.array(["a"]))), scope="s")
+    dataset = modcache.CachedDataset(Made(lambda: (np.ones(70_000), np.array(["a"]))), scope="s")
     for round_ in range(4):
         if round_ == 2:
             reopen()
@@ -163,7 +151,7 @@ def test_arrays_from_the_cache_are_the_callers_own(reopen: Callable[[], None]) -
 
 
 def test_a_none_is_a_value() -> None:
-    one = One(lambda: None)
+    one = Made(lambda: None)
     dataset = modcache.CachedDataset(one, scope="none")
     assert dataset[0] is None
     assert dataset[0] is None
@@ -222,10 +210,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_stored_is_an_error_that_names_it(name: str, cache_dir: Path) -> None:
     make, says = REFUSED[name]
-    dataset = modcache.CachedDataset(One(make), scope="s")
+    dataset = modcache.CachedDataset(Made(make), scope="s")
     with pytest.raises(TypeError, match=says) as error:
         dataset[0]
-    assert str(error.value).startswith("CachedDataset(One): sample")
+    assert str(error.value).startswith("CachedDataset(Made): sample")
     assert not modcache.contains("s", "0")
 
 
@@ -234,14 +222,14 @@ def test_a_named_tuple_that_cannot_be_found_by_name() -> None:
         x: int
 
     with pytest.raises(TypeError, match=r"a named tuple of the class .*top of its module"):
-        modcache.CachedDataset(One(lambda: Hidden(1)), scope="s")[0]
+        modcache.CachedDataset(Made(lambda: Hidden(1)), scope="s")[0]
 
 
 def test_a_sample_that_holds_itself_is_an_error() -> None:
     sample: list[Any] = []
     sample.append(sample)
     with pytest.raises(TypeError, match=r"sample is nested too deeply, or holds itself"):
-        modcache.CachedDataset(One(lambda: sample), scope="s")[0]
+        modcache.CachedDataset(Made(lambda: sample), scope="s")[0]
 
 
 def test_too_deep_a_sample_is_an_error() -> None:
@@ -252,13 +240,13 @@ def test_too_deep_a_sample_is_an_error() -> None:
         return value
 
     with pytest.raises(TypeError, match="nested too deeply"):
-        modcache.CachedDataset(One(make), scope="s")[0]
+        modcache.CachedDataset(Made(make), scope="s")[0]
 
 
 def test_a_class_that_is_gone_costs_a_run_and_not_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = One(lambda: collections.OrderedDict(a=1))
+    one = Made(lambda: collections.OrderedDict(a=1))
     dataset = modcache.CachedDataset(one, scope="s")
     dataset[0]
     nodes = dict(torch.utils._pytree.SUPPORTED_NODES)
