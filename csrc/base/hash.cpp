@@ -4,6 +4,8 @@
 #include <sodium.h>
 
 #include <cassert>
+#include <new>
+#include <type_traits>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -61,16 +63,14 @@ Digest128 xxh3_128(const void* data, std::size_t size_bytes) {
   return from_xxh(XXH3_128bits(data, size_bytes));
 }
 
-struct Xxh3Hasher::State {
-  // XXH3 states must be 64-byte aligned. The type demands that itself, so operator new provides it.
-  XXH3_state_t xxh;
-};
+static_assert(sizeof(XXH3_state_t) <= 576 && alignof(XXH3_state_t) <= 64, "state_ is too small");
+static_assert(std::is_trivially_destructible_v<XXH3_state_t>);
 
-Xxh3Hasher::Xxh3Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
-Xxh3Hasher::~Xxh3Hasher() = default;
+Xxh3Hasher::Xxh3Hasher() { XXH3_128bits_reset(new (state_.data()) XXH3_state_t); }
 
 void Xxh3Hasher::update(const void* data, std::size_t size_bytes) {
-  XXH3_128bits_update(&state_->xxh, data, size_bytes);
+  XXH3_128bits_update(std::launder(reinterpret_cast<XXH3_state_t*>(state_.data())), data,
+                      size_bytes);
 }
 
 void Xxh3Hasher::add(std::string_view piece) {
@@ -84,7 +84,10 @@ void Xxh3Hasher::add(std::uint64_t number) {
   update(bytes, sizeof bytes);
 }
 
-Digest128 Xxh3Hasher::digest() const { return from_xxh(XXH3_128bits_digest(&state_->xxh)); }
+Digest128 Xxh3Hasher::digest() const {
+  return from_xxh(
+      XXH3_128bits_digest(std::launder(reinterpret_cast<const XXH3_state_t*>(state_.data()))));
+}
 
 Digest128 blake2b_128(std::string_view bytes) {
   unsigned char out[16];

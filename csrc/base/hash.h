@@ -54,7 +54,6 @@ inline Digest128 xxh3_128(std::string_view bytes) { return xxh3_128(bytes.data()
 class Xxh3Hasher {
  public:
   Xxh3Hasher();
-  ~Xxh3Hasher();
   Xxh3Hasher(const Xxh3Hasher&) = delete;
   Xxh3Hasher& operator=(const Xxh3Hasher&) = delete;
 
@@ -64,8 +63,8 @@ class Xxh3Hasher {
   Digest128 digest() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  // An XXH3_state_t, which lies here as the hasher of a short text should not use the heap.
+  alignas(64) std::array<std::byte, 576> state_;
 };
 
 // 128 bits of BLAKE2b. Finding two inputs with the same digest is not feasible.

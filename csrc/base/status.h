@@ -6,8 +6,11 @@
 // answer and not a failure.
 #pragma once
 
+#include <memory>
 #include <string>
-#include <utility>
+
+// The compiler moves calls of such functions, and what leads to them, out of the way.
+#define MODCACHE_COLD __attribute__((cold, noinline))
 
 namespace modcache {
 
@@ -23,38 +26,42 @@ enum class StatusCode {
   kForeign,  // no file of ours is there but a link, a pipe, another user's file ...; left alone
 };
 
+// Ok and a miss cost no allocation. What makes or copies a message is compiled once, as cold code,
+// so that the paths without failures stay short.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  MODCACHE_COLD Status(StatusCode code, std::string message);
+  Status(const Status& other) : code_(other.code_) {
+    if (other.message_ != nullptr) copy_message(*other.message_);
+  }
+  Status(Status&& other) noexcept = default;
+  Status& operator=(const Status& other) { return *this = Status(other); }
+  Status& operator=(Status&& other) noexcept = default;
+  ~Status() = default;
 
   static Status ok() { return {}; }
-  static Status not_found(std::string message = {}) {
-    return {StatusCode::kNotFound, std::move(message)};
-  }
-  static Status corruption(std::string message) {
-    return {StatusCode::kCorruption, std::move(message)};
-  }
-  static Status unsupported_version(std::string message) {
-    return {StatusCode::kUnsupportedVersion, std::move(message)};
-  }
-  static Status io_error(std::string message) { return {StatusCode::kIoError, std::move(message)}; }
-  static Status busy(std::string message) { return {StatusCode::kBusy, std::move(message)}; }
-  static Status no_space(std::string message) { return {StatusCode::kNoSpace, std::move(message)}; }
-  static Status invalid_argument(std::string message) {
-    return {StatusCode::kInvalidArgument, std::move(message)};
-  }
-
-  static Status foreign(std::string message) { return {StatusCode::kForeign, std::move(message)}; }
+  static Status not_found() { return Status(StatusCode::kNotFound); }
+  MODCACHE_COLD static Status not_found(std::string message);
+  MODCACHE_COLD static Status corruption(std::string message);
+  MODCACHE_COLD static Status unsupported_version(std::string message);
+  MODCACHE_COLD static Status io_error(std::string message);
+  MODCACHE_COLD static Status busy(std::string message);
+  MODCACHE_COLD static Status no_space(std::string message);
+  MODCACHE_COLD static Status invalid_argument(std::string message);
+  MODCACHE_COLD static Status foreign(std::string message);
 
   bool is_ok() const { return code_ == StatusCode::kOk; }
   bool is_not_found() const { return code_ == StatusCode::kNotFound; }
   StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const;
 
  private:
+  explicit Status(StatusCode code) : code_(code) {}
+  MODCACHE_COLD void copy_message(const std::string& message);
+
   StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  std::unique_ptr<const std::string> message_;  // null: empty
 };
 
 }  // namespace modcache

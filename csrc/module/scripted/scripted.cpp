@@ -79,15 +79,31 @@ bool runs_hooks(const Method& method) {
   return has_hooks && method.function->name() == "forward";
 }
 
+// Returns whether the type takes every tensor, as that of `x: Tensor` and that of a bare `x` do.
+bool takes_any_tensor(const c10::Type& type) {
+  if (&type == at::TensorType::get().get()) return true;
+  const auto* const tensor = type.castRaw<at::TensorType>();
+  return tensor != nullptr && tensor->isInferredType();
+}
+
 // Returns whether the input is the only argument and needs no conversion.
 bool takes_as_it_is(const Method& method, const at::IValue& input) {
   const auto& arguments = method.function->getSchema().arguments();
-  return input.isTensor() && arguments.size() == 2 &&
-         arguments[1].type().get() == at::TensorType::get().get() && !runs_hooks(method);
+  return input.isTensor() && arguments.size() == 2 && takes_any_tensor(*arguments[1].type()) &&
+         !runs_hooks(method);
 }
 
 at::IValue run(const Method& method, at::IValue input) {
   std::vector<at::IValue> arguments;
+  // Function::operator() compares each argument with the schema, which costs as much as a small
+  // layer.
+  if (takes_as_it_is(method, input)) {
+    arguments.reserve(2);
+    arguments.emplace_back(method.module);
+    arguments.push_back(std::move(input));
+    method.function->run(arguments);
+    return std::move(arguments.front());
+  }
   const bool has_hooks = runs_hooks(method);
   if (input.isTuple()) {
     const auto& elements = input.toTupleRef().elements();

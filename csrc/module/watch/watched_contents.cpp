@@ -210,7 +210,10 @@ WatchedContents::Verdict WatchedContents::judge_run(std::int64_t run_us) const {
   if (is_quick || !can_wait || pace_->has_paused(kPauseShare)) {
     // First, as a run that ends from now on is not covered by this check.
     const auto open = take_open();
+    const std::int64_t now = now_ns();
     verdict.is_changed = !memory->holds_for_caller();
+    // All bytes were read, so find_change() owes none from before.
+    read_until_ns_.store(now, std::memory_order_relaxed);
     for (const auto& one : open) verdict.is_changed ? one->refute() : one->confirm();
     return verdict;
   }

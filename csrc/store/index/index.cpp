@@ -89,6 +89,13 @@ Result<std::vector<std::optional<Location>>> Index::find_all(const Digest128& co
                                                              const std::vector<std::size_t>& rows) {
   std::vector<std::optional<Location>> locations(rows.size());
   MutexLock lock(mutex_);
+  // One query needs no transaction around it.
+  if (rows.size() == 1) {
+    auto location = tables_->find(context, keys[rows.front()]);
+    if (location.is_ok()) locations.front() = location.value();
+    if (!location.is_ok() && !location.is_not_found()) return location.status();
+    return locations;
+  }
   MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin_reading(tables_->database()));
   MODCACHE_ASSIGN_OR_RETURN(auto context_id, tables_->known_context_id(context));
   if (context_id == 0) return locations;

@@ -30,6 +30,16 @@ TEST(StatusTest, is_ok_by_default_and_says_why_when_it_is_not) {
   EXPECT_EQ(failure.message(), "full");
 }
 
+TEST(StatusTest, is_copied_with_its_message) {
+  const Status failure = Status::busy("locked");
+  Status copy = failure;
+  EXPECT_EQ(copy.message(), "locked");
+  copy = Status::not_found();
+  EXPECT_TRUE(copy.is_not_found());
+  EXPECT_EQ(copy.message(), "");
+  EXPECT_EQ(failure.message(), "locked");
+}
+
 TEST(StatusTest, tells_a_miss_from_a_failure) {
   EXPECT_TRUE(Status::not_found().is_not_found());
   EXPECT_FALSE(Status::io_error("x").is_not_found());
