@@ -63,10 +63,12 @@ Digest128 xxh3_128(const void* data, std::size_t size_bytes) {
   return from_xxh(XXH3_128bits(data, size_bytes));
 }
 
-static_assert(sizeof(XXH3_state_t) <= 576 && alignof(XXH3_state_t) <= 64, "state_ is too small");
-static_assert(std::is_trivially_destructible_v<XXH3_state_t>);
-
-Xxh3Hasher::Xxh3Hasher() { XXH3_128bits_reset(new (state_.data()) XXH3_state_t); }
+Xxh3Hasher::Xxh3Hasher() {
+  static_assert(sizeof(XXH3_state_t) <= sizeof state_ &&
+                alignof(XXH3_state_t) <= alignof(Xxh3Hasher));
+  static_assert(std::is_trivially_destructible_v<XXH3_state_t>);
+  XXH3_128bits_reset(new (state_.data()) XXH3_state_t);
+}
 
 void Xxh3Hasher::update(const void* data, std::size_t size_bytes) {
   XXH3_128bits_update(std::launder(reinterpret_cast<XXH3_state_t*>(state_.data())), data,
