@@ -17,6 +17,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cache/block_sums.h"
+
 namespace modcache::cache {
 
 class InputSample {
@@ -36,26 +38,13 @@ class InputSample {
   std::uint8_t size_bytes_ = 0;
 };
 
-// The sum of one block of floats.
-struct BlockSum {
-  float projection = 0;            // of its finite elements
-  float magnitude = 0;             // the sum of their absolute values
-  bool has_special = false;        // an infinity or NaN
-  std::uint16_t special_hash = 0;  // of where they are and which; 0 where there is none
-};
-
-// How long a block may be.
-inline constexpr std::size_t kMostBlockElements = 64;
-// REQUIRES: count <= kMostBlockElements.
-BlockSum sum_of_block(const float* elements, std::size_t count);
-
 class MeasuredInput {
  public:
   static constexpr std::size_t kMostBlocks = 24;
 
-  // The blocks of one more tensor of floats, of `elements` values each at most. REQUIRES: room for
-  // them.
-  void add_blocks(const BlockSum* sums, std::size_t count, std::size_t elements);
+  // Adds the blocks of one more tensor of floats. `elements`: the number in its longest block.
+  // REQUIRES: room for them.
+  void add_blocks(const BlockSums& sums, std::size_t elements);
   // All that is no float, together.
   void set_exact(std::uint64_t hash) {
     exact_ = hash;
@@ -71,15 +60,17 @@ class MeasuredInput {
   bool agrees_with(std::string_view sample) const;
 
  private:
-  struct Block {
-    float projection;
-    float tolerance;
-    std::uint16_t code;  // as the sample has it
-  };
-
   std::size_t size_bytes() const;
+  // As a sample keeps it.
+  std::uint16_t code_of_block(std::size_t block) const;
+  bool all_near(const char* codes) const;
+  bool all_agree(const char* codes) const;
 
-  std::array<Block, kMostBlocks> block_;  // the first blocks_ of them are set
+  // The first blocks_ of each are set.
+  std::array<float, kMostBlocks> projections_;
+  std::array<float, kMostBlocks> tolerances_;
+  std::array<std::uint16_t, kMostBlocks> special_codes_;  // only where has_specials_; 0 for none
+  bool has_specials_ = false;
   std::uint8_t blocks_ = 0;
   bool has_exact_ = false;
   std::uint64_t exact_ = 0;

@@ -22,6 +22,7 @@ namespace {
 // All of these determine the samples that are stored on disk. A change of one needs a new version
 // of the sample (FORMAT.md).
 constexpr std::size_t kMostPieces = SampledPieces::kMost;
+static_assert(kMostPieces == cache::BlockSums::kMost);
 constexpr std::size_t kPieceElements = 16;  // of a long row of floats
 constexpr std::size_t kExactPieceBytes = 64;
 constexpr std::size_t kMostWholeExactBytes = 8192;
@@ -100,19 +101,13 @@ void convert_doubles(const std::byte* from, std::size_t count, float* to) {
   }
 }
 
-// Floats are read in place unless they are misaligned.
-const float* as_floats(at::ScalarType type, const std::byte* from, std::size_t count, float* to) {
+void convert(at::ScalarType type, const std::byte* from, std::size_t count, float* to) {
   switch (type) {
     case at::kHalf: convert_halves(from, count, to); break;
     case at::kBFloat16: convert_bfloats(from, count, to); break;
     case at::kDouble: convert_doubles(from, count, to); break;
-    default:  // kFloat: convertible() leaves no other
-      if (reinterpret_cast<std::uintptr_t>(from) % alignof(float) == 0) {
-        return reinterpret_cast<const float*>(from);
-      }
-      std::memcpy(to, from, count * sizeof(float));
+    default: std::memcpy(to, from, count * sizeof(float));  // convertible() leaves no other
   }
-  return to;
 }
 
 bool is_read_as_float(at::ScalarType type) {
@@ -169,18 +164,19 @@ class InputSampler::Source {
   bool is_float() const { return is_float_; }
   std::size_t blocks() const { return pieces_.count; }
 
-  // Writes one sum per piece, blocks() of them. Returns the number of elements in the longest
-  // piece.
-  std::size_t sum_up(std::size_t row, cache::BlockSum* sums) const {
-    std::array<float, cache::kMostBlockElements> elements;
-    std::array<std::byte, cache::kMostBlockElements * sizeof(double)> gathered;
+  // Returns the number of elements in the longest piece. REQUIRES: is_float().
+  std::size_t sum_up(std::size_t row, cache::BlockSums& sums) const {
+    if (!is_summed_in_place_) return sum_up_copies(row, sums);
+    std::array<cache::FloatBlock, kMostPieces> blocks;
+    const auto* const elements = reinterpret_cast<const float*>(place(row, 0));
     std::size_t longest = 0;
-    for (const SampledPiece& piece : pieces_) {
-      const std::byte* const bytes = read(row, piece, gathered.data());
-      *sums++ =
-          cache::sum_of_block(as_floats(type_, bytes, piece.count, elements.data()), piece.count);
+    for (std::size_t i = 0; i < pieces_.count; ++i) {
+      const SampledPiece& piece = pieces_.all[i];
+      blocks[i] = {elements + piece.first, piece.count};
+      expect_next(row, piece);
       longest = std::max(longest, piece.count);
     }
+    cache::sum_blocks(blocks.data(), pieces_.count, sums);
     return longest;
   }
 
@@ -188,25 +184,45 @@ class InputSampler::Source {
     std::array<std::byte, kMostWholeExactBytes> gathered;
     if (pieces_.count == 1) {
       const SampledPiece& piece = pieces_.all[0];
+      expect_next(row, piece);
       return xxh3_64(read(row, piece, gathered.data()), piece.count * element_bytes_, seed);
     }
     std::byte* next = gathered.data();
     for (const SampledPiece& piece : pieces_) {
       const std::size_t size_bytes = piece.count * element_bytes_;
       const std::byte* const bytes = read(row, piece, next);
+      expect_next(row, piece);
       if (bytes != next) std::memcpy(next, bytes, size_bytes);
       next += size_bytes;
     }
     return xxh3_64(gathered.data(), static_cast<std::size_t>(next - gathered.data()), seed);
   }
 
-  // Prefetches a row that will be measured soon.
-  void expect(std::size_t row) const {
-    if (!is_contiguous_) return;
-    for (const SampledPiece& piece : pieces_) __builtin_prefetch(place(row, piece.first));
+ private:
+  std::size_t sum_up_copies(std::size_t row, cache::BlockSums& sums) const {
+    using Copy = std::array<std::byte, cache::kMostBlockElements * sizeof(double)>;
+    std::array<Copy, kMostPieces> gathered;
+    std::array<std::array<float, cache::kMostBlockElements>, kMostPieces> converted;
+    std::array<cache::FloatBlock, kMostPieces> blocks;
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < pieces_.count; ++i) {
+      const SampledPiece& piece = pieces_.all[i];
+      const std::byte* const bytes = read(row, piece, gathered[i].data());
+      expect_next(row, piece);
+      convert(type_, bytes, piece.count, converted[i].data());
+      blocks[i] = {converted[i].data(), piece.count};
+      longest = std::max(longest, piece.count);
+    }
+    cache::sum_blocks(blocks.data(), pieces_.count, sums);
+    return longest;
   }
 
- private:
+  // Prefetches a piece of the row that will most likely be measured next. Always inlined, since
+  // GCC 12 deletes calls of a function that has no other effect.
+  [[gnu::always_inline]] void expect_next(std::size_t row, const SampledPiece& piece) const {
+    if (is_contiguous_) __builtin_prefetch(place(row + 1, piece.first));
+  }
+
   static at::Tensor convertible_of(const at::Tensor& tensor) {
     const at::ScalarType type = tensor.scalar_type();
     if (type == at::kFloat || !is_read_as_float(type)) return tensor;
@@ -247,6 +263,8 @@ class InputSampler::Source {
       is_contiguous_ = is_contiguous_ && (sizes[i] == 1 || strides[i] == dense);
       dense *= sizes[i];
     }
+    is_summed_in_place_ = is_contiguous_ && type_ == at::kFloat &&
+                          reinterpret_cast<std::uintptr_t>(data_) % alignof(float) == 0;
     sizes_.assign(sizes.begin(), sizes.end());
     strides_.assign(strides.begin(), strides.end());
   }
@@ -290,6 +308,7 @@ class InputSampler::Source {
   at::ScalarType type_ = at::kFloat;
   bool is_float_ = false;
   bool is_contiguous_ = true;
+  bool is_summed_in_place_ = false;
   SampledPieces pieces_;
   c10::SmallVector<std::int64_t, 6> sizes_;  // of one row
   c10::SmallVector<std::int64_t, 6> strides_;
@@ -352,15 +371,14 @@ bool InputSampler::measure(std::size_t row, cache::MeasuredInput& measured) cons
   if (!prepare()) return false;
   std::uint64_t hash = 0;
   bool has_exact = false;
-  std::array<cache::BlockSum, kMostPieces> sums;
+  cache::BlockSums sums;
   for (const Source& source : sources_) {
-    if (per_ == Per::kRow) source.expect(row + 1);
     if (!source.is_float()) {
       hash = source.hash(row, hash);
       has_exact = true;
     } else if (measured.blocks() + source.blocks() <= cache::MeasuredInput::kMostBlocks) {
-      const std::size_t longest = source.sum_up(row, sums.data());
-      measured.add_blocks(sums.data(), source.blocks(), longest);
+      const std::size_t longest = source.sum_up(row, sums);
+      measured.add_blocks(sums, longest);
     }
   }
   if (has_exact) measured.set_exact(hash);

@@ -25,13 +25,13 @@ Row normal_row(std::uint32_t seed, std::size_t elements = 256) {
 }
 
 MeasuredInput measured(const Row& row, std::size_t blocks = 16) {
-  std::vector<BlockSum> sums;
+  std::vector<FloatBlock> parts;
   const std::size_t length = row.size() / blocks;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    sums.push_back(sum_of_block(row.data() + i * length, length));
-  }
+  for (std::size_t i = 0; i < blocks; ++i) parts.push_back({row.data() + i * length, length});
+  BlockSums sums;
+  sum_blocks(parts.data(), parts.size(), sums);
   MeasuredInput input;
-  input.add_blocks(sums.data(), sums.size(), length);
+  input.add_blocks(sums, length);
   return input;
 }
 
@@ -115,6 +115,40 @@ TEST(InputSampleTest, the_largest_numbers_agree_with_themselves) {
   const Row row(256, std::numeric_limits<float>::max());
   EXPECT_TRUE(agree(row, row));
   EXPECT_FALSE(agree(row, Row(256, 1.0F)));
+}
+
+// The smallest numbers lose so much to bfloat16 that their tolerance does not cover it.
+TEST(InputSampleTest, the_smallest_numbers_agree_with_themselves) {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    Row row = normal_row(seed);
+    for (float& element : row) element *= 1e-41F;
+    EXPECT_TRUE(agree(row, row));
+  }
+}
+
+TEST(InputSampleTest, infinities_in_one_of_two_tensors_are_compared) {
+  const auto measure_both = [](const Row& first, const Row& second) {
+    MeasuredInput input;
+    for (const Row* const row : {&first, &second}) {
+      std::vector<FloatBlock> parts;
+      for (std::size_t i = 0; i < 8; ++i) parts.push_back({row->data() + i * 32, 32});
+      BlockSums sums;
+      sum_blocks(parts.data(), parts.size(), sums);
+      input.add_blocks(sums, 32);
+    }
+    return input;
+  };
+  const Row finite = normal_row(4);
+  Row special = finite;
+  special[40] = std::numeric_limits<float>::infinity();
+  const std::array<MeasuredInput, 4> inputs{
+      measure_both(finite, finite), measure_both(special, finite), measure_both(finite, special),
+      measure_both(special, special)};
+  for (const MeasuredInput& one : inputs) {
+    for (const MeasuredInput& other : inputs) {
+      EXPECT_EQ(other.agrees_with(one.sample().bytes()), &one == &other);
+    }
+  }
 }
 
 TEST(InputSampleTest, what_is_exact_must_be_equal) {
