@@ -237,3 +237,69 @@ def test_an_empty_batch_has_no_keys() -> None:
 def test_equal_rows_have_equal_keys() -> None:
     keys = modcache.content_keys(torch.tensor([[1, 2], [3, 4], [1, 2]]))
     assert keys[0] == keys[2] != keys[1]
+
+
+# ----- rows of their own length
+
+LEFT, RIGHT, HOLED = [0, 1, 1], [1, 1, 0], [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("masks", "parts"),
+    [
+        ([RIGHT, [1, 1, 1]], [slice(2), slice(3)]),
+        ([LEFT, [1, 1, 1]], [slice(1, 3), slice(3)]),
+        ([[0, 0, 0], RIGHT], [slice(0), slice(2)]),
+        ([HOLED, RIGHT], [slice(3), slice(3)]),
+        ([LEFT, RIGHT], [slice(3), slice(3)]),
+    ],
+)
+def test_the_key_of_a_padded_row_is_that_of_its_true_part(
+    masks: list[list[int]], parts: list[slice]
+) -> None:
+    mask = torch.tensor(masks)
+    states, array, whole = torch.randn(2, 3, 4), np.arange(6.0).reshape(2, 3), torch.randn(2, 5)
+    shared = torch.arange(3)[None]  # such as position_ids
+    keys = modcache.content_keys(
+        {"states": states, "array": array, "whole": whole, "shared": shared, "n": 1}, mask=mask
+    )
+    assert keys == [
+        modcache.content_key(
+            {
+                "states": states[i, part],
+                "array": array[i, part],
+                "whole": whole[i],
+                "shared": shared[0, part],
+                "n": 1,
+            }
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+def test_lengths_say_the_same_as_a_mask() -> None:
+    x, lengths = torch.randn(2, 3, 2), torch.tensor([3, 1], dtype=torch.int32)
+    mask = torch.arange(3) < lengths[:, None]
+    assert modcache.content_keys(x, lengths=lengths) == modcache.content_keys(x, mask=mask)
+    assert modcache.content_keys((x, lengths), lengths=lengths) == [
+        modcache.content_key((x[0], lengths[0])),
+        modcache.content_key((x[1, :1], lengths[1])),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("input", "padding", "words"),
+    [
+        (torch.ones(2, 3), {"mask": torch.ones(3, 3)}, "2 rows, but the mask or the lengths are"),
+        (torch.ones(2, 3), {"mask": torch.ones(2)}, r"\[rows, longest\]"),
+        (torch.ones(2, 3), {"lengths": torch.tensor([1, 4])}, "length 1 is 4"),
+        (torch.ones(2), {"lengths": torch.tensor([1, 1])}, "no tensor of the input has a dim"),
+        ((torch.ones(2, 3), torch.ones(2, 4)), {"lengths": torch.tensor([1, 1])}, "give a mask"),
+        (torch.ones(2, 3), {"mask": torch.ones(2, 3), "lengths": torch.ones(2)}, "one of them"),
+    ],
+)
+def test_padding_that_says_nothing_of_the_rows_is_refused(
+    input: Any, padding: dict[str, torch.Tensor], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        modcache.content_keys(input, **padding)

@@ -232,11 +232,6 @@ def test_under_compile_it_breaks_the_graph() -> None:
     assert modcache.stats()["misses"] == 2
 
 
-def test_content_keys_have_no_rows_of_their_own_length() -> None:
-    with pytest.raises(ValueError, match="mask and lengths are for keys of rows"):
-        modcache.cached(nn.Linear(2, 2), key="content", mask=1)
-
-
 @pytest.mark.parametrize("match", ["none", "dtype"])
 @pytest.mark.parametrize("tier", ["memory", "disk"])
 def test_a_row_of_another_length_replaces_the_entry_where_sizes_are_not_compared(

@@ -99,7 +99,12 @@ class _Function:
     def __init__(self, wrapped: types.FunctionType, way: Way) -> None:
         signature = inspect.signature(wrapped)
         self.key = CallKey(
-            way.key, signature, wrapped.__qualname__, target=wrapped, ignore=way.ignore
+            way.key,
+            signature,
+            wrapped.__qualname__,
+            target=wrapped,
+            ignore=way.ignore,
+            padding=(way.mask, way.lengths),
         )
         self.scope = way.scope
         self.rows = way.rows

@@ -178,6 +178,16 @@ def _check_no_graphs(input: Any) -> None:
         )
 
 
+def padding_in_call(
+    module: torch.nn.Module, method: str, input: Any, mask: Any, lengths: Any, pad_value: float
+) -> Padding:
+    """Does the same as ``padding_of``, and does not load a lazy module for it."""
+    if mask is None and lengths is None:
+        return WHOLE_ROWS
+    here = module._source.current() if isinstance(module, Lazy) else module
+    return padding_of(here, method, input, mask, lengths, pad_value)
+
+
 def _looked_up(
     module: torch.nn.Module,
     input: Any,
@@ -195,9 +205,7 @@ def _looked_up(
     keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
-    is_padded = any(which is not None for which in own_lengths[:2])
-    here = module._source.current() if is_padded and isinstance(module, Lazy) else module
-    padding = padding_of(here, method, input, *own_lengths)
+    padding = padding_in_call(module, method, input, *own_lengths)
     if padding is not WHOLE_ROWS and any(map(is_array, data_in(input))):
         why = "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
         return False, eager.run_uncached(module, input, keys, method, why)
