@@ -43,6 +43,7 @@ SampledPieces whole(std::size_t elements, std::size_t pieces) {
 // distances might always hit the same phase of a periodic row, such as one of an image.
 SampledPieces spread(std::size_t elements, std::size_t pieces, std::size_t piece_elements) {
   SampledPieces found;
+  found.are_apart = true;
   found.count = pieces;
   const std::size_t part = elements / pieces;
   for (std::size_t i = 0; i < pieces; ++i) {
@@ -184,7 +185,6 @@ class InputSampler::Source {
     std::array<std::byte, kMostWholeExactBytes> gathered;
     if (pieces_.count == 1) {
       const SampledPiece& piece = pieces_.all[0];
-      expect_next(row, piece);
       return xxh3_64(read(row, piece, gathered.data()), piece.count * element_bytes_, seed);
     }
     std::byte* next = gathered.data();
@@ -217,10 +217,11 @@ class InputSampler::Source {
     return longest;
   }
 
-  // Prefetches a piece of the row that will most likely be measured next. Always inlined, since
-  // GCC 12 deletes calls of a function that has no other effect.
+  // Prefetches a piece of the row that will most likely be measured next. A row that is read as a
+  // whole is left to the processor, which does better there. Always inlined, since GCC 12 deletes
+  // calls of a function that has no other effect.
   [[gnu::always_inline]] void expect_next(std::size_t row, const SampledPiece& piece) const {
-    if (is_contiguous_) __builtin_prefetch(place(row + 1, piece.first));
+    if (is_contiguous_ && pieces_.are_apart) __builtin_prefetch(place(row + 1, piece.first));
   }
 
   static at::Tensor convertible_of(const at::Tensor& tensor) {

@@ -31,6 +31,7 @@ struct SampledPieces {
   static constexpr std::size_t kMost = 16;
   std::array<SampledPiece, kMost> all;
   std::size_t count = 0;
+  bool are_apart = false;  // rather than the whole row in pieces
 
   const SampledPiece* begin() const { return all.data(); }
   const SampledPiece* end() const { return all.data() + count; }
