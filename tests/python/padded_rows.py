@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import modcache
 import torch
 from torch import nn
 
 WIDTH = 8
 LENGTHS = [3, 7, 1, 5, 7, 2]
+IDS = torch.arange(len(LENGTHS))
 
 
 class Tower(nn.Module):
@@ -71,3 +74,37 @@ class Model(nn.Module):
         return modcache.lookup_or_run(
             self.encoder, (tokens, mask), ids, mask=mask, pad_value=4.0, scope="states"
         )
+
+
+class Program(nn.Module):
+    """``marks``: mask= or lengths= by name; None: the tensor itself is given as mask=."""
+
+    def __init__(
+        self, encoder: nn.Module, scope: str = "", marks: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.scope = scope
+        self.marks = marks
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> Any:
+        marks = {"mask": mask} if self.marks is None else self.marks
+        return modcache.lookup_or_run(
+            self.encoder, (tokens, mask), ids, scope=self.scope, pad_value=4.0, **marks
+        )
+
+
+def seen(
+    encoder: nn.Module, batch: tuple[Any, ...], batches: int = 8, scope: str = "", **marks: Any
+) -> None:
+    """Has eager calls see how the rows are padded. The first batch has the keys ``IDS``."""
+    for number in range(batches):
+        ids = IDS + number * len(IDS)
+        modcache.lookup_or_run(encoder, batch, ids, scope=scope, **(marks or {"mask": 1}))
+
+
+def exported(model: nn.Module, batch: tuple[Any, ...], **options: Any) -> Any:
+    rows = torch.export.Dim("rows", min=1)
+    longest = torch.export.Dim("longest", min=2)
+    shapes = ({0: rows, 1: longest}, {0: rows, 1: longest}, {0: rows})
+    return torch.export.export(model, (*batch, IDS), dynamic_shapes=shapes, **options)

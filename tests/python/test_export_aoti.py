@@ -9,6 +9,8 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from padded_rows import LENGTHS, Program, States, assert_padded, padded_batch, seen, sentences
+from padded_rows import exported as exported_padded
 from recorded_models import IDS, Classifier, Scripted, X, exported
 from torch import nn
 
@@ -138,3 +140,19 @@ def test_a_named_scope_no_weights_and_no_sizes(tmp_path: Path, counted: Any) -> 
     assert torch.allclose(run(X + 1), (X + 1).sum() * 2)
     assert counted() == {"key_conflicts": 2, "misses": 2, "stored": 2}
     assert modcache.contains("total@1", "k")
+
+
+def test_rows_of_their_own_length(tmp_path: Path, counted: Any) -> None:
+    encoder = States().requires_grad_(False).eval()
+    batch = padded_batch(sentences())
+    seen(encoder, batch, scope="aoti@states")
+    program = exported_padded(Program(encoder, scope="aoti@states"), batch)
+    path = str(tmp_path / "padded.pt2")
+    package = str(torch._inductor.aoti_compile_and_package(program, package_path=path))
+    run: Any = torch._inductor.aoti_load_package(package)
+    counted()
+    unseen = torch.arange(len(LENGTHS)) + 1000
+    for more, expected in ((2, {"misses": 6, "stored": 6}), (0, {"hits_memory": 6})):
+        tokens, mask = (nn.functional.pad(part, (0, more)) for part in batch)
+        assert_padded(run(tokens, mask, unseen), encoder(tokens, mask), mask, 4.0)
+        assert counted() == expected

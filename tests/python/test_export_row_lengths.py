@@ -10,52 +10,27 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from padded_rows import LENGTHS, States, assert_padded, padded_batch, sentences
+from padded_rows import (
+    IDS,
+    LENGTHS,
+    Program,
+    States,
+    assert_padded,
+    exported,
+    padded_batch,
+    seen,
+    sentences,
+)
 from processes import ProcessRunner
 from recorded_models import count_of
 from torch import nn
 
-IDS = torch.arange(len(LENGTHS))
 FIRST_UNSEEN = 1000
 
 
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> None:
     torch._dynamo.reset()
-
-
-class Program(nn.Module):
-    """``marks``: mask= or lengths= by name; None: the tensor itself is given as mask=."""
-
-    def __init__(
-        self, encoder: nn.Module, scope: str = "", marks: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.scope = scope
-        self.marks = marks
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> Any:
-        marks = {"mask": mask} if self.marks is None else self.marks
-        return modcache.lookup_or_run(
-            self.encoder, (tokens, mask), ids, scope=self.scope, pad_value=4.0, **marks
-        )
-
-
-def seen(
-    encoder: nn.Module, batch: tuple[Any, ...], batches: int = 8, scope: str = "", **marks: Any
-) -> None:
-    """Has eager calls see how the rows are padded. The first batch has the keys ``IDS``."""
-    for number in range(batches):
-        ids = IDS + number * len(IDS)
-        modcache.lookup_or_run(encoder, batch, ids, scope=scope, **(marks or {"mask": 1}))
-
-
-def exported(model: nn.Module, batch: tuple[Any, ...], **options: Any) -> Any:
-    rows = torch.export.Dim("rows", min=1)
-    longest = torch.export.Dim("longest", min=2)
-    shapes = ({0: rows, 1: longest}, {0: rows, 1: longest}, {0: rows})
-    return torch.export.export(model, (*batch, IDS), dynamic_shapes=shapes, **options)
 
 
 def check(run: Callable[..., Any], encoder: nn.Module, batch: Any, ids: torch.Tensor) -> None:
