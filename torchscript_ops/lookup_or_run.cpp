@@ -66,6 +66,14 @@ void key_per_row(Stack* stack, Want want) {
   replace(*stack, 5, value_of(std::move(rows)));
 }
 
+// `arguments`: module or path, input, keys, mask, pad_value, and others.
+std::optional<tensor::RowPadding> padding_on(const char* op, std::size_t rows,
+                                             c10::ArrayRef<at::IValue> arguments) {
+  const Maybe<at::Tensor> mask = arguments[3].toTensor();
+  const Maybe<at::Tensor> no_lengths;
+  return checked_padding(op, rows, {mask, no_lengths, 0, arguments[4].toDouble()});
+}
+
 // The stack's last seven: module, input, keys, mask, pad_value, scope, method.
 void key_per_padded_row(Stack* stack, Want want) {
   const auto arguments = last(*stack, 7);
@@ -73,10 +81,7 @@ void key_per_padded_row(Stack* stack, Want want) {
   if (!scope.empty()) check_scope(name_of(want), scope);
   module::BatchKeys keys = checked_keys(name_of(want), arguments[2]);
   module::ScriptedCall call{arguments[0], arguments[1], scope, arguments[6].toStringRef(), want};
-  const Maybe<at::Tensor> mask = arguments[3].toTensor();
-  const Maybe<at::Tensor> no_lengths;
-  call.padding =
-      checked_padding(name_of(want), keys.rows(), {mask, no_lengths, 0, arguments[4].toDouble()});
+  call.padding = padding_on(name_of(want), keys.rows(), arguments);
   module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
   replace(*stack, 7, value_of(std::move(rows)));
 }
@@ -107,27 +112,39 @@ void lookup_or_run_any_padded(const c10::OperatorHandle&, Stack* stack) {
 
 constexpr const char* kFileOp = "cache::lookup_or_run_file";
 
-// The stack's last five: path, input, key or keys, scope, method.
-module::FileCall file_call_on(const Stack& stack) {
-  const auto arguments = last(stack, 5);
+// `arguments`: path, input, and others; scope and method are the last.
+module::FileCall file_call_of(c10::ArrayRef<at::IValue> arguments) {
   TORCH_CHECK_VALUE(!arguments[0].toStringRef().empty(), kFileOp,
                     ": path is an empty string; name a TorchScript file");
-  const std::string& scope = arguments[3].toStringRef();
+  const std::string& scope = arguments[arguments.size() - 2].toStringRef();
   if (!scope.empty()) check_scope(kFileOp, scope);
-  return {arguments[0].toStringRef(), arguments[1], scope, arguments[4].toStringRef()};
+  return {arguments[0].toStringRef(), arguments[1], scope, arguments.back().toStringRef()};
 }
+
+// The stack's last five: path, input, key or keys, scope, method.
 
 void lookup_or_run_file(const c10::OperatorHandle&, Stack* stack) {
   const std::string& key = last(*stack, 5)[2].toStringRef();
   check_key(kFileOp, key);
-  at::IValue result = module::lookup_or_run_file(file_call_on(*stack), key);
+  at::IValue result = module::lookup_or_run_file(file_call_of(last(*stack, 5)), key);
   replace(*stack, 5, std::move(result));
 }
 
 void lookup_or_run_file_rows(const c10::OperatorHandle&, Stack* stack) {
   module::BatchKeys keys = checked_keys(kFileOp, last(*stack, 5)[2]);
-  module::Rows rows = module::lookup_or_run_file_rows(file_call_on(*stack), std::move(keys));
+  module::Rows rows =
+      module::lookup_or_run_file_rows(file_call_of(last(*stack, 5)), std::move(keys));
   replace(*stack, 5, value_of(std::move(rows)));
+}
+
+// The stack's last seven: path, input, keys, mask, pad_value, scope, method.
+void lookup_or_run_file_padded(const c10::OperatorHandle&, Stack* stack) {
+  const auto arguments = last(*stack, 7);
+  module::BatchKeys keys = checked_keys(kFileOp, arguments[2]);
+  module::FileCall call = file_call_of(arguments);
+  call.padding = padding_on(kFileOp, keys.rows(), arguments);
+  module::Rows rows = module::lookup_or_run_file_rows(call, std::move(keys));
+  replace(*stack, 7, value_of(std::move(rows)));
 }
 
 }  // namespace
@@ -152,11 +169,12 @@ void define_overloads(torch::Library& m, const std::string& name, const std::str
 
 // Rows of their own length.
 template <BoxedKernel* key_per_row>
-void define_padded(torch::Library& m, const std::string& name, const std::string& result) {
+void define_padded(torch::Library& m, const std::string& name, const std::string& result,
+                   const std::string& module = "Any module") {
   for (const auto& [overload, keys] :
        {std::pair(".keys_mask", "str[] keys"), std::pair(".ids_mask", "Tensor ids")}) {
     define(m,
-           name + overload + "(Any module, Any input, " + keys +
+           name + overload + "(" + module + ", Any input, " + keys +
                ", *, Tensor mask, float pad_value=0., str scope=\"\", str method=\"forward\") -> " +
                result,
            boxed<key_per_row>());
@@ -177,6 +195,8 @@ void register_lookup_or_run(torch::Library& m) {
   define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_padded)>(m, "lookup_or_run", "Tensor");
   define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_any_padded)>(m, "lookup_or_run_any",
                                                                         "Any");
+  define_padded<&MODCACHE_TORCHSCRIPT_KERNEL(lookup_or_run_file_padded)>(m, "lookup_or_run_file",
+                                                                         "Tensor", "str path");
 }
 
 }  // namespace modcache::ops

@@ -14,6 +14,7 @@ import torch
 from file_opens import FileOpens
 from lazy_models import X, by_file, rows_by_file, saved
 from models import Encoder, EncoderOfTwoMethods, TwoInputs, frozen, in_form
+from padded_rows import States, assert_padded, padded_batch, sentences
 from processes import ProcessRunner
 from torch import nn
 
@@ -59,6 +60,40 @@ def test_method_and_tuple_input(path: Path) -> None:
     assert torch.equal(by_file(path, X, "k"), module(X))
     saved(path, TwoInputs())
     assert torch.equal(by_file(path, (X, X / 2, 3), "k"), (X - X / 2) * 3)
+
+
+def padded_by_file(path: str, scope: str, batch: Any) -> tuple[list[Any], dict[str, int]]:
+    """Looks rows of their own length up by their numbers, in any process."""
+    tokens, mask = batch
+    ids = torch.arange(len(tokens))
+    options: Any = {"mask": mask, "pad_value": 4.0, "scope": scope}
+    found = lookup_or_run_file(path, (tokens, mask), ids, **options)
+    return found.tolist(), modcache.stats()
+
+
+@pytest.mark.parametrize("scope", ["", "states@1"])
+def test_rows_of_their_own_length_are_found_without_loading(
+    path: Path, scope: str, processes: ProcessRunner
+) -> None:
+    states = saved(path, States())
+    batch = padded_batch(sentences())
+    found, stats = processes.run(padded_by_file, str(path), scope, batch).value
+    assert stats["misses"] == stats["stored"] == 6
+    assert_padded(torch.tensor(found), states(*batch), batch[1], 4.0)
+    opens = FileOpens(path)
+    longer = tuple(nn.functional.pad(part, (0, 2)) for part in batch)
+    found, stats = processes.run(padded_by_file, str(path), scope, longer).value
+    assert stats["hits_disk"] == 6
+    assert_padded(torch.tensor(found), states(*longer), longer[1], 4.0)
+    assert not opens.any_so_far()
+    opens.close()
+
+
+def test_a_mask_of_other_rows_is_refused(path: Path) -> None:
+    saved(path, States())
+    tokens, mask = padded_batch(sentences())
+    with pytest.raises(ValueError, match="lookup_or_run_file: 6 keys were given, but the mask is"):
+        lookup_or_run_file(str(path), (tokens, mask), [*"abcdef"], mask=mask[:5])
 
 
 class CallsFile(nn.Module):

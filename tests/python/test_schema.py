@@ -20,6 +20,12 @@ SCHEMAS = {
         for overload, keys in (("", "str key"), (".keys", "str[] keys"), (".ids", "Tensor ids"))
     },
     **{
+        f"lookup_or_run_file{overload}_mask": f"cache::lookup_or_run_file{overload}_mask("
+        f"str path, Any input, {keys}, *, Tensor mask, float pad_value=0., "
+        'str scope="", str method="forward") -> Tensor'
+        for overload, keys in ((".keys", "str[] keys"), (".ids", "Tensor ids"))
+    },
+    **{
         f"lookup_or_run{any_}{overload}_mask": f"cache::lookup_or_run{any_}{overload}_mask("
         f"Any module, Any input, {keys}, *, Tensor mask, float pad_value=0., "
         f'str scope="", str method="forward") -> {result}'

@@ -48,7 +48,8 @@ class FileModule {
 
   ScriptedCall call() const {
     const Unloaded* const unloaded = module_.isNone() ? &unloaded_ : nullptr;
-    return {module_, call_.input, call_.scope, call_.method, Want::kTensor, unloaded, kAsked};
+    return {module_,       call_.input, call_.scope, call_.method,
+            Want::kTensor, unloaded,    kAsked,      call_.padding};
   }
 
  private:

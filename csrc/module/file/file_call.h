@@ -10,10 +10,12 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <optional>
 #include <string>
 
 #include "module/call/batch_keys.h"
 #include "module/call/declared.h"
+#include "tensor/row_padding.h"
 
 namespace modcache::module {
 
@@ -22,6 +24,7 @@ struct FileCall {
   const at::IValue& input;   // the module is loaded onto the device of its first tensor
   const std::string& scope;  // empty: the fingerprint
   const std::string& method;
+  std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
 };
 
 // Returns a Tensor.
