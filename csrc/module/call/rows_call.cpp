@@ -41,6 +41,32 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
   learned_ = learned_padding(padded_form());
 }
 
+// Returns the digest that names what trials show: a module that is given position_ids may be cached
+// where it is not without them, under one context.
+Digest128 RowsCall::padded_form() const {
+  Xxh3Hasher hasher;
+  hasher.add(context_->digest.bytes());
+  hasher.add(parts_.input.signature);
+  return hasher.digest();
+}
+
+// Returns whether stored rows were cut in other dimensions than the module's results are.
+bool RowsCall::has_odd_padding() const {
+  const auto dims = output_.padded_dims();
+  return learned_.has_value() && !learned_->is_refused() && !learned_->dims.empty() &&
+         dims.has_value() && *dims != learned_->dims;
+}
+
+void RowsCall::trust_padding(std::vector<tensor::DimSet> dims) {
+  if (learned_.has_value() && learned_->is_refused()) return;
+  LearnedPadding known;
+  known.dims = std::move(dims);
+  known.shown_share = 1;
+  known.agreements = kEnoughAgreements;
+  known.are_sizes_known = true;
+  learned_ = std::move(known);
+}
+
 // The batch is assembled in pinned memory when it goes on to a device.
 tensor::RowsOutput RowsCall::empty_output() const {
   const auto& device = parts_.input.device;
@@ -235,126 +261,6 @@ void RowsCall::take_samples() {
   for (const std::size_t place : running_keys_) {
     samples_.push_back(session_->sample_to_keep(input_, row_of(place)));
   }
-}
-
-void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
-  try {
-    judge_run(std::move(result), facts);
-  } catch (...) {
-    abandon();  // whoever keeps the exception may keep this call, too
-    throw;
-  }
-}
-
-void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
-  run_->end();
-  const auto rows = static_cast<std::int64_t>(running_.size());
-  const bool is_storable = tensor::why_not_storable(result).empty();
-  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
-  if ((!is_storable || !why_no_rows.empty()) && !is_whole_input(running_)) {
-    // Run the whole input instead, whose result need not be cut into rows.
-    needs_whole_input_ = true;
-    return;
-  }
-  is_refused_ = true;
-  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
-  TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
-              " rows, one key each, and returned ", why_no_rows,
-              "; every tensor of its result must have the rows as its first dimension. For one key "
-              "for the whole input, pass the key as a str");
-  if (!may_keep) {
-    output_.add_computed(running_, std::move(result));
-  } else if (parts_.padding.has_value()) {
-    accept_padded(std::move(result), facts);
-  } else {
-    accept(std::move(result), facts);
-  }
-}
-
-void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
-  is_refused_ = false;
-  const tensor::RowPadding* const padding = parts_.padding.has_value() ? &*parts_.padding : nullptr;
-  const auto length = [&](std::size_t k) { return padding->lengths[row_of(running_keys_[k])]; };
-  const auto row_of_run = [&](std::size_t k) {
-    tensor::Flat row{result.root, {}, {}};
-    for (std::size_t i = 0; i < result.tensors.size(); ++i) {
-      const auto whole = result.tensors[i].select(0, static_cast<std::int64_t>(place_in_run(k)));
-      row.tensors.push_back(
-          padding == nullptr
-              ? whole
-              : tensor::cut_to_length(whole, learned_->dims[i], length(k), padding->true_part));
-    }
-    return row;
-  };
-  std::optional<tensor::RowCutter> cutter;
-  const auto cut = [&](std::size_t k) {
-    if (!cutter.has_value()) {
-      cutter.emplace(result, parts_.input.device, session_->settings().dtype);
-    }
-    return padding == nullptr
-               ? cutter->cut(place_in_run(k))
-               : cutter->cut(place_in_run(k), learned_->dims, length(k), padding->true_part);
-  };
-  take(row_of_run, cut, facts);
-  if (padding != nullptr) {
-    auto with_padding = padded(result);
-    is_refused_ = !with_padding.has_value();
-    if (!is_refused_) result = *std::move(with_padding);
-  }
-  output_.add_computed(running_, std::move(result));
-}
-
-void RowsCall::take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts) {
-  const auto rows = static_cast<std::int64_t>(running_.size());
-  count_run(rows - (is_verified() ? compare(row_of_run) : 0));
-  if (may_store()) keep(cut, facts);
-}
-
-// The model has its result, and a later failure of the cache must not take it away.
-void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
-  try {
-    const auto weights = judge_weights(parts_, facts, run_->run_us());
-    if (weights.is_changed) return;
-    const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
-    struct Kept {
-      std::vector<std::string_view> keys;
-      std::vector<cache::EntryPtr> entries;
-    };
-    Kept fresh;
-    Kept replacing;
-    for (std::size_t k = 0; k < running_keys_.size(); ++k) {
-      const std::size_t place = running_keys_[k];
-      if (!may_keep_row(place) || is_stored_already(request(place))) continue;
-      Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
-      kept.keys.push_back(keys_.distinct()[place]);
-      kept.entries.push_back(
-          entry_of(cut(k), signature_of(place), samples_[k], run_us, weights.confirmation));
-    }
-    const std::size_t stored =
-        session_->store_all(context_, fresh.keys, fresh.entries) +
-        session_->store_all(context_, replacing.keys, replacing.entries, /*replaces=*/true);
-    if (stored == 0) return;
-    outcome_.has_stored = true;
-    lead_.stored();
-  } catch (const std::exception& error) {
-    report_failure(parts_, "kept", error);
-  }
-}
-
-// A row is kept once it was seen that padding does not change it. One without a true part has
-// nothing that a look-up could compare.
-bool RowsCall::may_keep_row(std::size_t place) const {
-  if (!parts_.padding.has_value()) return true;
-  return learned_->agrees() && parts_.padding->lengths[row_of(place)] > 0;
-}
-
-std::int64_t RowsCall::compare(const RowOfRun& row_of_run) {
-  std::int64_t compared = 0;
-  for (std::size_t k = 0; k < running_keys_.size(); ++k) {
-    const auto fresh = [&] { return row_of_run(k); };
-    if (compare_with_stored(parts_, *session_, request(running_keys_[k]), fresh)) ++compared;
-  }
-  return compared;
 }
 
 std::optional<tensor::Flat> RowsCall::together() {

@@ -30,6 +30,7 @@
 #include "module/call/batch_keys.h"
 #include "module/call/learned_padding.h"
 #include "module/call/open_call.h"
+#include "module/call/padding_trials.h"
 #include "tensor/rows_output.h"
 
 namespace modcache::module {
@@ -62,7 +63,7 @@ class RowsCall : public OpenCall {
   // Returns the row that has to be run once more before the last result can be judged: only where
   // rows have lengths of their own. Ask again after finish_trial().
   std::optional<PaddingTrial> next_trial() const {
-    return pending_.has_value() ? pending_->trials[pending_->next] : std::optional<PaddingTrial>();
+    return pending_.has_value() ? pending_->trials.next() : std::nullopt;
   }
   // Ends a trial. Nothing: the module raised. Throws under strict=true only.
   void finish_trial(const std::optional<tensor::Flat>& tried);
@@ -84,16 +85,8 @@ class RowsCall : public OpenCall {
   struct Part;
   // A result that waits for its trials.
   struct Pending {
-    tensor::Flat result;
+    PaddingTrials trials;
     RunFacts facts;
-    std::vector<PaddingTrial> trials;
-    std::size_t next = 0;
-    LearnedPadding learned;
-    bool was_cut = false;  // a part of a true part was run
-    // Where the module takes tensors of several lengths: the padded ones that it uses, as bits, and
-    // what it gives where they are as they were.
-    std::optional<std::uint64_t> used = {};
-    std::optional<tensor::Flat> unaltered = {};
   };
 
   tensor::RowsOutput empty_output() const;
@@ -135,14 +128,8 @@ class RowsCall : public OpenCall {
   void accept(tensor::Flat result, const RunFacts& facts);
   // Does so once its padded dimensions are known, which may need a trial.
   void accept_padded(tensor::Flat result, const RunFacts& facts);
-  // Takes over what the next trial showed, and goes on to the one after it.
-  void judge_trial(const std::optional<tensor::Flat>& tried);
-  void judge_trial_of_some(const PaddingTrial& trial, const std::optional<tensor::Flat>& tried);
-  bool is_as_unaltered(const std::optional<tensor::Flat>& tried) const;
   void end_trials();
-  std::vector<unsigned> padded_beside_mask() const;
   void refuse_for_padding(tensor::Flat result, const std::string& why);
-  double padding_tolerance(const tensor::Flat& result) const;
   std::optional<tensor::Flat> padded(const tensor::Flat& result) const;
   // Counts the run, and compares and stores its rows as the mode says.
   void take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts);
