@@ -18,6 +18,9 @@ namespace modcache::store {
 // The position of an entry among everything that a directory ever stored: later entries have
 // greater ones, and an entry that replaces another has a new one. 0 is never used.
 using Sequence = std::uint64_t;
+// Records with a greater one are not read: SQLite's numbers are signed, and what comes after a
+// sequence has to be greater than it.
+inline constexpr Sequence kMaxSequence = Sequence{1} << 62;
 
 // Identifies an entry together with the key. `description` is the text that the digest was made
 // from; the store keeps it once per context, and `scope` for clearing, and interprets neither.

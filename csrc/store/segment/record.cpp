@@ -212,6 +212,9 @@ Result<RecordHead> peek_record_head(std::string_view bytes) {
       fields.payload_size_bytes > kMaxPayloadSizeBytes) {
     return Status::corruption("a record claims an impossible size");
   }
+  if (fields.sequence > kMaxSequence) {
+    return Status::corruption("a record claims an impossible sequence");
+  }
   RecordHead head;
   head.kind = static_cast<RecordKind>(fields.kind);
   head.sequence = fields.sequence;

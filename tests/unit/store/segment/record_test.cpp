@@ -88,7 +88,7 @@ TEST(RecordTest, is_refused_under_another_salt) {
   EXPECT_FALSE(decode_record_head(example_bytes(), kSalt + 1).is_ok());
 }
 
-TEST(RecordTest, is_refused_for_impossible_sizes_before_anything_is_read) {
+TEST(RecordTest, is_refused_for_impossible_numbers_before_anything_is_read) {
   const auto with_number = [](std::size_t offset, std::size_t size, std::uint64_t number) {
     std::string bytes = example_bytes();
     for (std::size_t i = 0; i < size; ++i) {
@@ -99,6 +99,7 @@ TEST(RecordTest, is_refused_for_impossible_sizes_before_anything_is_read) {
   EXPECT_EQ(with_number(56, 8, ~std::uint64_t{0}), StatusCode::kCorruption);
   EXPECT_EQ(with_number(72, 4, kMaxKeySizeBytes + 1), StatusCode::kCorruption);
   EXPECT_EQ(with_number(76, 4, kMaxHeaderSizeBytes + 1), StatusCode::kCorruption);
+  EXPECT_EQ(with_number(16, 8, kMaxSequence + 1), StatusCode::kCorruption);
   EXPECT_EQ(with_number(9, 1, 2), StatusCode::kCorruption);   // format version
   EXPECT_EQ(with_number(10, 1, 4), StatusCode::kCorruption);  // kind
   EXPECT_EQ(with_number(8, 1, 0), StatusCode::kCorruption);   // byte order
