@@ -121,8 +121,6 @@ module::FileCall file_call_of(c10::ArrayRef<at::IValue> arguments) {
   return {arguments[0].toStringRef(), arguments[1], scope, arguments.back().toStringRef()};
 }
 
-// The stack's last five: path, input, key or keys, scope, method.
-
 void lookup_or_run_file(const c10::OperatorHandle&, Stack* stack) {
   const std::string& key = last(*stack, 5)[2].toStringRef();
   check_key(kFileOp, key);

@@ -35,7 +35,7 @@ struct BlockSums {
   std::array<std::uint16_t, kMost> special_hashes;
 };
 
-// REQUIRES: count <= BlockSums::kMost.
+// REQUIRES: 0 < count <= BlockSums::kMost.
 void sum_blocks(const FloatBlock* blocks, std::size_t count, BlockSums& sums);
 
 }  // namespace modcache::cache

@@ -33,15 +33,7 @@ struct Piece {
   at::Tensor tensor;  // contiguous, on the CPU; keeps `data` alive
   const std::byte* data = nullptr;
   std::size_t size_bytes = 0;  // of one row, where rows are hashed
-  // The first dimension of a row is padded: `before` ends before its size, which the row tells.
-  bool is_padded = false;
-  std::string other_sizes;      // of the dimensions after it
-  std::size_t place_bytes = 0;  // of each place in it
 };
-
-void append_number(std::string& to, std::uint64_t value) {
-  for (int i = 0; i < 8; ++i) to += static_cast<char>((value >> (8 * i)) & 0xff);
-}
 
 at::ScalarType raw_type(std::size_t element_size_bytes) {
   switch (element_size_bytes) {
@@ -79,9 +71,7 @@ class Writer {
  public:
   enum class Unit { kWhole, kRow };
 
-  // `padding`: of the rows, or null.
-  explicit Writer(Unit unit, const RowPadding* padding = nullptr)
-      : unit_(unit), padding_(padding), before_(kLayout) {}
+  explicit Writer(Unit unit) : unit_(unit), before_(kLayout) {}
 
   Status write(const at::IValue& input) {
     const bool is_one_argument = input.isTuple() && input.toTupleRef().elements().size() == 1;
@@ -92,8 +82,7 @@ class Writer {
 
   // Ends the writing: nothing may be written after this.
   std::vector<Piece> take_pieces() {
-    pieces_.emplace_back();
-    pieces_.back().before = std::move(before_);
+    pieces_.push_back({std::move(before_), {}, nullptr, 0});
     return std::move(pieces_);
   }
 
@@ -104,7 +93,6 @@ class Writer {
   Status write_value(const at::IValue& value);
   Status write_leaf(const at::IValue& value);
   Status write_tensor(const at::Tensor& tensor);
-  void write_padded(const at::Tensor& tensor);
   Status note_rows(const at::Tensor& tensor);
 
   template <typename Values>
@@ -116,15 +104,17 @@ class Writer {
 
   void append_container(char tag, std::uint64_t items) {
     before_ += tag;
-    append_number(before_, items);
+    append_number(items);
+  }
+  void append_number(std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) before_ += static_cast<char>((value >> (8 * i)) & 0xff);
   }
   void append_text(std::string_view text) {
-    append_number(before_, text.size());
+    append_number(text.size());
     before_ += text;
   }
 
   const Unit unit_;
-  const RowPadding* const padding_;
   std::string before_;  // what was written since the last tensor's bytes
   std::vector<Piece> pieces_;
   std::optional<std::int64_t> rows_;
@@ -178,14 +168,14 @@ Status Writer::write_leaf(const at::IValue& value) {
     before_ += value.toBool() ? '\1' : '\0';
   } else if (value.isInt()) {
     before_ += 'i';
-    append_number(before_, static_cast<std::uint64_t>(value.toInt()));
+    append_number(static_cast<std::uint64_t>(value.toInt()));
   } else if (value.isDouble()) {
     before_ += 'd';
-    append_number(before_, bits_of(value.toDouble()));
+    append_number(bits_of(value.toDouble()));
   } else if (value.isComplexDouble()) {
     before_ += 'c';
-    append_number(before_, bits_of(value.toComplexDouble().real()));
-    append_number(before_, bits_of(value.toComplexDouble().imag()));
+    append_number(bits_of(value.toComplexDouble().real()));
+    append_number(bits_of(value.toComplexDouble().imag()));
   } else if (value.isString()) {
     before_ += 's';
     append_text(value.toStringRef());
@@ -214,47 +204,20 @@ Status Writer::write_tensor(const at::Tensor& tensor) {
   }
   const bool is_row = unit_ == Unit::kRow;
   if (is_row) MODCACHE_RETURN_IF_ERROR(note_rows(tensor));
-  if (is_row && padding_ != nullptr && is_padded(tensor, padding_->longest)) {
-    write_padded(tensor);
-    return Status::ok();
-  }
   const at::IntArrayRef sizes = is_row ? tensor.sizes().slice(1) : tensor.sizes();
   std::size_t size_bytes = tensor.element_size();
   for (const std::int64_t size : sizes) size_bytes *= static_cast<std::size_t>(size);
   before_ += 't';
   append_text(dtype_name(tensor.scalar_type()));
-  append_number(before_, sizes.size());
-  for (const std::int64_t size : sizes) append_number(before_, static_cast<std::uint64_t>(size));
-  append_number(before_, size_bytes);
+  append_number(sizes.size());
+  for (const std::int64_t size : sizes) append_number(static_cast<std::uint64_t>(size));
+  append_number(size_bytes);
   if (tensor.numel() == 0) return Status::ok();
-  Piece piece;
-  piece.before = std::exchange(before_, {});
-  piece.tensor = dense_bytes(tensor);
+  Piece piece{std::move(before_), dense_bytes(tensor), nullptr, size_bytes};
   piece.data = const_bytes(piece.tensor);
-  piece.size_bytes = size_bytes;
   pieces_.push_back(std::move(piece));
+  before_.clear();
   return Status::ok();
-}
-
-// The padded dimension is the first of a row, so that the true part of a row is one run of bytes.
-void Writer::write_padded(const at::Tensor& tensor) {
-  Piece piece;
-  piece.is_padded = true;
-  before_ += 't';
-  append_text(dtype_name(tensor.scalar_type()));
-  append_number(before_, static_cast<std::uint64_t>(tensor.dim() - 1));
-  piece.before = std::exchange(before_, {});
-  piece.place_bytes = tensor.element_size();
-  for (const std::int64_t size : tensor.sizes().slice(2)) {
-    append_number(piece.other_sizes, static_cast<std::uint64_t>(size));
-    piece.place_bytes *= static_cast<std::size_t>(size);
-  }
-  piece.size_bytes = piece.place_bytes * static_cast<std::size_t>(tensor.size(1));
-  if (tensor.numel() != 0) {
-    piece.tensor = dense_bytes(tensor);
-    piece.data = const_bytes(piece.tensor);
-  }
-  pieces_.push_back(std::move(piece));
 }
 
 Status Writer::note_rows(const at::Tensor& tensor) {
@@ -273,26 +236,12 @@ Status Writer::note_rows(const at::Tensor& tensor) {
   return Status::ok();
 }
 
-std::string key_of_row(const std::vector<Piece>& pieces, std::size_t row,
-                       const RowPadding* padding = nullptr) {
+std::string key_of_row(const std::vector<Piece>& pieces, std::size_t row) {
   Blake2bHasher hasher;
   for (const Piece& piece : pieces) {
     hasher.update(piece.before);
-    std::size_t first_byte = 0;
-    std::size_t size_bytes = piece.size_bytes;
-    if (piece.is_padded) {
-      const std::int64_t length = padding->lengths[row];
-      const std::int64_t first = RowPadding::first_of(padding->true_part, padding->longest, length);
-      first_byte = static_cast<std::size_t>(first) * piece.place_bytes;
-      size_bytes = static_cast<std::size_t>(length) * piece.place_bytes;
-      std::string sizes;
-      append_number(sizes, static_cast<std::uint64_t>(length));
-      sizes += piece.other_sizes;
-      append_number(sizes, size_bytes);
-      hasher.update(sizes);
-    }
     if (piece.data == nullptr) continue;
-    hasher.update(piece.data + row * piece.size_bytes + first_byte, size_bytes);
+    hasher.update(piece.data + row * piece.size_bytes, piece.size_bytes);
   }
   return hasher.hex();
 }
@@ -305,37 +254,27 @@ Result<std::string> key_of(const Input& input) {
 }
 
 template <typename Input>
-Result<std::vector<std::string>> keys_of(const Input& input, const RowPadding* padding) {
-  if (padding != nullptr && !padding->why_not.empty()) padding = nullptr;
-  Writer writer(Writer::Unit::kRow, padding);
+Result<std::vector<std::string>> keys_of(const Input& input) {
+  Writer writer(Writer::Unit::kRow);
   MODCACHE_RETURN_IF_ERROR(writer.write(input));
   if (!writer.rows().has_value()) {
     return Status::invalid_argument(
         "the input holds no tensor, so it has no rows; content_key gives one key for the whole "
         "input");
   }
-  const auto rows = static_cast<std::size_t>(*writer.rows());
-  if (padding != nullptr && padding->lengths.size() != rows) {
-    return Status::invalid_argument("the input has " + std::to_string(rows) +
-                                    " rows, but the mask or the lengths are for " +
-                                    std::to_string(padding->lengths.size()) + " rows");
-  }
   const std::vector<Piece> pieces = writer.take_pieces();
+  const auto rows = static_cast<std::size_t>(*writer.rows());
   std::vector<std::string> keys;
   keys.reserve(rows);
-  for (std::size_t row = 0; row < rows; ++row) keys.push_back(key_of_row(pieces, row, padding));
+  for (std::size_t row = 0; row < rows; ++row) keys.push_back(key_of_row(pieces, row));
   return keys;
 }
 
 }  // namespace
 
 Result<std::string> content_key(const at::IValue& input) { return key_of(input); }
-Result<std::vector<std::string>> content_keys(const at::IValue& input, const RowPadding* padding) {
-  return keys_of(input, padding);
-}
+Result<std::vector<std::string>> content_keys(const at::IValue& input) { return keys_of(input); }
 Result<std::string> content_key(const TakenApart& input) { return key_of(input); }
-Result<std::vector<std::string>> content_keys(const TakenApart& input, const RowPadding* padding) {
-  return keys_of(input, padding);
-}
+Result<std::vector<std::string>> content_keys(const TakenApart& input) { return keys_of(input); }
 
 }  // namespace modcache::tensor

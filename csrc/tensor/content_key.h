@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "tensor/row_padding.h"
 
 namespace modcache::tensor {
 
@@ -32,13 +31,7 @@ Result<std::string> content_key(const at::IValue& input);
 // other than tensors belong to every row. Key i is content_key() of the input with each tensor
 // replaced by its row i. kInvalidArgument also for an input without a tensor, for a tensor without
 // dimensions, and for tensors with different numbers of rows.
-//
-// With `padding`, the key of a row is that of its true part, so that it is the same whatever the
-// batch was padded to: tensors that are padded are cut, as rows of entries are. Rows whose true
-// part is not in one piece (RowPadding::why_not) keep their padding. kInvalidArgument where the
-// padding is for another number of rows.
-Result<std::vector<std::string>> content_keys(const at::IValue& input,
-                                              const RowPadding* padding = nullptr);
+Result<std::vector<std::string>> content_keys(const at::IValue& input);
 
 // An input taken apart by Python, whose lists and dicts may hold values that TorchScript has no
 // type for. `structure` lists the parts from the outside inwards: "(2;" is a tuple, "[2;" a list,
@@ -49,7 +42,6 @@ struct TakenApart {
 };
 
 Result<std::string> content_key(const TakenApart& input);
-Result<std::vector<std::string>> content_keys(const TakenApart& input,
-                                              const RowPadding* padding = nullptr);
+Result<std::vector<std::string>> content_keys(const TakenApart& input);
 
 }  // namespace modcache::tensor

@@ -57,14 +57,6 @@ def of_rows(x: torch.Tensor, n: int) -> List[str]:  # noqa: UP006
     return modcache.content_keys((x, n))
 
 
-def of_padded_rows(x: torch.Tensor, mask: torch.Tensor) -> List[str]:  # noqa: UP006
-    return modcache.content_keys((x, mask), mask=mask)
-
-
-def of_rows_with_lengths(x: torch.Tensor, lengths: torch.Tensor) -> List[str]:  # noqa: UP006
-    return modcache.content_keys([x, lengths], lengths=lengths)
-
-
 def test_the_names_of_a_named_tuple_do_not_count() -> None:
     assert modcache.content_key(Pair(X, 1)) == modcache.content_key((X, 1))
 
@@ -77,8 +69,6 @@ SCRIPTED = {
     "named tuple": (of_named, (Pair(X, 3),)),
     "empty lists": (of_empty, ()),
     "rows": (of_rows, (X, 3)),
-    "padded rows": (of_padded_rows, (X, torch.tensor([[1, 1, 0], [1, 0, 0]]))),
-    "lengths": (of_rows_with_lengths, (X, torch.tensor([2, 3]))),
 }
 
 

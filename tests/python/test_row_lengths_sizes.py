@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from padded_rows import Tower, padded_batch, sentences
+from PIL import Image
 from torch import nn
 
 LENGTHS = [2, 5, 3, 7]
@@ -232,6 +233,11 @@ def test_under_compile_it_breaks_the_graph() -> None:
     assert modcache.stats()["misses"] == 2
 
 
+def test_content_keys_have_no_rows_of_their_own_length() -> None:
+    with pytest.raises(ValueError, match="mask and lengths are for keys of rows"):
+        modcache.cached(nn.Linear(2, 2), key="content", mask=1)
+
+
 @pytest.mark.parametrize("match", ["none", "dtype"])
 @pytest.mark.parametrize("tier", ["memory", "disk"])
 def test_a_row_of_another_length_replaces_the_entry_where_sizes_are_not_compared(
@@ -250,3 +256,21 @@ def test_a_row_of_another_length_replaces_the_entry_where_sizes_are_not_compared
     counts = modcache.stats()
     assert (counts["key_conflicts"], counts["corrupt"]) == (1, 0)
     assert (counts["misses"], counts["stored"]) == (1, 1), "found by the second call"
+
+
+class FirstPixels(nn.Module):
+    def forward(self, images: list[Any], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return ids * mask + torch.tensor([image.getpixel((0, 0)) for image in images])[:, None]
+
+
+@pytest.mark.parametrize(("longest", "misses"), [(31, 2), (32, 0)])
+def test_images_beside_a_mask_as_long_as_their_digests_are_not_cached(
+    longest: int, misses: int
+) -> None:
+    ids = torch.arange(2 * longest).view(2, longest)
+    mask = (torch.arange(longest) < torch.tensor([[1], [3]])).long()
+    images = [Image.new("I", (2, 2), color) for color in (7, 7747)]
+    found = modcache.lookup_or_run(FirstPixels(), (images, ids, mask), ["a", "b"], mask=2)
+    assert modcache.stats()["misses"] == misses
+    is_true = mask.bool()
+    assert torch.equal(found[is_true], FirstPixels()(images, ids, mask)[is_true])

@@ -38,8 +38,7 @@ SCHEMAS = {
     "fingerprint": 'cache::fingerprint(Any module, *, str method="forward") -> str',
     "refresh_fingerprint": "cache::refresh_fingerprint(Any module) -> str",
     "content_key": "cache::content_key(Any input) -> str",
-    "content_keys": "cache::content_keys(Any input, *, Tensor? mask=None, Tensor? lengths=None) "
-    "-> str[]",
+    "content_keys": "cache::content_keys(Any input) -> str[]",
     "prefetch": 'cache::prefetch(str scope, str[] keys, *, str method="forward") -> int',
     "prefetch.ids": 'cache::prefetch.ids(str scope, Tensor ids, *, str method="forward") -> int',
     "place": "cache::place(str scope, str place) -> str",

@@ -89,7 +89,6 @@ class CallKey:
         filled: the name of the parameter that a bound method has filled ("self"), or "".
         target: the function itself, which says what it can tell of a call.
         ignore: names of arguments that the address leaves out.
-        padding: ``mask`` and ``lengths`` of modcache.cached, of which one may be set.
 
     Raises:
         TypeError: a key of another type, a key function that asks for what the target lacks, or
@@ -106,10 +105,8 @@ class CallKey:
         *,
         target: Any,
         ignore: tuple[str, ...] = (),
-        padding: tuple[str | int | None, str | int | None] = (None, None),
     ) -> None:
         self._who = who
-        self._padding = padding
         self._filled = filled
         own = Parameters(signature, who)
         known = known_method(target)
@@ -178,23 +175,8 @@ class CallKey:
         sample = self.parameters.input_of(bound, tells_form=tells_form, is_rows=is_rows)
         if self._makes_content:
             shown = sample.shown() if isinstance(sample, Arguments) else sample
-            key = self._makes_content(shown, **self._padding_in(bound))
+            key = self._makes_content(shown)
         return sample, key
-
-    def _padding_in(self, bound: Bound) -> dict[str, torch.Tensor]:
-        """Returns the mask or the lengths of a call, as ``content_keys`` takes them.
-
-        What is no such argument is left out here, and refused when the rows are looked up.
-        """
-        for name, which in zip(("mask", "lengths"), self._padding, strict=True):
-            value = None
-            if isinstance(which, int) and which < len(bound.by_place):
-                value = bound.by_place[which]
-            elif isinstance(which, str) and (which in bound.by_name or self.parameters.has(which)):
-                value = self.parameters.value_of(which, bound)
-            if isinstance(value, torch.Tensor):
-                return {name: value}
-        return {}
 
     def of_input(self, input: Any) -> Any:
         """Returns the input of a call by place as a cached call gives it, without what is ignored.
@@ -320,24 +302,22 @@ def key_of_method(function: Any, way: Way) -> tuple[CallKey, inspect.Signature]:
         first.name,
         target=function,
         ignore=way.ignore,
-        padding=(way.mask, way.lengths),
     )
     taken = key.parameters.of_callers.parameters.values()
     return key, signature.replace(parameters=[first, *taken])
 
 
 def check_no_content_of_padding(function: str, key: Any, mask: Any, lengths: Any) -> None:
-    """Raises ValueError if there would be one key for all rows and their padding."""
-    if (mask is not None or lengths is not None) and content_function(key) is content_key:
+    """Raises ValueError if the key would be made of rows with their padding."""
+    if (mask is not None or lengths is not None) and content_function(key) is not None:
         name = repr(key) if isinstance(key, str) else key.__name__
         raise ValueError(
-            f"{function}: mask and lengths are for keys of rows, but key={name} makes one key for "
-            "the whole input, padding included; key=modcache.content_keys makes one per row, of "
-            "its true part."
+            f"{function}: mask and lengths are for keys of rows; with key={name} padding would be "
+            "a part of the key. Give each row a key, such as its index."
         )
 
 
-def content_function(key: Any) -> Callable[..., Any] | None:
+def content_function(key: Any) -> Callable[[Any], Any] | None:
     """Returns the function that makes such keys of an input; None: ``key`` says something else."""
     if key in ("content", content_key):
         return content_key

@@ -99,12 +99,7 @@ class _Function:
     def __init__(self, wrapped: types.FunctionType, way: Way) -> None:
         signature = inspect.signature(wrapped)
         self.key = CallKey(
-            way.key,
-            signature,
-            wrapped.__qualname__,
-            target=wrapped,
-            ignore=way.ignore,
-            padding=(way.mask, way.lengths),
+            way.key, signature, wrapped.__qualname__, target=wrapped, ignore=way.ignore
         )
         self.scope = way.scope
         self.rows = way.rows

@@ -152,6 +152,9 @@ def _numpy_scalar(dtype: str, data: str) -> Any:
 # ----- PIL
 
 
+IMAGE_DIGEST_BYTES = 32
+
+
 def is_image(value: Any) -> bool:
     """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
     return _is_class_of_images(type(value))

@@ -83,23 +83,16 @@ def content_key(input: Any) -> str:
     return _content_keys(*_take_apart(input), False)[0]  # type: ignore[no-any-return]
 
 
-def content_keys(
-    input: Any, *, mask: torch.Tensor | None = None, lengths: torch.Tensor | None = None
-) -> list[str]:
+def content_keys(input: Any) -> list[str]:
     """One content key per row of a batch.
 
     ``content_keys(x)[i] == content_key(x[i])``; for a structured input, the key of the input with
-    each tensor replaced by its row ``i``. With ``mask`` or ``lengths``, the row is cut to its true
-    part first, so that it has one key whatever its batch was padded to.
+    each tensor replaced by its row ``i``.
 
     Args:
         input: as for ``content_key``. The first dimension of every tensor and array is the number
             of rows, and so is the length of a list of images; other values belong to every row, and
             so do tensors and arrays of the first size 1 beside those that have more.
-        mask: [rows, longest], not 0 where a row is true. Tensors and arrays whose second dimension
-            is as long are cut. A row with a hole in its mask keeps its padding, and so do all rows
-            where some are padded on the left and others on the right.
-        lengths: [rows], the lengths of the true parts, which come first.
 
     Returns:
         One key of 64 hexadecimal digits per row; an empty list for an empty batch.
@@ -108,25 +101,17 @@ def content_keys(
     >>> batch = torch.randn(3, 2)
     >>> modcache.content_keys(batch)[1] == modcache.content_key(batch[1])
     True
-    >>> modcache.content_keys(batch, lengths=torch.tensor([2, 1, 2]))[1] == modcache.content_key(
-    ...     batch[1, :1]
-    ... )
-    True
 
     Raises:
         TypeError, ValueError: as ``content_key``.
-        ValueError: no tensor, one of 0 dimensions, or tensors of different numbers of rows; a mask
-            of another shape; lengths where second dimensions have several sizes, or lengths that
-            are negative or too long.
+        ValueError: no tensor, one of 0 dimensions, or tensors of different numbers of rows.
 
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_keys``.
     """
     if type(input) is torch.Tensor:
-        checked = _checked_tensor(input)
-        return torch.ops.cache.content_keys(checked, mask=mask, lengths=lengths)  # type: ignore[no-any-return]
-    parts = _take_apart(input, has_rows=True)
-    return _content_keys(*parts, True, mask, lengths)  # type: ignore[no-any-return]
+        return torch.ops.cache.content_keys(_checked_tensor(input))  # type: ignore[no-any-return]
+    return _content_keys(*_take_apart(input, has_rows=True), True)  # type: ignore[no-any-return]
 
 
 def _take_apart(value: Any, *, has_rows: bool = False) -> tuple[str, list[Any]]:

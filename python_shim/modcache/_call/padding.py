@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
-from modcache._call.parts import data_in
+from modcache._call.carriers import IMAGE_DIGEST_BYTES, is_array
+from modcache._call.parts import data_in, has_images
 from modcache._identity.wrappers import identified_as
 
 
@@ -66,6 +67,18 @@ def padding_of(
             f"dimensions of the input have the sizes {sorted(sizes)}; give a mask, [B, longest]."
         )
     return Padding(None, found, sizes.pop(), float(pad_value))
+
+
+def why_not_padded(input: Any, padding: Padding) -> str:
+    """Returns why rows of an input cannot be cut to their lengths; "": they can."""
+    if any(map(is_array, data_in(input))):
+        return "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
+    if padding.padded_to() == IMAGE_DIGEST_BYTES and has_images(_values_of(input)):
+        return (
+            f"its rows are padded to {IMAGE_DIGEST_BYTES}, which the digests of the images beside "
+            "them have as their length; pad this batch to another length"
+        )
+    return ""
 
 
 def check_pad_value(pad_value: Any) -> None:

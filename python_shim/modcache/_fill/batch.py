@@ -16,7 +16,6 @@ from modcache._call.parts import data_in
 from modcache._code.wrapped import unwrapped
 from modcache._identity.wrappers import identified_as
 from modcache._library.text import one_or_more
-from modcache._lookup.lookup import padding_in_call
 
 
 class Target(NamedTuple):
@@ -71,17 +70,13 @@ class BatchReader:
         target: what is filled.
         key: as for ``modcache.fill``; None: the target's own.
         input: as for ``modcache.fill``; None: the rule in its documentation.
-        padding: ``mask`` and ``lengths``, as for ``lookup_or_run``.
 
     Raises:
         TypeError: there is no key.
     """
 
-    def __init__(
-        self, target: Target, key: Any, input: Any, padding: tuple[Any, Any] = (None, None)
-    ) -> None:
+    def __init__(self, target: Target, key: Any, input: Any) -> None:
         self._target = target
-        self._padding = padding
         self._key = key
         self._input = input
         own = target.own_key
@@ -118,16 +113,9 @@ class BatchReader:
             args = sample if isinstance(sample, tuple) else (sample,)
             sample = own.parameters.input_of(own.parameters.bind(args, {}))
         if makes_content := content_function(self._key):
-            return sample, makes_content(sample, **self._padding_in(sample))
+            return sample, makes_content(sample)
         key = self._key(batch) if callable(self._key) else _item(batch, self._key, "key")
         return sample, str(key) if type(key) is int else key
-
-    def _padding_in(self, sample: Any) -> dict[str, torch.Tensor | None]:
-        if self._padding == (None, None):
-            return {}
-        module, method = self._target.module, self._target.method or "forward"
-        padding = padding_in_call(module, method, sample, *self._padding, 0.0)
-        return {"mask": padding.mask, "lengths": padding.lengths}
 
     def _arguments_in(self, batch: Any, own: CallKey) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._input is not None:

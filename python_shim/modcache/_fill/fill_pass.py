@@ -103,13 +103,12 @@ def fill(
         UserWarning: results are not cached; once, with the cause.
     """
     target = target_of(module)
+    reader = BatchReader(target, key, input)
     scope = checked_text(scope, "scope") or target.scope
     rows = dict(target.rows)
     if mask is not None or lengths is not None:
         rows.update(mask=mask, lengths=lengths)
-    which = (rows.get("mask"), rows.get("lengths"))
-    check_no_content_of_padding("fill", key, *which)
-    reader = BatchReader(target, key, input, which)
+    check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
     _check_mode()
     share = share_of(rank, world_size)
     batches, count = batches_of(loader, share)

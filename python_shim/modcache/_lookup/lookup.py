@@ -9,11 +9,10 @@ import torch
 
 from modcache._call import eager
 from modcache._call.bypass import way_of
-from modcache._call.carriers import is_array
 from modcache._call.fast_path import fast_hit, held_by_library
 from modcache._call.function import call_name_of
 from modcache._call.graphs import are_graphs, hint_for, is_used
-from modcache._call.padding import WHOLE_ROWS, Padding, padding_of
+from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import data_in, has_shared
 from modcache._call.rows import (
     Keys,
@@ -178,16 +177,6 @@ def _check_no_graphs(input: Any) -> None:
         )
 
 
-def padding_in_call(
-    module: torch.nn.Module, method: str, input: Any, mask: Any, lengths: Any, pad_value: float
-) -> Padding:
-    """Does the same as ``padding_of``, and does not load a lazy module for it."""
-    if mask is None and lengths is None:
-        return WHOLE_ROWS
-    here = module._source.current() if isinstance(module, Lazy) else module
-    return padding_of(here, method, input, mask, lengths, pad_value)
-
-
 def _looked_up(
     module: torch.nn.Module,
     input: Any,
@@ -205,9 +194,10 @@ def _looked_up(
     keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
-    padding = padding_in_call(module, method, input, *own_lengths)
-    if padding is not WHOLE_ROWS and any(map(is_array, data_in(input))):
-        why = "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
+    is_padded = any(which is not None for which in own_lengths[:2])
+    here = module._source.current() if is_padded and isinstance(module, Lazy) else module
+    padding = padding_of(here, method, input, *own_lengths)
+    if padding is not WHOLE_ROWS and (why := why_not_padded(input, padding)):
         return False, eager.run_uncached(module, input, keys, method, why)
     if isinstance(keys, str) and padding is not WHOLE_ROWS:
         raise ValueError(

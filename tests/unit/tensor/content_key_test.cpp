@@ -79,46 +79,6 @@ TEST(ContentKeysTest, are_those_of_the_rows) {
   }
 }
 
-TEST(ContentKeysTest, rows_of_their_own_length_have_the_keys_of_their_true_parts) {
-  const at::Tensor states = at::arange(24, at::kFloat).view({2, 4, 3});
-  const at::Tensor tokens = at::arange(8).view({2, 4});
-  const at::Tensor pooled = at::arange(6).view({2, 3});
-  for (const TruePart part : {TruePart::kFirst, TruePart::kLast}) {
-    RowPadding padding;
-    padding.longest = 4;
-    padding.lengths = {3, 0};
-    padding.true_part = part;
-    const auto keys = content_keys(tuple_of({states, tokens, pooled, 7}), &padding);
-    ASSERT_TRUE(keys.is_ok()) << keys.status().message();
-    for (int row = 0; row < 2; ++row) {
-      const std::int64_t length = padding.lengths[row];
-      const std::int64_t first = RowPadding::first_of(part, 4, length);
-      EXPECT_EQ(keys.value()[row],
-                key_of(tuple_of({states[row].narrow(0, first, length),
-                                 tokens[row].narrow(0, first, length), pooled[row], 7})));
-    }
-    const std::vector<at::IValue> leaves{states, tokens, pooled, 7};
-    EXPECT_EQ(content_keys(TakenApart{"(4;....", leaves}, &padding).value(), keys.value());
-  }
-}
-
-TEST(ContentKeysTest, rows_whose_true_part_is_not_in_one_piece_keep_their_padding) {
-  const at::Tensor tokens = at::arange(8).view({2, 4});
-  const RowPadding padding =
-      RowPadding::of_mask(at::tensor({1, 0, 1, 0, 1, 1, 1, 1}).view({2, 4}), 0);
-  ASSERT_FALSE(padding.why_not.empty());
-  EXPECT_EQ(content_keys(tokens, &padding).value(), content_keys(tokens).value());
-}
-
-TEST(ContentKeysTest, padding_for_another_number_of_rows_is_refused) {
-  RowPadding padding;
-  padding.longest = 4;
-  padding.lengths = {1, 2, 3};
-  const Status status = content_keys(at::ones({2, 4}), &padding).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("2 rows"), std::string::npos) << status.message();
-}
-
 TEST(ContentKeysTest, none_for_no_rows) {
   EXPECT_TRUE(content_keys(at::ones({0, 3})).value().empty());
 }
