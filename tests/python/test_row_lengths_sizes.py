@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from padded_rows import Tower, padded_batch, sentences
-from PIL import Image
 from torch import nn
 
 LENGTHS = [2, 5, 3, 7]
@@ -269,7 +268,8 @@ def test_images_beside_a_mask_as_long_as_their_digests_are_not_cached(
 ) -> None:
     ids = torch.arange(2 * longest).view(2, longest)
     mask = (torch.arange(longest) < torch.tensor([[1], [3]])).long()
-    images = [Image.new("I", (2, 2), color) for color in (7, 7747)]
+    pil = pytest.importorskip("PIL.Image")
+    images = [pil.new("I", (2, 2), color) for color in (7, 7747)]
     found = modcache.lookup_or_run(FirstPixels(), (images, ids, mask), ["a", "b"], mask=2)
     assert modcache.stats()["misses"] == misses
     is_true = mask.bool()
