@@ -6,17 +6,17 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {
-
-constexpr const char* kOp = "modcache.lookup_or_run";
 
 bool has(DimSet dims, std::int64_t dimension) {
   return dimension < 64 && ((dims >> dimension) & 1) != 0;
@@ -28,11 +28,18 @@ bool has_ones_in(TruePart part, const bool* mask, std::int64_t size, std::int64_
   return std::all_of(first, first + length, [](bool is_true) { return is_true; });
 }
 
+// Returns what a tensor is that was given as a mask or as lengths.
+std::string described(const at::Tensor& given) {
+  if (const char* why = why_not_storable(given)) return c10::str("one that is ", why);
+  return c10::str(given.scalar_type(), given.sizes());
+}
+
 }  // namespace
 
 RowPadding RowPadding::of_mask(const at::Tensor& mask, double value) {
-  TORCH_CHECK_VALUE(why_not_storable(mask) == nullptr && mask.dim() == 2, kOp,
-                    ": a mask is a dense tensor [rows, longest], but got ", mask.sizes());
+  TORCH_CHECK_VALUE(why_not_storable(mask) == nullptr && mask.dim() == 2,
+                    "modcache: a mask is a dense tensor [rows, longest], but got ",
+                    described(mask));
   OrdinaryTensors ordinary;
   const at::Tensor ones = as_operable(mask.detach()).to(at::kCPU).ne(0).contiguous();
   RowPadding padding;
@@ -61,8 +68,8 @@ RowPadding RowPadding::of_mask(const at::Tensor& mask, double value) {
 RowPadding RowPadding::of_lengths(const at::Tensor& lengths, std::int64_t longest, double value) {
   TORCH_CHECK_VALUE(why_not_storable(lengths) == nullptr && lengths.dim() == 1 &&
                         c10::isIntegralType(lengths.scalar_type(), /*includeBool=*/false),
-                    kOp, ": lengths are a tensor of integers [rows], but got ",
-                    lengths.scalar_type(), lengths.sizes());
+                    "modcache: lengths are a tensor of integers [rows], but got ",
+                    described(lengths));
   OrdinaryTensors ordinary;
   const at::Tensor numbers = lengths.detach().to(at::kCPU).to(at::kLong).contiguous();
   RowPadding padding;
@@ -71,8 +78,8 @@ RowPadding RowPadding::of_lengths(const at::Tensor& lengths, std::int64_t longes
   const auto* first = reinterpret_cast<const std::int64_t*>(const_bytes(numbers));
   padding.lengths.assign(first, first + numbers.numel());
   for (std::size_t i = 0; i < padding.lengths.size(); ++i) {
-    TORCH_CHECK_VALUE(padding.lengths[i] >= 0 && padding.lengths[i] <= longest, kOp, ": length ", i,
-                      " is ", padding.lengths[i], ", but must be from 0 to ", longest,
+    TORCH_CHECK_VALUE(padding.lengths[i] >= 0 && padding.lengths[i] <= longest, "modcache: length ",
+                      i, " is ", padding.lengths[i], ", but must be from 0 to ", longest,
                       ", the size that the batch was padded to");
   }
   return padding;

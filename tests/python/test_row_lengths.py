@@ -224,6 +224,9 @@ def test_mistakes(tower: nn.Module) -> None:
         call(tower, batch, "k", mask=1)
     with pytest.raises(ValueError, match=r"a dense tensor \[rows, longest\]"):
         call(tower, batch, [0, 1], mask=mask[0])
+    nested = torch.nested.nested_tensor([mask[0], mask[1]], layout=torch.jagged)
+    with pytest.raises(ValueError, match="but got one that is"):
+        call(tower, batch, [0, 1], mask=nested)
     with pytest.raises(ValueError, match="2 keys were given, but the mask is for 1 rows"):
         call(tower, batch, [0, 1], mask=mask[:1])
     with pytest.raises(ValueError, match="length 1 is 9, but must be from 0 to 7"):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from modcache._call.digests import DIGEST_BYTES, view_of_digest, view_of_digests
 from modcache._code.names import is_installed, plain_name, short_name
 
 _IMAGE = "modcache:image"
@@ -152,9 +153,6 @@ def _numpy_scalar(dtype: str, data: str) -> Any:
 # ----- PIL
 
 
-IMAGE_DIGEST_BYTES = 32
-
-
 def is_image(value: Any) -> bool:
     """Whether it is a PIL image, of PIL's own classes or of an installed plugin's."""
     return _is_class_of_images(type(value))
@@ -172,7 +170,7 @@ def are_images(values: Any) -> bool:
 
 def view_of_image(image: Any) -> tuple[str, torch.Tensor]:
     """An image as the library gets it: its digest, uint8 [32]."""
-    return _IMAGE, _tensor_of(_digest_of(image))
+    return _IMAGE, view_of_digest(_digest_of(image))
 
 
 def view_of_shared_image(image: Any) -> tuple[str, str]:
@@ -180,10 +178,9 @@ def view_of_shared_image(image: Any) -> tuple[str, str]:
     return _IMAGE, _digest_of(image).hex()
 
 
-def view_of_images(images: list[Any]) -> tuple[str, torch.Tensor]:
-    """One image for each row, as the library gets them: uint8 [B, 32]."""
-    digests = _tensor_of(b"".join(map(_digest_of, images)))
-    return _IMAGE, digests.view(len(images), -1)
+def view_of_images(images: list[Any]) -> tuple[str | torch.Tensor, ...]:
+    """One image for each row, as the library gets them: their digests."""
+    return _IMAGE, *view_of_digests(map(_digest_of, images))
 
 
 def _digest_of(image: Any) -> bytes:
@@ -205,7 +202,8 @@ def _digest_of(image: Any) -> bytes:
         _text_of(image.info),
         _text_of(_exif_of(image)),
     )
-    return hashlib.blake2b(repr(described).encode() + b"\0" + pixels, digest_size=32).digest()
+    data = repr(described).encode() + b"\0" + pixels
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def _exif_of(image: Any) -> tuple[dict[int, Any], bytes] | None:

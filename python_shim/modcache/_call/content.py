@@ -28,7 +28,7 @@ from modcache._call.graphs import (
     GRAPHS,
     are_graphs,
     class_of_graphs,
-    digests_of_graphs,
+    view_of_graphs,
     view_of_whole_batch,
 )
 from modcache._call.parts import WHOLE, count_of_rows, is_of_every_row, is_subclass
@@ -134,8 +134,8 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
     elif is_tv_tensor(value):
         tag, value = _OTHER, view_of_tv_tensor(value)
     elif are_graphs(value):
-        digests = digests_of_graphs(value) if has_rows else view_of_whole_batch(value)[1]
-        tag, value = _OTHER, (GRAPHS, plain_name(class_of_graphs(value)), digests)
+        seen = view_of_graphs(value) if has_rows else view_of_whole_batch(value)
+        tag, value = _OTHER, (GRAPHS, plain_name(class_of_graphs(value)), *seen[1:])
     elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
         name = plain_name(apart.kind)
         tag, value = _OTHER, ("modcache:object", name, apart.context, *apart.parts)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from modcache._call.digests import DIGEST_BYTES, view_of_digest, view_of_digests
 from modcache._call.graph_parts import (
     Rows,
     followed_in,
@@ -91,33 +92,32 @@ def counts_of_graphs(batch: Any) -> dict[str, list[int]]:
     return counts
 
 
-def digests_of_graphs(batch: Any) -> torch.Tensor:
-    """Hashes each graph of a batch, with all of its attributes: uint8 [graphs, 32].
+def digests_of_graphs(batch: Any) -> list[bytes]:
+    """Hashes each graph of a batch, with all of its attributes.
 
     Raises:
         UnviewableError: something in it is no part of a graph, or of an unknown class.
     """
-    hashes = [hashlib.blake2b(digest_size=32) for _ in range(count_of_graphs(batch))]
+    hashes = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(count_of_graphs(batch))]
     # The order in a batch is that of its first graph.
     for attribute in sorted(parts_of_graphs(batch), key=lambda one: one.label):
         for hash_of_graph, (described, data) in zip(hashes, attribute.hashed(), strict=True):
             hash_of_graph.update(described)
             hash_of_graph.update(data)
-    digests = b"".join(hash_of_graph.digest() for hash_of_graph in hashes)
-    return torch.frombuffer(bytearray(digests), dtype=torch.uint8).view(len(hashes), 32)
+    return [hash_of_graph.digest() for hash_of_graph in hashes]
 
 
-def view_of_graphs(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def view_of_graphs(batch: Any) -> tuple[torch.Tensor, ...]:
     """A batch with one key for each graph, as the library gets it: its device, and the digests."""
-    return torch.empty(count_of_graphs(batch), 0, device=_device(batch)), digests_of_graphs(batch)
+    rows = torch.empty(count_of_graphs(batch), 0, device=_device(batch))
+    return rows, *view_of_digests(digests_of_graphs(batch))
 
 
 def view_of_whole_batch(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """A batch with one key for all of it, as the library gets it."""
-    digests = digests_of_graphs(batch).numpy().tobytes()
-    digest = hashlib.blake2b(digests, digest_size=32).digest()
-    whole = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
-    return torch.empty(0, device=_device(batch)), whole
+    digests = b"".join(digests_of_graphs(batch))
+    digest = hashlib.blake2b(digests, digest_size=DIGEST_BYTES).digest()
+    return torch.empty(0, device=_device(batch)), view_of_digest(digest)
 
 
 def select_graphs(batch: Any, rows: list[int]) -> Any:

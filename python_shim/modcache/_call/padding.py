@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
-from modcache._call.carriers import IMAGE_DIGEST_BYTES, is_array
-from modcache._call.parts import data_in, has_images
+from modcache._call.carriers import is_array
+from modcache._call.parts import data_in
 from modcache._identity.wrappers import identified_as
 
 
@@ -25,7 +25,7 @@ class Padding(NamedTuple):
 
     def padded_to(self) -> int:
         """Returns the size of padded dimensions; -1: no rows are padded."""
-        if self.mask is not None and self.mask.dim() == 2:
+        if self.mask is not None and not self.mask.is_nested and self.mask.dim() == 2:
             return self.mask.shape[1]
         return -1 if self.lengths is None else self.longest
 
@@ -69,15 +69,10 @@ def padding_of(
     return Padding(None, found, sizes.pop(), float(pad_value))
 
 
-def why_not_padded(input: Any, padding: Padding) -> str:
+def why_not_padded(input: Any) -> str:
     """Returns why rows of an input cannot be cut to their lengths; "": they can."""
     if any(map(is_array, data_in(input))):
         return "its input holds a NumPy array beside a mask; pass torch.from_numpy(array)"
-    if padding.padded_to() == IMAGE_DIGEST_BYTES and has_images(_values_of(input)):
-        return (
-            f"its rows are padded to {IMAGE_DIGEST_BYTES}, which the digests of the images beside "
-            "them have as their length; pad this batch to another length"
-        )
     return ""
 
 

@@ -32,14 +32,6 @@ def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
             yield from data_in(part, depth + 1)
 
 
-def has_images(value: Any, depth: int = 0) -> bool:
-    """Whether a value holds a list of images, at any depth."""
-    if isinstance(value, list) and are_images(value):
-        return True
-    parts = parts_of(value) if depth < _MOST_DEPTH and type(value) not in _PLAIN else None
-    return any(has_images(part, depth + 1) for part in parts or ())
-
-
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Finds the tensors in containers and registered values, in order."""
     found: list[torch.Tensor] = []

@@ -14,7 +14,7 @@ from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block
-from modcache._call.padding import Padding, padding_of
+from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import has_shared
 from modcache._call.rows import Keys, checked_keys, row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
@@ -185,6 +185,8 @@ class _Question:
 
     def _why_bypassed(self) -> str:
         """Says why the call would bypass the cache; "": it would be looked up."""
+        if self._padding is not WHOLE_ROWS and (why := why_not_padded(self._input)):
+            return f"nothing is cached: {why}"
         why, is_operators = way_of(self._module, self._input)
         count = row_count(self._keys)
         is_operators = is_operators and not has_shared(self._input, count)

@@ -197,7 +197,7 @@ def _looked_up(
     is_padded = any(which is not None for which in own_lengths[:2])
     here = module._source.current() if is_padded and isinstance(module, Lazy) else module
     padding = padding_of(here, method, input, *own_lengths)
-    if padding is not WHOLE_ROWS and (why := why_not_padded(input, padding)):
+    if padding is not WHOLE_ROWS and (why := why_not_padded(input)):
         return False, eager.run_uncached(module, input, keys, method, why)
     if isinstance(keys, str) and padding is not WHOLE_ROWS:
         raise ValueError(
