@@ -17,7 +17,7 @@ def check(folder: Path, **sources: str) -> subprocess.CompletedProcess[str]:
         source = folder / "tests" / f"{name}.cpp"
         source.parent.mkdir(exist_ok=True)
         source.write_text(text, encoding="utf-8")
-        command = f"c++ -O3 -o {name}.o -c {source}"
+        command = f"c++ -O3 -I{folder} -o {name}.o -c {source}"
         entries.append({"directory": str(folder), "command": command, "file": str(source)})
     (folder / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     script = ROOT / "tests" / "lint" / "check_includes.py"
@@ -41,6 +41,26 @@ def test_a_source_without_its_include_is_named(tmp_path: Path) -> None:
 def test_whole_sources_pass(tmp_path: Path) -> None:
     done = check(tmp_path, first="#include <string>\nstd::string a;\n")
     assert (done.returncode, done.stdout) == (0, "1 of 1 sources compile by themselves\n")
+
+
+def test_a_precompiled_header_is_for_those_alone_that_include_it(tmp_path: Path) -> None:
+    (tmp_path / "ATen").mkdir()
+    (tmp_path / "ATen" / "ATen.h").write_text("struct Tensor {};\n", encoding="utf-8")
+    (tmp_path / "ours.h").write_text("struct Ours {};\n", encoding="utf-8")
+    whole = {
+        f"whole_{i}": "#include <ATen/ATen.h>\n#include <ours.h>\nTensor a; Ours b;\n"
+        for i in range(5)
+    }
+    done = check(
+        tmp_path,
+        **whole,
+        leans_on_torch="Tensor a;\n",
+        leans_on_ours="#include <ATen/ATen.h>\nTensor a; Ours b;\n",
+    )
+    assert list(tmp_path.glob("precompiled-*.gch"))
+    assert "leans_on_torch.cpp" in done.stdout
+    assert "leans_on_ours.cpp" in done.stdout
+    assert "5 of 7 sources" in done.stdout
 
 
 def test_a_build_without_any_source_fails(tmp_path: Path) -> None:
