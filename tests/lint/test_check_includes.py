@@ -45,8 +45,8 @@ def test_whole_sources_pass(tmp_path: Path) -> None:
 
 def test_a_precompiled_header_is_for_those_alone_that_include_it(tmp_path: Path) -> None:
     (tmp_path / "ATen").mkdir()
-    (tmp_path / "ATen" / "ATen.h").write_text("struct Tensor {};\n", encoding="utf-8")
-    (tmp_path / "ours.h").write_text("struct Ours {};\n", encoding="utf-8")
+    (tmp_path / "ATen" / "ATen.h").write_text("#pragma once\nstruct Tensor {};\n", encoding="utf-8")
+    (tmp_path / "ours.h").write_text("#pragma once\nstruct Ours {};\n", encoding="utf-8")
     whole = {
         f"whole_{i}": "#include <ATen/ATen.h>\n#include <ours.h>\nTensor a; Ours b;\n"
         for i in range(5)
