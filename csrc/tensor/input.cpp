@@ -312,4 +312,8 @@ std::string arithmetic_state() {
   return state;
 }
 
+bool is_of_few_bits(const std::string& arithmetic_state) {
+  return arithmetic_state.find("float16") != std::string::npos;  // and bfloat16
+}
+
 }  // namespace modcache::tensor

@@ -87,5 +87,7 @@ std::string_view dtype_name(at::ScalarType type);
 // The autocast state and default dtype of this thread where they are not the defaults. They change
 // the result of a module, so they are part of an entry's address.
 std::string arithmetic_state();
+// Returns whether such a state computes in fewer bits than float32 has.
+bool is_of_few_bits(const std::string& arithmetic_state);
 
 }  // namespace modcache::tensor

@@ -175,3 +175,81 @@ def test_rows_of_a_recurrent_module_have_its_strides_and_lengths() -> None:
         assert found.stride() == plain.stride()
         assert torch.allclose(found, plain, atol=1e-6)
     assert modcache.stats()["misses"] == 5
+
+
+class LongestSeen(nn.Module):
+    """Scales its positions by the longest input so far, as models with dynamic rotary tables do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest = 10
+        self.register_buffer("table", torch.arange(10.0))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > self.longest:
+            self.longest = x.shape[1]
+            self.table = torch.arange(float(self.longest)) * (10 / self.longest)
+        return (x + self.table[None, : x.shape[1], None]) * mask[..., None]
+
+
+@pytest.mark.parametrize("form", ["eager", "scripted"])
+def test_a_trial_leaves_nothing_behind_in_the_module(form: str) -> None:
+    plain, module = LongestSeen(), LongestSeen()
+    if form == "scripted":
+        module = torch.jit.script(module)
+    x, mask = torch.ones(2, 8, 3), torch.ones(2, 8)
+    mask[0, 4:] = 0
+    for keys in ([0, 1], [2, 3]):
+        found = modcache.lookup_or_run(module, (x, mask), keys, mask=1)
+        assert torch.equal(found, plain(x, mask))
+        assert (module.longest, len(module.table)) == (10, 10)
+    longer = torch.ones(2, 12, 3), torch.ones(2, 12)
+    assert torch.equal(modcache.lookup_or_run(module, longer, [4, 5], mask=1), plain(*longer))
+    assert module.longest == 12, "what the call itself did is kept"
+
+
+def test_a_module_that_cuts_its_input_is_seen_in_long_batches() -> None:
+    class FirstSixteen(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return (x * mask[..., None])[:, :16]
+
+    module = FirstSixteen()
+    for batch, lengths in enumerate(([20, 30, 45], [4, 7, 9], [4, 7, 12])):
+        longest = max(lengths) + 1
+        mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).float()
+        x = torch.randn(3, longest, 2)
+        keys = [f"{batch} {row}" for row in range(3)]
+        found = modcache.lookup_or_run(module, (x, mask), keys, mask=1)
+        torch.testing.assert_close(found, module(x, mask))
+    assert modcache.stats()["stored"] == 0
+
+
+def test_another_size_than_before_is_looked_into_anew() -> None:
+    class Classes(nn.Module):
+        count = 3
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return (x * mask[..., None]).repeat(1, 1, 2)[..., : Classes.count]
+
+    x, mask = torch.randn(2, 6, 2), torch.ones(2, 6)
+    mask[0, 3:] = 0
+    for Classes.count in (3, 4):
+        keys = [f"{Classes.count} {row}" for row in range(2)]
+        for _ in range(2):
+            found = modcache.lookup_or_run(Classes(), (x, mask), keys, scope="c@1", mask=1)
+            assert torch.equal(found, Classes()(x, mask))
+
+
+def test_numbers_of_64_bits_are_compared_as_those_of_32() -> None:
+    class Leaks(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x + 0.015 * x.mean(1, keepdim=True)
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        x, mask = torch.rand(2, 12, 3) + 1, torch.ones(2, 12)
+        x[0, 6:] = mask[0, 6:] = 0
+        modcache.lookup_or_run(Leaks(), (x, mask), [0, 1], mask=1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert modcache.stats()["stored"] == 0

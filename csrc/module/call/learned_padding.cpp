@@ -141,6 +141,19 @@ std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& paddin
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
 
+bool LearnedPadding::fits(const tensor::Flat& result, std::int64_t longest) const {
+  if (!has_padded_dims(result, dims, longest)) return false;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const at::Tensor& batch = result.tensors[i];
+    if (batch.dim() != static_cast<std::int64_t>(sizes[i].size()) + 1) return false;
+    for (std::size_t d = 0; d < sizes[i].size(); ++d) {
+      const bool is_padded = d < 64 && ((dims[i] >> d) & 1) != 0;
+      if (!is_padded && batch.size(static_cast<std::int64_t>(d) + 1) != sizes[i][d]) return false;
+    }
+  }
+  return true;
+}
+
 bool LearnedPadding::is_settled() const {
   return agrees() && why_not.empty() && agreements >= kEnoughAgreements &&
          shown_share >= kEnoughShare;
@@ -195,6 +208,8 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   const std::int64_t largest = *std::max_element(
       rows.begin(), rows.end(), [&](auto a, auto b) { return length_of(a) < length_of(b); });
   if (length_of(largest) > 1) {
+    // The shortest part shows most: a module may cut its input to some length.
+    if (length_of(largest) > 3) trials.push_back({largest, 2, 0, Kind::kCut});
     trials.push_back({largest, length_of(largest) / 2, 0, Kind::kCut});
   }
   // A length of 1 would be broadcast.
@@ -260,6 +275,10 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
     return;
   }
   learned.dims = dims;
+  learned.sizes.clear();
+  for (const at::Tensor& batch : result.tensors) {
+    learned.sizes.push_back(batch.sizes().slice(1).vec());
+  }
   const std::int64_t true_length = padding.lengths[static_cast<std::size_t>(trial.row)];
   // A trial that cuts a part of the row off shows sizes alone.
   const bool shows_padding =

@@ -8,9 +8,9 @@
 //  two
 //    rows of each: the shortest, and the longest that is padded. One row may agree by chance, a row
 //    of one place above all: a module that takes its padding for data may give it the same number.
-//  - Another length, far away, and a part of the true part: each size of the result must follow the
-//    length that the input has, or stay. Sizes that follow the rows' own lengths, or the length in
-//    steps, are not cached.
+//  - Another length, far away, and a part of the true part, two places if the module takes so few:
+//    each size of the result must follow the length that the input has, or stay. Sizes that follow
+//    the rows' own lengths, or the length in steps or up to some length, are not cached.
 //  - Another length of some padded tensors: the module must refuse that. Otherwise the others were
 //    padded for themselves, to the same size by chance, and the mask says nothing about them.
 //  - Only where it did not refuse: other numbers, and another length, of one padded tensor. If it
@@ -35,6 +35,8 @@ namespace modcache::module {
 
 struct LearnedPadding {
   std::vector<tensor::DimSet> dims = {};  // for each tensor of a result
+  // Of the rows of these tensors; those of padded dimensions mean nothing.
+  std::vector<std::vector<std::int64_t>> sizes = {};
   // The share by which two batches' lengths differed between which a row gave the same; 0: it was
   // not seen. A small share shows little: a mean over 63 tokens is nearly that over 64.
   double shown_share = 0;
@@ -48,6 +50,9 @@ struct LearnedPadding {
 
   bool agrees() const { return shown_share > 0 && are_sizes_known; }
   bool is_refused() const;
+  // Returns whether a result for padded rows has the longest size in the padded dimensions, and
+  // that which was seen in all others.
+  bool fits(const tensor::Flat& result, std::int64_t longest) const;
   // Returns whether as much was shown as is ever tried, so that programs without trials may rely on
   // it.
   bool is_settled() const;

@@ -32,12 +32,12 @@ std::vector<unsigned> padded_beside_mask(const CallParts& parts) {
 double tolerance_of(const CallParts& parts, const tensor::Flat& result) {
   constexpr double kTolerance = 1e-3;
   constexpr double kToleranceOfFewBits = 5e-2;
-  const bool has_few_bits =
-      !parts.arithmetic_state().empty() ||
+  const bool are_few =
+      tensor::is_of_few_bits(parts.arithmetic_state()) ||
       std::any_of(result.tensors.begin(), result.tensors.end(), [](const at::Tensor& tensor) {
         return tensor.is_floating_point() && tensor.element_size() < 4;
       });
-  return has_few_bits ? kToleranceOfFewBits : kTolerance;
+  return are_few ? kToleranceOfFewBits : kTolerance;
 }
 
 }  // namespace

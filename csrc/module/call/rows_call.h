@@ -41,7 +41,7 @@ class RowsCall : public OpenCall {
 
   // Sets the padded dimensions that were learned elsewhere, so that no run is followed by a trial.
   // What this process has learned to the contrary holds. Call it before next_rows(). REQUIRES:
-  // padding, and results with has_padded_dims().
+  // padding, and results with LearnedPadding::fits().
   void trust_padding(std::vector<tensor::DimSet> dims);
 
   // Returns the rows to run now, in ascending order; nothing when all rows are there. May wait for

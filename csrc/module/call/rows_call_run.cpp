@@ -143,7 +143,7 @@ void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
     refuse_for_padding(std::move(result), learned_->why_not);
     return;
   }
-  if (learned_.has_value() && !has_padded_dims(result, learned_->dims, parts_.padding->longest)) {
+  if (learned_.has_value() && !learned_->fits(result, parts_.padding->longest)) {
     learned_.reset();
   }
   PaddingTrials trials(parts_, std::move(result), running_, learned_);

@@ -19,6 +19,7 @@
 #include "module/code/class_names.h"
 #include "module/code/plain_forward.h"
 #include "module/identity/identity.h"
+#include "module/scripted/kept_attributes.h"
 #include "module/scripted/scripted_manifest.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -205,8 +206,10 @@ class Target {
     return result;
   }
 
-  // Runs one row once more, for a RowsCall whose rows have lengths of their own.
+  // Runs one row once more, for a RowsCall whose rows have lengths of their own. The module keeps
+  // no trace of it.
   void run_trial(const PaddingTrial& trial, RowsCall& call) {
+    const KeptAttributes kept(module_);
     std::optional<tensor::Flat> tried;
     try {
       // A method of TorchScript declares all that it takes.
@@ -218,6 +221,7 @@ class Target {
     } catch (const std::exception&) {  // the module may not take a row of this length
       tried.reset();
     }
+    kept.restore();
     call.finish_trial(tried);
     note(call.outcome());
   }

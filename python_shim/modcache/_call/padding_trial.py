@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.arguments import Arguments, parted
+from modcache._call.kept_attributes import KeptAttributes
 from modcache._call.padding import WHOLE_ROWS, Padding, parameters_of
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
@@ -29,15 +30,16 @@ def run_trials(
     """Runs single rows at other lengths, if the library has to see what padding does.
 
     ``run``: the library's half of a call of ``count`` rows. ``function``: runs the method on an
-    input. Returns whether any trial was asked for.
+    input. Returns whether any trial was asked for. The module keeps no trace of them.
     """
     if padding is WHOLE_ROWS:
         return False
     rows = _PaddedRows(input, count, padding.padded_to())
-    has_run = False
+    kept: KeptAttributes | None = None
     while (asked := run.next_trial()) is not None:
-        has_run = True
+        kept = kept or KeptAttributes(module)
         trial = _Trial(*asked)
+        is_refused = False
         try:
             is_of_use = trial.altered != _NONE and trial.altered in rows.of_arguments(
                 parameters_of(module, method)
@@ -46,10 +48,12 @@ def run_trials(
                 raise TypeError("the method declares it, so it counts as used")
             output = function(rows.one(trial))
         except Exception:  # the module may not take a row of this length
-            run.finish_trial(None, True)
-        else:
-            run.finish_trial(tagged(output, is_rows=True), False)
-    return has_run
+            is_refused = True
+        finally:
+            kept.restore()
+        seen = None if is_refused else tagged(output, is_rows=True)
+        run.finish_trial(seen, is_refused)
+    return kept is not None
 
 
 class _Trial(NamedTuple):

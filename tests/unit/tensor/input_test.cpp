@@ -183,5 +183,12 @@ TEST(InputTest, a_form_with_another_number_of_tensors_is_refused) {
   EXPECT_THROW(summarize_form(form, {x, x, x}, Per::kCall), c10::Error);
 }
 
+TEST(ArithmeticStateTest, says_whether_it_has_few_bits) {
+  EXPECT_FALSE(is_of_few_bits(""));
+  EXPECT_FALSE(is_of_few_bits("default=float64;"));
+  EXPECT_TRUE(is_of_few_bits("cpu=bfloat16;"));
+  EXPECT_TRUE(is_of_few_bits("default=float16;"));
+}
+
 }  // namespace
 }  // namespace modcache::tensor

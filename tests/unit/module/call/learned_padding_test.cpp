@@ -86,7 +86,7 @@ TEST(PlanTrialsTest, pad_a_row_further_where_it_is_hardly_padded_and_cut_it_wher
 TEST(PlanTrialsTest, go_far_away_for_sizes_and_leave_some_padded_tensors_as_they_are) {
   const auto trials = plan_trials(padding_of({8, 4}, 8), {0, 1}, {0, 2}, std::nullopt);
   EXPECT_EQ(lengths_of(trials, Kind::kLength), (std::vector<std::int64_t>{17, 4}));
-  EXPECT_EQ(lengths_of(trials, Kind::kCut), std::vector<std::int64_t>{4});
+  EXPECT_EQ(lengths_of(trials, Kind::kCut), (std::vector<std::int64_t>{2, 4}));
   EXPECT_EQ(of_kind(trials, Kind::kCut)[0].row, 0);
   const auto each = of_kind(trials, Kind::kSome);
   ASSERT_EQ(each.size(), 2u);
@@ -225,6 +225,15 @@ TEST(LearnedPaddingTest, is_kept_for_each_context) {
   note_padding(one, known(0.5, 1, true));
   EXPECT_EQ(learned_padding(one)->dims, Dims{0b1});
   EXPECT_FALSE(learned_padding(Digest128{1, 3}).has_value());
+}
+
+TEST(LearnedPaddingTest, fits_results_whose_other_sizes_are_as_they_were) {
+  const auto learned = judged(flat_of({at::ones({2, 4, 3})}), flat_of({at::ones({1, 2, 3})}),
+                              {0, 2}, padding_of({2, 4}, 4));
+  EXPECT_TRUE(learned.fits(flat_of({at::ones({5, 7, 3})}), 7));
+  EXPECT_FALSE(learned.fits(flat_of({at::ones({5, 7, 2})}), 7));
+  EXPECT_FALSE(learned.fits(flat_of({at::ones({5, 7, 3, 1})}), 7));
+  EXPECT_FALSE(learned.fits(flat_of({at::ones({5, 6, 3})}), 7));
 }
 
 TEST(HasPaddedDimsTest, the_dimensions_have_the_longest_size) {

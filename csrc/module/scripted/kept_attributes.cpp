@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "module/scripted/kept_attributes.h"
+
+#include <unordered_set>
+#include <utility>
+
+namespace modcache::module {
+
+KeptAttributes::KeptAttributes(const ObjectPtr& module) {
+  std::unordered_set<const c10::ivalue::Object*> seen;
+  std::vector<ObjectPtr> left{module};
+  while (!left.empty()) {
+    const ObjectPtr object = std::move(left.back());
+    left.pop_back();
+    if (!seen.insert(object.get()).second) continue;
+    for (const at::IValue& value : object->slots()) {
+      if (value.isObject()) left.push_back(value.toObject());
+    }
+    kept_.push_back({object, object->slots()});
+  }
+}
+
+void KeptAttributes::restore() const {
+  for (const auto& [object, values] : kept_) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!object->getSlot(i).is(values[i])) object->setSlot(i, values[i]);
+    }
+  }
+}
+
+}  // namespace modcache::module
