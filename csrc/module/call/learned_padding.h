@@ -35,7 +35,7 @@ namespace modcache::module {
 
 struct LearnedPadding {
   std::vector<tensor::DimSet> dims = {};  // for each tensor of a result
-  // Of the rows of these tensors; those of padded dimensions mean nothing.
+  // The sizes of a row of each tensor; those of padded dimensions mean nothing.
   std::vector<std::vector<std::int64_t>> sizes = {};
   // The share by which two batches' lengths differed between which a row gave the same; 0: it was
   // not seen. A small share shows little: a mean over 63 tokens is nearly that over 64.
