@@ -246,6 +246,45 @@ def test_a_class_of_a_function_is_found_by_its_registration(
     assert counted() == {"misses": 1, "stored": 1, "hits_memory": 1}
 
 
+@pytest.mark.parametrize("key", ["k", KEYS], ids=["whole", "rows"])
+def test_functions_of_other_code_do_not_put_together_what_is_stored(
+    key: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    reopen: Callable[[], None],
+    counted: Any,
+    capfd: Any,
+) -> None:
+    monkeypatch.setattr(registered, "_registered", {})
+    module = type(f"Pairs{type(key).__name__}", (Python,), {})(lambda x: Pair(x, x + 1))
+    ways: Any = {
+        "first": (lambda pair: ([pair.first, pair.second], None), lambda parts, _: Pair(*parts)),
+        "then": (
+            lambda pair: ([pair.second, pair.first], None),
+            lambda parts, _: Pair(parts[1], parts[0]),
+        ),
+    }
+
+    def look_up(way: str) -> None:
+        reopen()
+        modcache.register_value(Pair, *ways[way])
+        found = modcache.lookup_or_run(module, X, key, scope="s")
+        assert torch.equal(found.first, X)
+        assert torch.equal(found.second, X + 1)
+        modcache.flush()
+
+    look_up("first")
+    look_up("then")
+    assert "refresh" in capfd.readouterr().err
+    count = 1 if key == "k" else len(KEYS)
+    assert counted()["bypassed_type"] == count
+    with modcache.mode("refresh"):
+        look_up("then")
+    hits = counted()["hits_disk"]
+    look_up("then")
+    told = counted()
+    assert (told["hits_disk"] - hits, told["bypassed_type"]) == (count, count)
+
+
 def test_a_named_tuple_may_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registered, "_registered", {})
     modcache.register_value(

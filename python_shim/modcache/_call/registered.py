@@ -8,6 +8,7 @@ installed libraries, which are known by name, so that nothing is imported.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import UserDict
 from collections.abc import Callable, Iterable
@@ -20,6 +21,10 @@ from modcache._call.carriers import is_carried
 from modcache._call.library_classes import Node, node_by_name
 from modcache._call.object_state import holds_same
 from modcache._code.names import plain_name
+from modcache._identity.digest import digest_of
+from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.records import Records
+from modcache._identity.walk import walk_over
 
 
 class TakenApart(NamedTuple):
@@ -31,6 +36,8 @@ class TakenApart(NamedTuple):
 
 
 _registered: dict[type, Node] = {}
+# Registered classes whose functions were hashed, with the hash of these.
+_digests: dict[type, tuple[Node, str]] = {}
 _ENCODINGS = "_encodings"
 _BUILT_IN = (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 
@@ -44,8 +51,9 @@ def register_value(
 
     Such values may also be arguments of cached calls. Classes in torch's pytree registry
     (``torch.utils._pytree.register_pytree_node``) need no registration here. Register a class
-    where it is defined, in every process that is to read its values: where it is not registered,
-    a stored value is a miss.
+    where it is defined, in every process that is to read its values. Where it is not registered,
+    or with functions of other code, the module is run in place of a stored value, with a warning;
+    ``modcache.mode("refresh")`` replaces what others stored.
 
     >>> import modcache, torch
     >>> class Normal:
@@ -144,6 +152,40 @@ def rebuilt(kind: type, parts: list[Any], context: str) -> Any:
     if node is None:
         raise LookupError(kind)
     return node.unflatten(parts, json.loads(context))
+
+
+def stored_context(value: TakenApart) -> str:
+    """Returns the context as it is stored: with a digest of the functions of ``register_value``.
+
+    A value that other functions took apart would be put together wrongly.
+    """
+    digest = _digest_of_functions(value.kind)
+    return f"{digest} {value.context}" if digest else value.context
+
+
+def given_context(kind: type, stored: str) -> str:
+    """Inverts ``stored_context``. Raises LookupError if other functions took the value apart."""
+    digest = _digest_of_functions(kind)
+    if digest and not stored.startswith(f"{digest} "):
+        raise LookupError(
+            f"register_value had other functions for {plain_name(kind)} then; "
+            'modcache.mode("refresh") replaces it'
+        )
+    return stored.removeprefix(f"{digest} ")
+
+
+def _digest_of_functions(kind: type) -> str:
+    """Hashes what ``register_value`` was given for a class; "": nothing, or it has no hash."""
+    node = _registered.get(kind)
+    if node is None:
+        return ""
+    known = _digests.get(kind)
+    if known is None or known[0] is not node:
+        digest = ""
+        with contextlib.suppress(UnidentifiedError):
+            digest = digest_of(walk_over(tuple(node), Records()).leaves)
+        known = _digests[kind] = (node, digest)
+    return known[1]
 
 
 def parts_of(value: Any) -> Iterable[Any] | None:

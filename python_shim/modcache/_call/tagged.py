@@ -29,10 +29,12 @@ from modcache._call.carriers import CARRIERS, RESTORED, carrier_of, has_rows
 from modcache._call.registered import (
     TakenApart,
     encodings_of,
+    given_context,
     is_registered,
     node_of,
     rebuilt,
     registered_class,
+    stored_context,
     taken_apart,
 )
 from modcache._code.former_names import lasting_module_of
@@ -130,7 +132,7 @@ def _untagged(value: Any, special: Mapping[str, Callable[..., Any]]) -> Any:
     kind = _class_of(name)
     if not isinstance(kind, type) or node_of(kind) is None:
         raise UnknownClassError(f"the pytree registry of this process has no {name}")
-    return rebuilt(kind, items, value[2])
+    return rebuilt(kind, items, given_context(kind, value[2]))
 
 
 def _refused(why: str) -> tuple[str, str]:
@@ -151,7 +153,7 @@ def _tagged_parts(value: TakenApart, depth: int, is_rows: bool) -> tuple[Any, ..
     name = _name_of(value.kind)
     if _class_of(name) is not value.kind:
         return _refused(f"a value of type {name}, which cannot be found under this name")
-    return ("o", name, value.context, _all_tagged(value.parts, depth, is_rows))
+    return ("o", name, stored_context(value), _all_tagged(value.parts, depth, is_rows))
 
 
 def _name_of(kind: type) -> str:
