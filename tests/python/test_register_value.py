@@ -279,7 +279,7 @@ def test_functions_of_other_code_do_not_put_together_what_is_stored(
     assert counted()["bypassed_type"] == count
     with modcache.mode("refresh"):
         look_up("then")
-    hits = counted()["hits_disk"]
+    hits = counted().get("hits_disk", 0)
     look_up("then")
     told = counted()
     assert (told["hits_disk"] - hits, told["bypassed_type"]) == (count, count)
