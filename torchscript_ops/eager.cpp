@@ -92,10 +92,12 @@ Begun begin_rows_call(const std::string& scope, const std::string& method, const
                       const Maybe<c10::List<std::string>>& texts, const Maybe<at::Tensor>& ids,
                       std::int64_t params_grad_pattern, const Maybe<WatchPtr>& watch,
                       const std::string& class_name, const Maybe<at::Tensor>& mask,
-                      const Maybe<at::Tensor>& lengths, std::int64_t longest, double pad_value) {
+                      const Maybe<at::Tensor>& lengths, std::int64_t longest, double pad_value,
+                      bool runs_whole) {
   module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
   module::CallParts parts = parts_of(scope, method, watch, class_name);
   parts.padding = checked_padding(kLookupOrRun, keys.rows(), {mask, lengths, longest, pad_value});
+  parts.runs_whole = runs_whole;
   module::RowsBegun begun =
       module::begin_eager_rows(std::move(parts), std::move(keys), input, params_grad_pattern);
   const auto next = static_cast<std::int64_t>(begun.next);

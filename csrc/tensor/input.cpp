@@ -67,7 +67,11 @@ class Summarizer {
     } else if (value.isTuple()) {
       visit_sequence('(', value.toTupleRef().elements(), ')');
     } else if (value.isList()) {
+      const std::size_t tensors = summary_.tensors.size();
       visit_sequence('<', value.toListRef(), '>');
+      if (summary_.tensors.size() == tensors) {
+        summary_.list_sizes.push_back(static_cast<std::int64_t>(value.toListRef().size()));
+      }
     } else if (value.isGenericDict()) {
       visit_dict(value);
     } else {

@@ -46,6 +46,8 @@ struct InputSummary {
   // The device of the first tensor.
   std::optional<at::Device> device;
   RequiringGrad requiring_grad;
+  // The sizes of its lists that hold no tensors, such as one text for each row.
+  std::vector<std::int64_t> list_sizes;
   // Set when the input holds something that an address cannot cover: "a tensor subclass", ...
   std::string why_not_cacheable;
 };

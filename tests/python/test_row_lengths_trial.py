@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import modcache
@@ -252,4 +253,190 @@ def test_numbers_of_64_bits_are_compared_as_those_of_32() -> None:
         modcache.lookup_or_run(Leaks(), (x, mask), [0, 1], mask=1)
     finally:
         torch.set_default_dtype(torch.float32)
+    assert modcache.stats()["stored"] == 0
+
+
+def padded(lengths: list[int], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).float()
+    return torch.randn(len(lengths), longest, 5) * mask[..., None], mask
+
+
+STEPS: dict[str, Callable[..., torch.Tensor]] = {
+    "to a multiple of eight": lambda x, mask: nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 8)),
+    "eight at least": lambda x, mask: nn.functional.pad(x, (0, 0, 0, max(0, 8 - x.shape[1]))),
+    "seven at most": lambda x, mask: x[:, :7],
+    "as long as the longest row": lambda x, mask: x[:, : int(mask.sum(1).max())],
+}
+
+
+class Applied(nn.Module):
+    def __init__(self, function: Callable[..., torch.Tensor], most: int = 1000) -> None:
+        super().__init__()
+        self.function = function
+        self.positions = nn.Embedding(most, 5).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        places = self.positions(torch.arange(x.shape[1]))
+        return self.function(x + places * mask[..., None], mask)
+
+
+@pytest.mark.parametrize("most", [12, 1000])
+@pytest.mark.parametrize("name", STEPS)
+def test_sizes_in_steps_are_seen_in_a_short_first_batch(name: str, most: int) -> None:
+    if name == "seven at most" and most == 12:
+        pytest.skip("no length beyond the module's own shows it")
+    module = Applied(STEPS[name], most)
+    short = padded([2, 3], 3)
+    longer = [torch.zeros(2, 11, *part.shape[2:]) for part in short]
+    for long, part in zip(longer, short, strict=True):
+        long[:, :3] = part
+    for given in (short, tuple(longer)):
+        found = modcache.lookup_or_run(module, given, ["a", "b"], mask=1)
+        assert found.shape == module(*given).shape
+    for lengths, longest in (([6, 11], 11), ([5, 10, 7], 10), ([6, 5], 11)):
+        given = padded(lengths, longest)
+        found = modcache.lookup_or_run(module, given, lengths, mask=1)
+        torch.testing.assert_close(found, module(*given))
+
+
+class EncoderDecoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.more = nn.Embedding(50, 4), nn.Embedding(64, 4)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        types: torch.Tensor,
+        decoder_ids: torch.Tensor,
+        decoder_mask: torch.Tensor,
+        decoder_places: torch.Tensor,
+    ) -> torch.Tensor:
+        hidden = (self.tokens(ids) + self.more(types)) * mask[..., None]
+        decoded = self.tokens(decoder_ids) + self.more(decoder_places)
+        return decoded * decoder_mask[..., None] + hidden.sum(1)[:, None]
+
+
+def test_tensors_that_are_padded_for_themselves_are_found_among_five() -> None:
+    module = EncoderDecoder().requires_grad_(False).eval()
+    longest = 12
+    for batch, (ours, theirs) in enumerate((([6, 9, 12], [5, 8, 12]), ([6, 8, 9], [6, 12, 12]))):
+        mask = (torch.arange(longest) < torch.tensor(ours)[:, None]).long()
+        other = (torch.arange(longest) < torch.tensor(theirs)[:, None]).long()
+        ids = torch.randint(1, 50, (3, longest))
+        given = (ids * mask, mask, mask, ids * other, other, torch.arange(longest) * other)
+        keys = [f"{batch} {row}" for row in range(3)]
+        found = modcache.lookup_or_run(module, given, keys, mask=1)
+        torch.testing.assert_close(found, module(*given))
+    assert modcache.stats()["stored"] == 0
+
+
+def test_more_padded_tensors_than_can_be_told_apart_are_not_cached(capfd: Any) -> None:
+    module = Summed()
+    x, mask = padded([2, 4], 4)
+    given = (mask, *([x] * 9))
+    assert torch.equal(modcache.lookup_or_run(module, given, [0, 1], mask=0), module(*given))
+    modcache.flush()
+    assert "more tensors than 8" in capfd.readouterr().err
+
+
+class Summed(nn.Module):
+    def forward(self, mask: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
+        return torch.stack(parts).sum(0) * mask[..., None]
+
+
+BUFFER = torch.zeros(10_000)
+
+
+class WritesToOneBuffer(nn.Module):
+    """Gives each result in the same memory, as wrappers of other runtimes do."""
+
+    def __init__(self, is_heeded: bool) -> None:
+        super().__init__()
+        self.is_heeded = is_heeded
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        made = x * mask[..., None] if self.is_heeded else x - x.mean(1, keepdim=True)
+        with unobserved():
+            return BUFFER[: x.numel()].view(x.shape).copy_(made)
+
+
+def unobserved() -> Any:
+    return torch.autograd._force_original_view_tracking(True)
+
+
+@pytest.mark.parametrize("is_heeded", [True, False])
+def test_a_trial_does_not_overwrite_the_result(is_heeded: bool) -> None:
+    module = WritesToOneBuffer(is_heeded)
+    given = padded([2, 4], 4)
+    expected = module(*given).clone()
+    for _ in range(2):
+        found = modcache.lookup_or_run(module, given, [0, 1], scope="buffer@1", mask=1)
+        assert torch.equal(found, expected)
+
+
+def test_a_trial_asks_no_cache_inside() -> None:
+    inner = modcache.cached(nn.Identity(), key="ids")
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return self.inner(x, ids=ids) * mask[..., None]
+
+    x, mask = padded([2, 4], 6)
+    ids = torch.tensor([1, 2])
+    modcache.lookup_or_run(Outer(), (x, mask, ids), [101, 102], mask=1)
+    assert modcache.stats()["key_conflicts"] == 0
+    modcache.reset_stats()
+    inner(x, ids=ids)
+    assert modcache.stats()["hits_memory"] == 2
+
+
+@pytest.mark.parametrize("form", ["eager", "scripted"])
+def test_a_trial_draws_no_random_numbers_from_the_model(form: str) -> None:
+    module: nn.Module = DrawsForLongRows()
+    if form == "scripted":
+        module = torch.jit.script(module)
+    given = padded([2, 4], 6)
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    modcache.lookup_or_run(module, given, [0, 1], mask=1)
+    assert torch.equal(torch.rand(1), expected)
+
+
+class DrawsForLongRows(nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 10:
+            torch.rand(1)
+        return x * mask[..., None]
+
+
+def test_three_batches_of_single_tokens_decide_nothing() -> None:
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+            return x * mask[..., None], (x * mask[..., None]).sum(1)
+
+    module = Pooled()
+    for row in range(3):
+        modcache.lookup_or_run(module, padded([1], 2), [row], mask=1)
+    modcache.lookup_or_run(module, padded([2, 6], 6), [10, 11], mask=1)
+    assert modcache.stats()["stored"] >= 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_numbers_are_compared_by_their_own_size(dtype: torch.dtype) -> None:
+    class LooksAhead(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            following = torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1)
+            return ((x + following) * 0.0004).to(dtype)
+
+    x, mask = torch.rand(1, 900, 3), torch.zeros(1, 900)
+    mask[:, :600] = 1
+    x[:, 600:] = 1
+    modcache.lookup_or_run(LooksAhead(), (x, mask), ["a"], mask=1)
     assert modcache.stats()["stored"] == 0

@@ -27,24 +27,16 @@ struct Learned : ProcessWide<Learned> {
 // A module that takes padding for data gives results that differ by about this much of them.
 constexpr double kEnoughShare = 0.2;
 constexpr int kMostFailures = 3;
+// A length beyond the steps in which modules round sizes up, and beyond those to which they cut.
+constexpr std::int64_t kFarLength = 67;
 
 double share_between(std::int64_t a, std::int64_t b) {
   return 1 - static_cast<double>(std::min(a, b)) / static_cast<double>(std::max(a, b));
 }
 
-// Returns the sets, as bits, of one to all but one of some numbers; of more than four, those of one
-// and two.
+// Returns the sets, as bits, of one to all but one of some numbers, of which there are few.
 std::vector<std::uint64_t> proper_subsets(const std::vector<unsigned>& numbers) {
-  constexpr std::size_t kMostForAll = 4;
   std::vector<std::uint64_t> subsets;
-  if (numbers.size() > kMostForAll) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      for (std::size_t j = i; j < numbers.size(); ++j) {
-        subsets.push_back((std::uint64_t{1} << numbers[i]) | (std::uint64_t{1} << numbers[j]));
-      }
-    }
-    return subsets;
-  }
   for (std::uint64_t chosen = 1; chosen + 1 < (std::uint64_t{1} << numbers.size()); ++chosen) {
     std::uint64_t subset = 0;
     for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -115,10 +107,11 @@ std::int64_t shortest_row(const tensor::RowPadding& padding,
 }
 
 // Returns a trial of the longest row that has padding, if that is another one than `first`. Beside
-// a row of one place, which may agree by chance, one without padding is tried at a greater length.
+// a row of one place, which may agree by chance, one without padding is tried at a greater length,
+// if `may_lengthen`.
 std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& padding,
                                                 const std::vector<std::int64_t>& rows,
-                                                std::int64_t first) {
+                                                std::int64_t first, bool may_lengthen) {
   const auto length_of = [&](std::int64_t row) {
     return padding.lengths[static_cast<std::size_t>(row)];
   };
@@ -132,7 +125,7 @@ std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& paddin
   if (second != first) {
     return PaddingTrial{second, length_of(second), 0, PaddingTrial::Kind::kSecondRow};
   }
-  if (length_of(first) > 1 || whole == first) return std::nullopt;
+  if (length_of(first) > 1 || whole == first || !may_lengthen) return std::nullopt;
   const std::int64_t longer = padding.longest + (padding.longest + 1) / 2;
   return PaddingTrial{whole, longer, 0, PaddingTrial::Kind::kSecondRow};
 }
@@ -159,6 +152,13 @@ bool LearnedPadding::is_settled() const {
          shown_share >= kEnoughShare;
 }
 
+LearnedPadding refused_padding(std::string why_not) {
+  LearnedPadding refused;
+  refused.why_not = std::move(why_not);
+  refused.failures = kMostFailures;
+  return refused;
+}
+
 std::optional<LearnedPadding> learned_padding(const Digest128& form) {
   Learned& learned = Learned::instance();
   MutexLock lock(learned.mutex);
@@ -177,7 +177,8 @@ void note_padding(const Digest128& form, LearnedPadding padding) {
 std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
                                       const std::vector<std::int64_t>& rows,
                                       const std::vector<unsigned>& padded,
-                                      const std::optional<LearnedPadding>& learned) {
+                                      const std::optional<LearnedPadding>& learned,
+                                      bool is_on_accelerator) {
   using Kind = PaddingTrial::Kind;
   const auto length_of = [&](std::int64_t row) {
     return padding.lengths[static_cast<std::size_t>(row)];
@@ -192,19 +193,28 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
   if (share >= kEnoughShare) {
     if (known.agreements < kEnoughAgreements) {
       add(Kind::kPadding, length);
-      const auto second = trial_of_second_row(padding, rows, shortest);
+      const auto second = trial_of_second_row(padding, rows, shortest, !is_on_accelerator);
       if (second.has_value()) trials.push_back(*second);
     }
   } else if (known.shown_share < kEnoughShare &&
              (known.shown_share == 0 || share > 2 * known.shown_share)) {
-    add(Kind::kPadding, longest + (longest + 1) / 2);
-    add(Kind::kPadding, longest + (longest + 3) / 4);
+    if (!is_on_accelerator) {
+      add(Kind::kPadding, longest + (longest + 1) / 2);
+      add(Kind::kPadding, longest + (longest + 3) / 4);
+    }
     if (share > 0) add(Kind::kPadding, length);
     if (share == 0 && longest > 1) add(Kind::kPadding, longest - 1);
   }
   if (known.are_sizes_known) return trials;
-  add(Kind::kLength, 2 * longest + 1);
-  if (longest > 1) add(Kind::kLength, longest / 2);
+  if (!is_on_accelerator) {
+    for (std::int64_t far = kFarLength; far > 2 * longest + 1; far = (far + 3) / 2) {
+      add(Kind::kLength, far);
+    }
+    add(Kind::kLength, 2 * longest + 1);
+  }
+  // Longer than the row, so that a size that follows the row shows.
+  const bool has_room = length + 1 < longest;
+  if (longest > 1) add(Kind::kLength, has_room ? (length + 1 + longest) / 2 : longest / 2);
   const std::int64_t largest = *std::max_element(
       rows.begin(), rows.end(), [&](auto a, auto b) { return length_of(a) < length_of(b); });
   if (length_of(largest) > 1) {
@@ -304,7 +314,7 @@ void judge_trial(const tensor::Flat& result, const tensor::Flat& tried, const Pa
     is_alike_on_average = is_alike_on_average &&
                           are_alike_on_average(again.tensors[i], given.tensors[i], tolerance / 5);
   }
-  std::string difference = tensor::difference(again, given, {tolerance, tolerance});
+  std::string difference = tensor::difference(again, given, {tolerance, 0});
   if (difference.empty() && !is_alike_on_average) difference = "most of its numbers";
   if (difference.empty()) {
     learned.shown_share =

@@ -8,7 +8,8 @@
 //  two
 //    rows of each: the shortest, and the longest that is padded. One row may agree by chance, a row
 //    of one place above all: a module that takes its padding for data may give it the same number.
-//  - Another length, far away, and a part of the true part, two places if the module takes so few:
+//  - Another length, far away or longer than the row, and a part of the true part, two places if
+//  the module takes so few:
 //    each size of the result must follow the length that the input has, or stay. Sizes that follow
 //    the rows' own lengths, or the length in steps or up to some length, are not cached.
 //  - Another length of some padded tensors: the module must refuse that. Otherwise the others were
@@ -62,6 +63,9 @@ struct LearnedPadding {
 // A row may agree by chance, as a maximum does where it lies in the true part.
 constexpr int kEnoughAgreements = 8;
 
+// Returns what stands for a module whose results are not cached for this reason, whatever is tried.
+LearnedPadding refused_padding(std::string why_not);
+
 std::optional<LearnedPadding> learned_padding(const Digest128& form);
 void note_padding(const Digest128& form, LearnedPadding learned);
 
@@ -85,11 +89,17 @@ struct PaddingTrial {
 // later ones are for a module that does not take a row of the length of the earlier ones, for
 // instance since it has fewer positions. `padded`: the padded tensors of the input besides the
 // mask, by their order among all padded ones; at most 64. REQUIRES: padding.longest > 0, and `rows`
-// is not empty.
+// is not empty. On an accelerator no row is longer than its batch: an index beyond a table, such as
+// that of positions, would break the process there, while the CPU raises an exception.
 std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
                                       const std::vector<std::int64_t>& rows,
                                       const std::vector<unsigned>& padded,
-                                      const std::optional<LearnedPadding>& learned);
+                                      const std::optional<LearnedPadding>& learned,
+                                      bool is_on_accelerator = false);
+
+// The number of padded tensors besides the mask up to which trials tell those apart that were
+// padded for themselves. There is a trial for each set of them.
+constexpr std::size_t kMostPadded = 8;
 
 // Returns whether a result for padded rows has the longest size in these dimensions.
 bool has_padded_dims(const tensor::Flat& result, const std::vector<tensor::DimSet>& dims,

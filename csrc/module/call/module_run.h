@@ -29,6 +29,9 @@ struct CallParts {
   tensor::InputSummary input;
   // Where rows have lengths of their own. Set before `input`, which depends on it.
   std::optional<tensor::RowPadding> padding;
+  // The input has something that may or may not go row by row, such as a list with as many items as
+  // there are rows. No rows are taken out of such an input: all of it is run where one is missing.
+  bool runs_whole = false;
   // The weights of the module whose fingerprint the scope is. Null when the caller gave the scope,
   // or when RunFacts has them.
   std::shared_ptr<const WatchedContents> weights;

@@ -2,6 +2,7 @@
 #include "module/call/padding_trials.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 
 #include <algorithm>
 #include <exception>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "tensor/difference.h"
+#include "tensor/storable.h"
 
 namespace modcache::module {
 namespace {
@@ -26,6 +28,23 @@ std::vector<unsigned> padded_beside_mask(const CallParts& parts) {
     ++number;
   }
   return numbers;
+}
+
+bool is_on_accelerator(const CallParts& parts) {
+  return parts.input.device.has_value() && !parts.input.device->is_cpu();
+}
+
+std::int64_t longest_of(const CallParts& parts, const std::vector<std::int64_t>& rows) {
+  std::int64_t longest = 0;
+  for (const std::int64_t row : rows) {
+    longest = std::max(longest, parts.padding->lengths[static_cast<std::size_t>(row)]);
+  }
+  return longest;
+}
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::Tensor copy = tensor::as_operable(tensor.detach()).clone(at::MemoryFormat::Preserve);
+  return copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
 }
 
 // Numbers of few bits, and sums of them, depend on the batch that they are computed in.
@@ -48,9 +67,20 @@ PaddingTrials::PaddingTrials(const CallParts& parts, tensor::Flat result,
     : parts_(&parts),
       result_(std::move(result)),
       rows_(std::move(rows)),
-      trials_(plan_trials(*parts.padding, rows_, padded_beside_mask(parts), learned)),
       learned_(learned.value_or(LearnedPadding())) {
   learned_.why_not.clear();
+  const std::vector<unsigned> padded = padded_beside_mask(parts);
+  if (padded.size() > kMostPadded && !learned_.are_sizes_known) {
+    learned_.why_not =
+        "more tensors than " + std::to_string(kMostPadded) +
+        " are padded to one length, so that it cannot be tried whether all of them are padded as "
+        "the mask says; name those that change no result in ignore=";
+    return;
+  }
+  was_beyond_row_ = parts.padding->longest > longest_of(parts, rows_);
+  trials_ = plan_trials(*parts.padding, rows_, padded, learned, is_on_accelerator(parts));
+  if (trials_.empty()) return;
+  for (at::Tensor& tensor : result_.tensors) tensor = copy_of(tensor);
 }
 
 std::optional<PaddingTrial> PaddingTrials::next() const {
@@ -78,6 +108,7 @@ void PaddingTrials::judge(const std::optional<tensor::Flat>& tried) {
     trial.place = std::find(rows_.begin(), rows_.end(), trial.row) - rows_.begin();
     judge_trial(result_, *tried, trial, *parts_->padding, tolerance_of(*parts_, result_), learned_);
     was_cut_ = was_cut_ || trial.kind == Kind::kCut;
+    was_beyond_row_ = was_beyond_row_ || trial.length > longest_of(*parts_, {trial.row});
   } catch (const std::exception& error) {
     report_failure(*parts_, "compared with a row of another length", error);
     learned_.why_not = "it could not be compared with a row of another length";
@@ -125,16 +156,17 @@ bool PaddingTrials::is_as_unaltered(const std::optional<tensor::Flat>& tried) co
 LearnedPadding PaddingTrials::take_learned() {
   // A size that stays may be that of the row, where no part of a row was run.
   const std::vector<tensor::DimSet>& dims = learned_.dims;
-  const bool may_follow_rows = !learned_.are_sizes_known && !was_cut_ &&
-                               std::find(dims.begin(), dims.end(), 0) != dims.end();
-  if (learned_.why_not.empty() && may_follow_rows) {
+  const bool stays = std::find(dims.begin(), dims.end(), 0) != dims.end();
+  const bool follows = std::any_of(dims.begin(), dims.end(), [](auto set) { return set != 0; });
+  const bool may_follow_rows = (stays && !was_cut_) || (follows && !was_beyond_row_);
+  if (learned_.why_not.empty() && !learned_.are_sizes_known && may_follow_rows) {
     learned_.why_not = "it cannot be seen whether its result is as long as its row";
   }
   if (learned_.why_not.empty()) {
     learned_.are_sizes_known = true;
     learned_.failures = 0;
     learned_.signature = parts_->input.signature;
-  } else if (!learned_.is_refused()) {
+  } else if (!learned_.is_refused() && longest_of(*parts_, rows_) > 1) {
     ++learned_.failures;
   }
   return std::move(learned_);

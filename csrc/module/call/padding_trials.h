@@ -26,6 +26,7 @@ namespace modcache::module {
 
 class PaddingTrials {
  public:
+  // `result` is copied where there are trials, since a module may write each result to one buffer.
   // `rows`: the rows of the batch that ran. `learned`: what is known of the module's results.
   // `parts` must outlive this. REQUIRES: parts.padding, and rows that are not empty.
   PaddingTrials(const CallParts& parts, tensor::Flat result, std::vector<std::int64_t> rows,
@@ -33,6 +34,8 @@ class PaddingTrials {
 
   // Returns the row that has to be run once more; nothing when all is seen that can be.
   std::optional<PaddingTrial> next() const;
+  // Returns whether the result may not be kept, whatever further trials would show.
+  bool are_refused() const { return !learned_.why_not.empty(); }
   // Takes over what the next trial gave. Nothing: the module raised.
   void judge(const std::optional<tensor::Flat>& tried);
 
@@ -51,7 +54,8 @@ class PaddingTrials {
   std::vector<PaddingTrial> trials_;
   std::size_t next_ = 0;
   LearnedPadding learned_;
-  bool was_cut_ = false;  // a part of a true part was run
+  bool was_cut_ = false;         // a part of a true part was run
+  bool was_beyond_row_ = false;  // a row was padded beyond the longest row of its batch
   // Where the module takes tensors of several lengths: the padded ones that it uses, as bits, and
   // what it gives where they are as they were.
   std::optional<std::uint64_t> used_ = {};

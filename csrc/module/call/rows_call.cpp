@@ -21,6 +21,10 @@ namespace {
 
 using cache::Counter;
 
+constexpr const char* kUnclearRows =
+    "its input has a list with as many items as there are rows, or a tensor [1, rows], and nothing "
+    "tells whether these go row by row; pad all batches to one length instead, without mask";
+
 std::vector<std::size_t> first_numbers(std::size_t count) {
   std::vector<std::size_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -33,12 +37,16 @@ RowsCall::RowsCall(CallParts parts, BatchKeys keys)
     : OpenCall(std::move(parts), tensor::Per::kRow),
       keys_(std::move(keys)),
       output_(empty_output()) {
+  const std::vector<std::int64_t>& lists = parts_.input.list_sizes;
+  const auto rows = static_cast<std::int64_t>(keys_.rows());
+  if (std::find(lists.begin(), lists.end(), rows) != lists.end()) parts_.runs_whole = true;
   if (!parts_.padding.has_value()) return;
   for (const std::int64_t length : parts_.padding->lengths) {
     std::string& signature = own_signatures_[length];
     if (signature.empty()) signature = tensor::signature_of_length(parts_.input.signature, length);
   }
   learned_ = learned_padding(padded_form());
+  if (parts_.runs_whole) learned_ = refused_padding(kUnclearRows);
 }
 
 // Returns the digest that names what trials show: a module that is given position_ids may be cached
@@ -133,6 +141,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
     refuse_stored_rows();
     return whole_input();
   }
+  if (parts_.runs_whole) return whole_input();
   const auto most = static_cast<std::size_t>(session_->settings().max_rows);
   const std::size_t count = most == 0 ? mine_.size() : std::min(most, mine_.size());
   const auto end = mine_.begin() + static_cast<std::ptrdiff_t>(count);

@@ -68,8 +68,10 @@ class RowsCall : public OpenCall {
   // Ends a trial. Nothing: the module raised. Throws under strict=true only.
   void finish_trial(const std::optional<tensor::Flat>& tried);
   // Returns whether the last run's result, where that was for the whole input, is to be returned
-  // as it is.
-  bool gives_own_result() const { return !parts_.padding.has_value() || is_refused_; }
+  // as it is. A trial may have overwritten it.
+  bool gives_own_result() const {
+    return !parts_.padding.has_value() || (is_refused_ && !was_tried_);
+  }
 
   // Call it when the value of together() or apart() has the wrong type: next_rows() then returns
   // the whole input, and the rows of its run replace the stored ones.
@@ -152,6 +154,7 @@ class RowsCall : public OpenCall {
   bool compares_input_ = false;  // decided once for all its look-ups
   bool needs_whole_input_ = false;
   bool is_refused_ = false;    // the last run's result may not be kept
+  bool was_tried_ = false;     // trials followed a run
   bool is_whole_run_ = false;  // the whole input is run, repeated keys included
   // True at the places in keys_.distinct() whose stored value must not be found again. Empty:
   // nowhere.

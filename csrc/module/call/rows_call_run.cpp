@@ -148,7 +148,11 @@ void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {
   }
   PaddingTrials trials(parts_, std::move(result), running_, learned_);
   if (trials.next().has_value()) {
+    was_tried_ = true;
     pending_.emplace(Pending{std::move(trials), facts});
+  } else if (trials.are_refused()) {
+    pending_.emplace(Pending{std::move(trials), facts});
+    end_trials();
   } else {
     accept(trials.take_result(), facts);
   }

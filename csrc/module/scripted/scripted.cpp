@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/mode.h"
 #include "module/call/call.h"
 #include "module/call/manifest.h"
 #include "module/call/rows_call.h"
@@ -214,6 +215,8 @@ class Target {
     try {
       // A method of TorchScript declares all that it takes.
       if (trial.kind != PaddingTrial::Kind::kUnused) {
+        // What is cached inside must not take this row for the one that its key names.
+        const cache::ModeGuard off(cache::Mode::kOff);
         tried = tensor::flatten(
             run(method_, tensor::one_row_of_length(call_.input, trial.row, *call_.padding,
                                                    trial.length, trial.kept)));

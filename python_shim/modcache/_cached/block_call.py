@@ -181,7 +181,7 @@ class _SeenCall:
     @functools.cached_property
     def is_readable(self) -> bool:
         """Whether its input is one that can be looked up."""
-        return not shown(self._input)[1]
+        return not shown(self._input).refusal
 
     def has_input_of(self, earlier: _SeenCall) -> bool:
         """Whether both have the same tensors in order, and objects other than plain values."""

@@ -17,7 +17,7 @@ from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern
 from modcache._call.graph_rows import RowsOfGraphs, RunOfGraphs, rows_of_graphs
 from modcache._call.holder import Holder
 from modcache._call.input_classes import code_of_input
-from modcache._call.inputs import shown
+from modcache._call.inputs import Shown, shown
 from modcache._call.padding import WHOLE_ROWS, Padding
 from modcache._call.padding_trial import run_trials
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
@@ -69,10 +69,10 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
 
 def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, method: str) -> Any:
     """See ``modcache.lookup_or_run``; ``scope`` "" stands for the fingerprint."""
-    seen, refusal = shown(input)
-    if refusal:
-        return run_uncached(module, input, key, method, f"its input holds {refusal}")
-    return with_key(Call(module, input, scope, method), seen, input, key, method)
+    seen = shown(input)
+    if seen.refusal:
+        return run_uncached(module, input, key, method, f"its input holds {seen.refusal}")
+    return with_key(Call(module, input, scope, method), seen.value, input, key, method)
 
 
 def with_key(call: BegunCall, seen: Any, input: Any, key: str, method: str) -> Any:
@@ -97,28 +97,29 @@ def lookup_or_run_rows(
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs: the batch; or True, and rows that do not fit together."""
-    seen, refusal = shown(input, row_count(keys), padding.padded_to())
-    if refusal:
-        return False, run_uncached(module, input, keys, method, f"its input holds {refusal}")
+    seen = shown(input, row_count(keys), padding.padded_to())
+    if seen.refusal:
+        why = f"its input holds {seen.refusal}"
+        return False, run_uncached(module, input, keys, method, why)
     return with_rows(Call(module, input, scope, method), seen, input, keys, method, padding)
 
 
 def with_rows(
     call: BegunCall,
-    seen: Any,
+    seen: Shown,
     input: Any,
     keys: list[str] | torch.Tensor,
     method: str,
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
-    graphs = rows_of_graphs(input, len(keys), seen, call.address, method)
+    graphs = rows_of_graphs(input, len(keys), seen.value, call.address, method)
     if graphs is not None and graphs.learned.refusal:
         count_bypass(call.class_name, method, keys, graphs.learned.refusal)
         return False, call.to_run(input).run(input)
     todo, found, run = _begin_rows(
-        call.address, method, seen, *texts_and_ids(keys), call.pattern.module, call.watch,
-        call.class_name, *padding,
+        call.address, method, seen.value, *texts_and_ids(keys), call.pattern.module, call.watch,
+        call.class_name, *padding, seen.runs_whole,
     )  # fmt: skip
     if todo == _JUST_RUN:
         return False, call.to_run(input).run(input)

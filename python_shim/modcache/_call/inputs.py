@@ -17,7 +17,7 @@ import enum
 import sys
 from collections import OrderedDict, UserDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,6 +50,7 @@ from modcache._call.parts import (
     PLAIN_TENSORS,
     WHOLE,
     has_rows,
+    has_unclear_list,
     is_of_every_row,
     is_subclass,
     tensors_in,
@@ -70,23 +71,35 @@ class _RefusedError(Exception):
     """The text names what cannot be shown."""
 
 
-def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> tuple[Any, str]:
-    """Returns what the library gets, and ""; or None, and the name of a value that it refuses.
+class Shown(NamedTuple):
+    """An input in the form that the library takes."""
+
+    value: Any
+    refusal: str  # names a value that the library does not take; "": it takes all
+    # Something in it may or may not go row by row, so that no rows can be taken out of it: a list
+    # with as many items as there are rows, or a tensor [1, B, ...] beside them.
+    runs_whole: bool = False
+
+
+def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> Shown:
+    """Returns what the library gets, or the name of a value that it refuses.
 
     ``row_count``: the number of keys; WHOLE: one key for the whole input. ``longest``: to which the
     rows were padded, if they have lengths of their own.
     """
     if type(input) is torch.Tensor:
-        return input, ""
+        return Shown(input, "")
     value = input
     if type(input) is Arguments:
         if input.joined and row_count != WHOLE:
-            return None, input.joined
+            return Shown(None, input.joined)
         value = input.shown()
+    pictures = _Pictures(value, row_count, longest)
     try:
-        return _Pictures(value, row_count, longest).of(value, 0), ""
+        picture = pictures.of(value, 0)
+        return Shown(picture, "", pictures.runs_whole or has_unclear_list(input, row_count))
     except _RefusedError as refusal:
-        return None, str(refusal)
+        return Shown(None, str(refusal))
 
 
 def is_taken_as_it_is(input: Any) -> bool:
@@ -103,6 +116,7 @@ class _Pictures:
         self._input = input
         self._row_count = row_count
         self._longest = longest
+        self.runs_whole = False
 
     def of(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -132,6 +146,8 @@ class _Pictures:
             return tensor
         if self._longest in tensor.shape[1:]:  # each row has its own part of it
             return tensor.expand(count, *tensor.shape[1:])
+        if count in tensor.shape[1:]:
+            self.runs_whole = True
         if tensor.requires_grad and torch.is_grad_enabled():
             raise _RefusedError("a tensor for all rows that requires grad")
         try:

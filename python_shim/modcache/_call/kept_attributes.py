@@ -11,7 +11,7 @@ _ABSENT: Any = object()
 
 
 class KeptAttributes:
-    """The attributes, parameters and buffers of a module and all in it, as they are now.
+    """The attributes, tensors and submodules of a module and all in it, as they are now.
 
     A trial of a longer row than any before may leave something behind, such as the greatest length
     that was seen, and the model must not notice. What is changed in place, such as the elements of
@@ -22,7 +22,7 @@ class KeptAttributes:
         self._kept = [
             (attributes, dict(attributes))
             for part in module.modules()
-            for attributes in (vars(part), part._parameters, part._buffers)
+            for attributes in (vars(part), part._parameters, part._buffers, part._modules)
             if type(attributes) is dict  # TorchScript keeps its own
         ]
 

@@ -14,6 +14,8 @@ from modcache._call.kept_attributes import KeptAttributes
 from modcache._call.padding import WHOLE_ROWS, Padding, parameters_of
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
+from modcache._library.global_random import global_states_kept
+from modcache._library.mode import mode
 
 _NONE = -1
 
@@ -46,7 +48,9 @@ def run_trials(
             )
             if is_of_use:  # one row may have no need of it where other rows do
                 raise TypeError("the method declares it, so it counts as used")
-            output = function(rows.one(trial))
+            # What is cached inside must not take this row for the one that its key names.
+            with global_states_kept(), mode("off"):
+                output = function(rows.one(trial))
         except Exception:  # the module may not take a row of this length
             is_refused = True
         finally:
@@ -147,5 +151,8 @@ def with_other_numbers(tensor: torch.Tensor) -> torch.Tensor:
         return waves.reshape(tensor.shape).to(tensor.dtype)
     least, greatest = tensor.min(), tensor.max()
     following = tensor + 1
-    is_one = bool(least == greatest)
-    return following if is_one else torch.where(tensor == greatest, least, following)
+    if bool(least != greatest):
+        return torch.where(tensor == greatest, least, following)
+    if tensor.device.type != "cpu":  # an index beyond a table would break the process
+        raise TypeError("nothing tells another number that may be in its place")
+    return following

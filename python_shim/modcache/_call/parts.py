@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from modcache._call.arguments import PerRow
+from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import are_images, is_array
 from modcache._call.graphs import are_graphs, count_of_graphs
 from modcache._call.registered import parts_of
@@ -82,6 +82,27 @@ def has_shared(value: Any, count: int) -> bool:
         return False
     are_some = any(is_of_every_row(data, count) for data in data_in(value))
     return are_some and has_rows(value, count)
+
+
+def has_unclear_list(value: Any, count: int) -> bool:
+    """Whether an input has a list that may go row by row: of as many items, none of them data."""
+    if type(value) is Arguments:
+        given = value if value.told is None else value.told
+        return any(_is_unclear(part, count, 0) for part in _arguments_in(given))
+    return any(_is_unclear(part, count, 0) for part in _arguments_in(value))
+
+
+def _arguments_in(input: Any) -> Any:
+    return input if isinstance(input, tuple) else (input,)
+
+
+def _is_unclear(value: Any, count: int, depth: int) -> bool:
+    kind = type(value)
+    if kind in _PLAIN or kind in PLAIN_TENSORS or depth > _MOST_DEPTH:
+        return False
+    if kind in (list, tuple) and len(value) == count and not are_images(value):
+        return next(data_in(value), None) is None
+    return any(_is_unclear(part, count, depth + 1) for part in parts_of(value) or ())
 
 
 def first_size(data: Any) -> int:

@@ -196,7 +196,7 @@ class _Question:
             return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
         self._seen, refusal = self._input, ""
         if not is_operators:
-            self._seen, refusal = shown(self._input, count, self._padding.padded_to())
+            self._seen, refusal, _ = shown(self._input, count, self._padding.padded_to())
         if refusal:
             return str(refusal)
         gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()

@@ -140,7 +140,7 @@ def _studied(call: RecordedCall) -> Plan:
         tried(call.module, call.template, call.names, tensors, call.method)
     )
     dtypes, places = _described(leaves, tensors, has_rows=call.ids is not None)
-    seen, refusal = shown(_input_of(call, _placeholders(len(tensors))))
+    seen, refusal, _ = shown(_input_of(call, _placeholders(len(tensors))))
     if refusal:
         raise UncachedCallError(f"its input holds {refusal}")
     signature, arguments, why, arithmetic = torch.classes.cache.Recording.form_of_input(seen)

@@ -40,8 +40,8 @@ def lazily_looked_up(
     seen: Any = None
     address = ""
     if module is None and torch.ops.cache.mode() != "off":
-        seen, refusal = shown(input, row_count(keys), padding.padded_to())
-        if not (refusal or transform_in_force(input) or is_traced()):
+        seen = shown(input, row_count(keys), padding.padded_to())
+        if not (seen.refusal or transform_in_force(input) or is_traced()):
             address = scope or source.address(method)
     if not address:
         module = source.load(input)
@@ -52,7 +52,7 @@ def lazily_looked_up(
     call = _LazyCall(source, address, scope or source.scope, method)
     try:
         if isinstance(keys, str):
-            return False, eager.with_key(call, seen, input, keys, method)
+            return False, eager.with_key(call, seen.value, input, keys, method)
         return eager.with_rows(call, seen, input, keys, method, padding)
     except _NotHereError as error:
         return ordinary(error.module, scope or source.scope)
