@@ -31,10 +31,15 @@ std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& ke
   if (keys.rows() == 0 || !may_read(cache.mode())) return 0;
   const auto session = cache.session();
   std::vector<bool> is_there(keys.distinct().size(), false);
-  for (const Form form : {Form::kRow, Form::kWhole}) {
-    const auto context = cache::make_context(
-        {session->settings().name_space, scope, method, form, "", tensor::arithmetic_state()});
+  const auto bring = [&](Form form, const std::string& arguments) {
+    const auto context = cache::make_context({session->settings().name_space, scope, method, form,
+                                              arguments, tensor::arithmetic_state()});
     session->prefetch(context, form, keys.distinct(), is_there);
+  };
+  bring(Form::kRow, "");
+  bring(Form::kWhole, "");
+  for (const auto part : {tensor::TruePart::kFirst, tensor::TruePart::kLast}) {
+    bring(Form::kRow, tensor::arguments_of_padded("", part));  // rows of their own length
   }
   return std::count(is_there.begin(), is_there.end(), true);
 }

@@ -108,3 +108,8 @@ def exported(model: nn.Module, batch: tuple[Any, ...], **options: Any) -> Any:
     longest = torch.export.Dim("longest", min=2)
     shapes = ({0: rows, 1: longest}, {0: rows, 1: longest}, {0: rows})
     return torch.export.export(model, (*batch, IDS), dynamic_shapes=shapes, **options)
+
+
+def padded(lengths: list[int], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).float()
+    return torch.randn(len(lengths), longest, 5) * mask[..., None], mask

@@ -339,3 +339,14 @@ def test_how_they_are_named_on_disk_stays_as_it_is(pil: Any) -> None:
     assert tagged(image, is_rows=True)[0] == "?"
     encoded = tagged(UserDict(x=1))
     assert encoded == ("o", "collections.UserDict", '[["x"], []]', (1,))
+
+
+@pytest.mark.parametrize("value", [np.bytes_(b"a\0"), np.str_("a\0")], ids=repr)
+def test_text_that_numpy_would_cut_is_not_stored(value: Any) -> None:
+    class Gives(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x, value
+
+    for _ in range(2):
+        found = modcache.lookup_or_run(Gives(), torch.ones(2), "k", scope="text@1")[1]
+        assert (len(found), found == value) == (2, True)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import modcache
 import pytest
 import torch
 from keyed_modules import IDS, Growth, Pipeline, X, Y, held, plain, tower
+from torch import nn
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +69,27 @@ def test_a_trace_has_the_plain_module() -> None:
 def test_torchscript_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a block of modcache\.keys gives"):
         torch.jit.script(Pipeline(tower()))
+
+
+def test_a_float_argument_may_change_between_calls() -> None:
+    class Scales(nn.Module):
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            return x * scale
+
+    module = modcache.cached(Scales().eval(), key="ids")
+    ids, x = torch.tensor([1, 2, 3]), torch.ones(3, 2)
+    torch._dynamo.reset()
+    step = torch.compile(lambda scale: module(x, scale=scale, ids=ids), backend="eager")
+    for scale in (2.0, 3.0, 4.0, 1.0):
+        assert torch.equal(step(scale), x * scale)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know")
+@pytest.mark.parametrize("key", ["content", modcache.content_keys])
+def test_content_is_a_key_in_a_compiled_function(key: Any) -> None:
+    module = modcache.cached(nn.Linear(2, 2), key=key, freeze=True)
+    x = torch.ones(3, 2)
+    torch._dynamo.reset()
+    step = torch.compile(module, backend="eager")
+    for _ in range(2):
+        assert torch.equal(step(x), nn.functional.linear(x, module.weight, module.bias))

@@ -166,3 +166,18 @@ def test_a_value_replaced_while_it_was_in_memory_is_not_returned(reopen: Reopen)
 def test_mistakes(scope: Any, keys: Any, error: type[Exception], says: str) -> None:
     with pytest.raises((error, RuntimeError), match=says):
         modcache.prefetch(scope, keys)
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x * mask[..., None]
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_rows_of_their_own_length_are_found(is_left: bool, reopen: Reopen) -> None:
+    module = Masked()
+    mask = torch.tensor([[1.0, 1, 0, 0], [1, 1, 1, 0]])
+    mask = mask.flip(1) if is_left else mask
+    modcache.lookup_or_run(module, (torch.randn(2, 4, 3), mask), [1, 2], mask=1)
+    reopen()
+    assert modcache.prefetch(module, [1, 2, 3]) == 2

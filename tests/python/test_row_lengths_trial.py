@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from padded_rows import padded
 from torch import nn
 
 
@@ -178,37 +179,6 @@ def test_rows_of_a_recurrent_module_have_its_strides_and_lengths() -> None:
     assert modcache.stats()["misses"] == 5
 
 
-class LongestSeen(nn.Module):
-    """Scales its positions by the longest input so far, as models with dynamic rotary tables do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.longest = 10
-        self.register_buffer("table", torch.arange(10.0))
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        if x.shape[1] > self.longest:
-            self.longest = x.shape[1]
-            self.table = torch.arange(float(self.longest)) * (10 / self.longest)
-        return (x + self.table[None, : x.shape[1], None]) * mask[..., None]
-
-
-@pytest.mark.parametrize("form", ["eager", "scripted"])
-def test_a_trial_leaves_nothing_behind_in_the_module(form: str) -> None:
-    plain, module = LongestSeen(), LongestSeen()
-    if form == "scripted":
-        module = torch.jit.script(module)
-    x, mask = torch.ones(2, 8, 3), torch.ones(2, 8)
-    mask[0, 4:] = 0
-    for keys in ([0, 1], [2, 3]):
-        found = modcache.lookup_or_run(module, (x, mask), keys, mask=1)
-        assert torch.equal(found, plain(x, mask))
-        assert (module.longest, len(module.table)) == (10, 10)
-    longer = torch.ones(2, 12, 3), torch.ones(2, 12)
-    assert torch.equal(modcache.lookup_or_run(module, longer, [4, 5], mask=1), plain(*longer))
-    assert module.longest == 12, "what the call itself did is kept"
-
-
 def test_a_module_that_cuts_its_input_is_seen_in_long_batches() -> None:
     class FirstSixteen(nn.Module):
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -254,11 +224,6 @@ def test_numbers_of_64_bits_are_compared_as_those_of_32() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert modcache.stats()["stored"] == 0
-
-
-def padded(lengths: list[int], longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).float()
-    return torch.randn(len(lengths), longest, 5) * mask[..., None], mask
 
 
 STEPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -344,76 +309,6 @@ def test_more_padded_tensors_than_can_be_told_apart_are_not_cached(capfd: Any) -
 class Summed(nn.Module):
     def forward(self, mask: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
         return torch.stack(parts).sum(0) * mask[..., None]
-
-
-BUFFER = torch.zeros(10_000)
-
-
-class WritesToOneBuffer(nn.Module):
-    """Gives each result in the same memory, as wrappers of other runtimes do."""
-
-    def __init__(self, is_heeded: bool) -> None:
-        super().__init__()
-        self.is_heeded = is_heeded
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        made = x * mask[..., None] if self.is_heeded else x - x.mean(1, keepdim=True)
-        with unobserved():
-            return BUFFER[: x.numel()].view(x.shape).copy_(made)
-
-
-def unobserved() -> Any:
-    return torch.autograd._force_original_view_tracking(True)
-
-
-@pytest.mark.parametrize("is_heeded", [True, False])
-def test_a_trial_does_not_overwrite_the_result(is_heeded: bool) -> None:
-    module = WritesToOneBuffer(is_heeded)
-    given = padded([2, 4], 4)
-    expected = module(*given).clone()
-    for _ in range(2):
-        found = modcache.lookup_or_run(module, given, [0, 1], scope="buffer@1", mask=1)
-        assert torch.equal(found, expected)
-
-
-def test_a_trial_asks_no_cache_inside() -> None:
-    inner = modcache.cached(nn.Identity(), key="ids")
-
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: torch.Tensor, mask: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-            return self.inner(x, ids=ids) * mask[..., None]
-
-    x, mask = padded([2, 4], 6)
-    ids = torch.tensor([1, 2])
-    modcache.lookup_or_run(Outer(), (x, mask, ids), [101, 102], mask=1)
-    assert modcache.stats()["key_conflicts"] == 0
-    modcache.reset_stats()
-    inner(x, ids=ids)
-    assert modcache.stats()["hits_memory"] == 2
-
-
-@pytest.mark.parametrize("form", ["eager", "scripted"])
-def test_a_trial_draws_no_random_numbers_from_the_model(form: str) -> None:
-    module: nn.Module = DrawsForLongRows()
-    if form == "scripted":
-        module = torch.jit.script(module)
-    given = padded([2, 4], 6)
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    modcache.lookup_or_run(module, given, [0, 1], mask=1)
-    assert torch.equal(torch.rand(1), expected)
-
-
-class DrawsForLongRows(nn.Module):
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        if x.shape[1] > 10:
-            torch.rand(1)
-        return x * mask[..., None]
 
 
 def test_three_batches_of_single_tokens_decide_nothing() -> None:

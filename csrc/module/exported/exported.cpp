@@ -172,15 +172,15 @@ bool is_as_seen(const RecordedPadding& seen, const CallParts& parts, const std::
   const bool is_on_the_right = parts.padding->true_part == tensor::TruePart::kFirst;
   const bool is_same = seen.digest == digest && seen.signature == parts.input.signature;
   if (is_same && is_on_the_right) return true;
-  std::string other = "weights";
-  if (is_same) {
-    other = "batches, which were padded on the right as this one is not";
-  } else if (seen.digest == digest) {
-    other = "input (" + seen.signature + ", not " + parts.input.signature + ")";
+  std::string why = "its padding was seen with other weights";
+  if (seen.digest == digest) {
+    why = "its padding was seen with another input (" + seen.signature + ", not " +
+          parts.input.signature + ")";
   }
+  why += "; record the program anew after eager calls with this";
+  if (!is_on_the_right) why = "recorded programs take padding on the right alone";
   return refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, "padding",
-                parts.who() + " is not cached: its padding was seen with other " + other +
-                    "; record the program anew after eager calls with these");
+                parts.who() + " is not cached: " + why);
 }
 
 at::Tensor look_up(const ExportedCall& call, CallParts parts) {
@@ -302,6 +302,14 @@ SeenPadding seen_padding(const std::string& scope, const std::string& method,
   const LearnedPadding learned = learned_padding(context->digest).value_or(LearnedPadding());
   if (learned.is_settled()) return {learned.dims, learned.signature, ""};
   if (learned.is_refused()) return {{}, "", learned.why_not};
+  parts.input.arguments = tensor::arguments_of_padded(arguments, tensor::TruePart::kLast);
+  const auto on_left = context_of(*cache::Cache::instance().session(), parts, tensor::Per::kRow);
+  if (learned_padding(on_left->digest).has_value()) {
+    return {{},
+            "",
+            "its batches are padded on the left, and recorded programs take padding on the right "
+            "alone (padding_side=\"right\")"};
+  }
   return {{},
           "",
           "a program cannot run a row once more to see how it is padded, and only " +

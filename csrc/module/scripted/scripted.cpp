@@ -215,7 +215,7 @@ class Target {
     try {
       // A method of TorchScript declares all that it takes.
       if (trial.kind != PaddingTrial::Kind::kUnused) {
-        // What is cached inside must not take this row for the one that its key names.
+        // A cache inside must not take this row for the one that its key names.
         const cache::ModeGuard off(cache::Mode::kOff);
         tried = tensor::flatten(
             run(method_, tensor::one_row_of_length(call_.input, trial.row, *call_.padding,

@@ -152,9 +152,9 @@ def _may_be_one(target: torch.nn.Module, other: torch.nn.Module, method: str) ->
     """Whether two modules of one class may have the same entries, as copies have."""
     if target is other or target.__dict__ is other.__dict__:
         return True
-    if other in _told_apart.setdefault(target, weakref.WeakSet()):
-        return False
     try:
+        if other in _told_apart.setdefault(target, weakref.WeakSet()):
+            return False
         is_one = _address(target, method) == _address(other, method)
     except TypeError:  # one cannot be identified, and so is not cached
         return False

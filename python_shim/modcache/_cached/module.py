@@ -302,11 +302,19 @@ def _is_in_own_method(module: torch.nn.Module) -> bool:
     while frame is not None:
         code = frame.f_code
         is_of_torch = code.co_filename == torch.nn.modules.module.__file__
-        is_method = code.co_varnames[:1] == ("self",) and code.co_argcount and not is_of_torch
-        if is_method and frame.f_locals.get("self") is module:
-            return True
+        if code.co_argcount and not is_of_torch:
+            first = code.co_varnames[0]
+            is_method = first == "self" or _is_code_of(type(module), code)
+            if is_method and frame.f_locals.get(first) is module:
+                return True
         frame = frame.f_back
     return False
+
+
+def _is_code_of(cls: type, code: types.CodeType) -> bool:
+    """Whether it is the code of a method that the class has under the code's own name."""
+    members = (vars(base).get(code.co_name) for base in cls.__mro__)
+    return any(getattr(unwrapped(member), "__code__", None) is code for member in members)
 
 
 def _copied(wrapped: types.FunctionType) -> types.FunctionType:

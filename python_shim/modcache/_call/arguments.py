@@ -347,6 +347,9 @@ def is_same(value: object, default: object) -> bool:
     if value is default:
         return True
     kind = type(value)
+    if torch.compiler.is_compiling() and isinstance(default, float):
+        # A number may be a symbol there, which has no bytes. 0.0 is also -0.0, so it is passed on.
+        return kind is float and default != 0 and value == default
     return (
         kind is type(default) and kind in ATOMS and tokens_of_atom(value) == tokens_of_atom(default)
     )

@@ -134,6 +134,7 @@ def _is_numpy_scalar(value: Any) -> bool:
         and value.dtype.kind in "biufcSUmM"
         and value.dtype.itemsize > 0  # NumPy makes no scalar of no bytes
         and type(value) is value.dtype.type
+        and not (isinstance(value, (str, bytes)) and value[-1:] in ("\0", b"\0"))  # would be cut
     )
 
 
@@ -168,9 +169,9 @@ def are_images(values: Any) -> bool:
     return bool(values) and all(map(is_image, values))
 
 
-def view_of_image(image: Any) -> tuple[str, torch.Tensor]:
-    """An image as the library gets it: its digest, uint8 [32]."""
-    return _IMAGE, view_of_digest(_digest_of(image))
+def view_of_image(image: Any) -> tuple[str | torch.Tensor, ...]:
+    """An image as the library gets it: its digest."""
+    return _IMAGE, *view_of_digest(_digest_of(image))
 
 
 def view_of_shared_image(image: Any) -> tuple[str, str]:

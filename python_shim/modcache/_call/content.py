@@ -78,7 +78,7 @@ def content_key(input: Any) -> str:
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_key``.
     """
-    if type(input) is torch.Tensor:
+    if type(input) is torch.Tensor and not torch.compiler.is_compiling():
         return torch.ops.cache.content_key(_checked_tensor(input))  # type: ignore[no-any-return]
     return _content_keys(*_take_apart(input), False)[0]  # type: ignore[no-any-return]
 
@@ -109,7 +109,7 @@ def content_keys(input: Any) -> list[str]:
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_keys``.
     """
-    if type(input) is torch.Tensor:
+    if type(input) is torch.Tensor and not torch.compiler.is_compiling():
         return torch.ops.cache.content_keys(_checked_tensor(input))  # type: ignore[no-any-return]
     return _content_keys(*_take_apart(input, has_rows=True), True)  # type: ignore[no-any-return]
 

@@ -113,11 +113,11 @@ def view_of_graphs(batch: Any) -> tuple[torch.Tensor, ...]:
     return rows, *view_of_digests(digests_of_graphs(batch))
 
 
-def view_of_whole_batch(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def view_of_whole_batch(batch: Any) -> tuple[torch.Tensor, ...]:
     """A batch with one key for all of it, as the library gets it."""
     digests = b"".join(digests_of_graphs(batch))
     digest = hashlib.blake2b(digests, digest_size=DIGEST_BYTES).digest()
-    return torch.empty(0, device=_device(batch)), view_of_digest(digest)
+    return torch.empty(0, device=_device(batch)), *view_of_digest(digest)
 
 
 def select_graphs(batch: Any, rows: list[int]) -> Any:

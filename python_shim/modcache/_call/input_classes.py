@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's own classes among the values of an input. Their code may change what a call computes.
 
-An address has the name of a named tuple's or an enum's class. If the class has methods of its own,
-or an enum's members have attributes, the address also has a digest of these.
+An address has the name of a named tuple's or an enum's class. If the class has methods or values of
+its own, or an enum's members have attributes, the address also has a digest of these.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from modcache._call.arguments import Arguments
 from modcache._call.graphs import are_graphs, class_of_graphs
 from modcache._call.registered import parts_of
 from modcache._code.names import is_installed
+from modcache._code.tokens import ATOMS
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import OF_ENUM, UnidentifiedError
 from modcache._identity.observed import codes_of
 from modcache._identity.records import Records
 from modcache._identity.walk import Walk, walk_over
 
+_VALUES = (*ATOMS, list, tuple, dict, set, frozenset)
 _records: weakref.WeakKeyDictionary[type, Records] = weakref.WeakKeyDictionary()
 
 
@@ -51,7 +53,8 @@ def code_of_input(input: Any) -> set[types.CodeType]:
 
 def _walk_over(kind: type) -> Walk | None:
     """Walks over a class; None if its name identifies it. Raises UnidentifiedError."""
-    if is_installed(kind) or not (_has_methods(kind) or _has_attributes(kind)):
+    has_more = _has_methods(kind) or _has_attributes(kind) or _has_values(kind)
+    if is_installed(kind) or not has_more:
         return None
     walk = walk_over(kind, _records.setdefault(kind, Records()))
     if walk.tensors:
@@ -66,6 +69,16 @@ def _has_methods(kind: type) -> bool:
         for base in kind.__mro__
         for member in list(vars(base).values())
         for function in _functions_of(member)
+    )
+
+
+def _has_values(kind: type) -> bool:
+    """Whether the class itself holds plain values, not only those that Python generates."""
+    return any(
+        not name.startswith("_") and type(member) in _VALUES
+        for base in kind.__mro__
+        if not is_installed(base)
+        for name, member in list(vars(base).items())
     )
 
 

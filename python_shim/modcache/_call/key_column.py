@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys as a column of a batch: 64 bytes for each row, which every collator and device takes along.
 
-The first byte is 255, which no UTF-8 text has, so that no other tensor is taken for keys. The text
-follows, and zeros to the end.
+The first byte is 255. The text follows in UTF-8, which has no such byte, and zeros to the end, so
+that no other tensor is taken for keys, such as a white image.
 """
 
 from __future__ import annotations
@@ -44,7 +44,16 @@ def is_column(value: object) -> bool:
         and value.dim() == 2
         and value.shape[1] == WIDTH
         and bool((value[:, 0] == MARK).all())
+        and all(map(_is_row, value.tolist()))
     )
+
+
+def _is_row(numbers: list[int]) -> bool:
+    try:
+        text = bytes(numbers[1:]).rstrip(b"\0")
+        return bool(text.decode("utf-8")) and b"\0" not in text
+    except ValueError:  # no bytes, or no text
+        return False
 
 
 def texts_of(column: torch.Tensor) -> list[str]:

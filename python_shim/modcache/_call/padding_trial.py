@@ -48,7 +48,7 @@ def run_trials(
             )
             if is_of_use:  # one row may have no need of it where other rows do
                 raise TypeError("the method declares it, so it counts as used")
-            # What is cached inside must not take this row for the one that its key names.
+            # A cache inside must not take this row for the one that its key names.
             with global_states_kept(), mode("off"):
                 output = function(rows.one(trial))
         except Exception:  # the module may not take a row of this length

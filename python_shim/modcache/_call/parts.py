@@ -85,7 +85,7 @@ def has_shared(value: Any, count: int) -> bool:
 
 
 def has_unclear_list(value: Any, count: int) -> bool:
-    """Whether an input has a list that may go row by row: of as many items, none of them data."""
+    """Whether an input has a list that may go row by row: of as many items, none with rows."""
     if type(value) is Arguments:
         given = value if value.told is None else value.told
         return any(_is_unclear(part, count, 0) for part in _arguments_in(given))
@@ -101,7 +101,7 @@ def _is_unclear(value: Any, count: int, depth: int) -> bool:
     if kind in _PLAIN or kind in PLAIN_TENSORS or depth > _MOST_DEPTH:
         return False
     if kind in (list, tuple) and len(value) == count and not are_images(value):
-        return next(data_in(value), None) is None
+        return all(first_size(data) != count for data in data_in(value))
     return any(_is_unclear(part, count, depth + 1) for part in parts_of(value) or ())
 
 

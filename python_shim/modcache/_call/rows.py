@@ -97,7 +97,7 @@ def _ids(keys: list[int]) -> torch.Tensor:
                 f"key[{row}] is {key}, but an id has 64 bits; pass all keys as text: str(id)."
             )
     with untraced():
-        return torch.tensor(keys, dtype=torch.int64)
+        return torch.tensor(keys, dtype=torch.int64, device="cpu")
 
 
 def check_rows(input: Any, keys: list[str] | torch.Tensor) -> None:

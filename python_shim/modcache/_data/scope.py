@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from modcache._code.reads import MISSING
 from modcache._data.variants import Variants
 from modcache._identity.contents import version_of, watched_digest
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.plain import slots_of
 from modcache._identity.records import Records, same_leaves, same_objects
 from modcache._identity.walk import TENSOR_TYPES, Walk
 
@@ -211,6 +213,9 @@ class _MakerWalk(Walk):
         for name in sorted(held):
             self.leaves.append(name)
             self._owned(type(value).__qualname__, name, held[name])
+        for name in slots_of(type(value)):
+            self.leaves.append(name)
+            self._owned(type(value).__qualname__, name, getattr(value, name, MISSING))
 
 
 class _Digests:

@@ -112,6 +112,9 @@ def explain(
     return _Question(target, sample, keys, scope, method, padding).answer()
 
 
+_LENGTH = "~"  # in the signature of rows that are padded: their own length
+
+
 class _Question:
     """One call that is not made. Its checks have the order of those of a real call."""
 
@@ -170,6 +173,7 @@ class _Question:
             return self._hit(hits[0], places, facts)
         clash = next((i for i, place in enumerate(places) if place < 0), None)
         if clash is not None:
+            signature = signature.replace(_LENGTH, str(self._padding.length_of(clash)))
             key = f"key '{self._texts[clash]}' was stored for"
             reason = (
                 f"{key} an input of this shape with other values: the module would be run, and the "
@@ -209,7 +213,8 @@ class _Question:
         refused = self._refusal
         # A module that its own run changes has another scope each time.
         is_for_ever = refused.cause == "impure" and " changed" in refused.message
-        if refused.cause in ("impure", "type") and (refused.scope == self._scope or is_for_ever):
+        is_kept_from = refused.cause in ("impure", "type", "padding")
+        if is_kept_from and (refused.scope == self._scope or is_for_ever):
             return f"the last result was not kept: {refused.message}"
         return ""
 

@@ -27,8 +27,8 @@ _HITS = ("hits_memory", "hits_disk", "hits_remote")
 _CAUSES = {
     "bypassed_off": "the mode of this thread or of the directory forbids it",
     "bypassed_grad": "the results require grad",
-    "bypassed_impure": "the results are no function of the module's state and input (the warning "
-    "before this one names the culprit), or it cannot be identified",
+    "bypassed_impure": "the results are no function of the module's state and input, or padding "
+    "changes them (the warning before this one names the culprit), or it cannot be identified",
     "bypassed_type": "an input or a result is of a type that cannot be cached",
     "errors": "the cache failed (modcache.stats() counts, the log says why)",
 }

@@ -27,6 +27,7 @@ import torch
 
 from modcache._code.names import (
     DESCRIPTORS,
+    is_installed,
     is_installed_module,
     is_trusted,
     parts_of_member,
@@ -177,6 +178,8 @@ def _reduced(walk: Walk, value: Any) -> None:
     make = value.__reduce__()[0]
     if isinstance(make, functools.partial):
         walk.value(make)
+    if fold := getattr(value, "fold", 0):  # the second of two equal times, which is not pickled
+        walk.leaves += ("fold", fold)
 
 
 def _python_module(walk: Walk, value: types.ModuleType) -> None:
@@ -207,6 +210,15 @@ def _start_method(walk: Walk, value: BaseContext) -> None:
 def _printed(walk: Walk, value: Any) -> None:
     """Reads values that their text describes in full."""
     walk.leaves += (NAMED, walk.named(type(value)), str(value))
+
+
+def _alias(walk: Walk, value: Any) -> None:
+    """Reads a type such as ``list[Own]``: its text, and the user's own classes in it."""
+    _printed(walk, value)
+    for part in getattr(value, "__args__", ()):
+        is_own = isinstance(part, type) and not is_installed(part)
+        if is_own or hasattr(part, "__args__"):
+            walk.value(part)
 
 
 def _path(walk: Walk, value: PurePath) -> None:
@@ -324,7 +336,7 @@ def way_of_kind(kind: type) -> _Way | None:
     if kind.__name__ == "_ArrayFunctionDispatcher" and kind.__module__ == "numpy":
         return _by_name
     if kind.__module__ == "typing":
-        return _printed
+        return _alias
     if kind in TIMES_AND_DECIMALS:
         return _reduced
     return next((way for bases, way in _WAYS if issubclass(kind, bases)), None)
@@ -356,7 +368,7 @@ _WAYS: tuple[tuple[Any, _Way], ...] = (
     (BaseContext, _start_method),
     (PurePath, _path),
     (slice, _slice),
-    ((types.GenericAlias, types.UnionType), _printed),
+    ((types.GenericAlias, types.UnionType), _alias),
     (re.Pattern, _pattern),
     ((bytearray, array.array), _buffer),
     (types.MappingProxyType, lambda walk, value: walk.value(dict(value))),

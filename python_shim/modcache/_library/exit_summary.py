@@ -17,7 +17,8 @@ from modcache._library.mode import mode
 _FEWEST_LOOK_UPS = 100
 _REFUSED = {
     "bypassed_grad": "their results require grad",
-    "bypassed_impure": "their results are no function of the module's state and input",
+    "bypassed_impure": "their results are no function of the module's state and input, or padding "
+    "changes them",
     "bypassed_type": "they hold a value that cannot be stored",
 }
 

@@ -78,9 +78,10 @@ class KeyedDataset(Dataset[Any]):
 
         Of a ``CachedDataset`` with ``variants`` it is that of the epoch that was set last.
         """
+        index = operator.index(index)  # of a tensor, too
         if isinstance(self.dataset, CachedDataset):
             return self._key_of_name(self.dataset.name_of(index))
-        return self._in_split(str(index))
+        return self._in_split(str(index if index >= 0 else index + len(self)))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -93,6 +94,7 @@ class KeyedDataset(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """Returns the samples of a batch; a ``DataLoader`` asks once for each."""
+        indices = [operator.index(index) for index in indices]
         if isinstance(self.dataset, CachedDataset):
             named = self.dataset.named_items(indices)
             return [_with_key(sample, self._key_of_name(name)) for sample, name in named]
@@ -101,7 +103,7 @@ class KeyedDataset(Dataset[Any]):
         return [self._keyed(*pair) for pair in zip(samples, indices, strict=True)]
 
     def _keyed(self, sample: Any, index: int) -> Any:
-        return _with_key(sample, self.key_of(index if index >= 0 else index + len(self)))
+        return _with_key(sample, self.key_of(index))
 
     def _key_of_name(self, name: str) -> str:
         key = self._in_split(name)
