@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import inspect
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -108,6 +109,19 @@ class CallKey:
     ) -> None:
         self._who = who
         self._filled = filled
+        self._key = key
+        self._target = target
+        self._ignore = ignore
+        self._read(signature)
+
+    def _read(self, signature: inspect.Signature) -> None:
+        """Finds out how the target, as it is now, is called."""
+        key, who, target, ignore = self._key, self._who, self._target, self._ignore
+        is_function = isinstance(target, types.FunctionType)
+        self._function_of_target: types.FunctionType | None = target if is_function else None
+        self._code = getattr(target, "__code__", None)
+        self._defaults = getattr(target, "__defaults__", None)
+        self._keyword_defaults = getattr(target, "__kwdefaults__", None)
         own = Parameters(signature, who)
         known = known_method(target)
         self.name = ""
@@ -151,6 +165,13 @@ class CallKey:
             tells_form: whether what runs in place of the target can tell the form of the call;
                 None: the target itself runs.
         """
+        function = self._function_of_target
+        if function is not None and not (
+            function.__code__ is self._code
+            and function.__defaults__ is self._defaults
+            and function.__kwdefaults__ is self._keyword_defaults
+        ):
+            self._read_anew()
         key: Any = FROM_BLOCK
         if self.is_consumed and not (self.name not in kwargs and key_block.decides()):
             if self.name not in kwargs:
@@ -177,6 +198,14 @@ class CallKey:
             shown = sample.shown() if isinstance(sample, Arguments) else sample
             key = self._makes_content(shown)
         return sample, key
+
+    def _read_anew(self) -> None:
+        """Reads a target that was changed in place, as IPython's autoreload changes functions."""
+        signature = inspect.signature(self._target)
+        if self._filled:
+            _, *rest = signature.parameters.values()
+            signature = signature.replace(parameters=rest)
+        self._read(signature)
 
     def of_input(self, input: Any) -> Any:
         """Returns the input of a call by place as a cached call gives it, without what is ignored.
