@@ -130,6 +130,78 @@ std::optional<PaddingTrial> trial_of_second_row(const tensor::RowPadding& paddin
   return PaddingTrial{whole, longer, 0, PaddingTrial::Kind::kSecondRow};
 }
 
+// The rows of a batch that trials are planned for.
+struct BatchToTry {
+  const tensor::RowPadding& padding;
+  const std::vector<std::int64_t>& rows;
+  bool may_lengthen;  // beyond the length of the batch
+  std::int64_t shortest = shortest_row(padding, rows);
+
+  std::int64_t length_of(std::int64_t row) const {
+    return padding.lengths[static_cast<std::size_t>(row)];
+  }
+  // Returns the share by which the batch is longer than its shortest row.
+  double share() const {
+    const std::int64_t length = length_of(shortest);
+    return length == 0 ? 0 : share_between(length, padding.longest);
+  }
+};
+
+// Returns trials at another padding.
+std::vector<PaddingTrial> trials_of_padding(const BatchToTry& batch, const LearnedPadding& known) {
+  using Kind = PaddingTrial::Kind;
+  const std::int64_t longest = batch.padding.longest;
+  const std::int64_t length = batch.length_of(batch.shortest);
+  const double share = batch.share();
+  std::vector<PaddingTrial> trials;
+  const auto add = [&](std::int64_t to) {
+    trials.push_back({batch.shortest, to, 0, Kind::kPadding});
+  };
+  if (share >= kEnoughShare) {
+    if (known.agreements >= kEnoughAgreements) return trials;
+    add(length);
+    const auto second =
+        trial_of_second_row(batch.padding, batch.rows, batch.shortest, batch.may_lengthen);
+    if (second.has_value()) trials.push_back(*second);
+  } else if (known.shown_share < kEnoughShare &&
+             (known.shown_share == 0 || share > 2 * known.shown_share)) {
+    if (batch.may_lengthen) {
+      add(longest + (longest + 1) / 2);
+      add(longest + (longest + 3) / 4);
+    }
+    if (share > 0) add(length);
+    if (share == 0 && longest > 1) add(longest - 1);
+  }
+  return trials;
+}
+
+// Returns trials at another length, and of a part of a row.
+std::vector<PaddingTrial> trials_of_length(const BatchToTry& batch) {
+  using Kind = PaddingTrial::Kind;
+  const std::int64_t longest = batch.padding.longest;
+  const std::int64_t length = batch.length_of(batch.shortest);
+  std::vector<PaddingTrial> trials;
+  const auto add = [&](std::int64_t to) {
+    trials.push_back({batch.shortest, to, 0, Kind::kLength});
+  };
+  if (batch.may_lengthen) {
+    for (std::int64_t far = kFarLength; far > 2 * longest + 1; far = (far + 3) / 2) add(far);
+    add(2 * longest + 1);
+  }
+  // Longer than the row, so that a size that follows the row shows.
+  const bool has_room = length + 1 < longest;
+  if (longest > 1) add(has_room ? (length + 1 + longest) / 2 : longest / 2);
+  const std::int64_t largest =
+      *std::max_element(batch.rows.begin(), batch.rows.end(),
+                        [&](auto a, auto b) { return batch.length_of(a) < batch.length_of(b); });
+  // The shortest part shows most: a module may cut its input to some length.
+  if (batch.length_of(largest) > 3) trials.push_back({largest, 2, 0, Kind::kCut});
+  if (batch.length_of(largest) > 1) {
+    trials.push_back({largest, batch.length_of(largest) / 2, 0, Kind::kCut});
+  }
+  return trials;
+}
+
 }  // namespace
 
 bool LearnedPadding::is_refused() const { return !why_not.empty() && failures >= kMostFailures; }
@@ -179,55 +251,19 @@ std::vector<PaddingTrial> plan_trials(const tensor::RowPadding& padding,
                                       const std::vector<unsigned>& padded,
                                       const std::optional<LearnedPadding>& learned,
                                       bool is_on_accelerator) {
-  using Kind = PaddingTrial::Kind;
-  const auto length_of = [&](std::int64_t row) {
-    return padding.lengths[static_cast<std::size_t>(row)];
-  };
-  const std::int64_t shortest = shortest_row(padding, rows);
-  const std::int64_t length = length_of(shortest);
-  const std::int64_t longest = padding.longest;
-  const double share = length == 0 ? 0 : share_between(length, longest);
+  const BatchToTry batch{padding, rows, !is_on_accelerator};
   const LearnedPadding known = learned.value_or(LearnedPadding());
-  std::vector<PaddingTrial> trials;
-  const auto add = [&](Kind kind, std::int64_t to) { trials.push_back({shortest, to, 0, kind}); };
-  if (share >= kEnoughShare) {
-    if (known.agreements < kEnoughAgreements) {
-      add(Kind::kPadding, length);
-      const auto second = trial_of_second_row(padding, rows, shortest, !is_on_accelerator);
-      if (second.has_value()) trials.push_back(*second);
-    }
-  } else if (known.shown_share < kEnoughShare &&
-             (known.shown_share == 0 || share > 2 * known.shown_share)) {
-    if (!is_on_accelerator) {
-      add(Kind::kPadding, longest + (longest + 1) / 2);
-      add(Kind::kPadding, longest + (longest + 3) / 4);
-    }
-    if (share > 0) add(Kind::kPadding, length);
-    if (share == 0 && longest > 1) add(Kind::kPadding, longest - 1);
-  }
+  std::vector<PaddingTrial> trials = trials_of_padding(batch, known);
   if (known.are_sizes_known) return trials;
-  if (!is_on_accelerator) {
-    for (std::int64_t far = kFarLength; far > 2 * longest + 1; far = (far + 3) / 2) {
-      add(Kind::kLength, far);
-    }
-    add(Kind::kLength, 2 * longest + 1);
-  }
-  // Longer than the row, so that a size that follows the row shows.
-  const bool has_room = length + 1 < longest;
-  if (longest > 1) add(Kind::kLength, has_room ? (length + 1 + longest) / 2 : longest / 2);
-  const std::int64_t largest = *std::max_element(
-      rows.begin(), rows.end(), [&](auto a, auto b) { return length_of(a) < length_of(b); });
-  if (length_of(largest) > 1) {
-    // The shortest part shows most: a module may cut its input to some length.
-    if (length_of(largest) > 3) trials.push_back({largest, 2, 0, Kind::kCut});
-    trials.push_back({largest, length_of(largest) / 2, 0, Kind::kCut});
-  }
+  const auto add = [&](const std::vector<PaddingTrial>& more) {
+    trials.insert(trials.end(), more.begin(), more.end());
+  };
+  add(trials_of_length(batch));
   // A length of 1 would be broadcast.
-  const std::int64_t other = longest > 3 ? longest / 2 : longest + 2;
+  const std::int64_t other = padding.longest > 3 ? padding.longest / 2 : padding.longest + 2;
   std::uint64_t all = 0;
   for (const unsigned number : padded) all |= std::uint64_t{1} << number;
-  const auto some = plan_trials_of_some({shortest, other}, padded, all);
-  trials.insert(trials.end(), some.begin(), some.end());
+  add(plan_trials_of_some({batch.shortest, other}, padded, all));
   return trials;
 }
 

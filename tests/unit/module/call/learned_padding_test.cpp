@@ -97,6 +97,16 @@ TEST(PlanTrialsTest, go_far_away_for_sizes_and_leave_some_padded_tensors_as_they
       of_kind(plan_trials(padding_of({8, 4}, 8), {0, 1}, {0}, std::nullopt), Kind::kSome).empty());
 }
 
+// An index beyond a table breaks the process there.
+TEST(PlanTrialsTest, are_no_longer_than_the_batch_on_an_accelerator) {
+  for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{8, 4}, {8, 8}, {1, 8}}) {
+    const auto trials =
+        plan_trials(padding_of(lengths, 8), {0, 1}, {0}, std::nullopt, /*is_on_accelerator=*/true);
+    EXPECT_FALSE(trials.empty());
+    for (const PaddingTrial& trial : trials) EXPECT_LE(trial.length, 8);
+  }
+}
+
 TEST(PlanTrialsTest, are_none_for_what_is_known) {
   const auto trials = [](const tensor::RowPadding& padding, const LearnedPadding& learned) {
     return plan_trials(padding, {0, 1}, {0, 2}, learned).size();
