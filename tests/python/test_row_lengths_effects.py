@@ -104,3 +104,27 @@ class DrawsForLongRows(nn.Module):
         if x.shape[1] > 10:
             torch.rand(1)
         return x * mask[..., None]
+
+
+class SwapsForLongRows(nn.Module):
+    """Replaces a part of itself where rows are long, as BigBird does where they are short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.Sequential(nn.Linear(5, 5), nn.Tanh()).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 10:
+            del self.parts._modules["0"]
+            self.parts._modules["0"] = nn.Linear(5, 5).requires_grad_(False)
+        return self.parts(x) * mask[..., None]
+
+
+def test_submodules_are_what_they_were_and_in_their_order() -> None:
+    module = SwapsForLongRows()
+    before = list(module.parts)
+    given = padded([2, 4], 6)
+    expected = module(*given)
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(module, given, [0, 1], mask=1), expected)
+        assert all(now is then for now, then in zip(module.parts, before, strict=True))

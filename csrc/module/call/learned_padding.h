@@ -5,13 +5,12 @@
 // one row is run again by itself, in trials of these kinds.
 //
 //  - Another padding: the true part must come out the same. Repeated for the first batches, with
-//  two
-//    rows of each: the shortest, and the longest that is padded. One row may agree by chance, a row
-//    of one place above all: a module that takes its padding for data may give it the same number.
-//  - Another length, far away or longer than the row, and a part of the true part, two places if
-//  the module takes so few:
-//    each size of the result must follow the length that the input has, or stay. Sizes that follow
-//    the rows' own lengths, or the length in steps or up to some length, are not cached.
+//    two rows of each: the shortest, and the longest that is padded. One row may agree by chance, a
+//    row of one place above all: a module that takes its padding for data may give it the same.
+//  - Another length, far away or longer than the row, and a part of the row, of two places if the
+//    module takes so few: each size of the result must follow the length of the input, or stay.
+//    Sizes that follow the rows' own lengths, or the length in steps or up to some length, are not
+//    cached.
 //  - Another length of some padded tensors: the module must refuse that. Otherwise the others were
 //    padded for themselves, to the same size by chance, and the mask says nothing about them.
 //  - Only where it did not refuse: other numbers, and another length, of one padded tensor. If it

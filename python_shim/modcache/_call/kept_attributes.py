@@ -29,8 +29,8 @@ class KeptAttributes:
     def restore(self) -> None:
         """Puts back each attribute that is another object than it was."""
         for attributes, before in self._kept:
-            for name in [name for name in attributes if name not in before]:
-                attributes.pop(name, None)
+            if list(attributes) != list(before):  # their order counts, in a Sequential for one
+                attributes.clear()
             for name, value in before.items():
                 if attributes.get(name, _ABSENT) is not value:
                     attributes[name] = value
