@@ -42,10 +42,10 @@ module::DryRun dry_run_of(module::CallParts parts, const at::IValue& input, cons
   return module::dry_run(std::move(parts), keys.distinct(), rows, input, params_grad_pattern);
 }
 
-// Why the input is not cacheable, its signature, whether the gradient is unknown; and of each key
-// the place of its entry (0: nowhere, 1: memory, 2: disk, negative: for another input), the entry's
-// signature, and its bytes, run_us and stored_at_us.
-using EntryFacts = std::tuple<std::string, std::string, bool, c10::List<std::int64_t>,
+// Why the input is not cacheable, and whether the gradient is unknown; and of each key the
+// signature of its input, the place of its entry (0: nowhere, 1: memory, 2: disk, negative: for
+// another input), the entry's signature, and its bytes, run_us and stored_at_us.
+using EntryFacts = std::tuple<std::string, bool, c10::List<std::string>, c10::List<std::int64_t>,
                               c10::List<std::string>, c10::List<std::int64_t>>;
 
 // `key`: one, or one per row.
@@ -75,7 +75,7 @@ EntryFacts dry_run(const std::string& scope, const std::string& method, const at
       facts.push_back(fact);
     }
   }
-  return {found.why_not_cacheable, found.signature,       found.grad_is_unknown,
+  return {found.why_not_cacheable, found.grad_is_unknown, c10::List<std::string>(found.signatures),
           std::move(places),       std::move(signatures), std::move(facts)};
 }
 

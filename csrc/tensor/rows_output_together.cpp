@@ -249,10 +249,7 @@ std::vector<Flat> RowsOutput::apart(std::optional<at::Device> input_device) {
   for (const auto& [row, same_as] : repeated_) {
     rows[row] = rows[same_as];
     const c10::InferenceMode no_inference(false);  // so that a graph continues through the copy
-    for (at::Tensor& tensor : rows[row].tensors) {
-      const at::Tensor copy = as_operable(tensor).clone();
-      tensor = copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
-    }
+    for (at::Tensor& tensor : rows[row].tensors) tensor = copy_of(tensor);
   }
   return rows;
 }

@@ -91,6 +91,11 @@ at::Tensor as_operable(const at::Tensor& tensor) {
   return other.has_value() ? tensor.resolve_conj().view(*other) : tensor;
 }
 
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::Tensor copy = as_operable(tensor).clone();
+  return copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
+}
+
 at::Tensor copy_to_store(const at::Tensor& tensor, cache::StoredDtype dtype) {
   OrdinaryTensors ordinary;
   const at::Tensor plain = tensor.detach();

@@ -34,6 +34,9 @@ bool is_storable_dtype(at::ScalarType type);
 // carried out.
 at::Tensor as_operable(const at::Tensor& tensor);
 
+// Returns a copy of any dtype with the same strides. Autograd follows it.
+at::Tensor copy_of(const at::Tensor& tensor);
+
 // Returns an ordinary contiguous copy on the CPU. Narrows floating-point numbers that are wider
 // than `dtype`, unless one of them would become infinite. REQUIRES: why_not_storable(tensor) ==
 // nullptr.

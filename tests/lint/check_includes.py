@@ -33,6 +33,7 @@ class Source(NamedTuple):
     path: Path
     folder: str  # in which the compiler runs
     command: tuple[str, ...]  # without the source and the output
+    has_precompiled: bool  # it includes what is precompiled
 
 
 def source_of(entry: dict[str, Any]) -> Source:
@@ -41,7 +42,9 @@ def source_of(entry: dict[str, Any]) -> Source:
         place = command.index(option)
         del command[place : place + 2]
     command = [word for word in command if not word.startswith("-O")]
-    return Source(Path(entry["file"]), entry["directory"], (*command, "-O0"))
+    path = Path(entry["file"])
+    has_precompiled = _PRECOMPILED in path.read_text(encoding="utf-8")
+    return Source(path, entry["directory"], (*command, "-O0"), has_precompiled)
 
 
 def ran(source: Source, *more: str) -> str:
@@ -65,7 +68,7 @@ def precompiled(sources: list[Source], folder: Path) -> dict[tuple[str, ...], Pa
     """Precompiles a header for each command with enough sources that include it themselves."""
     counts: dict[tuple[str, ...], list[Source]] = defaultdict(list)
     for source in sources:
-        if _PRECOMPILED in source.path.read_text(encoding="utf-8"):
+        if source.has_precompiled:
             counts[source.command].append(source)
     made = {}
     for number, (command, group) in enumerate(counts.items()):
@@ -83,9 +86,8 @@ def faults(sources: list[Source], build: Path) -> Iterator[str]:
     headers = precompiled(sources, build)
 
     def fault_of(source: Source) -> str:
-        header = headers.get(source.command)
-        has_it = header is not None and _PRECOMPILED in source.path.read_text(encoding="utf-8")
-        before = ("-include", str(header)) if has_it else ()
+        header = headers.get(source.command) if source.has_precompiled else None
+        before = () if header is None else ("-include", str(header))
         return ran(source, *before, "-fsyntax-only", str(source.path))
 
     with ThreadPoolExecutor(int(os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"))) as threads:

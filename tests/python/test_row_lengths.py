@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from padded_rows import LENGTHS, WIDTH, Tower, assert_padded, padded_batch, sentences
+from padded_rows import LENGTHS, WIDTH, Tower, assert_padded, padded, padded_batch, sentences
 from torch import nn
 
 
@@ -239,6 +239,23 @@ def test_mistakes(tower: nn.Module) -> None:
         call(tower, batch, [0, 1], mask=1, ragged="list")
     assert modcache.stats()["misses"] == 0
     assert tokens.shape == mask.shape
+
+
+def test_explain_names_the_length_of_the_row_whose_key_was_stored_for_another() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x * mask[..., None]
+
+    def batch(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return padded(list(lengths), 6)
+
+    module = Masked()
+    modcache.lookup_or_run(module, batch(2, 4), ["a", "b"], mask=1)
+    x, mask = batch(2, 2, 5)
+    x[1] = x[0]
+    told = modcache.explain(module, (x, mask), ["c", "c", "b"], mask=1)
+    assert "float32[4,5]" in told.reason
+    assert "float32[5,5]" in told.reason
 
 
 def test_explain_sees_the_true_part(tower: nn.Module) -> None:

@@ -18,7 +18,6 @@ DryRun dry_run(CallParts parts, const std::vector<std::string_view>& keys,
   const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
   parts.input = tensor::summarize_input(input, per, padding);
   found.why_not_cacheable = parts.input.why_not_cacheable;
-  found.signature = parts.input.signature;
   found.entries.resize(keys.size());
   if (!found.why_not_cacheable.empty() || parts.scope.empty()) return found;
   parts.grad_pattern = grad_pattern(params_grad_pattern, parts.input);
@@ -33,6 +32,7 @@ DryRun dry_run(CallParts parts, const std::vector<std::string_view>& keys,
             ? parts.input.signature
             : tensor::signature_of_length(parts.input.signature, padding->lengths[row]);
     found.entries[i] = session->look({context, keys[i], signature, &sampler, row});
+    found.signatures.push_back(signature);
   }
   return found;
 }

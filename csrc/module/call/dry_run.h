@@ -19,11 +19,13 @@ namespace modcache::module {
 
 struct DryRun {
   std::string why_not_cacheable;  // the reason that lies in the input; empty: it may be cached
-  std::string signature;          // the input's
   // Something requires grad, and it is not known yet whether the result does, so the call would run
   // the module.
   bool grad_is_unknown = false;
-  std::vector<std::optional<cache::EntryInfo>> entries;  // one for each key
+  // One for each key: what it has stored, and the signature of its input, of its row where it has
+  // one. Signatures are absent where the input may not be cached.
+  std::vector<std::optional<cache::EntryInfo>> entries;
+  std::vector<std::string> signatures;
 };
 
 // `rows` has the row of the input for each key; it is empty where the one key is for the whole

@@ -2,7 +2,6 @@
 #include "module/call/padding_trials.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/clone.h>
 
 #include <algorithm>
 #include <exception>
@@ -42,11 +41,6 @@ std::int64_t longest_of(const CallParts& parts, const std::vector<std::int64_t>&
   return longest;
 }
 
-at::Tensor copy_of(const at::Tensor& tensor) {
-  const at::Tensor copy = tensor::as_operable(tensor.detach()).clone(at::MemoryFormat::Preserve);
-  return copy.scalar_type() == tensor.scalar_type() ? copy : copy.view(tensor.scalar_type());
-}
-
 // Numbers of few bits, and sums of them, depend on the batch that they are computed in.
 double tolerance_of(const CallParts& parts, const tensor::Flat& result) {
   constexpr double kTolerance = 1e-3;
@@ -80,7 +74,7 @@ PaddingTrials::PaddingTrials(const CallParts& parts, tensor::Flat result,
   was_beyond_row_ = parts.padding->longest > longest_of(parts, rows_);
   trials_ = plan_trials(*parts.padding, rows_, padded, learned, is_on_accelerator(parts));
   if (trials_.empty()) return;
-  for (at::Tensor& tensor : result_.tensors) tensor = copy_of(tensor);
+  for (at::Tensor& tensor : result_.tensors) tensor = tensor::copy_of(tensor.detach());
 }
 
 std::optional<PaddingTrial> PaddingTrials::next() const {

@@ -9,7 +9,6 @@
 #include <utility>
 
 namespace modcache::module {
-
 namespace {
 
 at::Tensor random_state() {

@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 import inspect
 import operator
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -117,9 +116,7 @@ class CallKey:
     def _read(self, signature: inspect.Signature) -> None:
         """Finds out how the target, as it is now, is called."""
         key, who, target, ignore = self._key, self._who, self._target, self._ignore
-        is_function = isinstance(target, types.FunctionType)
-        self._function_of_target: types.FunctionType | None = target if is_function else None
-        self._code = getattr(target, "__code__", None)
+        self._code = getattr(target, "__code__", None)  # None: it is no function
         self._defaults = getattr(target, "__defaults__", None)
         self._keyword_defaults = getattr(target, "__kwdefaults__", None)
         own = Parameters(signature, who)
@@ -165,11 +162,11 @@ class CallKey:
             tells_form: whether what runs in place of the target can tell the form of the call;
                 None: the target itself runs.
         """
-        function = self._function_of_target
-        if function is not None and not (
-            function.__code__ is self._code
-            and function.__defaults__ is self._defaults
-            and function.__kwdefaults__ is self._keyword_defaults
+        target = self._target
+        if self._code is not None and not (
+            target.__code__ is self._code
+            and target.__defaults__ is self._defaults
+            and target.__kwdefaults__ is self._keyword_defaults
         ):
             self._read_anew()
         key: Any = FROM_BLOCK

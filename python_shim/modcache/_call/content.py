@@ -78,6 +78,7 @@ def content_key(input: Any) -> str:
     Inside ``torch.jit.script`` a call of this function compiles into the operator
     ``cache::content_key``.
     """
+    # A compiler breaks its graph at the second way, and would take the operator into the graph.
     if type(input) is torch.Tensor and not torch.compiler.is_compiling():
         return torch.ops.cache.content_key(_checked_tensor(input))  # type: ignore[no-any-return]
     return _content_keys(*_take_apart(input), False)[0]  # type: ignore[no-any-return]

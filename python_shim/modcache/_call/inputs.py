@@ -97,9 +97,10 @@ def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> Shown:
     pictures = _Pictures(value, row_count, longest)
     try:
         picture = pictures.of(value, 0)
-        return Shown(picture, "", pictures.runs_whole or has_unclear_list(input, row_count))
     except _RefusedError as refusal:
         return Shown(None, str(refusal))
+    is_unclear = row_count != WHOLE and has_unclear_list(input, row_count)
+    return Shown(picture, "", pictures.runs_whole or is_unclear)
 
 
 def is_taken_as_it_is(input: Any) -> bool:

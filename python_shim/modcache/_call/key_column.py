@@ -44,19 +44,19 @@ def is_column(value: object) -> bool:
         and value.dim() == 2
         and value.shape[1] == WIDTH
         and bool((value[:, 0] == MARK).all())
-        and all(map(_is_row, value.tolist()))
+        and all(map(_text_in, value.tolist()))
     )
 
 
-def _is_row(numbers: list[int]) -> bool:
+def _text_in(numbers: list[int]) -> str:
+    """Returns the key in a row; "": it has none."""
     try:
-        text = bytes(numbers[1:]).rstrip(b"\0")
-        return bool(text.decode("utf-8")) and b"\0" not in text
+        text = bytes(numbers[1:]).decode("utf-8").rstrip("\0")
     except ValueError:  # no bytes, or no text
-        return False
+        return ""
+    return "" if "\0" in text else text
 
 
 def texts_of(column: torch.Tensor) -> list[str]:
     """Returns the keys. REQUIRES: ``is_column``."""
-    rows = column.detach().to("cpu", torch.uint8)
-    return [bytes(row[1:]).rstrip(b"\0").decode("utf-8") for row in rows.tolist()]
+    return [_text_in(row) for row in column.tolist()]

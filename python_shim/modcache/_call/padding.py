@@ -29,12 +29,6 @@ class Padding(NamedTuple):
             return self.mask.shape[1]
         return -1 if self.lengths is None else self.longest
 
-    def length_of(self, row: int) -> int:
-        """Returns the length of a row's true part. REQUIRES: the rows are padded."""
-        if self.mask is not None:
-            return int(self.mask[row].count_nonzero())
-        return 0 if self.lengths is None else int(self.lengths[row])
-
 
 WHOLE_ROWS = Padding(None, None, 0, 0.0)
 

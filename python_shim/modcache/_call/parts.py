@@ -86,14 +86,10 @@ def has_shared(value: Any, count: int) -> bool:
 
 def has_unclear_list(value: Any, count: int) -> bool:
     """Whether an input has a list that may go row by row: of as many items, none with rows."""
-    if type(value) is Arguments:
-        given = value if value.told is None else value.told
-        return any(_is_unclear(part, count, 0) for part in _arguments_in(given))
-    return any(_is_unclear(part, count, 0) for part in _arguments_in(value))
-
-
-def _arguments_in(input: Any) -> Any:
-    return input if isinstance(input, tuple) else (input,)
+    if type(value) is Arguments and value.told is not None:
+        value = value.told
+    arguments = value if isinstance(value, tuple) else (value,)
+    return any(_is_unclear(part, count, 0) for part in arguments)
 
 
 def _is_unclear(value: Any, count: int, depth: int) -> bool:

@@ -112,9 +112,6 @@ def explain(
     return _Question(target, sample, keys, scope, method, padding).answer()
 
 
-_LENGTH = "~"  # in the signature of rows that are padded: their own length
-
-
 class _Question:
     """One call that is not made. Its checks have the order of those of a real call."""
 
@@ -152,7 +149,7 @@ class _Question:
         found = torch.classes.cache.Explain.dry_run(
             self._scope, self._method, self._seen, self._keys, self._pattern, *self._padding
         )
-        refusal, signature, grad_is_unknown, places, signatures, facts = found
+        refusal, grad_is_unknown, asked, places, stored, facts = found
         if refusal:
             return self._explanation(
                 "bypassed", f"the input holds a tensor or value that is {refusal}"
@@ -173,13 +170,12 @@ class _Question:
             return self._hit(hits[0], places, facts)
         clash = next((i for i, place in enumerate(places) if place < 0), None)
         if clash is not None:
-            signature = signature.replace(_LENGTH, str(self._padding.length_of(clash)))
             key = f"key '{self._texts[clash]}' was stored for"
             reason = (
                 f"{key} an input of this shape with other values: the module would be run, and the "
                 "entry replaced (key_conflicts)"
-                if signatures[clash] == signature
-                else f"{key} an input {signatures[clash]}, and this one is {signature}: the entry "
+                if stored[clash] == asked[clash]
+                else f"{key} an input {stored[clash]}, and this one is {asked[clash]}: the entry "
                 "would be replaced (key_conflicts)"
             )
             return self._explanation(

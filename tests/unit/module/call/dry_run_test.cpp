@@ -38,7 +38,7 @@ TEST_F(DryRunTest, sees_what_a_call_would_find_and_changes_nothing) {
   store("a");
   const auto before = cache::Cache::instance().stats();
   const DryRun found = ahead({"a", "b"}, input_);
-  EXPECT_EQ(found.signature, "float32[3]");
+  EXPECT_EQ(found.signatures[0], "float32[3]");
   ASSERT_EQ(found.entries.size(), 2u);
   ASSERT_TRUE(found.entries[0].has_value());
   EXPECT_TRUE(found.entries[0]->is_in_memory);
@@ -62,7 +62,7 @@ TEST_F(DryRunTest, looks_at_rows_where_each_has_a_key) {
   call.begin_run();
   call.finish_run(tensor::flatten(input * 2), RunFacts{});
   const DryRun found = ahead({"b", "a", "c"}, input, {1, 1, 0});
-  EXPECT_EQ(found.signature, "float32[]");
+  EXPECT_EQ(found.signatures[0], "float32[]");
   EXPECT_TRUE(found.entries[0]->matches);
   EXPECT_FALSE(found.entries[1]->matches) << "row 1 is not the input of key a";
   EXPECT_FALSE(found.entries[2].has_value());
