@@ -61,37 +61,39 @@ BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
   return found;
 }
 
-BatchFound Session::find_all(const BatchRequest& request, bool may_write) {
+BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting) {
+  const OnMiss on_miss = counting == Counting::kAtOnce ? OnMiss::kCount : OnMiss::kIgnore;
   BatchFound found(request.keys.size());
   found.completed_runs_ = flights_.completed_runs();
   found.addresses_ = store::addresses_of(request.context->digest, request.keys);
   RemainingKeys remaining({request.context, request.keys, found.addresses_});
   for (std::size_t tier = 0; tier < tiers_.nearest_first.size() && !remaining.empty(); ++tier) {
     TierFound answer =
-        tiers_.nearest_first[tier]->find(remaining.keys(), access(may_write), OnMiss::kCount);
+        tiers_.nearest_first[tier]->find(remaining.keys(), access(may_write), on_miss);
     if (answer.is_empty()) continue;
     if (tier + 1 == tiers_.nearest_first.size()) {
-      settle(request, tier, remaining, answer, access(may_write), found);
+      settle(request, tier, remaining, answer, access(may_write), counting, found);
       break;
     }
     RemainingKeys unanswered = remaining.without(answer);
-    settle(request, tier, remaining, answer, access(may_write), found);
+    settle(request, tier, remaining, answer, access(may_write), counting, found);
     remaining = std::move(unanswered);
   }
   return found;
 }
 
 void Session::settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                     TierFound& answer, Access access, BatchFound& found) {
+                     TierFound& answer, Access access, Counting counting, BatchFound& found) {
   if (answer.entries.empty()) {
-    settle_rows(request, tier, asked, *answer.rows, access, found);
+    settle_rows(request, tier, asked, *answer.rows, access, counting, found);
   } else {
-    settle_entries(request, tier, asked, answer, found);
+    settle_entries(request, tier, asked, answer, counting, found);
   }
 }
 
 void Session::settle_entries(const BatchRequest& request, std::size_t tier,
-                             const RemainingKeys& asked, TierFound& answer, BatchFound& found) {
+                             const RemainingKeys& asked, TierFound& answer, Counting counting,
+                             BatchFound& found) {
   std::int64_t hits = 0;
   std::int64_t saved_us = 0;
   for (std::size_t place = 0; place < answer.entries.size(); ++place) {
@@ -101,7 +103,9 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
     const Entry& entry = *held.entry;
     if (!match_.fits_signature(request.signature_of(i), entry.signature) ||
         !match_.fits_sample(request.input, input_row_of(request, i), entry.sample.bytes())) {
-      note_conflict(request_of(request, i), entry.signature, entry.stored_at_us);
+      if (counting == Counting::kAtOnce) {
+        note_conflict(request_of(request, i), entry.signature, entry.stored_at_us);
+      }
       found.conflicts_.push_back(i);
       continue;
     }
@@ -110,11 +114,12 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
     found.rows_[i].tier = static_cast<std::uint32_t>(tier);
     found.rows_[i].held = std::move(held);
   }
+  if (counting == Counting::kNone) return;
   count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
 }
 
 void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                          FoundRows& rows, Access access, BatchFound& found) {
+                          FoundRows& rows, Access access, Counting counting, BatchFound& found) {
   // Signatures are compared once for all rows that share a header.
   std::vector<bool> is_match;
   is_match.reserve(rows.headers().size());
@@ -133,6 +138,10 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
     const std::size_t i = asked.row(row);
     if (!fits(row, i) ||
         !match_.fits_sample(request.input, input_row_of(request, i), rows.sample(row))) {
+      if (counting == Counting::kNone) {
+        found.conflicts_.push_back(i);
+        continue;
+      }
       // A single value that cannot be read is broken, whatever input it was stored for.
       const bool is_read =
           request.form == Form::kRow ||
@@ -150,6 +159,7 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
   }
   assert(!found.disk_.has_value());
   found.disk_ = std::move(rows);
+  if (counting == Counting::kNone) return;
   count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
 }
 
@@ -171,13 +181,15 @@ void Session::count_hits(const std::string& scope, Counter counter, std::int64_t
   conflicts_.note_agreements(scope, hits);
 }
 
-void Session::take_back(BatchFound& found, std::size_t i) {
+std::int64_t Session::run_us_of(const BatchFound& found, std::size_t i) const {
   const BatchFound::Row& row = found.rows_[i];
-  const Counter counter = tiers_.nearest_first[row.tier]->hits();
-  const std::int64_t saved_us = row.held.entry != nullptr ? row.held.entry->run_us.value_or(0)
-                                                          : found.disk_->run_us(row.disk_row);
-  stats_.add(counter, -1);
-  stats_.add(Counter::kSavedUs, -saved_us);
+  return row.held.entry != nullptr ? row.held.entry->run_us.value_or(0)
+                                   : found.disk_->run_us(row.disk_row);
+}
+
+void Session::take_back(BatchFound& found, std::size_t i) {
+  stats_.add(tiers_.nearest_first[found.rows_[i].tier]->hits(), -1);
+  stats_.add(Counter::kSavedUs, -run_us_of(found, i));
   found.rows_[i] = {};
 }
 
@@ -256,21 +268,6 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
     }
     return entry;
   }
-}
-
-EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
-  const store::EntryId id = given.id();
-  TierFound found = tiers_.nearest_first.front()->find(keys_of(given.context, id), Access::kRead,
-                                                       OnMiss::kIgnore);
-  if (found.entries.empty() || found.entries[0].entry == nullptr) return nullptr;
-  EntryPtr entry = std::move(found.entries[0].entry);
-  // Most that is not wanted is known without reading the input.
-  if (!wanted(*entry)) return nullptr;
-  const Request request = as_compared(given);
-  if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
-  count_hits(request.context->scope, tiers_.nearest_first.front()->hits(), 1,
-             entry->run_us.value_or(0));
-  return entry;
 }
 
 EntryPtr Session::peek(const Request& request) {

@@ -74,6 +74,10 @@ class Session {
   // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
   // but a hit is counted.
   EntryPtr find_in_memory(const Request& request, bool (*wanted)(const Entry&));
+  // The same for what only the directory has, and brings it into memory. `wanted` is asked before
+  // the value is read. Damage is counted, too.
+  EntryPtr find_on_disk(const Request& request, bool may_write,
+                        bool (*wanted)(std::string_view value_header));
 
   // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
   bool has_stopped_storing(const std::string& scope) {
@@ -102,6 +106,11 @@ class Session {
   // page cache holds them once for all workers of a machine. Those of a scope whose place is a
   // device are brought there in the background, as long as nothing has to leave for them.
   BatchFound lookup_all(const BatchRequest& request, bool may_write);
+
+  // The same if every key has an entry that matches, else nothing: then nothing but damage was
+  // counted. take_back_all() undoes the counting where the rows cannot be used after all.
+  std::optional<BatchFound> find_hits(const BatchRequest& request, bool may_write);
+  void take_back_all(BatchFound& found);
 
   // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
   // the disk proved broken when it was read, so it is counted and dropped as well; one from memory
@@ -157,16 +166,19 @@ class Session {
 
   // The request without its input where that is not to be compared, which is decided here.
   Request as_compared(const Request& given);
-  BatchFound find_all(const BatchRequest& request, bool may_write);
+  // Whether hits and conflicts are counted as they are found, and the policies learn of misses.
+  enum class Counting { kAtOnce, kNone };
+  BatchFound find_all(const BatchRequest& request, bool may_write,
+                      Counting counting = Counting::kAtOnce);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.
   void settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-              TierFound& answer, Access access, BatchFound& found);
+              TierFound& answer, Access access, Counting counting, BatchFound& found);
   void settle_entries(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                      TierFound& answer, BatchFound& found);
+                      TierFound& answer, Counting counting, BatchFound& found);
   void settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                   FoundRows& rows, Access access, BatchFound& found);
+                   FoundRows& rows, Access access, Counting counting, BatchFound& found);
   // Entry i of `found`, which is brought into the tiers that are nearer than the one that has it.
   // Null: it is missing, or proves broken and is missing from now on.
   EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);
@@ -178,6 +190,7 @@ class Session {
   }
   void count_hits(const std::string& scope, Counter counter, std::int64_t hits,
                   std::int64_t saved_us);
+  std::int64_t run_us_of(const BatchFound& found, std::size_t i) const;
   // Row i is no hit after all.
   void take_back(BatchFound& found, std::size_t i);
 

@@ -289,6 +289,11 @@ std::string encode_value_header(const ValueHeader& header) {
   return writer.take();
 }
 
+bool is_of_lone_tensor(std::string_view bytes) {
+  constexpr std::size_t kRoot = 2;  // behind the version and the codec
+  return bytes.size() > kRoot && bytes[kRoot] == static_cast<char>(Node::Kind::kTensor);
+}
+
 Result<ValueHeader> decode_value_header(std::string_view bytes) {
   Reader reader(bytes);
   const std::uint8_t version = reader.u8();

@@ -99,4 +99,8 @@ std::string encode_value_header(const ValueHeader& header);
 // UTF-8, as Python raises an error for any other.
 Result<ValueHeader> decode_value_header(std::string_view bytes);
 
+// Returns whether an encoded header says that the value is a lone tensor, without looking at the
+// rest, which may be broken.
+bool is_of_lone_tensor(std::string_view bytes);
+
 }  // namespace modcache::tensor

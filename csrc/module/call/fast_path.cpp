@@ -3,8 +3,19 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "cache/cache.h"
+#include "module/call/module_run.h"
+#include "module/call/stored_rows.h"
 #include "tensor/input_sampler.h"
+#include "tensor/row_value.h"
+#include "tensor/rows_output.h"
+#include "tensor/value_header.h"
 #include "tensor/whole_value.h"
 
 namespace modcache::module {
@@ -14,6 +25,73 @@ const tensor::WholeValue& value_of(const cache::Entry& entry) {
   return static_cast<const tensor::WholeValue&>(*entry.value);
 }
 
+bool has_lone_tensor(const cache::Entry& entry) { return value_of(entry).is_lone_tensor(); }
+
+// Returns whether the first row is a lone tensor. Rows of other kinds beside it do not fit
+// together.
+bool has_lone_tensors(const cache::BatchFound& found) {
+  if (found.is_on_disk(0)) {
+    return tensor::is_of_lone_tensor(found.disk().header(found.disk_row(0)).value_header);
+  }
+  return static_cast<const tensor::RowValue&>(*found.in_memory(0)->value).layout().is_lone_tensor();
+}
+
+CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
+  CallParts parts;
+  parts.scope = call.scope;
+  parts.method = call.method;
+  parts.input = std::move(input);
+  return parts;
+}
+
+std::optional<at::Tensor> find_whole(const FastCall& call, cache::Session& session,
+                                     const CallParts& parts) {
+  const auto context = context_of(session, parts, tensor::Per::kCall);
+  const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kCall);
+  const cache::Request request{context, call.key, parts.input.signature, &sampler, /*row=*/0};
+  cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
+  if (entry == nullptr && call.reach == Reach::kAllTiers && !sampler.is_costly()) {
+    const bool may_write = cache::may_write(cache::Cache::instance().mode());
+    entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
+  }
+  if (entry == nullptr) return std::nullopt;
+  return value_of(*entry).hand_out_tensor(parts.input.device);
+}
+
+// The rows in one tensor; nothing where they prove broken or do not fit together.
+std::optional<at::Tensor> put_together(const FoundBatch& batch, const CallParts& parts) {
+  tensor::RowsOutput output(batch.found.size());
+  add_stored_rows(parts, batch, output);
+  if (!batch.found.missing().empty() || output.has_odd_stored_rows()) return std::nullopt;
+  auto together = output.together(parts.input.device);
+  if (!together.has_value() || together->tensors.size() != 1) return std::nullopt;
+  return std::move(together->tensors.front());
+}
+
+std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& session,
+                                    const CallParts& parts) {
+  // A repeated key may come with two inputs, and other places of values have steps of their own.
+  if (!call.rows->repeated().empty() || !session.place_of(call.scope).is_host()) {
+    return std::nullopt;
+  }
+  const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kRow);
+  if (sampler.is_costly()) return std::nullopt;
+  std::vector<std::size_t> rows(call.rows->rows());
+  std::iota(rows.begin(), rows.end(), 0);
+  const bool may_write = cache::may_write(cache::Cache::instance().mode());
+  const auto context = context_of(session, parts, tensor::Per::kRow);
+  const cache::BatchRequest request{
+      context, call.rows->distinct(), parts.input.signature,
+      session.compares_input(call.scope, &sampler) ? &sampler : nullptr, rows};
+  auto found = session.find_hits(request, may_write);
+  if (!found.has_value()) return std::nullopt;
+  std::optional<at::Tensor> together;
+  if (has_lone_tensors(*found))
+    together = put_together({session, request, *found, may_write}, parts);
+  if (!together.has_value()) session.take_back_all(*found);
+  return together;
+}
+
 }  // namespace
 
 bool fast_path_is_open() {
@@ -21,25 +99,22 @@ bool fast_path_is_open() {
   return cache::may_read(mode) && !cache::always_runs(mode);
 }
 
-std::optional<tensor::InputSummary> plain_input(const at::Tensor& input) {
-  if (at::GradMode::is_enabled() && input.requires_grad()) return std::nullopt;
-  tensor::InputSummary summary = tensor::summarize_input(input);
+std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
+  if (at::GradMode::is_enabled() && call.input.requires_grad()) return std::nullopt;
+  if (call.rows != nullptr) {
+    const auto count = static_cast<std::int64_t>(call.rows->rows());
+    if (count == 0 || call.input.dim() == 0 || call.input.size(0) != count) return std::nullopt;
+  }
+  tensor::InputSummary summary = tensor::summarize_input(call.input, call.per());
   if (!summary.why_not_cacheable.empty()) return std::nullopt;
   return summary;
 }
 
-std::optional<at::Tensor> find_on_fast_path(const FastCall& call,
-                                            const tensor::InputSummary& input) {
+std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
   const auto session = cache::Cache::instance().session();
-  const auto context =
-      cache::make_context({session->settings().name_space, call.scope, call.method,
-                           cache::Form::kWhole, input.arguments, tensor::arithmetic_state()});
-  const tensor::InputSampler sampler(input.tensors, tensor::Per::kCall);
-  const cache::EntryPtr entry = session->find_in_memory(
-      {context, call.key, input.signature, &sampler, /*row=*/0},
-      [](const cache::Entry& found) { return value_of(found).is_lone_tensor(); });
-  if (entry == nullptr) return std::nullopt;
-  return value_of(*entry).hand_out_tensor(input.device);
+  const CallParts parts = parts_of(call, std::move(input));
+  return call.rows == nullptr ? find_whole(call, *session, parts)
+                              : find_rows(call, *session, parts);
 }
 
 }  // namespace modcache::module

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fast path to the memory tier, for Python, where each operator costs a microsecond. It is one
-// question, which a plain hit answers with its value. Any other call (a miss, an entry on disk
-// only, a structured value, a mode that compares, a module in training) gets no answer, and the
-// question changes nothing: the caller then goes through Call.
+// The fast path for plain hits, for Python, where each crossing to the library costs a microsecond.
+// It is one question, which a plain hit answers with its value: one tensor goes in, one tensor was
+// stored for each key, and nothing has to run. Any other call (a miss, a structured value, a mode
+// that compares, a module in training) gets no answer, and the question changes nothing: the caller
+// then goes through Call or RowsCall.
 //
 // eager/ and scripted/ ask it for their modules. Thread-safe; usable in a forked child.
 #pragma once
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "module/call/batch_keys.h"
 #include "tensor/input.h"
 
 namespace modcache::module {
@@ -20,19 +22,26 @@ namespace modcache::module {
 // Returns whether the mode allows returning a stored value without running anything.
 bool fast_path_is_open();
 
+// The tiers that are asked. Memory alone answers without reading a file.
+enum class Reach { kMemory, kAllTiers };
+
 struct FastCall {
   const std::string& scope;
   const std::string& method;
   const at::Tensor& input;
-  const std::string& key;
+  const std::string& key;           // of the whole input; not used if `rows` is set
+  const BatchKeys* rows = nullptr;  // one key for each row
+  Reach reach = Reach::kMemory;     // rows are always asked of all tiers
+
+  tensor::Per per() const { return rows == nullptr ? tensor::Per::kCall : tensor::Per::kRow; }
 };
 
-// Returns the summary of the input; nothing when it requires grad or cannot be cached.
-std::optional<tensor::InputSummary> plain_input(const at::Tensor& input);
+// Returns the summary of the input; nothing when it requires grad, cannot be cached or has not one
+// row for each key.
+std::optional<tensor::InputSummary> plain_input(const FastCall& call);
 
-// Returns what Call::lookup() would find in memory for a module of which nothing requires grad.
-// `input` is the result of plain_input(). REQUIRES: fast_path_is_open().
-std::optional<at::Tensor> find_on_fast_path(const FastCall& call,
-                                            const tensor::InputSummary& input);
+// Returns what the lookup of Call or RowsCall would find for a module of which nothing requires
+// grad. `input` is the result of plain_input(). REQUIRES: fast_path_is_open().
+std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input);
 
 }  // namespace modcache::module

@@ -14,12 +14,12 @@ std::optional<at::Tensor> eager_fast_path(const FastCall& call, const EagerWeigh
       std::any_of(weights.tensors.begin(), weights.tensors.end(), requires_grad)) {
     return std::nullopt;
   }
-  const auto input = plain_input(call.input);
+  auto input = plain_input(call);
   if (!input.has_value()) return std::nullopt;
   if (weights.watch != nullptr && !weights.watch->still_has(weights.tensors, weights.digest)) {
     return std::nullopt;
   }
-  return find_on_fast_path(call, *input);
+  return find_on_fast_path(call, *std::move(input));
 }
 
 }  // namespace modcache::module

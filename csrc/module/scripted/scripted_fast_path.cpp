@@ -33,16 +33,17 @@ std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const 
   const ObjectPtr module = object();
   if (!module || module->type()->findMethod(call.method) == nullptr) return std::nullopt;
   if (!declares_tensor(*module->type(), call.method)) return std::nullopt;
-  const auto input = plain_input(call.input);
+  auto input = plain_input(call);
   if (!input.has_value()) return std::nullopt;
   const auto identity = identity_of(module, call.method);
   if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
     return std::nullopt;
   }
-  if (!call.scope.empty()) return find_on_fast_path(call, *input);
+  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input));
   const std::string fingerprint = identity->fingerprint(module).text;
   if (fingerprint.empty()) return std::nullopt;
-  return find_on_fast_path({fingerprint, call.method, call.input, call.key}, *input);
+  return find_on_fast_path({fingerprint, call.method, call.input, call.key, call.rows, call.reach},
+                           *std::move(input));
 }
 
 }  // namespace modcache::module

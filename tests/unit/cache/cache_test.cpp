@@ -272,39 +272,5 @@ TEST_F(CacheTest, a_lookup_that_may_not_write_leads_nothing_and_makes_no_directo
   EXPECT_EQ(here_.stat("errors"), 0);
 }
 
-TEST_F(CacheTest, find_in_memory_finds_only_what_is_in_memory_and_counts_only_that) {
-  const auto found_in_memory = [&](const std::string& key, const std::string& signature = "") {
-    return text_of(here_.cache().session()->find_in_memory(Process::request(key, signature),
-                                                           [](const Entry&) { return true; }));
-  };
-  Process(dir_).store("on disk", "text");
-  here_.store("key", "text", "float32[2]", 9);
-  EXPECT_EQ(found_in_memory("key", "float32[2]"), "text");
-  EXPECT_EQ(found_in_memory("key", "float32[3]"), "<missing>");
-  EXPECT_EQ(found_in_memory("on disk"), "<missing>");
-  EXPECT_EQ(found_in_memory("absent"), "<missing>");
-  EXPECT_EQ(here_.stat("hits_memory"), 1);
-  EXPECT_EQ(here_.stat("saved_us"), 9);
-  EXPECT_EQ(here_.stat("key_conflicts"), 0);
-  EXPECT_EQ(here_.stat("hits_disk"), 0);
-}
-
-TEST_F(CacheTest, find_in_memory_leaves_alone_what_is_not_wanted) {
-  here_.store("key", "text");
-  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"),
-                                                             [](const Entry&) { return false; });
-  EXPECT_EQ(entry, nullptr);
-  EXPECT_EQ(here_.stat("hits_memory"), 0);
-}
-
-TEST_F(CacheTest, find_in_memory_sees_a_clear_by_another_process) {
-  here_.store("key", "text");
-  here_.cache().flush();
-  Process(dir_).cache().clear({}, Cache::Tier::kAll);
-  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"),
-                                                             [](const Entry&) { return true; });
-  EXPECT_EQ(entry, nullptr);
-}
-
 }  // namespace
 }  // namespace modcache::cache

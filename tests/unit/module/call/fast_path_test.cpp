@@ -7,8 +7,11 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "module/call/call.h"
+#include "module/call/rows_call.h"
 #include "support/module_fixture.h"
 #include "support/value_tensors.h"
 
@@ -25,14 +28,36 @@ class FastPathTest : public testing::ModuleTest {
     call.begin_run();
     call.finish_run(result, RunFacts{});
   }
+  FastCall call(const std::string& key, const at::Tensor& input) const {
+    return {scope_, method_, input, key, nullptr, reach_};
+  }
   std::optional<at::Tensor> found(const std::string& key, const at::Tensor& input) const {
-    return find_on_fast_path({scope_, method_, input, key}, plain_input(input).value());
+    return find_on_fast_path(call(key, input), plain_input(call(key, input)).value());
+  }
+  std::optional<at::Tensor> found_rows(const std::vector<std::string_view>& keys,
+                                       const at::Tensor& input) const {
+    const std::string none;
+    const BatchKeys rows(keys);
+    const FastCall question{scope_, method_, input, none, &rows};
+    auto summary = plain_input(question);
+    if (!summary.has_value()) return std::nullopt;
+    return find_on_fast_path(question, *std::move(summary));
+  }
+  void store_rows(const std::vector<std::string_view>& keys, const at::Tensor& input,
+                  const tensor::Flat& result) const {
+    RowsCall rows(parts_of(input, tensor::Per::kRow), BatchKeys(keys));
+    (void)rows.next_rows();
+    rows.begin_run();
+    rows.finish_run(result, RunFacts{});
   }
   std::optional<at::Tensor> found(const std::string& key) const { return found(key, input_); }
 
   const std::string scope_ = "encoder@1";
   const std::string method_ = "forward";
+  const std::string key_ = "a";
   const at::Tensor input_ = at::ones({3});
+  const at::Tensor batch_ = at::arange(6, at::kFloat).view({2, 3});
+  Reach reach_ = Reach::kMemory;
 };
 
 TEST_F(FastPathTest, is_open_where_a_stored_value_may_be_returned_without_a_run) {
@@ -47,12 +72,12 @@ TEST_F(FastPathTest, is_open_where_a_stored_value_may_be_returned_without_a_run)
 }
 
 TEST_F(FastPathTest, takes_an_input_that_requires_no_grad_and_can_be_cached) {
-  EXPECT_EQ(plain_input(input_)->signature, "float32[3]");
-  EXPECT_FALSE(plain_input(input_.to_sparse()).has_value());
+  EXPECT_EQ(plain_input(call(key_, input_))->signature, "float32[3]");
+  EXPECT_FALSE(plain_input(call(key_, input_.to_sparse())).has_value());
   const at::Tensor requires_grad = at::ones({3}).requires_grad_();
-  EXPECT_FALSE(plain_input(requires_grad).has_value());
+  EXPECT_FALSE(plain_input(call(key_, requires_grad)).has_value());
   const at::NoGradGuard no_grad;
-  EXPECT_TRUE(plain_input(requires_grad).has_value());
+  EXPECT_TRUE(plain_input(call(key_, requires_grad)).has_value());
 }
 
 TEST_F(FastPathTest, hands_out_a_copy_of_what_a_call_kept_in_memory) {
@@ -73,6 +98,44 @@ TEST_F(FastPathTest, answers_nothing_for_any_other_call_and_counts_nothing) {
   EXPECT_FALSE(found("a", at::zeros({3})).has_value()) << "another input";
   forget_memory();
   EXPECT_FALSE(found("a").has_value()) << "only on disk";
+  reach_ = Reach::kAllTiers;
+  EXPECT_FALSE(found("pair").has_value()) << "a structured value on disk";
+  EXPECT_EQ(stat("hits_memory"), 0);
+  EXPECT_EQ(stat("hits_disk"), 0);
+  EXPECT_EQ(stat("key_conflicts"), 0);
+}
+
+TEST_F(FastPathTest, finds_what_only_the_directory_has_if_it_is_asked) {
+  store("a", tensor::flatten(at::full({2}, 5.0)));
+  forget_memory();
+  reach_ = Reach::kAllTiers;
+  EXPECT_TRUE(at::equal(found("a").value(), at::full({2}, 5.0)));
+  EXPECT_EQ(stat("hits_disk"), 1);
+  reach_ = Reach::kMemory;
+  EXPECT_TRUE(found("a").has_value());
+}
+
+TEST_F(FastPathTest, puts_the_rows_of_a_batch_together_wherever_they_are) {
+  store_rows({"a", "b"}, batch_, tensor::flatten(batch_ * 2));
+  for (const char* const counter : {"hits_memory", "hits_disk"}) {
+    const auto rows = found_rows({"b", "a"}, batch_.flip({0}));
+    ASSERT_TRUE(rows.has_value()) << counter;
+    EXPECT_TRUE(at::equal(*rows, (batch_ * 2).flip({0})));
+    EXPECT_EQ(stat(counter), 2);
+    forget_memory();
+  }
+}
+
+TEST_F(FastPathTest, answers_nothing_for_rows_that_are_no_plain_hit_and_counts_nothing) {
+  store_rows({"a", "b"}, batch_, tensor::flatten(batch_ * 2));
+  store_rows({"c", "d"}, batch_, testing::flat_of({batch_, batch_}));
+  store_rows({"long"}, batch_.narrow(0, 0, 1), tensor::flatten(at::ones({1, 9})));
+  EXPECT_FALSE(found_rows({"a", "absent"}, batch_).has_value());
+  EXPECT_FALSE(found_rows({"a", "a"}, batch_).has_value()) << "one key twice";
+  EXPECT_FALSE(found_rows({"a"}, batch_).has_value()) << "not one row for each key";
+  EXPECT_FALSE(found_rows({"c", "d"}, batch_).has_value()) << "structured values";
+  EXPECT_FALSE(found_rows({"b", "a"}, batch_).has_value()) << "other inputs";
+  EXPECT_FALSE(found_rows({"long", "b"}, batch_).has_value()) << "rows of two lengths";
   EXPECT_EQ(stat("hits_memory"), 0);
   EXPECT_EQ(stat("hits_disk"), 0);
   EXPECT_EQ(stat("key_conflicts"), 0);

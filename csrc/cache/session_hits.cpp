@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The look-ups of Session that answer plain hits and leave every other call as if it had not been
+// made.
+#include <utility>
+
+#include "cache/session.h"
+
+namespace modcache::cache {
+namespace {
+
+TierKeys key_of(const ContextPtr& context, const store::EntryId& id) {
+  return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
+}
+
+}  // namespace
+
+EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
+  const store::EntryId id = given.id();
+  TierFound found =
+      tiers_.nearest_first.front()->find(key_of(given.context, id), Access::kRead, OnMiss::kIgnore);
+  if (found.entries.empty() || found.entries[0].entry == nullptr) return nullptr;
+  EntryPtr entry = std::move(found.entries[0].entry);
+  // Most that is not wanted is known without reading the input.
+  if (!wanted(*entry)) return nullptr;
+  const Request request = as_compared(given);
+  if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
+  count_hits(request.context->scope, tiers_.nearest_first.front()->hits(), 1,
+             entry->run_us.value_or(0));
+  return entry;
+}
+
+EntryPtr Session::find_on_disk(const Request& given, bool may_write,
+                               bool (*wanted)(std::string_view)) {
+  const Request one = as_compared(given);
+  const BatchRequest request{one.context, Span<std::string_view>::of_one(one.key), one.signature,
+                             one.input,   Span<std::size_t>::of_one(one.row),      Form::kWhole};
+  BatchFound found = find_all(request, may_write, Counting::kNone);
+  if (found.is_missing(0) || !found.is_on_disk(0)) return nullptr;
+  if (!wanted(found.disk().header(found.disk_row(0)).value_header)) return nullptr;
+  count_hits(one.context->scope, tiers_.nearest_first[found.rows_[0].tier]->hits(), 1,
+             run_us_of(found, 0));
+  return take(request, found, 0, may_write);
+}
+
+std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool may_write) {
+  BatchFound found = find_all(request, may_write, Counting::kNone);
+  std::vector<std::int64_t> hits(tiers_.nearest_first.size());
+  std::int64_t saved_us = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found.is_missing(i)) return std::nullopt;
+    ++hits[found.rows_[i].tier];
+    saved_us += run_us_of(found, i);
+  }
+  for (std::size_t tier = 0; tier < hits.size(); ++tier) {
+    count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits[tier],
+               std::exchange(saved_us, 0));
+  }
+  return found;
+}
+
+void Session::take_back_all(BatchFound& found) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found.is_missing(i)) take_back(found, i);
+  }
+}
+
+}  // namespace modcache::cache
