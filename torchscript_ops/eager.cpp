@@ -18,9 +18,7 @@
 #include <vector>
 
 #include "arguments.h"
-#include "module/call/fast_path.h"
 #include "module/call/manifest.h"
-#include "module/eager/eager_fast_path.h"
 #include "module/watch/optimizer_steps.h"
 #include "module/watch/watch.h"
 #include "needs_torchscript.h"
@@ -128,17 +126,6 @@ at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
   return numbers(*rows);
 }
 
-// A plain hit in memory, else None (module/eager/eager_fast_path.h).
-// NOLINTNEXTLINE(readability-function-size)
-Maybe<at::Tensor> eager_hit(const std::string& scope, const std::string& method,
-                            const at::Tensor& input, const std::string& key,
-                            const std::vector<at::Tensor>& tensors, const Maybe<WatchPtr>& watch,
-                            const std::string& weights) {
-  check_key(kLookupOrRun, key);
-  const Watch* const watched = watch.has_value() ? watch->get() : nullptr;
-  return maybe(module::eager_fast_path({scope, method, input, key}, {tensors, watched, weights}));
-}
-
 // The row that is to be run once more, the length of its input, the padded tensors that are left as
 // they are, as bits, the one that gets other numbers, or -1, and whether rows are padded on the
 // left. None: there is no such row.
@@ -158,11 +145,9 @@ void finish_trial(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& outp
   run->call.finish_trial(tried);
 }
 
-// The address of a function `int()`, which says whether module::fast_path_is_open(): where even a
-// static method is too slow.
-std::int64_t fast_path_is_open_address() {
-  int (*const function)() = [] { return module::fast_path_is_open() ? 1 : 0; };
-  return reinterpret_cast<std::intptr_t>(function);
+// The address of the object, for the compiled part of the Python package (compiled_part.h).
+std::int64_t address_of_watch(const WatchPtr& watch) {
+  return reinterpret_cast<std::intptr_t>(watch.get());
 }
 
 // Whether the scope is to be given a manifest, for what rule the result was not kept, the warning.
@@ -250,12 +235,12 @@ void register_eager(torch::Library& m) {
       .def(torch::init<>())
       .def_static("digest", &digest_of_watched)
       .def_static("refresh", &refresh_watch)
+      .def("address", &address_of_watch)
       .def("digests", &Watch::digests);
   run_class<Run>(m, "Run")
       .def_static("begin", &begin_call)
       .def_static("bypass", &bypass_call)
-      .def_static("fast_path", &eager_hit)
-      .def_static("fast_path_is_open_address", &fast_path_is_open_address);
+      .def_static("library_calls_address", &library_calls_address);
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)
       .def_static("bypass", &bypass_rows)

@@ -12,6 +12,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,9 @@ void define(torch::Library& m, const std::string& schema, Kernel&& kernel,
             c10::AliasAnalysisKind effects = c10::AliasAnalysisKind::CONSERVATIVE) {
   m.def(torch::schema(schema.c_str(), effects), std::forward<Kernel>(kernel));
 }
+
+// The address of the functions in compiled_part.h.
+std::int64_t library_calls_address();
 
 void register_content_keys(torch::Library& m);
 void register_eager(torch::Library& m);

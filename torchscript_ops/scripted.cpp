@@ -50,15 +50,6 @@ module::ObjectPtr living(const ScriptedModule& module) {
   return object;
 }
 
-// A plain hit in memory, else None.
-Maybe<at::Tensor> scripted_hit(const ScriptedPtr& module, const std::string& scope,
-                               const std::string& method, const at::Tensor& input,
-                               const std::string& key) {
-  check_key(kLookupOrRunScripted, key);
-  if (!scope.empty()) check_scope(kLookupOrRunScripted, scope);
-  return maybe(module->fast_path({scope, method, input, key}));
-}
-
 // lookup_or_run_any with one key per row. Tells rows that do not fit together (true) from a list
 // that the module returned. The arguments are those of the schema.
 // NOLINTNEXTLINE(readability-function-size)
@@ -102,7 +93,10 @@ std::tuple<std::int64_t, std::int64_t, bool, std::string, std::string, std::stri
 void register_scripted_class(torch::Library& m) {
   m.class_<ScriptedModule>("ScriptedModule")
       .def(torch::init<at::IValue>())
-      .def_static("fast_path", &scripted_hit)
+      .def("address",
+           [](const ScriptedPtr& module) {
+             return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(module.get()));
+           })
       .def_static("rows", &scripted_rows)
       .def("describe", &describe)
       .def("dry_run", &dry_run);
@@ -132,10 +126,8 @@ struct ScriptedModule : torch::CustomClassHolder {
 };
 
 void register_scripted_class(torch::Library& m) {
-  m.class_<ScriptedModule>("ScriptedModule")
-      .def(torch::init<at::IValue>())
-      .def_static("fast_path", [] {})
-      .def_static("rows", [] {});
+  m.class_<ScriptedModule>("ScriptedModule").def(torch::init<at::IValue>()).def_static("rows", [] {
+  });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # python_shim/native/snapshot.h explains these names.
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,18 @@ class CallObserver:  # call_observer.h
 
 def note_harmless(code: types.CodeType) -> None: ...
 def pass_over(code: types.CodeType) -> None: ...
-def connect(address: int) -> None: ...
-def may_take_fast_path() -> bool: ...
+def connect(  # hits.h
+    library: int,
+    tensor: torch.Tensor,
+    parameter_type: type[torch.nn.Parameter],
+    states: dict[int, Any],
+    scripted: dict[int, Any],
+    in_force: tuple[Callable[[], object], ...],
+    /,
+) -> None: ...
+def find_hit(
+    module: Any, input: Any, key: Any, scope: Any, method: Any, /
+) -> Any: ...  # Tensor | NotImplemented | None
 
 ANYTHING: int
 NOTHING: int

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace modcache::python {
 namespace {
@@ -216,25 +217,23 @@ void Snapshot::read_expected(std::size_t place, PyObject* told) {
   expected_[place] = made;
 }
 
-PyObject* Snapshot::tensors() const {
-  // The lists are made first, since making one may collect garbage, which runs code.
-  Owned found(PyList_New(distinct_));
-  Owned ordered(is_in_order_ ? nullptr : PyList_New(static_cast<Py_ssize_t>(order_.size())));
-  if (found == nullptr || (ordered == nullptr && !is_in_order_)) return nullptr;
+bool Snapshot::add_tensors(std::vector<Owned>& tensors) const {
+  Found found(static_cast<std::size_t>(distinct_));
   for (const Guard& guard : guards_) {
-    if (*is_dead_ || !holds(guard, found.get())) return nullptr;
+    if (*is_dead_ || !holds(guard, found)) return false;
   }
-  if (*is_dead_) return nullptr;
-  for (Py_ssize_t i = 0; i < distinct_; ++i) {
-    if (PyList_GET_ITEM(found.get(), i) == nullptr) return nullptr;
+  if (*is_dead_) return false;
+  for (const Owned& tensor : found) {
+    if (tensor == nullptr) return false;
   }
-  if (is_in_order_) return found.release();
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    PyObject* tensor = PyList_GET_ITEM(found.get(), order_[i]);
-    Py_INCREF(tensor);
-    PyList_SET_ITEM(ordered.get(), static_cast<Py_ssize_t>(i), tensor);
+  if (is_in_order_ && tensors.empty()) {
+    tensors = std::move(found);
+    return true;
   }
-  return ordered.release();
+  for (const Py_ssize_t number : order_) {
+    tensors.push_back(share(found[static_cast<std::size_t>(number)].get()));
+  }
+  return true;
 }
 
 namespace {
@@ -249,7 +248,7 @@ Owned own_dict_of(PyTypeObject* type) {
 
 }  // namespace
 
-bool Snapshot::holds(const Guard& guard, PyObject* found) const {
+bool Snapshot::holds(const Guard& guard, Found& found) const {
   // Comparing may run code of an iterator or of the garbage collector, which may free the owner.
   const Owned kept = share(guard.owner);
   if (Py_TYPE(guard.owner) != guard.owner_type) return false;
@@ -289,13 +288,13 @@ bool Snapshot::holds(const Guard& guard, PyObject* found) const {
   return false;
 }
 
-bool Snapshot::holds_dict_item(const Guard& guard, PyObject* dict, PyObject* found) const {
+bool Snapshot::holds_dict_item(const Guard& guard, PyObject* dict, Found& found) const {
   if (dict == nullptr) return false;
   return holds(expected_[guard.expected], PyDict_GetItemWithError(dict, guard.key), found);
 }
 
 bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& expected,
-                               PyObject* found) const {
+                               Found& found) const {
   const Owned value(PyObject_GetAttr(owner, name));
   if (value == nullptr) {
     const bool is_missing = PyErr_ExceptionMatches(PyExc_AttributeError) != 0;
@@ -306,10 +305,10 @@ bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& 
 }
 
 // `value`: null if the place is empty.
-bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found) const {
+bool Snapshot::holds(const Expected& expected, PyObject* value, Found& found) const {
   if (expected.what == Expect::kAnything) return true;
   if (value == nullptr) return expected.what == Expect::kNothing;
-  const Owned kept = share(value);
+  Owned kept = share(value);
   switch (expected.what) {
     case Expect::kAnything: return true;
     case Expect::kNothing: return false;
@@ -317,10 +316,9 @@ bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found)
     case Expect::kObject: return value == expected.object && Py_TYPE(value) == expected.type;
     case Expect::kTensor: {
       if (Py_TYPE(value) != expected.type) return false;
-      PyObject* known = PyList_GET_ITEM(found, expected.number);
-      if (known != nullptr) return known == value;
-      Py_INCREF(value);
-      PyList_SET_ITEM(found, expected.number, value);
+      Owned& known = found[static_cast<std::size_t>(expected.number)];
+      if (known != nullptr) return known.get() == value;
+      known = std::move(kept);
       return true;
     }
     case Expect::kItems: return holds_items(expected, value, found);
@@ -330,7 +328,7 @@ bool Snapshot::holds(const Expected& expected, PyObject* value, PyObject* found)
   return false;
 }
 
-bool Snapshot::holds_items(const Expected& expected, PyObject* value, PyObject* found) const {
+bool Snapshot::holds_items(const Expected& expected, PyObject* value, Found& found) const {
   if (Py_TYPE(value) != expected.type) return false;
   const auto* parts = expected_.data() + expected.first;
   const auto count = static_cast<Py_ssize_t>(expected.parts);
@@ -358,7 +356,7 @@ bool Snapshot::holds_items(const Expected& expected, PyObject* value, PyObject* 
 
 // An OrderedDict has another order than the dict that it derives from.
 bool Snapshot::holds_ordered_mapping(const Expected& expected, PyObject* value,
-                                     PyObject* found) const {
+                                     Found& found) const {
   const auto* parts = expected_.data() + expected.first;
   const Owned keys(PyObject_GetIter(value));
   for (std::size_t i = 0; keys != nullptr && i < expected.parts; i += 2) {
@@ -369,7 +367,7 @@ bool Snapshot::holds_ordered_mapping(const Expected& expected, PyObject* value,
   return keys != nullptr;
 }
 
-bool Snapshot::holds_mapping(const Expected& expected, PyObject* value, PyObject* found) const {
+bool Snapshot::holds_mapping(const Expected& expected, PyObject* value, Found& found) const {
   if (Py_TYPE(value) != expected.type || PyDict_Check(value) == 0) return false;
   const auto* parts = expected_.data() + expected.first;
   if (PyDict_GET_SIZE(value) * 2 != static_cast<Py_ssize_t>(expected.parts)) return false;
@@ -385,7 +383,7 @@ bool Snapshot::holds_mapping(const Expected& expected, PyObject* value, PyObject
   return true;
 }
 
-bool Snapshot::holds_parts(const Expected& expected, PyObject* value, PyObject* found) const {
+bool Snapshot::holds_parts(const Expected& expected, PyObject* value, Found& found) const {
   if (Py_TYPE(value) != expected.type) return false;
   const auto* parts = expected_.data() + expected.first;
   for (std::size_t i = 0; i < expected.parts; ++i) {

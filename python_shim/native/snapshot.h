@@ -71,8 +71,9 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // Returns the tensors in a new list; null, perhaps with a Python error set, if anything changed.
-  PyObject* tensors() const;
+  // Adds the tensors to `tensors`, in order. Returns false, perhaps with a Python error set, if
+  // anything changed; `tensors` is then of no use.
+  bool add_tensors(std::vector<Owned>& tensors) const;
 
  private:
   struct Expected {
@@ -106,16 +107,17 @@ class Snapshot {
   PyObject* watch(PyObject* object);
   PyTypeObject* watch_type(PyObject* type);
 
-  // These compare. `found` is a list with room for every tensor.
-  bool holds(const Guard& guard, PyObject* found) const;
-  bool holds(const Expected& expected, PyObject* value, PyObject* found) const;
-  bool holds_dict_item(const Guard& guard, PyObject* dict, PyObject* found) const;
-  bool holds_items(const Expected& expected, PyObject* value, PyObject* found) const;
-  bool holds_mapping(const Expected& expected, PyObject* value, PyObject* found) const;
-  bool holds_ordered_mapping(const Expected& expected, PyObject* value, PyObject* found) const;
-  bool holds_parts(const Expected& expected, PyObject* value, PyObject* found) const;
+  // These compare. `found` has room for every tensor, by number.
+  using Found = std::vector<Owned>;
+  bool holds(const Guard& guard, Found& found) const;
+  bool holds(const Expected& expected, PyObject* value, Found& found) const;
+  bool holds_dict_item(const Guard& guard, PyObject* dict, Found& found) const;
+  bool holds_items(const Expected& expected, PyObject* value, Found& found) const;
+  bool holds_mapping(const Expected& expected, PyObject* value, Found& found) const;
+  bool holds_ordered_mapping(const Expected& expected, PyObject* value, Found& found) const;
+  bool holds_parts(const Expected& expected, PyObject* value, Found& found) const;
   bool holds_attribute(PyObject* owner, PyObject* name, const Expected& expected,
-                       PyObject* found) const;
+                       Found& found) const;
 
   std::vector<Expected> expected_;
   std::vector<Guard> guards_;

@@ -151,9 +151,9 @@ def test_it_is_recognized_without_a_walk_whatever_device_was_noted() -> None:
     module(X)
     known = state_of(module).known
     assert known is not None
-    assert known.snapshot.tensors() is not None
+    assert known.tensors() is not None
     module._hf_hook.factor = 2.0
-    assert known.snapshot.tensors() is None
+    assert known.tensors() is None
 
 
 def test_a_hooked_module_can_be_cached(counted: Growth) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path of a hit in memory: how little it runs, and what it must not answer.
+"""The fast path of plain hits: how little runs, and what it must not answer.
 
 What is counted are calls of Python functions: time would depend on the machine.
 """
@@ -7,58 +7,16 @@ What is counted are calls of Python functions: time would depend on the machine.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import modcache
 import pytest
 import torch
+from hits import FAST, X, blocks, frozen, functions_called, hit
 from modcache._call import fast_path
 from modcache._identity import module_state
 from torch import nn
-
-X = torch.ones(1, 4)
-PACKAGE = Path(modcache.__file__).parent
-
-
-def frozen(module: Any) -> Any:
-    return module.requires_grad_(False).eval()
-
-
-def blocks(count: int) -> nn.Module:
-    return frozen(nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(count)]))
-
-
-def functions_called(call: Callable[[], Any]) -> list[str]:
-    """The Python functions of the package that ran."""
-    found: list[str] = []
-
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and PACKAGE in Path(frame.f_code.co_filename).parents:
-            found.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return found
-
-
-def hit(module: Any, **options: Any) -> Callable[[], Any]:
-    """A call that has been made often enough to be a hit on the fast path."""
-
-    def call() -> Any:
-        return modcache.lookup_or_run(module, X, "k", **options)
-
-    for _ in range(6):
-        call()
-    return call
-
-
-FAST = ["lookup_or_run", "fast_hit", "_eager_hit"]
 
 
 def test_the_compiled_part_is_there() -> None:
@@ -85,7 +43,7 @@ def test_a_guard_that_was_left_costs_later_hits_nothing() -> None:
 @pytest.mark.parametrize("scope", ["", "named"])
 def test_a_scripted_hit_does_not_make_the_module_an_argument(scope: str) -> None:
     call = hit(torch.jit.script(frozen(nn.Linear(4, 4))), scope=scope)
-    assert functions_called(call) == [*FAST[:2], "held_by_library", "native"]
+    assert functions_called(call) == FAST
 
 
 def test_rows_look_at_the_module_once_for_the_batch() -> None:
@@ -101,6 +59,90 @@ def test_rows_look_at_the_module_once_for_the_batch() -> None:
             call()
             called.append(functions_called(call))
     assert called[0] == called[1]
+
+
+KEYS = {
+    "texts": lambda count: [f"k{row}" for row in range(count)],
+    "numbers": lambda count: list(range(count)),
+    "ids": torch.arange,
+}
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("kind", sorted(KEYS))
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_rows_are_one_call_of_the_library(
+    make: Callable[[nn.Module], nn.Module], scope: str, kind: str, count: int
+) -> None:
+    module = make(nn.Linear(4, 4))
+    batch, keys = torch.randn(count, 4), KEYS[kind](count)
+    call = lambda: modcache.lookup_or_run(module, batch, keys, scope=scope)  # noqa: E731
+    for _ in range(6):
+        stored = call()
+    for counter in ("hits_memory", "hits_disk"):
+        before = modcache.stats()[counter]
+        assert functions_called(call) == FAST
+        assert modcache.stats()[counter] == before + count
+        modcache.flush()
+        modcache.clear(tier="memory")
+    assert torch.equal(call(), stored)
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_a_hit_on_disk_is_one_call_of_the_library(
+    make: Callable[[nn.Module], nn.Module], scope: str
+) -> None:
+    call = hit(make(nn.Linear(4, 4)), scope=scope)
+    stored = call()
+    modcache.flush()
+    modcache.clear(tier="memory")
+    assert functions_called(call) == FAST
+    assert modcache.stats()["hits_disk"] == 1
+    assert torch.equal(call(), stored)
+
+
+def test_rows_that_are_no_plain_hit_take_the_full_path() -> None:
+    module = frozen(nn.Linear(4, 4))
+    batch = torch.randn(3, 4)
+    for _ in range(6):
+        modcache.lookup_or_run(module, batch, ["a", "b", "c"], scope="s")
+    before = modcache.stats()
+    repeated = modcache.lookup_or_run(module, batch[[0, 0, 1]], ["a", "a", "b"], scope="s")
+    assert torch.allclose(repeated, module(batch[[0, 0, 1]]))
+    assert len(modcache.lookup_or_run(module, batch[:1], ("a", "b")[:1], scope="s")) == 1
+    for wrong in (["a"], [], ["a", "b", ""], ["a", "b", 3], ["a", "b", "\ud800"], [1, 2, True]):
+        with pytest.raises((ValueError, TypeError, RuntimeError)):
+            modcache.lookup_or_run(module, batch, wrong, scope="s")
+    after = modcache.stats()
+    assert after["misses"] == before["misses"]
+    assert after["hits_memory"] == before["hits_memory"] + 4
+
+
+def test_ids_beyond_64_bits_and_strided_ids_are_as_before() -> None:
+    module = frozen(nn.Linear(4, 4))
+    batch = torch.randn(2, 4)
+    ids = torch.tensor([[5, 0], [6, 0]])[:, 0]
+    for _ in range(3):
+        out = modcache.lookup_or_run(module, batch, ids, scope="s")
+    assert torch.equal(modcache.lookup_or_run(module, batch, ["5", "6"], scope="s"), out)
+    with pytest.raises((ValueError, OverflowError, RuntimeError, TypeError)):
+        modcache.lookup_or_run(module, batch, [2**63, 1], scope="s")
+
+
+def test_a_library_of_another_version_is_refused() -> None:
+    import ctypes
+
+    from modcache._library.compiled_part import guards
+
+    assert guards is not None
+    other = (ctypes.c_uint32 * 64)(99)
+    with pytest.raises(RuntimeError, match="another libmodcache"):
+        guards.connect(ctypes.addressof(other), X, nn.Parameter, {}, {}, ())
+    with pytest.raises(TypeError, match="6 arguments"):
+        guards.connect()  # type: ignore[call-arg]
+    assert functions_called(hit(frozen(nn.Linear(4, 4)))) == FAST  # nothing has changed
 
 
 def test_it_counts_as_any_hit_does() -> None:
@@ -189,7 +231,7 @@ def test_keys_beyond_ascii_take_the_fast_path_and_mistakes_do_not() -> None:
     hit(module, scope="Bär")
     modcache.lookup_or_run(module, X, "π", scope="Bär")
     again = lambda: modcache.lookup_or_run(module, X, "π", scope="Bär")  # noqa: E731
-    assert functions_called(again) == [*FAST[:2], "is_unicode", "_eager_hit"]
+    assert functions_called(again) == FAST
     for wrong in ("", "\ud800"):
         with pytest.raises(ValueError, match="key"):
             modcache.lookup_or_run(module, X, wrong, scope="Bär")

@@ -163,7 +163,7 @@ def test_past_keys_and_values_of_transformers(said: Any) -> None:
         found = modcache.lookup_or_run(model, tokens, IDS)
         assert isinstance(found.past_key_values, transformers.DynamicCache)
     assert modcache.stats()["hits_memory"] == 4
-    assert said() == ""
+    assert "modcache" not in said()  # transformers says that the name is an old one
 
 
 class Unshowable(UserDict):  # type: ignore[type-arg]

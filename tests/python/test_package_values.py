@@ -97,7 +97,7 @@ def recognized(module: Any) -> bool:
     for _ in range(6):
         modcache.fingerprint(module)
     known = state_of(module).known
-    return known is not None and known.snapshot.tensors() is not None
+    return known is not None and known.tensors() is not None
 
 
 def test_it_is_recognized_and_no_code_of_the_package_runs(encoder: Any) -> None:

@@ -10,7 +10,9 @@ import torch
 from modcache._call.grad import count_requiring_grad, modules_in
 from modcache._call.holder import Holder
 from modcache._identity.module_state import ModuleState, SeenState
+from modcache._identity.outline import Outline
 from modcache._identity.records import ModuleRecord
+from modcache._identity.walk import Walk
 from modcache._library import log
 
 
@@ -18,9 +20,20 @@ def is_in_training(module: torch.nn.Module, before: SeenState | None) -> bool:
     """Whether any module in reach is in training mode. ``before``: a look at all of them."""
     if before is None:
         return not isinstance(module, Holder) and any(part.training for part in modules_in(module))
+    return _is_any_in_training(before.walk)
+
+
+def was_in_training(outline: Outline) -> bool:
+    """The same of a module that a snapshot recognized, which guards the mode of each part."""
+    if outline.is_in_training is None:
+        outline.is_in_training = _is_any_in_training(outline)
+    return outline.is_in_training
+
+
+def _is_any_in_training(seen: Walk | Outline) -> bool:
     return any(
         record.is_in_training() and record.named.cls() is not Holder
-        for record in before.walk.own_leaves()
+        for record in seen.own_leaves()
         if isinstance(record, ModuleRecord)
     )
 

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
 
+from modcache._call.address import CURE, address_of, unidentified
 from modcache._call.bypass import count_bypass
-from modcache._call.causes import is_checkpointed, is_in_training, note_copy, with_cure
+from modcache._call.causes import (
+    is_checkpointed,
+    is_in_training,
+    note_copy,
+    was_in_training,
+    with_cure,
+)
 from modcache._call.evaluation import begin_evaluation
 from modcache._call.function import called_on, function_of
 from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, grad_pattern, has_graph
@@ -34,7 +41,8 @@ from modcache._identity.module_state import (
     state_of,
 )
 from modcache._identity.observed import called, unfollowed
-from modcache._identity.scripted import fingerprint_of_method, native
+from modcache._identity.scripted import native
+from modcache._identity.unchanging import unchanging
 from modcache._identity.wrappers import identified_as
 
 # Methods without an object. Looking one up costs as much as the call, so it is done once.
@@ -42,29 +50,6 @@ _begin: Any = torch.classes.cache.Run.begin
 _begin_rows: Any = torch.classes.cache.RowsRun.begin
 # Answers of begin, as module::Next numbers them.
 _RETURN, _JUST_RUN = 0, 2
-_CURE = "pass scope=... to name the module yourself"
-
-
-def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
-    """Returns 32 hexadecimal digits. Raises TypeError if the module cannot be hashed."""
-    function_of(module, method)
-    try:
-        state = state_of(module)
-        seen = state.recognize(module)
-        return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
-    except UnidentifiedError as reason:
-        raise _unidentified(module, reason) from None
-
-
-def _unidentified(module: torch.nn.Module, reason: UnidentifiedError) -> TypeError:
-    name = getattr(module, "original_name", type(module).__qualname__)
-    return TypeError(f"{name} has no fingerprint: {reason}; {_CURE}.")
-
-
-def refresh_fingerprint(module: torch.nn.Module) -> str:
-    """Returns the fingerprint after reading every byte of the module's tensors."""
-    state_of(module).forget_weights()
-    return fingerprint(module)
 
 
 def lookup_or_run(module: torch.nn.Module, input: Any, key: str, scope: str, method: str) -> Any:
@@ -239,8 +224,8 @@ class Call:
                 self.address, self._before = address_of(target, scope, method)
         except UnidentifiedError as reason:
             if isinstance(target, Holder):
-                raise _unidentified(target, reason) from None
-            self.unidentified = f"none that can be checked, since {reason}; {_CURE}"
+                raise unidentified(target, reason) from None
+            self.unidentified = f"none that can be checked, since {reason}; {CURE}"
 
     @property
     def watch(self) -> Any:
@@ -284,13 +269,8 @@ class Call:
 
     def run_observed(self, input: Any, run: Any, *, is_rows: bool = False) -> Any:
         """Runs the module, and gives the library the result."""
-        before = self._before_run()
-        if before is not None:
-            before.note_versions()
-        is_training = is_in_training(self._target, before)
-        output, unfollowed = self._run_watched(input, before)
         target = self._target
-        because = self.unidentified or _change(target, self.state, before) or unfollowed
+        output, because, is_training = self._run_recognized(input) or self._run_looked_at(input)
         is_graph = has_graph(output)
         self.state.note_graph(self.pattern, is_graph)
         trainable = count_requiring_grad(target) if is_graph else 0
@@ -306,19 +286,69 @@ class Call:
         return output
 
     def _note_outcome(self, run: Any, outcome: tuple[bool, str, str]) -> None:
+        if outcome[0] and self._before is None and not self._is_named:  # for the manifest
+            self._look_before()
         seen = self._before if self._before is not None and self._before.weights else None
         scope = Scope(self.address, self._is_named)
         note_outcome(run, outcome, self._target, self._method, scope, seen)
         if outcome[0] and not self._is_named:
             note_copy(self._target, self.state, f"{self.class_name}.{self._method}")
 
+    def _run_looked_at(self, input: Any) -> tuple[Any, str, bool]:
+        """Returns the output, why it may not be kept, and whether the module is in training."""
+        before = self._before_run()
+        if before is not None:
+            before.note_versions()
+        is_training = is_in_training(self._target, before)
+        output, unfollowed = self._run_watched(input, before)
+        because = self.unidentified or _change(self._target, self.state, before) or unfollowed
+        return output, because, is_training
+
+    def _run_recognized(self, input: Any) -> tuple[Any, str, bool] | None:
+        """Does the same for a module that a snapshot recognizes before and after the run.
+
+        None: it has to be looked at in full. Nothing has run then.
+        """
+        seen = None if self._before is not None or self.unidentified else self._recognized()
+        address = "" if self._is_named else self.address
+        around = None if seen is None else unchanging(self.state, seen, address)
+        if around is None:
+            return None
+        code: Any = []
+        if self._is_named:
+            output = self.run(input)
+        else:
+            output, code = called(lambda: self.run(input))
+        try:
+            because = with_cure(around.change_in(self._target), self._target)
+            because = because or self._unfollowed(
+                code, input, lambda: self.state.look(self._target)
+            )
+        except UnidentifiedError as reason:
+            because = str(reason)
+        return output, because, was_in_training(around.outline)
+
+    def _recognized(self) -> Recognized | None:
+        if self._seen is not None or not self._is_named:
+            return self._seen if self._is_named or self._is_recognized else None
+        is_scripted = isinstance(self._target, torch.jit.ScriptModule)
+        return None if is_scripted else self.state.recognize(self._target)
+
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""
         if before is None or not before.weights:
             return self.run(input), ""
-        output, seen = called(lambda: self.run(input))
-        reason = unfollowed(seen, lambda: self.state.followed(before) | code_of_input(input))
-        return output, f"{reason}; {_CURE}" if reason else ""
+        output, code = called(lambda: self.run(input))
+        return output, self._unfollowed(code, input, lambda: before)
+
+    def _unfollowed(self, code: Any, input: Any, look: Callable[[], SeenState]) -> str:
+        """Names code of a run that looks at the module do not follow; "": there is none."""
+
+        def followed() -> Any:
+            return self.state.followed(self.address, look) | code_of_input(input)
+
+        reason = unfollowed(code, followed)
+        return f"{reason}; {CURE}" if reason else ""
 
     def _before_run(self) -> SeenState | None:
         """Looks at the module before the run, in full or as far as it can be seen."""
@@ -328,6 +358,9 @@ class Call:
             with contextlib.suppress(UnidentifiedError):
                 return self.state.look(self._target, with_weights=False)
             return None
+        return self._look_before()
+
+    def _look_before(self) -> SeenState | None:
         try:
             self._before = self.state.look(self._target)
         except UnidentifiedError as reason:
@@ -337,20 +370,6 @@ class Call:
             name = type(self._target).__qualname__
             self.unidentified = f"{name} changed while the call waited"
         return self._before
-
-
-def address_of(module: torch.nn.Module, scope: str, method: str) -> tuple[str, SeenState | None]:
-    """Returns the scope of a module, and the look that found it, where one was needed.
-
-    Raises:
-        UnidentifiedError: something in it cannot be hashed.
-    """
-    if scope:
-        return scope, None
-    if isinstance(module, torch.jit.ScriptModule):
-        return fingerprint_of_method(module, method), None
-    seen = state_of(module).look(module)
-    return seen.fingerprint, seen
 
 
 @contextlib.contextmanager

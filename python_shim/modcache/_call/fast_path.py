@@ -1,85 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path to a hit in memory, for one tensor and one key.
+"""The fast path to plain hits: one tensor, and one tensor stored for each key.
 
-Every other call gets None, and nothing has changed then: the full path handles it, and every
-mistake of the caller. Both paths check the same of the module.
+The compiled part asks the library in one call (python_shim/native/hits.h). Every other call gets
+None, and nothing has changed then: the full path handles it, and every mistake of the caller. Both
+paths check the same of the module. Without the compiled part every call takes the full path.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from modcache._identity.module_state import Forget, GradPattern, ModuleState, states
+from modcache._identity.module_state import Forget, states
 from modcache._identity.scripted import native
-from modcache._library.compiled_part import may_take_fast_path
-from modcache._library.text import is_unicode
+from modcache._library import log
+from modcache._library.compiled_part import guards
 
 _functorch: Any = torch._C._functorch
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_transforms = _functorch.get_dynamic_layer_stack_depth
-_is_wrapped = _functorch.is_functorch_wrapped_tensor
-_tracing = torch._C._get_tracing_state
-_is_grad_enabled = torch.is_grad_enabled
-# Methods without an object. Looking one up costs as much as its work, so it is done once.
-_fast_path: Any = torch.classes.cache.Run.fast_path
-_scripted_fast_path: Any = torch.classes.cache.ScriptedModule.fast_path
-_NONE: list[torch.Tensor] = []
-# The patterns of calls in which neither module nor input requires grad.
-_PLAIN_PATTERNS = frozenset({GradPattern(0, ()), GradPattern(0, (False,))})
-_Tensor = torch.Tensor
-_ScriptModule = torch.jit.ScriptModule
 
-
-def fast_hit(module: Any, input: Any, key: Any, scope: Any, method: Any) -> torch.Tensor | None:
-    """Returns the stored result; None for every call that is not a plain hit in memory."""
-    if type(input) is not _Tensor or type(scope) is not str or type(method) is not str or not key:
-        return None
-    is_ascii = key.isascii() and scope.isascii() and method.isascii()
-    if not is_ascii and not is_unicode(f"{key}{scope}{method}"):
-        return None
-    if _dispatch_modes() or _function_modes() or _transforms() or _is_wrapped(input):
-        return None
-    if _tracing() is not None:
-        return None
-    entry = states.get(id(module))
-    if entry is None or entry[0]() is not module:
-        if not isinstance(module, _ScriptModule):
-            return None
-        held = held_by_library(module)
-        return _scripted_fast_path(held, scope, method, input, key)  # type: ignore[no-any-return]
-    return _eager_hit(entry[1], module, input, key, scope, method)
-
-
-def _eager_hit(
-    state: ModuleState, module: Any, input: torch.Tensor, key: str, scope: str, method: str
-) -> torch.Tensor | None:
-    if state.is_wrapper or not _PLAIN_PATTERNS.isdisjoint(state.graph_patterns):
-        return None
-    if method != "forward" and not callable(getattr(module, method, None)):
-        return None
-    if scope and not _is_grad_enabled():
-        return _fast_path(scope, method, input, key, _NONE, None, "")  # type: ignore[no-any-return]
-    known = state.known
-    if known is None or not may_take_fast_path():
-        return None
-    tensors = known.snapshot.tensors()
-    if tensors is None:
-        return None
-    if scope:
-        return _fast_path(scope, method, input, key, tensors, None, "")  # type: ignore[no-any-return]
-    if not known.fingerprint:
-        return None
-    return _fast_path(  # type: ignore[no-any-return]
-        known.fingerprint, method, input, key, tensors, state.watch, known.weights
-    )
-
-
-# Keyed by a scripted module's address: the module, its native part, the library's object for it.
-_held: dict[int, tuple[weakref.ref[Any], weakref.ref[Any], Any]] = {}
+# Keyed by a scripted module's address: the module, its native part, the library's object for it,
+# and that object's address.
+_held: dict[int, tuple[weakref.ref[Any], weakref.ref[Any], Any, int]] = {}
 
 
 def held_by_library(module: Any) -> Any:
@@ -90,5 +35,34 @@ def held_by_library(module: Any) -> Any:
         return entry[2]
     held = torch.classes.cache.ScriptedModule(inner)
     forget = Forget(_held, id(module))
-    _held[id(module)] = (weakref.ref(module, forget), weakref.ref(inner), held)
+    _held[id(module)] = (weakref.ref(module, forget), weakref.ref(inner), held, held.address())
     return held
+
+
+def _finds_nothing(*_: Any) -> None:
+    return None
+
+
+def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
+    if guards is None:
+        return _finds_nothing
+    in_force = (
+        torch._C._len_torch_dispatch_stack,
+        torch._C._len_torch_function_stack,
+        _functorch.get_dynamic_layer_stack_depth,
+        torch._C._get_tracing_state,
+    )
+    library = torch.classes.cache.Run.library_calls_address()
+    try:
+        guards.connect(library, torch.zeros(()), torch.nn.Parameter, states, _held, in_force)
+    except RuntimeError as reason:  # of another version than the library, or than this torch
+        log.write(logging.WARNING, f"hits take the slow path, since {reason}")
+        return _finds_nothing
+    return guards.find_hit
+
+
+fast_hit = _finder()
+"""Called with (module, input, key, scope, method): the stored tensor; None: it is no plain hit.
+
+NotImplemented: the mode is ``off``. The call was counted, and is to be run without the cache.
+"""

@@ -117,7 +117,7 @@ def file_behind(value: Any) -> str:
     if isinstance(value, types.FunctionType):
         return value.__code__.co_filename
     members = vars(class_behind(value)) if isinstance(value, type) else {}
-    for member in map(unwrapped, members.values()):
+    for member in map(unwrapped, tuple(members.values())):  # other threads add to it
         if is_left_here(member):
             continue
         member = _undecorated(member)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from modcache._cached.function import found_cached
+from modcache._call.address import address_of
 from modcache._call.bypass import way_of
-from modcache._call.eager import address_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block

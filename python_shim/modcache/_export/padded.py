@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from modcache._call import eager
+from modcache._call import address
 from modcache._call.padding import argument_of, check_pad_value
 from modcache._export.scope import Path, UncachedCallError, tensor_at, with_real_tensors
 from modcache._identity.wrappers import identified_as
@@ -106,7 +106,7 @@ def _seen(evidence: Evidence) -> tuple[list[int], str, str]:
         real = with_real_tensors(evidence.module)
         weights = [tensor_at(real, path) for path in evidence.paths]
         digest = str(torch.classes.cache.Recording.weights_digest(weights))
-        scopes.append(eager.fingerprint(identified_as(real), evidence.method))
+        scopes.append(address.fingerprint(identified_as(real), evidence.method))
     why_not = ""
     for scope in scopes:
         dims, signature, why_not = torch.classes.cache.Recording.seen_padding(

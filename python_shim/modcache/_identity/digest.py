@@ -24,6 +24,7 @@ from modcache._identity.scripted import ScriptRecord
 from modcache._installed.distributions import Distribution
 
 if TYPE_CHECKING:
+    from modcache._identity.outline import Outline
     from modcache._identity.walk import Walk
 
 
@@ -125,7 +126,7 @@ def _tokens_of_value(value: object) -> list[str | bytes]:
     return list(tokens_of_atom(value))
 
 
-def difference(before: Walk, after: Walk) -> str:
+def difference(before: Walk | Outline, after: Walk) -> str:
     """Returns a clause that names the first attribute in which two walks differ; "" for none.
 
     What installed packages keep for themselves may change during a run.

@@ -14,6 +14,7 @@ import os
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from modcache._identity.contents import contents_without_versions, version_of, w
 from modcache._identity.digest import difference, digest_of, name_of_tensor
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.observed import codes_of
+from modcache._identity.outline import Outline
 from modcache._identity.records import Records, same_leaves, same_objects
 from modcache._identity.scripted import code_of_scripted
 from modcache._identity.snapshot import snapshot_of
@@ -73,30 +75,32 @@ class GradPattern(NamedTuple):
     inputs: tuple[bool, ...]
 
 
-class Both:
-    """Two snapshots in one: of a module, and of the installed packages that it enters."""
-
-    def __init__(self, of_module: Snapshot, of_packages: Snapshot) -> None:
-        self._of_module = of_module
-        self._of_packages = of_packages
-
-    def tensors(self) -> list[torch.Tensor] | None:
-        tensors = self._of_module.tensors()
-        more = None if tensors is None else self._of_packages.tensors()
-        return None if tensors is None or more is None else tensors + more
+# The patterns of calls in which neither module nor input requires grad.
+_PLAIN_PATTERNS = frozenset({GradPattern(0, ()), GradPattern(0, (False,))})
 
 
 class Known(NamedTuple):
-    """A module that can be recognized: while ``snapshot`` holds, it has this ``structure``.
+    """A module that can be recognized: while its ``snapshots`` hold, it has this ``structure``.
 
     If its tensors have the digest ``weights``, it has this ``fingerprint``. Both are "" until they
-    are first needed.
+    are first needed. The compiled part reads the fields by their places.
     """
 
-    snapshot: Snapshot | Both
+    snapshots: tuple[Snapshot, ...]  # of the module, and of the installed packages that it enters
     structure: str
-    weights: str = ""
-    fingerprint: str = ""
+    weights: str
+    fingerprint: str
+    outline: Outline  # of what the snapshots were made from
+
+    def tensors(self) -> list[torch.Tensor] | None:
+        """The module's tensors, in order; None: a snapshot no longer holds."""
+        found: list[torch.Tensor] = []
+        for snapshot in self.snapshots:
+            tensors = snapshot.tensors()
+            if tensors is None:
+                return None
+            found += tensors
+        return found
 
 
 class Refusal(NamedTuple):
@@ -112,7 +116,8 @@ class ModuleState:
 
     ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
     a whole, and may be read without a lock. ``is_wrapper``: the module may be identified as the
-    module inside.
+    module inside. ``is_plain``: a call in which nothing requires grad may be a plain hit. The
+    compiled part reads ``known``, ``is_plain`` and ``watch_address``.
     """
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
@@ -122,7 +127,9 @@ class ModuleState:
         self._looks_in_full = 0
         self._recognized = 0
         self.watch: Any = torch.classes.cache.Watch()
+        self.watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
+        self.is_plain = not is_wrapper
         self.refusal = Refusal("", "", "")
         self.copies = 0  # fingerprints that results were stored under for the first time
         self.has_warned_of_copies = False
@@ -167,7 +174,7 @@ class ModuleState:
         """Recognizes the module if at most its tensors changed; None: look at it in full."""
         known = self.known
         if known is not None:
-            tensors = known.snapshot.tensors()
+            tensors = known.tensors()
             if tensors is not None:
                 self._recognized += 1
                 return Recognized(known, tensors)
@@ -191,20 +198,30 @@ class ModuleState:
             self._note_leaves(walk)
             if snapshot is None:
                 return
-            both: Snapshot | Both = snapshot
+            snapshots = [snapshot]
             if walk.packages is not None:
                 if walk.packages.snapshot is None:
                     return
-                both = Both(snapshot, walk.packages.snapshot)
-            if same_objects(both.tensors() or (), walk.tensors):
-                self.known = Known(both, self._structure)
+                snapshots.append(walk.packages.snapshot)
+            known = Known(
+                tuple(snapshots),
+                self._structure,
+                weights="",
+                fingerprint="",
+                outline=Outline(walk),
+            )
+            if same_objects(known.tensors() or (), walk.tensors):
+                self.known = known
 
-    def followed(self, seen: SeenState) -> set[types.CodeType]:
-        """Returns the code that this look at the module has followed."""
-        fingerprint, codes = self._followed
-        if fingerprint != seen.fingerprint:
-            codes = set(codes_of(seen.walk))
-            self._followed = (seen.fingerprint, codes)
+    def followed(self, fingerprint: str, look: Callable[[], SeenState]) -> set[types.CodeType]:
+        """Returns the code that a look at the module with this fingerprint follows.
+
+        ``look``: looks at it, if that code is not known yet.
+        """
+        known, codes = self._followed
+        if known != fingerprint:
+            codes = set(codes_of(look().walk))
+            self._followed = (fingerprint, codes)
         return codes
 
     def fingerprint_of(self, seen: Recognized) -> str:
@@ -212,7 +229,7 @@ class ModuleState:
         known = seen.known
         weights = watched_digest(self.watch, seen.tensors)
         latest = self.known
-        if latest is not None and latest.snapshot is known.snapshot and latest.weights == weights:
+        if latest is not None and latest.snapshots is known.snapshots and latest.weights == weights:
             return latest.fingerprint
         fingerprint = _digest_of_text(f"{known.structure}/{weights}")
         self.known = known._replace(weights=weights, fingerprint=fingerprint)
@@ -240,6 +257,7 @@ class ModuleState:
             self.graph_patterns |= {pattern}
         elif pattern in self.graph_patterns:
             self.graph_patterns -= {pattern}
+        self.is_plain = not self.is_wrapper and _PLAIN_PATTERNS.isdisjoint(self.graph_patterns)
 
     def forget_weights(self) -> None:
         """Makes the next look read every byte of the tensors."""

@@ -42,6 +42,7 @@ from modcache._identity.kinds import (
 from modcache._identity.lenient import Lenient, OwnCodeError
 from modcache._identity.memos import way_of_memo
 from modcache._identity.operators import way_of_operator
+from modcache._identity.outline import owner_at
 from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records
@@ -139,12 +140,7 @@ class Walk:
 
     def owner_at(self, index: int) -> tuple[str, str] | None:
         """Returns the class and attribute that the leaf at ``index`` belongs to."""
-        found = None
-        for start, cls, name in self.owners:
-            if start > index:
-                break
-            found = (cls, name)
-        return found
+        return owner_at(self.owners, index)
 
     def _check_tensors(self) -> None:
         strange = set(map(type, self.tensors)) - TENSOR_TYPES

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
-
-__all__ = ["guards", "may_take_fast_path"]
+__all__ = ["guards"]
 
 if TYPE_CHECKING:
     from modcache import _guards as guards
@@ -17,11 +14,3 @@ else:
         from modcache import _guards as guards
     except ImportError:  # the library was built without Python's headers
         guards = None
-
-
-may_take_fast_path: Callable[[], bool] = (
-    (lambda: False) if guards is None else guards.may_take_fast_path
-)
-"""Whether the mode of this thread allows to return a stored value without a run."""
-if guards is not None:
-    guards.connect(torch.classes.cache.Run.fast_path_is_open_address())

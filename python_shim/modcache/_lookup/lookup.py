@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from modcache._call import eager
+from modcache._call import address, eager
 from modcache._call.bypass import way_of
 from modcache._call.fast_path import fast_hit, held_by_library
 from modcache._call.function import call_name_of
@@ -123,10 +123,10 @@ def lookup_or_run(
                 module, input, key, scope=scope, method=method, ragged=ragged, mask=mask,
                 lengths=lengths, pad_value=pad_value,
             )  # fmt: skip
-    if type(key) is str and ragged == "error" and mask is None and lengths is None:
+    if ragged == "error" and mask is None and lengths is None:
         hit = fast_hit(module, input, key, scope, method)
         if hit is not None:
-            return hit
+            return eager.run_plain(module, input, method) if hit is NotImplemented else hit
     if isinstance(key, tuple):
         key = one_or_more(key)
     ragged = checked_ragged(ragged)
@@ -162,10 +162,9 @@ def lookup_or_run_any(
     if mode.active_entries and mode.is_among_tasks():
         with mode.as_task():
             return lookup_or_run_any(module, input, key, scope=scope, method=method)
-    if type(key) is str:
-        hit = fast_hit(module, input, key, scope, method)
-        if hit is not None:
-            return hit
+    hit = fast_hit(module, input, key, scope, method)
+    if hit is not None:
+        return eager.run_plain(module, input, method) if hit is NotImplemented else hit
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 
@@ -216,7 +215,9 @@ def _looked_up(
     if isinstance(keys, str):
         if is_operators:
             operator = torch.ops.cache.lookup_or_run_any
-            return False, operator(native(module), input, keys, scope=scope, method=method)
+            value = operator(native(module), input, keys, scope=scope, method=method)
+            held_by_library(module)  # so that the next call may be a plain hit
+            return False, value
         return False, eager.lookup_or_run(module, input, keys, scope, method)
     return _rows_looked_up(module, input, keys, scope, method, padding, is_operators)
 
@@ -276,7 +277,7 @@ def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:
     inner = identified_as(module)
     if isinstance(inner, torch.jit.ScriptModule):
         return str(torch.ops.cache.fingerprint(native(inner), method=method))
-    return eager.fingerprint(inner, method)
+    return address.fingerprint(inner, method)
 
 
 def refresh_fingerprint(module: torch.nn.Module) -> str:
@@ -293,7 +294,7 @@ def refresh_fingerprint(module: torch.nn.Module) -> str:
     if isinstance(inner, torch.jit.ScriptModule):
         torch.ops.cache.refresh_fingerprint(native(inner))
         return fingerprint(inner)
-    return eager.refresh_fingerprint(inner)
+    return address.refresh_fingerprint(inner)
 
 
 def _check_module(module: object, function: str) -> None:

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hits.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <exception>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiled_part.h"
+#include "snapshot.h"
+#include "snapshot_object.h"
+
+namespace modcache::python {
+namespace {
+
+using ops::EagerModule;
+using ops::LibraryCalls;
+using ops::PlainCall;
+using ops::Text;
+
+// torch's THPVariable_Wrap(const at::TensorBase&), whose argument is one pointer to the tensor.
+using Wrap = PyObject* (*)(const void* tensor);
+constexpr const char* kWrap = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
+constexpr const char* kTorchPython = "libtorch_python.so";
+
+// The library and torch, as connect() was given them. It is leaked, since interpreters end in any
+// order.
+struct Connection {
+  const LibraryCalls* library;
+  Wrap wrap;
+  PyTypeObject* tensor_type;
+  PyTypeObject* parameter_type;
+  Owned states;
+  Owned scripted;
+  Owned in_force;
+  Owned name_of_native;
+  Owned name_of_known;
+  Owned name_of_watch;
+  Owned name_of_readiness;
+};
+const Connection* connection = nullptr;
+
+// A torch.Tensor begins with its at::Tensor, which is one pointer.
+void* impl_of(PyObject* tensor) {
+  return *reinterpret_cast<void**>(reinterpret_cast<char*>(tensor) + sizeof(PyObject));
+}
+
+bool is_tensor(const Connection& to, PyObject* object) { return Py_TYPE(object) == to.tensor_type; }
+
+// Returns false, with no Python error set, for text that has no UTF-8.
+bool read_text(PyObject* object, Text& text) {
+  if (PyUnicode_CheckExact(object) == 0) return false;
+  Py_ssize_t size = 0;
+  const char* const data = PyUnicode_AsUTF8AndSize(object, &size);
+  if (data == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  text = {data, static_cast<std::size_t>(size)};
+  return true;
+}
+
+// The keys of a call, and what keeps them alive while other threads run.
+class Keys {
+ public:
+  // Returns false where they are not plain: no str, no list of either str or int, no tensor.
+  bool read(const Connection& to, PyObject* key, PlainCall& call) {
+    if (PyUnicode_CheckExact(key) != 0) {
+      if (!read_text(key, one_)) return false;
+      call.texts = &one_;
+      call.key_count = 1;
+      return true;
+    }
+    call.is_rows = true;
+    if (is_tensor(to, key)) {
+      call.id_tensor = impl_of(key);
+      return true;
+    }
+    if (PyList_CheckExact(key) == 0 || PyList_GET_SIZE(key) == 0) return false;
+    call.key_count = static_cast<std::size_t>(PyList_GET_SIZE(key));
+    return PyUnicode_CheckExact(PyList_GET_ITEM(key, 0)) != 0 ? read_texts(key, call)
+                                                              : read_ids(key, call);
+  }
+
+ private:
+  bool read_texts(PyObject* list, PlainCall& call) {
+    texts_.resize(call.key_count);
+    held_.reserve(call.key_count);
+    for (std::size_t i = 0; i < call.key_count; ++i) {
+      held_.push_back(share(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i))));
+      if (!read_text(held_.back().get(), texts_[i])) return false;
+    }
+    call.texts = texts_.data();
+    return true;
+  }
+
+  bool read_ids(PyObject* list, PlainCall& call) {
+    ids_.reserve(call.key_count);
+    for (std::size_t i = 0; i < call.key_count; ++i) {
+      PyObject* const item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
+      if (PyLong_CheckExact(item) == 0) return false;
+      int overflow = 0;
+      ids_.push_back(PyLong_AsLongLongAndOverflow(item, &overflow));
+      if (overflow != 0) return false;
+    }
+    call.ids = ids_.data();
+    return true;
+  }
+
+  Text one_{};
+  std::vector<Text> texts_;
+  std::vector<std::int64_t> ids_;
+  std::vector<Owned> held_;
+};
+
+bool refers_to(PyObject* reference, PyObject* object) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* referent = nullptr;
+  if (PyWeakref_GetRef(reference, &referent) != 1) return false;
+  return Owned(referent).get() == object;
+#else
+  return PyWeakref_GetObject(reference) == object;
+#endif
+}
+
+// Returns the entry of `object` in a dict {address: (weak reference, ...)}; null: it has none.
+Owned entry_of(PyObject* entries, PyObject* object) {
+  const Owned address(PyLong_FromVoidPtr(object));
+  if (address == nullptr) return nullptr;
+  Owned entry = share(PyDict_GetItemWithError(entries, address.get()));
+  if (entry == nullptr || PyTuple_CheckExact(entry.get()) == 0) return nullptr;
+  PyObject* const reference = PyTuple_GET_ITEM(entry.get(), 0);
+  return refers_to(reference, object) ? std::move(entry) : nullptr;
+}
+
+// Whether nothing is in force that the ordinary way looks for.
+bool is_plain_here(const Connection& to) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(to.in_force.get()); ++i) {
+    const Owned found(PyObject_CallNoArgs(PyTuple_GET_ITEM(to.in_force.get(), i)));
+    if (found == nullptr || PyObject_IsTrue(found.get()) != 0) return false;
+  }
+  return true;
+}
+
+// Wraps what the library found. Null without a Python error: it found nothing.
+PyObject* wrapped(const Connection& to, void* found) {
+  if (found == nullptr) return nullptr;
+  PyObject* result = nullptr;
+  try {
+    result = to.wrap(&found);
+  } catch (...) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_RuntimeError, "torch wraps no tensor");
+  }
+  to.library->release(found);
+  return result;
+}
+
+// Asks memory first, which is too quick for another thread to gain from it; then all tiers, while
+// other threads run.
+template <typename Find>
+PyObject* ask(const Connection& to, PlainCall& call, Find find) {
+  if (!call.is_rows) {
+    call.only_memory = true;
+    PyObject* const hit = wrapped(to, find(call));
+    if (hit != nullptr || PyErr_Occurred() != nullptr) return hit;
+    call.only_memory = false;
+  }
+  PyThreadState* const thread = PyEval_SaveThread();
+  void* const found = find(call);
+  PyEval_RestoreThread(thread);
+  return wrapped(to, found);
+}
+
+// The module as its snapshots have it. Returns false where they no longer hold.
+bool read_known(const Connection& to, PyObject* known, std::vector<Owned>& tensors) {
+  PyObject* const snapshots = PyTuple_GET_ITEM(known, 0);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(snapshots); ++i) {
+    const Snapshot* const snapshot = snapshot_of(PyTuple_GET_ITEM(snapshots, i));
+    if (snapshot == nullptr || !snapshot->add_tensors(tensors)) return false;
+  }
+  for (const Owned& tensor : tensors) {
+    if (!is_tensor(to, tensor.get()) && Py_TYPE(tensor.get()) != to.parameter_type) return false;
+  }
+  return true;
+}
+
+bool has_method(PyObject* module, const Text& method, PyObject* name) {
+  constexpr std::string_view kForward = "forward";
+  if (std::string_view(method.data, method.size_bytes) == kForward) return true;
+  const Owned found(PyObject_GetAttr(module, name));
+  return found != nullptr && PyCallable_Check(found.get()) != 0;
+}
+
+PyObject* bypassed_by_mode(const Connection& to, const PlainCall& call) {
+  if (!to.library->bypass(call)) return nullptr;
+  Py_INCREF(Py_NotImplemented);
+  return Py_NotImplemented;
+}
+
+// A run of a module that is trained may be followed by a step of an optimizer that leaves no trace
+// but new bytes: its weights are hashed anew then, which is left to the ordinary way.
+PyObject* bypassed(const Connection& to, PyObject* state, const PlainCall& call) {
+  if (!to.library->is_grad_enabled()) return bypassed_by_mode(to, call);
+  const Owned known(PyObject_GetAttr(state, to.name_of_known.get()));
+  std::vector<Owned> tensors;
+  if (known == nullptr || known.get() == Py_None || !read_known(to, known.get(), tensors)) {
+    return nullptr;
+  }
+  for (const Owned& tensor : tensors) {
+    if (to.library->requires_grad(impl_of(tensor.get()))) return nullptr;
+  }
+  return bypassed_by_mode(to, call);
+}
+
+// `entry`: (weak reference, state). Null, perhaps with a Python error set: no answer.
+PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
+  const Owned state = share(PyTuple_GET_ITEM(entry, 1));
+  const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
+  if (is_ready.get() != Py_True) return nullptr;
+  if (!to.library->may_take_fast_path()) return bypassed(to, state.get(), call);
+  EagerModule module{};
+  const auto ask_library = [&] {
+    return ask(to, call,
+               [&](const PlainCall& question) { return to.library->find_eager(question, module); });
+  };
+  // With a scope and without a graph, no answer depends on the module.
+  if (call.scope.size_bytes != 0 && !to.library->is_grad_enabled()) return ask_library();
+  const Owned known(PyObject_GetAttr(state.get(), to.name_of_known.get()));
+  if (known == nullptr || known.get() == Py_None) return nullptr;
+  std::vector<Owned> tensors;
+  if (!read_known(to, known.get(), tensors)) return nullptr;
+  if (call.scope.size_bytes == 0) {
+    if (!read_text(PyTuple_GET_ITEM(known.get(), 2), module.weights) ||
+        !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope) || call.scope.size_bytes == 0) {
+      return nullptr;
+    }
+    const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
+    if (watch == nullptr) return nullptr;
+    module.watch = PyLong_AsVoidPtr(watch.get());
+  }
+  std::vector<void*> impls;
+  impls.reserve(tensors.size());
+  for (const Owned& tensor : tensors) impls.push_back(impl_of(tensor.get()));
+  module.tensors = impls.data();
+  module.tensor_count = impls.size();
+  return ask_library();
+}
+
+// `entry`: (weak reference, weak reference to its native part, the library's object, its address).
+PyObject* find_scripted(const Connection& to, PyObject* entry, PyObject* module, PlainCall& call) {
+  const Owned native(PyObject_GetAttr(module, to.name_of_native.get()));
+  if (native == nullptr) return nullptr;
+  if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
+  if (!to.library->may_take_fast_path()) return bypassed_by_mode(to, call);
+  const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
+  return ask(to, call,
+             [&](const PlainCall& question) { return to.library->find_scripted(question, held); });
+}
+
+PyObject* find(const Connection& to, PyObject* const* arguments) {
+  PyObject* const module = arguments[0];
+  PlainCall call{};
+  Keys keys;
+  if (!is_tensor(to, arguments[1]) || !read_text(arguments[3], call.scope) ||
+      !read_text(arguments[4], call.method) || !keys.read(to, arguments[2], call)) {
+    return nullptr;
+  }
+  call.input = impl_of(arguments[1]);
+  if (!is_plain_here(to)) return nullptr;
+  if (const Owned entry = entry_of(to.states.get(), module)) {
+    if (!has_method(module, call.method, arguments[4])) return nullptr;
+    return find_eager(to, entry.get(), call);
+  }
+  const Owned entry = entry_of(to.scripted.get(), module);
+  return entry == nullptr ? nullptr : find_scripted(to, entry.get(), module, call);
+}
+
+Wrap wrap_of_torch() {
+  void* const torch = dlopen(kTorchPython, RTLD_NOW | RTLD_NOLOAD);
+  if (torch == nullptr) return nullptr;
+  void* const found = dlsym(torch, kWrap);
+  dlclose(torch);  // it was loaded before, and stays
+  return reinterpret_cast<Wrap>(found);
+}
+
+// Whether impl_of() is what torch says of a tensor, and wrapping that gives the same object.
+bool fits_torch(PyObject* tensor, Wrap wrap) {
+  const Owned address(PyObject_GetAttrString(tensor, "_cdata"));
+  if (address == nullptr) return false;
+  void* const impl = PyLong_AsVoidPtr(address.get());
+  if (impl == nullptr || impl_of(tensor) != impl) return false;
+  const Owned again(wrap(&impl));
+  return again.get() == tensor;
+}
+
+}  // namespace
+
+PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 6) {
+    PyErr_SetString(PyExc_TypeError, "connect() takes 6 arguments");
+    return nullptr;
+  }
+  const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
+  if (library == nullptr) return nullptr;
+  if (library->version != LibraryCalls::kVersion) {
+    PyErr_SetString(PyExc_RuntimeError, "the compiled part is for another libmodcache.so");
+    return nullptr;
+  }
+  const Wrap wrap = wrap_of_torch();
+  if (wrap == nullptr || !fits_torch(arguments[1], wrap)) {
+    PyErr_SetString(PyExc_RuntimeError, "the compiled part does not know this torch");
+    return nullptr;
+  }
+  auto* made = new Connection{library,
+                              wrap,
+                              Py_TYPE(arguments[1]),
+                              reinterpret_cast<PyTypeObject*>(share(arguments[2]).release()),
+                              share(arguments[3]),
+                              share(arguments[4]),
+                              share(arguments[5]),
+                              Owned(PyUnicode_InternFromString("_c")),
+                              Owned(PyUnicode_InternFromString("known")),
+                              Owned(PyUnicode_InternFromString("watch_address")),
+                              Owned(PyUnicode_InternFromString("is_plain"))};
+  connection = made;
+  Py_RETURN_NONE;
+}
+
+PyObject* find_hit(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 5) {
+    PyErr_SetString(PyExc_TypeError, "find_hit() takes 5 arguments");
+    return nullptr;
+  }
+  if (connection == nullptr) Py_RETURN_NONE;
+  PyObject* hit = nullptr;
+  try {
+    hit = find(*connection, arguments);
+  } catch (const std::exception&) {
+    hit = nullptr;
+  }
+  if (hit != nullptr) return hit;
+  PyErr_Clear();  // whatever it was, the ordinary way of the call meets it, too
+  Py_RETURN_NONE;
+}
+
+}  // namespace modcache::python

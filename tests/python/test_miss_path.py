@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Misses and calls in mode `off`: how little of the package runs, and what is still seen.
+
+What is counted are calls of Python functions: time would depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from hits import X, blocks, frozen, functions_called, hit
+from modcache._identity.module_state import state_of
+from torch import nn
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize("key", ["k", ["k"]], ids=["key", "rows"])
+@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+def test_the_mode_off_calls_the_module_and_little_else(
+    make: Callable[[nn.Module], nn.Module], key: Any, scope: str
+) -> None:
+    module = make(nn.Linear(4, 4))
+    call = lambda: modcache.lookup_or_run(module, X, key, scope=scope)  # noqa: E731
+    for _ in range(6):
+        call()
+    modcache.set_mode("off")
+    before = modcache.stats()
+    assert len(functions_called(call)) <= 14
+    after = modcache.stats()
+    assert after["bypassed_off"] == before["bypassed_off"] + 1
+    assert {name for name in after if after[name] != before[name]} == {"bypassed_off"}
+    with pytest.raises((ValueError, RuntimeError)):
+        modcache.lookup_or_run(module, X, ["a", "b"], scope=scope)
+
+
+def test_a_step_that_leaves_no_trace_is_seen_after_a_call_in_mode_off() -> None:
+    module = nn.Linear(4, 4)
+    with torch.no_grad():
+        call = hit(module)
+        stale = call()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5, fused=True)
+    with modcache.mode("off"):
+        modcache.lookup_or_run(module, X, "k").sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        assert not torch.equal(call(), stale)
+        assert torch.equal(call(), module(X))
+
+
+@pytest.mark.parametrize(("scope", "most"), [("", 90), ("named", 86)])
+def test_a_miss_looks_at_the_module_by_its_snapshot(scope: str, most: int) -> None:
+    counts = []
+    for count in (1, 40):
+        module = blocks(count)
+        hit(module, scope=scope)
+        with torch.no_grad():
+            for key in ("first", "second"):
+                miss = lambda: modcache.lookup_or_run(module, X, f"{key} {count}", scope=scope)  # noqa: E731, B023
+                called = functions_called(miss)
+        counts.append(len(called))
+    assert counts[0] == counts[1] <= most
+
+
+class Counts(nn.Module):
+    """Counts calls with large inputs."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.count = 0
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x[0, 0] > 100:
+            if self.what == "count":
+                self.count += 1
+            else:
+                self.seen.add_(1)
+        return x * 2
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+@pytest.mark.parametrize(
+    ("what", "named"), [("count", "attribute 'count' of Counts"), ("seen", "buffer 'seen'")]
+)
+def test_what_a_run_changes_in_a_module_that_was_recognized_is_named(
+    what: str, named: str, scope: str
+) -> None:
+    module = frozen(Counts(what))
+    hit(module, scope=scope)
+    for row in range(8):
+        modcache.lookup_or_run(module, X, f"small {row}", scope=scope)
+    assert "_run_looked_at" not in functions_called(
+        lambda: modcache.lookup_or_run(module, 200 * X, "large", scope=scope)
+    )
+    assert modcache.stats()["bypassed_impure"] == 1
+    assert named in state_of(module).refusal.message
+    stored = modcache.stats()["stored"]
+    modcache.lookup_or_run(module, X, "small again", scope=scope)
+    assert modcache.stats()["stored"] == stored + 1
