@@ -262,6 +262,20 @@ def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(
     assert 1 <= len(made) <= 8
 
 
+def test_a_module_that_served_plain_hits_for_a_while_is_soon_known_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(module_state.time, "monotonic", lambda: now_s[0])
+    module = frozen(nn.Linear(4, 4))
+    for epoch in range(12):
+        module.epoch = 1000 + epoch
+        for _ in range(6):
+            modcache.lookup_or_run(module, X, "k")
+        assert module_state.state_of(module).known is not None, epoch
+        now_s[0] += 5
+
+
 def doubled(x: torch.Tensor, times: int = 2) -> torch.Tensor:
     return x * times
 

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 # Looks in full before a snapshot is made. Each snapshot that did not hold for long doubles them.
 _PATIENCE, _MOST_PATIENCE = 2, 1024
-_LONG = 16  # looks that a snapshot must serve
+_LONG = 16  # looks that a snapshot must serve, or else
+_LONG_S = 1.0  # the time, as plain hits do not count as looks
 _refresh_watch: Any = torch.classes.cache.Watch.refresh
 
 
@@ -124,6 +126,7 @@ class ModuleState:
         self.is_wrapper = is_wrapper
         self.known: Known | None = None
         self._patience = _PATIENCE
+        self._known_since_s = 0.0
         self._looks_in_full = 0
         self._recognized = 0
         self.watch: Any = torch.classes.cache.Watch()
@@ -179,7 +182,8 @@ class ModuleState:
                 self._recognized += 1
                 return Recognized(known, tensors)
             self.known = None
-            is_long = self._recognized >= _LONG
+            age_s = time.monotonic() - self._known_since_s
+            is_long = self._recognized >= _LONG or age_s >= _LONG_S
             self._patience = _PATIENCE if is_long else min(2 * self._patience, _MOST_PATIENCE)
         self._looks_in_full += 1
         if self._looks_in_full > self._patience:
@@ -212,6 +216,7 @@ class ModuleState:
             )
             if same_objects(known.tensors() or (), walk.tensors):
                 self.known = known
+                self._known_since_s = time.monotonic()
 
     def followed(self, fingerprint: str, look: Callable[[], SeenState]) -> set[types.CodeType]:
         """Returns the code that a look at the module with this fingerprint follows.
