@@ -39,9 +39,12 @@ def main() -> int:
         given.match,
         given.work,
     )
-    found = results.collect(plan, rounds.run(plan))
-    if given.json:
-        results.write(found, given.json)
+
+    def keep(samples: dict[str, rounds.Samples]) -> None:
+        if given.json:
+            results.write(results.collect(plan, samples), given.json)
+
+    found = results.collect(plan, rounds.run(plan, keep))
     print(table.as_text(found))
     return 0
 

@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
-from suite import batches, disk_hits, memory_hits, misses, off
+from suite import (
+    batches,
+    disk_hits,
+    epochs,
+    memory_hits,
+    misses,
+    off,
+    readers,
+    scripted_hits,
+)
 from suite.measurement import Measurement
 
-FAMILIES = (memory_hits, disk_hits, misses, batches, off)
+FAMILIES = (memory_hits, scripted_hits, disk_hits, misses, batches, readers, epochs, off)
 
 
 def all_measurements() -> list[Measurement]:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import modcache
-import torch
-from torch import Tensor, nn
 
 from suite import ours, timing
 from suite.measurement import Comparison, Figures, Measurement, Place
@@ -44,8 +42,6 @@ class OffPython(Measurement):
         numbers = [i % 64 for i in range(64 * place.of(96))]
         with modcache.mode("off"):
             return timing.by_span(subjects, numbers, 32, seed=place.round)
-
-
 
 
 def measurements() -> list[Measurement]:

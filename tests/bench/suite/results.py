@@ -33,7 +33,7 @@ def collect(plan: Plan, found: Mapping[str, Samples]) -> Results:
         "format": FORMAT,
         "machine": machine(),
         "versions": versions(),
-        "rounds": plan.rounds,
+        "rounds": max(map(_rounds_of, found.values()), default=0),
         "quick": plan.quick,
         "measurements": {one.name: _figures(one, found[one.name]) for one in plan.measurements},
         "table": [
@@ -42,6 +42,10 @@ def collect(plan: Plan, found: Mapping[str, Samples]) -> Results:
             for comparison in one.comparisons()
         ],
     }
+
+
+def _rounds_of(samples: Samples) -> int:
+    return max(map(len, samples.rounds.values()), default=0)
 
 
 def machine() -> dict[str, Any]:
@@ -79,9 +83,7 @@ def _figures(one: Measurement, samples: Samples) -> dict[str, Any]:
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Median, least and largest by subject, in microseconds."""
-    return {
-        subject: spread([figures[subject] for figures in rounds]) for subject in rounds[0]
-    }
+    return {subject: spread([figures[subject] for figures in rounds]) for subject in rounds[0]}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

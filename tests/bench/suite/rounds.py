@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,13 @@ class Progress:
         self.done += 1
         spent = time.monotonic() - self.started
         left = spent / max(1, self.done - 1) * (self.steps - self.done + 1)
-        guess = f"some {left / 60:.0f} min left" if self.done > 1 else ""
-        print(f"[{self.done}/{self.steps}] {what}  {guess}", file=sys.stderr, flush=True)
+        guess = f", some {left / 60:.0f} min left" if self.done > 1 else ""
+        clock = f"[{self.done}/{self.steps}, {spent:.0f} s{guess}]"
+        print(f"{clock} {what}", file=sys.stderr, flush=True)
 
 
-def run(plan: Plan) -> dict[str, Samples]:
-    """Every measurement's samples by name."""
+def run(plan: Plan, after_round: Callable[[dict[str, Samples]], None]) -> dict[str, Samples]:
+    """Every measurement's samples by name; `after_round` gets what there is after each round."""
     found = {one.name: Samples(failure=one.missing()) for one in plan.measurements}
     pairs = [
         (one, match)
@@ -73,6 +74,7 @@ def run(plan: Plan) -> dict[str, Samples]:
                 figures = _step(samples, worker.measure, one, place)
                 if figures:
                     samples.rounds.setdefault(match, []).append(figures)
+            after_round(found)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return found

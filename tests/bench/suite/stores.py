@@ -175,8 +175,8 @@ class LmdbZeroCopy(Lmdb):
 
     name = "LMDB, zero-copy"
 
-    def open(self) -> None:
-        super().open()
+    def begin_in(self, other: Lmdb) -> None:
+        self.environment = other.environment
         self.transaction = self.environment.begin(buffers=True)
 
     def get(self, number: int) -> Tensor:
@@ -184,7 +184,6 @@ class LmdbZeroCopy(Lmdb):
 
     def close(self) -> None:
         self.transaction.abort()
-        super().close()
 
 
 class Diskcache(Store):

@@ -46,7 +46,8 @@ class Noise(nn.Module):
         self.places = [1] * len(shape)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        rows = self.base.repeat([numbers.size(0)] + self.places)
+        # TorchScript knows no star in a list.
+        rows = self.base.repeat([numbers.size(0)] + self.places)  # noqa: RUF005
         rows.flatten(1)[:, 0] = numbers[:, 0]
         return rows
 

@@ -7,6 +7,7 @@ It can be started by itself too, for a profiler: python -m suite.worker NAME FOL
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -73,11 +74,15 @@ def _entry(
     import torch
 
     torch.set_num_threads(threads_of(name))
+    # Some rivals talk; standard output is for the table.
+    os.dup2(2, 1)
     try:
         answer_to.send(("done", function(name, place)))
     except Exception as error:
         traceback.print_exc()
-        answer_to.send(("failed", f"{type(error).__name__}: {error}"))
+        # The traceback is above; the last line of a TorchScript error is what went wrong.
+        lines = str(error).strip().splitlines() or [""]
+        answer_to.send(("failed", f"{type(error).__name__}: {lines[-1]}"))
     finally:
         answer_to.close()
 
