@@ -102,11 +102,11 @@ def _gathers(place: Place, size: Size, count: int) -> dict[str, Any]:
         "modcache, ids": lambda batch: modcache.lookup_or_run(module, batch.inputs, batch.ids),
     }
     for kind in stores.there(*KINDS, *LOOPS):
-        store = kind(place.folder, size, count)
+        store = kind(place.shared, size, count)
         store.open()
         gathers[store.name] = lambda batch, store=store: store.gather(batch.numbers)
     flat = torch.from_file(
-        str(place.folder / "Memmap" / "rows"), size=count * size.bytes // 4, dtype=torch.float32
+        str(place.shared / "Memmap" / "rows"), size=count * size.bytes // 4, dtype=torch.float32
     )
     rows = flat.view(count, *size.shape)
     gathers["from_file, index_select"] = lambda batch: rows.index_select(0, batch.ids)

@@ -28,15 +28,19 @@ NEXT_VALUE = object()
 
 def fill(kinds: tuple[type[stores.Store], ...], place: Place, size: Size, count: int) -> None:
     """Puts the values into each store but the zero-copy one, which reads what LMDB has."""
+    mark = place.shared / "filled"
+    if mark.exists():
+        return
     values = noise(size)
     for kind in stores.there(*kinds):
-        store = kind(place.folder, size, count)
+        store = kind(place.shared, size, count)
         if isinstance(store, stores.LmdbZeroCopy):
             continue
         store.create()
         for number, x in enumerate(ours.inputs_of(count)):
             store.put(number, values(x)[0])
         store.close()
+    mark.touch()
 
 
 def opened(
@@ -45,7 +49,7 @@ def opened(
     """A process may open an environment of LMDB once, so the zero-copy one takes the other's."""
     found: list[stores.Store] = []
     for kind in stores.there(*kinds):
-        store = kind(place.folder, size, count)
+        store = kind(place.shared, size, count)
         if isinstance(store, stores.LmdbZeroCopy):
             first = next(other for other in found if type(other) is stores.Lmdb)
             store.begin_in(first)

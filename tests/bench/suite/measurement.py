@@ -20,6 +20,7 @@ class Place:
 
     folder: Path
     match: str
+    shared: Path  # what no setting of `match` changes lies here
     quick: bool = False
     round: int = 0
 
@@ -58,9 +59,9 @@ class Comparison:
         return f"{'at least ' if self.at_least else ''}{self.bound:g} x{more}"
 
     def value(self, figures: Figures, match: str) -> tuple[float, float] | None:
-        """The ratio or difference of a round, and by how many us it misses the bound; None: a gap.
+        """The ratio or difference of a round, and what share of its bound it takes; None: a gap.
 
-        The excess is 0 or less where the bound is kept.
+        The share is 1 or less where the bound is kept.
         """
         if any(name not in figures for name in self.needed()):
             return None
@@ -68,12 +69,12 @@ class Comparison:
         allowed = self.within_us + (SAMPLE_US * self.keys if match == "input" else 0.0)
         if self.over is None:
             scale = 1e3 if self.unit == "ns" else 1.0
-            return mine * scale, mine - self.bound / scale - allowed
+            return mine * scale, mine / (self.bound / scale + allowed)
         theirs = figures[self.over] - (figures[self.over_less] if self.over_less else 0.0)
         theirs = max(theirs, 1e-6)
         if self.at_least:
-            return mine / theirs, theirs - allowed - mine / self.bound
-        return mine / theirs, mine - self.bound * theirs - allowed
+            return mine / theirs, (theirs - allowed) * self.bound / mine
+        return mine / theirs, mine / (self.bound * theirs + allowed)
 
 
 class Measurement:

@@ -114,8 +114,8 @@ class Fill(Measurement):
     def measure(self, place: Place) -> Figures:
         """Parts of the fill in turn: each subject makes some values, then the next one does."""
         parts = 4
-        # At most 512 MB of each: the disk would be what is measured.
-        part = place.of(min(1024, (512 << 20) // self.size.bytes), 16) // parts
+        # More of each would only fill the disk.
+        part = place.of(min(1024, (256 << 20) // self.size.bytes), 16) // parts
         count = parts * part
         ours.use(place, f"modcache-{place.round}")
         mine = ours.Ours(self.size, count + 1)

@@ -90,7 +90,7 @@ def _read(conn: Connection, size: Size, place: Place, name: str, rank: int) -> N
         get: Any = ours.Ours(size, count).one_key
     else:
         kind = next(kind for kind in KINDS if kind.name == name)
-        store = kind(place.folder, size, count)
+        store = kind(place.shared, size, count)
         store.open()
         get = store.get
     order = list(range(count))

@@ -100,17 +100,23 @@ def _row(one: Measurement, comparison: Comparison, samples: Samples) -> dict[str
         "unit": comparison.unit,
     }
     for match in MATCHES:
-        values = [comparison.value(figures, match) for figures in samples.rounds.get(match, [])]
-        kept = [value for value in values if value is not None]
-        if not kept:
-            found[match] = {"verdict": _why_not(one, comparison, samples, match)}
-            continue
-        holds = statistics.median(excess for _, excess in kept) <= 0
-        found[match] = {
-            **spread([value for value, _ in kept]),
-            "verdict": "ok" if holds else "falls short",
-        }
+        found[match] = _in_column(one, comparison, samples, match)
     return found
+
+
+def _in_column(
+    one: Measurement, comparison: Comparison, samples: Samples, match: str
+) -> dict[str, Any]:
+    values = [comparison.value(figures, match) for figures in samples.rounds.get(match, [])]
+    kept = [value for value in values if value is not None]
+    if not kept:
+        return {"verdict": _why_not(one, comparison, samples, match)}
+    share = statistics.median(of_round for _, of_round in kept)
+    return {
+        **spread([value for value, _ in kept]),
+        "share_of_bound": share,
+        "verdict": "ok" if share <= 1 else "falls short",
+    }
 
 
 def _why_not(one: Measurement, comparison: Comparison, samples: Samples, match: str) -> str:

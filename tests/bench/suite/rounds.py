@@ -62,7 +62,8 @@ def run(plan: Plan, after_round: Callable[[dict[str, Samples]], None]) -> dict[s
     progress = Progress(len(pairs) * (plan.rounds + 1))
     root = Path(tempfile.mkdtemp(prefix="modcache-bench-", dir=plan.work))
     try:
-        folders = {pair: root / f"{i}" for i, pair in enumerate(pairs)}
+        names = [one.name for one in plan.measurements]
+        folders = {pair: root / f"{names.index(pair[0].name)}-{pair[1]}" for pair in pairs}
         for one, match in pairs:
             progress.step(f"fill: {one.name}, match={match}")
             _step(found[one.name], worker.prepare, one, _place(plan, folders[one, match], match, 0))
@@ -82,7 +83,9 @@ def run(plan: Plan, after_round: Callable[[dict[str, Samples]], None]) -> dict[s
 
 def _place(plan: Plan, folder: Path, match: str, number: int) -> Place:
     folder.mkdir(exist_ok=True)
-    return Place(folder, match, plan.quick, number)
+    shared = folder.with_name(f"{folder.name.partition('-')[0]}-shared")
+    shared.mkdir(exist_ok=True)
+    return Place(folder, match, shared, plan.quick, number)
 
 
 def _step(samples: Samples, function: Any, one: Measurement, place: Place) -> Any:

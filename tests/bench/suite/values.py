@@ -28,7 +28,7 @@ BATCH = 256
 SIZES = {
     size.name: size
     for size in (
-        Size("2 KiB", (512,), 8192, 96),
+        Size("2 KiB", (512,), 4096, 64),
         Size("151 KB", (197, 192), 1024, 8),
         Size("3 MB", (3, 512, 512), 64),
         Size("12.6 MB", (3, 1024, 1024), 24),

@@ -91,6 +91,8 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(threads_of(sys.argv[1]))
-    found = measure(sys.argv[1], Place(Path(sys.argv[2]), sys.argv[3], quick=True))
+    found = measure(
+        sys.argv[1], Place(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[2]), quick=True)
+    )
     for subject, us in found.items():
         print(f"{us:12.2f} us  {subject}")
