@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import modcache
@@ -78,10 +80,7 @@ class BatchHit(Measurement):
                 return torch.equal(value.flatten(1)[:, 0], batches[number].inputs[:, 0])
 
             subjects: dict[str, timing.Call] = {
-                name + suffix: lambda number, gather=gather, batches=batches: _summed(
-                    gather(batches[number])
-                )
-                for name, gather in gathers.items()
+                name + suffix: partial(_summed, gather, batches) for name, gather in gathers.items()
             }
             times = timing.by_call(subjects, range(len(batches)), 1, check, seed)
             figures |= {name: us / BATCH for name, us in times.items()}
@@ -89,7 +88,8 @@ class BatchHit(Measurement):
         return figures
 
 
-def _summed(value: Tensor) -> Tensor:
+def _summed(gather: Callable[[Batch], Tensor], batches: list[Batch], number: int) -> Tensor:
+    value = gather(batches[number])
     value.sum()
     return value
 

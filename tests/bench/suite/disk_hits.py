@@ -10,7 +10,7 @@ import modcache
 
 from suite import ours, stores, timing
 from suite.measurement import Comparison, Figures, Measurement, Place
-from suite.values import SIZES, Size, noise
+from suite.values import SIZES, Size, inputs_of, noise
 
 KINDS = (
     stores.Memmap,
@@ -37,7 +37,7 @@ def fill(kinds: tuple[type[stores.Store], ...], place: Place, size: Size, count:
         if isinstance(store, stores.LmdbZeroCopy):
             continue
         store.create()
-        for number, x in enumerate(ours.inputs_of(count)):
+        for number, x in enumerate(inputs_of(count)):
             store.put(number, values(x)[0])
         store.close()
     mark.touch()

@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ def of_example(name: str) -> Any:
     if str(_EXAMPLE) not in sys.path:
         sys.path.insert(0, str(_EXAMPLE))
     return importlib.import_module(name)
+
+
+def split(rows: Tensor) -> list[Tensor]:
+    batches: Any = rows.split(BATCH)  # type: ignore[no-untyped-call]
+    return list(batches)
 
 
 class Encoder:
@@ -76,7 +82,7 @@ class Epochs(Measurement):
         tokens = of_example("encoder").tokenize([text.text for text in chosen])
         encoder, features = Encoder(), []
         with torch.no_grad():
-            for rows in torch.arange(len(chosen)).split(BATCH):
+            for rows in split(torch.arange(len(chosen))):
                 features.append(encoder.eager_rows(tokens, rows))
                 if self.uses_traced:
                     encoder.traced_rows(tokens, rows)
@@ -99,7 +105,7 @@ class SecondEpoch(Epochs):
         ours.use(place)
         encoder = Encoder()
         *tokens, _, features = torch.load(place.folder / FILE)
-        batches = list(torch.arange(len(features)).split(BATCH))
+        batches = split(torch.arange(len(features)))
         random.Random(place.round).shuffle(batches)
         figures = {}
         with torch.no_grad(), timing.no_collection():
@@ -118,7 +124,7 @@ class SecondEpoch(Epochs):
             times = []
             for rows in batches[: 2 if place.quick else 6]:
                 inputs = [part[rows] for part in tokens]
-                times.append(_us(lambda inputs=inputs: encoder.plain(*inputs)) / BATCH)
+                times.append(_us(partial(encoder.plain, *inputs)) / BATCH)
             figures["uncached"] = sorted(times)[len(times) // 2]
         ours.expect_no_misses()
         return figures
@@ -154,7 +160,8 @@ class HeadEpoch(Epochs):
         def from_tensor(rows: Tensor) -> Tensor:
             # The inputs are taken too, as a loader would hand them out to all.
             _ = tokens[0][rows], tokens[1][rows]
-            return features[rows]
+            taken: Tensor = features[rows]
+            return taken
 
         heads = {
             "modcache, eager": Head(lambda rows: encoder.eager_rows(tokens, rows), labels),
@@ -168,7 +175,7 @@ class HeadEpoch(Epochs):
         with timing.no_collection():
             for number, names in enumerate(timing.turns(heads, place.of(16, 3), place.round)):
                 for name in names:
-                    spent = _us(lambda head=heads[name], number=number: head.epoch(number))
+                    spent = _us(partial(heads[name].epoch, number))
                     times[name].append(spent / len(labels))
         ours.expect_no_misses()
         eager, wanted = heads["modcache, eager"], heads["one tensor"]
@@ -186,13 +193,13 @@ class Head:
 
     def epoch(self, number: int) -> None:
         order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(number))
-        for rows in order.split(BATCH):
+        for rows in split(order):
             with torch.no_grad():
                 features = self.features_of(rows)
             logits = self.linear(features)
             loss = nn.functional.cross_entropy(logits, self.labels[rows])
             self.optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
 
 

@@ -100,12 +100,9 @@ class EagerHit(Measurement):
             "modcache.cached": lambda number: cached(inputs[number], name=keys[number]),
             "the module": lambda number: module(inputs[number]),
         }
-        for kind in stores.there(RIVAL):
-            store = kind(place.folder, SIZES["2 KiB"], 1)
-            rival = store.wrapped(deep())
-            subjects[store.name] = lambda number, rival=rival: rival(
-                inputs[number], cache_key=keys[number]
-            )
+        if stores.there(RIVAL):
+            rival = RIVAL(place.folder, SIZES["2 KiB"], 1).wrapped(deep())
+            subjects[RIVAL.name] = lambda number: rival(inputs[number], cache_key=keys[number])
         for call in subjects.values():
             for number in range(KEYS):
                 call(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import modcache
@@ -133,10 +134,10 @@ class Fill(Measurement):
             workers[store.name] = (_put(store, value), _forced(store))
         for index in range(parts):
             numbers = range(index * part, (index + 1) * part)
-            for name in next(iter(timing.turns(dict.fromkeys(workers), 1, index + place.round))):
+            for name in next(iter(timing.turns(workers, 1, index + place.round))):
                 call, force = workers[name]
                 os.sync()
-                took = timing.seconds_of(lambda call=call, numbers=numbers: _all(call, numbers))
+                took = timing.seconds_of(partial(_all, call, numbers))
                 forced = timing.seconds_of(force)
                 spent.setdefault(name, []).append(took / part * 1e6)
                 spent.setdefault(f"{name}, forced", []).append((took + forced) / part * 1e6)

@@ -7,7 +7,6 @@ benchmarks.md, benchmarks/.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,10 +35,12 @@ def write(file: Path) -> list[Path]:
 def filled(text: str, found: Results) -> str:
     """The page with all that is generated made anew."""
     for name, content in sections(found).items():
-        pattern = re.compile(f"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise PageError(f"the page has no place for '{name}': <!-- begin: {name} -->")
-        text = pattern.sub(lambda marks, content=content: f"{marks[1]}{content}\n{marks[2]}", text)
+        begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+        before, mark, rest = text.partition(begin)
+        _, other_mark, after = rest.partition(end)
+        if not mark or not other_mark:
+            raise PageError(f"the page has no place for '{name}': {begin.strip()} and {end}")
+        text = f"{before}{begin}{content}\n{end}{after}"
     return text
 
 

@@ -28,6 +28,11 @@ def built(name: str) -> Path:
     return Path(os.environ.get(BUILD, "")) / name
 
 
+def load_operators() -> None:
+    load: Any = torch.ops.load_library
+    load(str(built("libbench_operators.so")))
+
+
 def lacking() -> str:
     """Why there are no operators to compare with; "" if there are."""
     if os.environ.get(BUILD) and built("libbench_operators.so").exists():
@@ -66,6 +71,10 @@ class Lookup(Loop):
         for _ in range(calls):
             out = torch.ops.cache.lookup_or_run(self.inner, x, key, scope=scope)
         return out
+
+
+def script(module: nn.Module) -> Any:
+    return torch.jit.script(module.eval())
 
 
 class Same(nn.Module):
@@ -128,13 +137,13 @@ class ScriptedHit(Measurement):
         ]
 
     def measure(self, place: Place) -> Figures:
-        torch.ops.load_library(str(built("libbench_operators.so")))
+        load_operators()
         ours.use(place)
         x, inner = torch.ones(1, 1), noise(SIZES["2 KiB"])
-        none: Any = torch.jit.script(NoOperation(inner).eval())
-        lookup: Any = torch.jit.script(Lookup(inner).eval())
-        frozen: Any = modcache.freeze(torch.jit.script(Lookup(inner).eval()))
-        loops = {
+        none: Any = script(NoOperation(inner))
+        lookup: Any = script(Lookup(inner))
+        frozen: Any = modcache.freeze(script(Lookup(inner)))
+        loops: dict[str, Callable[[int], Any]] = {
             "scripted no-op operator": lambda calls: none(x, calls, KEY, ours.SCOPE),
             "scripted, scope": lambda calls: lookup(x, calls, KEY, ours.SCOPE),
             "scripted, fingerprint": lambda calls: lookup(x, calls, KEY, ""),
@@ -168,12 +177,12 @@ class OffScripted(Measurement):
         ]
 
     def measure(self, place: Place) -> Figures:
-        torch.ops.load_library(str(built("libbench_operators.so")))
+        load_operators()
         ours.use(place)
         x = torch.zeros(1)
-        method: Any = torch.jit.script(CallMethod(Same()))
-        lookup: Any = torch.jit.script(Lookup(Same()))
-        loops = {
+        method: Any = script(CallMethod(Same()))
+        lookup: Any = script(Lookup(Same()))
+        loops: dict[str, Callable[[int], Any]] = {
             "method": lambda calls: method(x, calls, KEY, ""),
             "scripted, off": lambda calls: lookup(x, calls, KEY, ""),
         }

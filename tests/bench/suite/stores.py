@@ -29,7 +29,8 @@ def is_there(package: str) -> bool:
 
 
 def bytes_of(value: Tensor) -> memoryview:
-    return memoryview(value.contiguous().numpy()).cast("B")
+    array: Any = value.contiguous().numpy()
+    return memoryview(array).cast("B")
 
 
 class Store:
@@ -124,9 +125,9 @@ class Sequential(Store):
     def get(self, number: int) -> Tensor:
         """Reads the next value, whatever its number."""
         value = torch.empty(self.size.shape)
-        if self.file.readinto(bytes_of(value)) < self.size.bytes:  # type: ignore[attr-defined]
+        if self.file.readinto(bytes_of(value)) < self.size.bytes:
             self.file.seek(0)
-            self.file.readinto(bytes_of(value))  # type: ignore[attr-defined]
+            self.file.readinto(bytes_of(value))
         return value
 
     def close(self) -> None:

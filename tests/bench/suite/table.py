@@ -13,10 +13,10 @@ HEAD = ("path", "match=shape", "default", "bound", "")
 def cells(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
     shape, default = row["shape"], row["input"]
     return (
-        row["path"],
+        str(row["path"]),
         figure(shape, row["unit"]),
-        figure(default, row["unit"]) if default["verdict"] != "the same" else "",
-        row["bound"],
+        "" if default["verdict"] == "the same" else figure(default, row["unit"]),
+        str(row["bound"]),
         verdict(shape, default),
     )
 
@@ -35,7 +35,7 @@ def short(value: float) -> str:
 
 def verdict(shape: dict[str, Any], default: dict[str, Any]) -> str:
     """One word for both columns where they agree."""
-    found = [shape["verdict"], default["verdict"]]
+    found = [str(shape["verdict"]), str(default["verdict"])]
     known = [word for word in found if word in ("ok", "falls short")]
     if not known:
         return found[0] if found[0] != "the same" else found[1]

@@ -42,6 +42,7 @@ class Noise(nn.Module):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(7)
+        self.base: Tensor
         self.register_buffer("base", torch.randn((1, *shape), generator=generator))
         self.places = [1] * len(shape)
 
@@ -76,7 +77,8 @@ class Block(nn.Module):
         self.a, self.b, self.n = nn.Linear(16, 16), nn.Linear(16, 16), nn.LayerNorm(16)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.n(x + self.b(torch.relu(self.a(x))))
+        out: Tensor = self.n(x + self.b(torch.relu(self.a(x))))
+        return out
 
 
 BLOCKS = 50
