@@ -61,8 +61,8 @@ class MemoryHit(Measurement):
             mine.list_of_one(number)
         modcache.reset_stats()
         small = self.size.bytes < 1 << 20
-        spans = place.of(120 if small else 30)
-        length = min(32 if small else 4, self.count)
+        spans = place.of(480 if small else 60)
+        length = min(8 if small else 2, self.count)
         numbers = [i % self.count for i in range(length * spans)]
         figures = timing.by_span(subjects, numbers, length, seed=place.round)
         ours.expect_no_misses()
@@ -111,8 +111,8 @@ class EagerHit(Measurement):
         def check(number: int, value: Tensor) -> bool:
             return torch.allclose(value, wanted[number])
 
-        numbers = [i % KEYS for i in range(16 * place.of(96))]
-        figures = timing.by_span(subjects, numbers, 16, check, place.round)
+        numbers = [i % KEYS for i in range(4 * place.of(400))]
+        figures = timing.by_span(subjects, numbers, 4, check, place.round)
         ours.expect_no_misses()
         return figures
 

@@ -39,9 +39,9 @@ class OffPython(Measurement):
             "modcache.cached": lambda n: cached(inputs[n], key="key"),
             "the module": lambda n: module(inputs[n]),
         }
-        numbers = [i % 64 for i in range(64 * place.of(96))]
+        numbers = [i % 64 for i in range(8 * place.of(800))]
         with modcache.mode("off"):
-            return timing.by_span(subjects, numbers, 32, seed=place.round)
+            return timing.by_span(subjects, numbers, 8, seed=place.round)
 
 
 def measurements() -> list[Measurement]:

@@ -83,7 +83,7 @@ class Same(nn.Module):
 
 
 def in_turn(
-    loops: dict[str, Callable[[int], Any]], place: Place, calls: int = 1000
+    loops: dict[str, Callable[[int], Any]], place: Place, calls: int = 200
 ) -> dict[str, float]:
     """Microseconds per call of loops that take their number of calls."""
 
@@ -94,7 +94,7 @@ def in_turn(
 
     times: dict[str, list[float]] = {name: [] for name in loops}
     with timing.no_collection():
-        for names in timing.turns(loops, place.of(80, 8), place.round):
+        for names in timing.turns(loops, place.of(400, 40), place.round):
             for name in names:
                 times[name].append(timed(loops[name]))
     return {name: sorted(of_name)[len(of_name) // 2] for name, of_name in times.items()}
@@ -189,7 +189,7 @@ class OffScripted(Measurement):
         with modcache.mode("off"):
             for loop in loops.values():
                 loop(50)
-            figures = in_turn(loops, place, 2000)
+            figures = in_turn(loops, place)
         names = {"method_alone": "C++ method", "mode_off": "C++, off"}
         return figures | from_cpp(place.match, names, place)
 

@@ -57,7 +57,11 @@ def by_span(
     check: Check = number_in_front,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Microseconds per call, for calls too short for a clock: many are timed together."""
+    """Microseconds per call, for calls too short for a clock: some are timed together.
+
+    A span should take a fifth of a millisecond at most, so that on a busy machine most spans are
+    not interrupted, and the median is of those.
+    """
     spans = spans_of(numbers, length)
     times: dict[str, list[float]] = {name: [] for name in subjects}
     now = time.perf_counter_ns
