@@ -38,7 +38,8 @@ def arguments() -> argparse.Namespace:
     add("--report", type=Path, metavar="JSON",
         help="measure nothing; write the page and the figures beside this file")  # fmt: skip
     add("--profile", nargs=2, metavar=("NAME", "TOOL"),
-        help="run one under 'perf' or 'callgrind', and keep what it saw")  # fmt: skip
+        help="run one under 'perf' or 'callgrind', other caches left out; "
+        "what it saw goes to build/profiles")  # fmt: skip
     add("--work", type=Path, metavar="FOLDER",
         help="where the caches are made, 8 GB at most; the temporary folder")  # fmt: skip
     return parser.parse_args()

@@ -13,6 +13,7 @@ from pathlib import Path
 from suite import worker
 from suite.measurement import Measurement, Place
 
+_FOLDER = Path(__file__).resolve().parents[3] / "build" / "profiles"
 TOOLS = ("perf", "callgrind")
 _PACKAGES = {"perf": "linux-perf", "callgrind": "valgrind"}
 
@@ -27,7 +28,8 @@ def profile(one: Measurement, tool: str, match: str, work: Path | None) -> Path:
     if program is None:
         raise ProfileError(f"{tool} is not installed (Debian has it in {_PACKAGES[tool]})")
     words = "".join(letter if letter.isalnum() else "-" for letter in one.name)
-    file = Path.cwd() / f"{words}.{tool}.out"
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    file = _FOLDER / f"{words}.{tool}.out"
     with tempfile.TemporaryDirectory(prefix="modcache-profile-", dir=work) as folder:
         place = Place(Path(folder), match, Path(folder), quick=True)
         worker.run(worker.prepare, one.name, place)

@@ -291,6 +291,14 @@ class TorchModuleCacheMemory(TorchModuleCache):
     level = "MEMORY"
 
 
+_hidden: list[bool] = []
+
+
+def hide_rivals() -> None:
+    """From now on no other cache is there: a profile is to show this one."""
+    _hidden.append(True)
+
+
 def there(*kinds: type[Store]) -> list[type[Store]]:
     """Those whose packages are installed."""
-    return [kind for kind in kinds if not kind.package or is_there(kind.package)]
+    return [kind for kind in kinds if not kind.package or (not _hidden and is_there(kind.package))]

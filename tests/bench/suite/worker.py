@@ -90,6 +90,9 @@ def _entry(
 if __name__ == "__main__":
     import torch
 
+    from suite import stores
+
+    stores.hide_rivals()
     torch.set_num_threads(threads_of(sys.argv[1]))
     found = measure(
         sys.argv[1], Place(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[2]), quick=True)
