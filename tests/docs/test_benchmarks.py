@@ -85,7 +85,9 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], says: str) -> N
 def test_the_page_is_what_the_figures_say() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = results.read(PAGE.with_suffix(".json"))
-    assert page.filled(text, found) == text, "./tests/bench/run --report docs/benchmarks.json"
+    assert page.filled(text, found, PAGE.stem) == text, (
+        "./tests/bench/run --report docs/benchmarks.json"
+    )
 
 
 def test_the_page_has_every_path_of_the_suite() -> None:
@@ -116,4 +118,4 @@ def test_both_columns_have_one_word_where_they_agree() -> None:
 def test_a_page_without_a_place_is_said(tmp_path: Path) -> None:
     found = results.read(PAGE.with_suffix(".json"))
     with pytest.raises(page.PageError, match="begin: machine"):
-        page.filled("nothing", found)
+        page.filled("nothing", found, PAGE.stem)

@@ -8,7 +8,6 @@ from typing import Any
 
 from suite.results import Results
 
-FOLDER = "benchmarks"
 OURS, RIVAL, LIMIT = "#1f6f8b", "#b0b7bd", "#d8a24a"
 _LIMITS = ("memmap", "memcpy", "dict", "sequential", "the module", "from_file", "one tensor")
 _INCHES_PER_BAR = 0.2

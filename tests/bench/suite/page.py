@@ -28,13 +28,13 @@ def write(file: Path) -> list[Path]:
     if not page.exists():
         raise PageError(f"{page} is not there: it has the words around the figures")
     drawn = figures.draw(found, file.with_suffix(""))
-    page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    page.write_text(filled(page.read_text(encoding="utf-8"), found, file.stem), encoding="utf-8")
     return [page, *drawn]
 
 
-def filled(text: str, found: Results) -> str:
-    """The page with all that is generated made anew."""
-    for name, content in sections(found).items():
+def filled(text: str, found: Results, folder: str) -> str:
+    """The page with all that is generated made anew; `folder` has its figures."""
+    for name, content in sections(found, folder).items():
         begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
         before, mark, rest = text.partition(begin)
         _, other_mark, after = rest.partition(end)
@@ -44,11 +44,11 @@ def filled(text: str, found: Results) -> str:
     return text
 
 
-def sections(found: Results) -> dict[str, str]:
+def sections(found: Results, folder: str) -> dict[str, str]:
     return {
         "machine": machine(found),
         "table": table.as_markdown(found),
-        "measurements": "\n\n".join(measurements(found)),
+        "measurements": "\n\n".join(measurements(found, folder)),
     }
 
 
@@ -59,15 +59,16 @@ def machine(found: Results) -> str:
     quick = ", a quick look" if found["quick"] else ""
     return (
         f"{of_machine['processor']}, {of_machine['cores']} cores, Linux {of_machine['kernel']}, "
-        f"Python {of_machine['python']}; {rounds}{quick}.\n{packages}."
+        f"Python {of_machine['python']}; {rounds}{quick}; load average "
+        f"{of_machine['load']:.1f}, this run among it.\n{packages}."
     )
 
 
-def measurements(found: Results) -> Iterator[str]:
+def measurements(found: Results, folder: str) -> Iterator[str]:
     """A family after the other: its picture, then a table for each measurement."""
     for family, names in figures.families(found).items():
         yield f"### {family[0].upper()}{family[1:]}"
-        yield f"![{family}]({figures.FOLDER}/{figures.file_of(family)})"
+        yield f"![{family}]({folder}/{figures.file_of(family)})"
         for name in names:
             yield _of_one(name, found)
 

@@ -57,6 +57,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
+        "load": os.getloadavg()[2],  # of the last quarter of an hour
     }
 
 
