@@ -1,50 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles each test by itself, without making an object, so that a missing include shows.
+"""Compiles each source by itself, without making an object, so that a missing include shows.
 
     python tests/lint/check_includes.py BUILD [folder of sources...]
 
-BUILD has a compile_commands.json of a build that compiles sources one by one. Without folders it is
-tests/: clang-tidy reads every other source by itself already.
+BUILD has a compile_commands.json; sources that it joins into one are compiled one by one here.
+Without folders all sources of the tree are.
 
-Sources that include <ATen/ATen.h> get it from a precompiled header, which takes half their time. A
-missing include of what that header has (ATen, the standard library) does not show in them.
+A source that brings one of the large headers of others gets it precompiled: where its own header
+brings it, and where a source without a header of its own includes it. A missing include of what
+that one header has (ATen, GoogleTest, the standard library) does not show in such a source.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from compiled_units import Unit, threads, units_of
 from tree_check import ROOT
 
-_PRECOMPILED = "#include <ATen/ATen.h>\n"
+FOLDERS = ("csrc", "torchscript_ops", "command_line", "python_shim", "tests")
+# The largest first: a source gets the first one that it brings.
+_LARGE = (
+    "ATen/ATen.h",
+    "ATen/core/ivalue.h",
+    "ATen/core/Tensor.h",
+    "gmock/gmock.h",
+    "gtest/gtest.h",
+)
 _LEAST = 5  # sources for which precompiling pays
+_INCLUDE = re.compile(r'^#include ([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
 class Source(NamedTuple):
     path: Path
     folder: str  # in which the compiler runs
     command: tuple[str, ...]  # without the source and the output
-    has_precompiled: bool  # it includes what is precompiled
+    large: str  # the header that it may get precompiled; "": none
 
 
-def source_of(entry: dict[str, Any]) -> Source:
-    command = shlex.split(entry["command"])
-    for option in ("-o", "-c"):  # the output, and the source
-        place = command.index(option)
-        del command[place : place + 2]
-    command = [word for word in command if not word.startswith("-O")]
-    path = Path(entry["file"])
-    has_precompiled = _PRECOMPILED in path.read_text(encoding="utf-8")
-    return Source(path, entry["directory"], (*command, "-O0"), has_precompiled)
+class Includes:
+    """Which headers a file brings, through headers of the tree too."""
+
+    def __init__(self) -> None:
+        self._brought: dict[Path, frozenset[str]] = {}
+
+    def brought(self, path: Path, folders: list[Path]) -> frozenset[str]:
+        """The large headers that the file brings."""
+        if path not in self._brought:
+            self._brought[path] = frozenset()  # where headers include each other in a circle
+            headers: set[str] = set()
+            for quote, name in includes_of(path):
+                inner = found(name, path, folders) if quote == '"' else None
+                headers |= self.brought(inner, folders) if inner else {name}
+            self._brought[path] = frozenset(headers.intersection(_LARGE))
+        return self._brought[path]
+
+    def large_of(self, path: Path, command: tuple[str, ...]) -> str:
+        folders = [Path(word[2:]) for word in command if word.startswith("-I")]
+        includes = includes_of(path)
+        brought = {name for _, name in includes}
+        if includes and Path(includes[0][1]).stem == path.stem:
+            own = found(includes[0][1], path, folders)
+            brought = set(self.brought(own, folders)) if own else set()
+        return next((name for name in _LARGE if name in brought), "")
+
+
+def includes_of(path: Path) -> list[tuple[str, str]]:
+    """The quotation mark and the name of each include, in their order."""
+    return _INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def found(name: str, includer: Path, folders: list[Path]) -> Path | None:
+    paths = [folder / name for folder in (includer.parent, *folders)]
+    return next((path for path in paths if path.exists()), None)
+
+
+def sources_of(units: list[Unit]) -> list[Source]:
+    includes = Includes()
+    sources = []
+    for unit in units:
+        command = (*(word for word in unit.command if not word.startswith("-O")), "-O0")
+        for path in unit.sources:
+            sources.append(Source(path, unit.folder, command, includes.large_of(path, command)))
+    return sources
 
 
 def ran(source: Source, *more: str) -> str:
@@ -54,49 +99,42 @@ def ran(source: Source, *more: str) -> str:
     return "" if done.returncode == 0 else f"{source.path}:\n{done.stdout}{done.stderr}"
 
 
-def commands_of(build: Path, folders: list[Path]) -> list[dict[str, Any]]:
-    """The entries of the sources in ``folders``; empty where the build has none of them."""
-    entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    return [
-        entry
-        for entry in entries
-        if any(Path(entry["file"]).resolve().is_relative_to(folder) for folder in folders)
-    ]
-
-
-def precompiled(sources: list[Source], folder: Path) -> dict[tuple[str, ...], Path]:
-    """Precompiles a header for each command with enough sources that include it themselves."""
-    counts: dict[tuple[str, ...], list[Source]] = defaultdict(list)
+def precompiled(sources: list[Source], folder: Path) -> dict[tuple[object, ...], Path]:
+    """Precompiles each large header for each command with enough sources that bring it."""
+    groups: dict[tuple[object, ...], list[Source]] = defaultdict(list)
     for source in sources:
-        if source.has_precompiled:
-            counts[source.command].append(source)
-    made = {}
-    for number, (command, group) in enumerate(counts.items()):
+        if source.large:
+            groups[source.command, source.large].append(source)
+    worth = {key: group[0] for key, group in groups.items() if len(group) >= _LEAST}
+
+    def made(numbered: tuple[int, Source]) -> Path | None:
+        number, source = numbered
         header = folder / f"precompiled-{number}.h"
-        header.write_text(_PRECOMPILED, encoding="utf-8")
-        output = f"{header}.gch"
-        if len(group) >= _LEAST and not ran(
-            group[0], "-x", "c++-header", str(header), "-o", output
-        ):
-            made[command] = header
-    return made
+        header.write_text(f"#include <{source.large}>\n", encoding="utf-8")
+        said = ran(source, "-x", "c++-header", str(header), "-o", f"{header}.gch")
+        return None if said else header
+
+    with ThreadPoolExecutor(threads()) as pool:
+        headers = list(pool.map(made, enumerate(worth.values())))
+    return {key: header for key, header in zip(worth, headers, strict=True) if header}
 
 
 def faults(sources: list[Source], build: Path) -> Iterator[str]:
     headers = precompiled(sources, build)
 
     def fault_of(source: Source) -> str:
-        header = headers.get(source.command) if source.has_precompiled else None
+        header = headers.get((source.command, source.large))
         before = () if header is None else ("-include", str(header))
         return ran(source, *before, "-fsyntax-only", str(source.path))
 
-    with ThreadPoolExecutor(int(os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2"))) as threads:
-        yield from filter(None, threads.map(fault_of, sources))
+    with ThreadPoolExecutor(threads()) as pool:
+        yield from filter(None, pool.map(fault_of, sources))
 
 
 def main(arguments: list[str]) -> int:
     build, *folders = [Path(argument).resolve() for argument in arguments]
-    sources = [source_of(entry) for entry in commands_of(build, folders or [ROOT / "tests"])]
+    folders = folders or [ROOT / name for name in FOLDERS]
+    sources = sources_of(units_of(build, folders))
     count = 0
     for fault in faults(sources, build):
         print(fault, flush=True)
