@@ -20,6 +20,10 @@ def frozen(module: Any) -> Any:
     return module.requires_grad_(False).eval()
 
 
+def scripted(module: nn.Module) -> Any:
+    return torch.jit.script(frozen(module))
+
+
 def blocks(count: int) -> nn.Module:
     return frozen(nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(count)]))
 

@@ -145,7 +145,6 @@ TESTS: dict[str, frozenset[str]] = {
     ),
     "test_hit_path.py": frozenset(
         {
-            "[<lambda>]",
             "test_a_scripted_hit_does_not_make_the_module_an_argument",
             "test_what_is_remembered_of_a_scripted_module_goes_with_it",
         }

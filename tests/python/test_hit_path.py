@@ -13,7 +13,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from hits import FAST, X, blocks, frozen, functions_called, hit
+from hits import FAST, X, blocks, frozen, functions_called, hit, scripted
 from modcache._call import fast_path
 from modcache._identity import module_state
 from torch import nn
@@ -71,7 +71,7 @@ KEYS = {
 @pytest.mark.parametrize("count", [1, 8])
 @pytest.mark.parametrize("kind", sorted(KEYS))
 @pytest.mark.parametrize("scope", ["", "named"])
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_rows_are_one_call_of_the_library(
     make: Callable[[nn.Module], nn.Module], scope: str, kind: str, count: int
 ) -> None:
@@ -90,7 +90,7 @@ def test_rows_are_one_call_of_the_library(
 
 
 @pytest.mark.parametrize("scope", ["", "named"])
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_a_hit_on_disk_is_one_call_of_the_library(
     make: Callable[[nn.Module], nn.Module], scope: str
 ) -> None:
@@ -155,7 +155,7 @@ def test_it_counts_as_any_hit_does() -> None:
 
 
 @pytest.mark.parametrize("scope", ["", "named"])
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_a_module_that_is_trained_again_gives_a_graph(
     scope: str, make: Callable[[nn.Module], nn.Module]
 ) -> None:
@@ -175,7 +175,7 @@ def test_an_input_that_requires_grad_gets_its_graph() -> None:
     assert modcache.lookup_or_run(module, x, "k", scope="named").requires_grad
 
 
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_weights_that_change_are_seen(make: Callable[[nn.Module], nn.Module]) -> None:
     module = make(nn.Linear(4, 4))
     call = hit(module)
@@ -192,7 +192,7 @@ def test_weights_that_change_are_seen(make: Callable[[nn.Module], nn.Module]) ->
 
 
 @pytest.mark.parametrize("mode", ["off", "refresh", "verify"])
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_a_mode_that_always_runs_does(mode: str, make: Callable[[nn.Module], nn.Module]) -> None:
     call = hit(make(nn.Linear(4, 4)))
     before = modcache.stats()["hits_memory"]

@@ -12,14 +12,14 @@ from typing import Any
 import modcache
 import pytest
 import torch
-from hits import X, blocks, frozen, functions_called, hit
+from hits import X, blocks, frozen, functions_called, hit, scripted
 from modcache._identity.module_state import state_of
 from torch import nn
 
 
 @pytest.mark.parametrize("scope", ["", "named"])
 @pytest.mark.parametrize("key", ["k", ["k"]], ids=["key", "rows"])
-@pytest.mark.parametrize("make", [frozen, lambda m: torch.jit.script(frozen(m))])
+@pytest.mark.parametrize("make", [frozen, scripted])
 def test_the_mode_off_calls_the_module_and_little_else(
     make: Callable[[nn.Module], nn.Module], key: Any, scope: str
 ) -> None:
