@@ -6,10 +6,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import modcache
 import pytest
 from modcache._installed.traversal import _members_of
+from processes import ProcessRunner
 
 PACKAGE = {
     "session.py": """
@@ -51,6 +55,8 @@ from package import encoder
 print(modcache.fingerprint(encoder.Encoder()))
 """
 
+Fingerprint = Callable[..., str]
+
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
@@ -61,7 +67,26 @@ def installed(tmp_path: Path) -> Path:
     return folder
 
 
+def fingerprint_of(installed: Path, change: str) -> str:
+    """What ASK prints, in a process that has imported modcache."""
+    sys.path.insert(0, str(installed))
+    names: dict[str, Any] = {"modcache": modcache}
+    exec(f"from package import encoder\n{change}", names)
+    return modcache.fingerprint(names["encoder"].Encoder())
+
+
+@pytest.fixture
+def fingerprint(installed: Path, processes: ProcessRunner) -> Fingerprint:
+    """``fingerprint(change)`` in a forked process, in which the package is imported anew."""
+
+    def in_a_process(change: str = "", **variables: str) -> str:
+        return str(processes.run(fingerprint_of, installed, change, env=variables).value)
+
+    return in_a_process
+
+
 def fingerprint_in_a_new_process(installed: Path, change: str = "", **variables: str) -> str:
+    """The same in a new interpreter: it takes seconds, and has a start of its own."""
     return subprocess.run(
         [sys.executable, "-c", ASK.format(change=change), str(installed)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
@@ -84,17 +109,19 @@ def test_the_order_of_aliases_from_a_set_does_not_count(installed: Path) -> None
     assert fingerprint_in_a_new_process(installed, change, PYTHONHASHSEED="1") != first
 
 
-def test_what_comes_from_the_environment_does_count(installed: Path) -> None:
-    first = fingerprint_in_a_new_process(installed)
-    assert fingerprint_in_a_new_process(installed, KIND="other") != first
+def test_what_comes_from_the_environment_does_count(fingerprint: Fingerprint) -> None:
+    first = fingerprint()
+    assert fingerprint(KIND="other") != first
 
 
-def test_a_constant_that_was_replaced_does_count(installed: Path) -> None:
-    first = fingerprint_in_a_new_process(installed)
-    assert fingerprint_in_a_new_process(installed, "encoder.SCALE = 3.0") != first
+def test_a_constant_that_was_replaced_does_count(fingerprint: Fingerprint) -> None:
+    first = fingerprint()
+    assert fingerprint("encoder.SCALE = 3.0") != first
 
 
-def test_progress_bars_that_were_shown_do_not_count(installed: Path) -> None:
+def test_progress_bars_that_were_shown_do_not_count(
+    installed: Path, fingerprint: Fingerprint
+) -> None:
     """tqdm keeps locks and bars in its classes, from its first use on."""
     (installed / "package" / "bars.py").write_text(
         "import torch, tqdm.auto\n"
@@ -112,7 +139,7 @@ def test_progress_bars_that_were_shown_do_not_count(installed: Path) -> None:
         "bars.Encoder()(1.0)\n"
         "assert modcache.fingerprint(bars.Encoder()) == before\n"
     )
-    assert fingerprint_in_a_new_process(installed, change)
+    assert fingerprint(change)
 
 
 def test_the_start_method_of_processes_does_not_count(installed: Path) -> None:
@@ -155,7 +182,9 @@ def test_members_that_come_from_a_set_count_in_one_order(installed: Path) -> Non
     assert fingerprint_in_a_new_process(installed, other, PYTHONHASHSEED="1") != first
 
 
-def test_what_a_class_method_notes_in_its_class_does_not_count(installed: Path) -> None:
+def test_what_a_class_method_notes_in_its_class_does_not_count(
+    installed: Path, fingerprint: Fingerprint
+) -> None:
     """As transformers notes of each class of models what it may do."""
     (installed / "package" / "noting.py").write_text(
         "import torch\n"
@@ -173,14 +202,16 @@ def test_what_a_class_method_notes_in_its_class_does_not_count(installed: Path) 
         "        return x * self.scale if self.can_scale() else x\n"
     )
     change = "from package import noting as encoder"
-    first = fingerprint_in_a_new_process(installed, change)
+    first = fingerprint(change)
     noted = f"{change}; encoder.Encoder.can_scale()"
-    assert fingerprint_in_a_new_process(installed, noted) == first
+    assert fingerprint(noted) == first
     chosen = f"{change}; encoder.Encoder.choose(3.0)"
-    assert fingerprint_in_a_new_process(installed, chosen) != first
+    assert fingerprint(chosen) != first
 
 
-def test_packages_that_only_serve_count_by_their_files(installed: Path) -> None:
+def test_packages_that_only_serve_count_by_their_files(
+    installed: Path, fingerprint: Fingerprint
+) -> None:
     """joblib notes its workers in tables when it starts the first one."""
     (installed / "joblib").mkdir()
     held = installed / "joblib" / "__init__.py"
@@ -193,14 +224,16 @@ def test_packages_that_only_serve_count_by_their_files(installed: Path) -> None:
         "        return x * jobs()\n"
     )
     change = "from package import parallel as encoder"
-    first = fingerprint_in_a_new_process(installed, change)
+    first = fingerprint(change)
     noted = f"{change}; import joblib; joblib.TABLE.update(jobs=2)"
-    assert fingerprint_in_a_new_process(installed, noted) == first
+    assert fingerprint(noted) == first
     held.write_text(held.read_text() + "VERSION = 2\n")
-    assert fingerprint_in_a_new_process(installed, change) != first
+    assert fingerprint(change) != first
 
 
-def test_loading_and_saving_are_no_part_of_a_module(installed: Path) -> None:
+def test_loading_and_saving_are_no_part_of_a_module(
+    installed: Path, fingerprint: Fingerprint
+) -> None:
     (installed / "package" / "saved.py").write_text(
         "import torch\n"
         "PLACES, SCALES = {}, {}\n"
@@ -214,14 +247,16 @@ def test_loading_and_saving_are_no_part_of_a_module(installed: Path) -> None:
         "        return self.from_pretrained('x') if x is None else x * self.scale()\n"
     )
     change = "from package import saved as encoder"
-    first = fingerprint_in_a_new_process(installed, change)
+    first = fingerprint(change)
     placed = f"{change}; encoder.PLACES.update(x=1)"
-    assert fingerprint_in_a_new_process(installed, placed) == first
+    assert fingerprint(placed) == first
     scaled = f"{change}; encoder.SCALES.update(x=1)"
-    assert fingerprint_in_a_new_process(installed, scaled) != first
+    assert fingerprint(scaled) != first
 
 
-def test_members_of_native_classes_count_in_one_order(installed: Path) -> None:
+def test_members_of_native_classes_count_in_one_order(
+    installed: Path, fingerprint: Fingerprint
+) -> None:
     names = [name for name, _ in _members_of(bytearray)]
     assert names == sorted(names)
     pytest.importorskip("tokenizers")  # written in Rust, where that order is drawn anew
@@ -233,5 +268,5 @@ def test_members_of_native_classes_count_in_one_order(installed: Path) -> None:
         "        return Tokenizer.from_str(x).truncation or Tokenizer(x).padding\n"
     )
     change = "from package import tokens as encoder"
-    found = {fingerprint_in_a_new_process(installed, change) for _ in range(3)}
+    found = {fingerprint(change) for _ in range(3)}
     assert len(found) == 1
