@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/cache.h"
 #include "module/call/fast_path.h"
 #include "module/call/module_run.h"
 #include "module/eager/eager_fast_path.h"
@@ -71,77 +73,99 @@ std::optional<module::BatchKeys> keys_of(const PlainCall& call) {
   return module::BatchKeys(texts);
 }
 
-bool bypass(const PlainCall& call) {
-  try {
-    if (!call.is_rows) return call.texts[0].size_bytes != 0 && module::is_bypassed_by_mode(1);
-    const auto rows = keys_of(call);
-    if (!rows.has_value()) return false;
-    const BorrowedTensors input(&call.input, 1);
-    const at::Tensor& tensor = input.all().front();
-    const auto count = static_cast<std::int64_t>(rows->rows());
-    return tensor.dim() > 0 && tensor.size(0) == count && module::is_bypassed_by_mode(count);
-  } catch (const std::exception&) {
-    return false;
+// Nothing where the input has not one row for each key, or a key is empty.
+std::optional<std::int64_t> rows_of(const PlainCall& call, const at::Tensor& input) {
+  for (std::size_t i = 0; call.texts != nullptr && i < call.key_count; ++i) {
+    if (call.texts[i].size_bytes == 0) return std::nullopt;
   }
+  if (!call.is_rows) return 1;
+  auto count = static_cast<std::int64_t>(call.key_count);
+  if (call.id_tensor != nullptr) {
+    const auto keys = keys_of(call);
+    if (!keys.has_value()) return std::nullopt;
+    count = static_cast<std::int64_t>(keys->rows());
+  }
+  if (input.dim() == 0 || input.size(0) != count) return std::nullopt;
+  return count;
 }
 
-bool requires_grad(const void* tensor) {
-  return static_cast<const c10::TensorImpl*>(tensor)->requires_grad();
+Answer bypass(const PlainCall& call, const at::Tensor& input) {
+  const auto rows = rows_of(call, input);
+  const bool is_counted = rows.has_value() && module::is_bypassed_by_mode(*rows);
+  return is_counted ? Answer::kBypassed : Answer::kNothing;
 }
 
-// Asks `find` the question of `call`. Any error is no answer.
-template <typename Find>
-void* answer(const PlainCall& call, Find find) {
+// Asks `find` the question of `call`; in mode `off` counts the call if it `may_bypass`.
+template <typename MayBypass, typename Find>
+Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find find) {
   try {
-    const BorrowedTensors input(&call.input, 1);
+    const BorrowedTensors borrowed(&call.input, 1);
+    const at::Tensor& input = borrowed.all().front();
+    if (cache::Cache::instance().mode() == cache::Mode::kOff) {
+      return may_bypass() ? bypass(call, input) : Answer::kNothing;
+    }
     const std::string scope(view(call.scope));
     const std::string method(view(call.method));
     const std::optional<module::BatchKeys> rows =
         call.is_rows ? keys_of(call) : std::optional<module::BatchKeys>();
     const std::string key(call.is_rows ? std::string_view() : view(call.texts[0]));
-    if (call.is_rows ? !rows.has_value() : key.empty()) return nullptr;
-    const auto reach = call.only_memory ? module::Reach::kMemory : module::Reach::kAllTiers;
-    std::optional<at::Tensor> found =
-        find({scope, method, input.all().front(), key, rows.has_value() ? &*rows : nullptr, reach});
-    return found.has_value() ? found->unsafeReleaseTensorImpl() : nullptr;
+    if (call.is_rows ? !rows.has_value() : key.empty()) return Answer::kNothing;
+    std::optional<at::Tensor> value =
+        find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
+    if (!value.has_value()) return Answer::kNothing;
+    *found = value->unsafeReleaseTensorImpl();
+    return Answer::kFound;
   } catch (const std::exception&) {
-    return nullptr;
+    return Answer::kNothing;
   }
 }
 
-void* find_eager(const PlainCall& call, const EagerModule& eager) {
-  return answer(call, [&](const module::FastCall& question) {
-    const BorrowedTensors tensors(eager.tensors, eager.tensor_count);
-    const std::string weights(view(eager.weights));
-    return module::eager_fast_path(
-        question, {tensors.all(), static_cast<const module::Watch*>(eager.watch), weights});
-  });
+Answer find_eager(const PlainCall& call, const EagerModule& eager, void** found) {
+  const BorrowedTensors tensors(eager.tensors, eager.tensor_count);
+  // A run of a module that is trained may be followed by a step of an optimizer that leaves no
+  // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way.
+  const auto may_bypass = [&] {
+    const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+    return !at::GradMode::is_enabled() ||
+           std::none_of(tensors.all().begin(), tensors.all().end(), requires_grad);
+  };
+  return answer(call, found, may_bypass,
+                [&](const module::FastCall& question) -> std::optional<at::Tensor> {
+                  if (question.scope.empty()) return std::nullopt;  // the mode was `off` just now
+                  const std::string weights(view(eager.weights));
+                  const auto* const watch = static_cast<const module::Watch*>(eager.watch);
+                  return module::eager_fast_path(question, {tensors.all(), watch, weights});
+                });
 }
 
-void* find_scripted(const PlainCall& call, const void* scripted_module) {
+Answer find_scripted(const PlainCall& call, const void* scripted_module, void** found) {
 #if MODCACHE_WITH_TORCHSCRIPT
-  return answer(call, [&](const module::FastCall& question) {
-    return static_cast<const module::ScriptedModule*>(scripted_module)->fast_path(question);
-  });
+  const auto& module = *static_cast<const module::ScriptedModule*>(scripted_module);
+  return answer(
+      call, found, [&] { return module.has_method(std::string(view(call.method))); },
+      [&](const module::FastCall& question) { return module.fast_path(question); });
 #else
-  (void)call, (void)scripted_module;
-  return nullptr;
+  (void)call, (void)scripted_module, (void)found;
+  return Answer::kNothing;
 #endif
 }
 
+bool is_off_here() {
+  cache::Cache& cache = cache::Cache::instance();
+  return cache::combine(cache.process_mode(), cache::thread_mode()) == cache::Mode::kOff;
+}
+
+void retain(void* tensor) {
+  (void)TensorPtr::unsafe_reclaim_from_nonowning(static_cast<c10::TensorImpl*>(tensor)).release();
+}
 void release(void* tensor) { TensorPtr::reclaim(static_cast<c10::TensorImpl*>(tensor)).reset(); }
 
 }  // namespace
 
 std::int64_t library_calls_address() {
-  static constexpr LibraryCalls kCalls{LibraryCalls::kVersion,
-                                       module::fast_path_is_open,
-                                       at::GradMode::is_enabled,
-                                       bypass,
-                                       requires_grad,
-                                       find_eager,
-                                       find_scripted,
-                                       release};
+  static constexpr LibraryCalls kCalls{
+      LibraryCalls::kVersion, at::GradMode::is_enabled, is_off_here, retain, release, find_eager,
+      find_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);
 }
 

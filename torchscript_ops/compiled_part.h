@@ -5,8 +5,10 @@
 // sides include this header, which needs neither torch nor Python. Python hands the address of
 // library_calls() over, and the compiled part refuses another version.
 //
-// Tensors are c10::TensorImpl*, borrowed for the length of a call. No function throws; after any
-// error a call has no answer, and the ordinary way of the call reports it.
+// Tensors are c10::TensorImpl*. None of the functions throws; after any error a call has no answer,
+// and the ordinary way of the call reports it. Those that may wait or read files say so: they are
+// called without the GIL, and the caller has retained every tensor that it passes, since another
+// thread may exchange the tensor behind a Python object meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +32,6 @@ struct PlainCall {
   void* id_tensor;
   std::size_t key_count;
   bool is_rows;
-  bool only_memory;  // no file is read; for one key only
 };
 
 // The state of an eager module, as its snapshot just had it.
@@ -41,22 +42,24 @@ struct EagerModule {
   Text weights;       // the digest that the watch must find again
 };
 
+enum class Answer : int {
+  kNothing = 0,   // it is no plain hit, and nothing was counted
+  kFound = 1,     // `found` is the stored value, which the caller owns and has to release
+  kBypassed = 2,  // the mode is `off`: the call was counted, and is to be run without the cache
+};
+
 struct LibraryCalls {
   static constexpr std::uint32_t kVersion = 1;
   std::uint32_t version;
 
-  // Returns whether the mode of this thread allows to return a stored value without a run.
-  bool (*may_take_fast_path)();
   bool (*is_grad_enabled)();
-  // Counts a call that the mode `off` has run without the cache. Returns false, and counts nothing,
-  // in any other mode, and where the input has not one row for each key.
-  bool (*bypass)(const PlainCall& call);
-  bool (*requires_grad)(const void* tensor);
-  // Return the stored value, which the caller owns and hands to release(); null: it is no plain
-  // hit, and nothing was counted.
-  void* (*find_eager)(const PlainCall& call, const EagerModule& module);
-  void* (*find_scripted)(const PlainCall& call, const void* scripted_module);
+  // Returns whether this process or thread is in mode `off`. The directory is not asked.
+  bool (*is_off_here)();
+  void (*retain)(void* tensor);
   void (*release)(void* tensor);
+  // May wait and read files.
+  Answer (*find_eager)(const PlainCall& call, const EagerModule& module, void** found);
+  Answer (*find_scripted)(const PlainCall& call, const void* scripted_module, void** found);
 };
 
 }  // namespace modcache::ops

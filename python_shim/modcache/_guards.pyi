@@ -19,6 +19,7 @@ def pass_over(code: types.CodeType) -> None: ...
 def connect(  # hits.h
     library: int,
     tensor: torch.Tensor,
+    tensor_type: type[torch.Tensor],
     parameter_type: type[torch.nn.Parameter],
     states: dict[int, Any],
     scripted: dict[int, Any],

@@ -16,6 +16,7 @@
 namespace modcache::python {
 namespace {
 
+using ops::Answer;
 using ops::EagerModule;
 using ops::LibraryCalls;
 using ops::PlainCall;
@@ -136,7 +137,7 @@ Owned entry_of(PyObject* entries, PyObject* object) {
   return refers_to(reference, object) ? std::move(entry) : nullptr;
 }
 
-// Whether nothing is in force that the ordinary way looks for.
+// Returns whether nothing is in force that the ordinary way looks for.
 bool is_plain_here(const Connection& to) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(to.in_force.get()); ++i) {
     const Owned found(PyObject_CallNoArgs(PyTuple_GET_ITEM(to.in_force.get(), i)));
@@ -145,33 +146,52 @@ bool is_plain_here(const Connection& to) {
   return true;
 }
 
-// Wraps what the library found. Null without a Python error: it found nothing.
+// Keeps tensors alive, whatever happens to the Python objects that have them.
+class Retained {
+ public:
+  Retained(const LibraryCalls& library, const PlainCall& call, const std::vector<void*>& tensors)
+      : library_(library), tensors_(tensors) {
+    tensors_.push_back(call.input);
+    if (call.id_tensor != nullptr) tensors_.push_back(call.id_tensor);
+    for (void* const tensor : tensors_) library_.retain(tensor);
+  }
+  ~Retained() {
+    for (void* const tensor : tensors_) library_.release(tensor);
+  }
+  Retained(const Retained&) = delete;
+  Retained& operator=(const Retained&) = delete;
+
+ private:
+  const LibraryCalls& library_;
+  std::vector<void*> tensors_;
+};
+
+// Wraps a stored value, and releases it.
 PyObject* wrapped(const Connection& to, void* found) {
-  if (found == nullptr) return nullptr;
   PyObject* result = nullptr;
   try {
     result = to.wrap(&found);
-  } catch (...) {
+  } catch (const std::exception&) {
     if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_RuntimeError, "torch wraps no tensor");
   }
   to.library->release(found);
   return result;
 }
 
-// Asks memory first, which is too quick for another thread to gain from it; then all tiers, while
-// other threads run.
+// Asks the library while other threads run, as it may read files. `tensors` are those of the
+// module. Null: there is no answer.
 template <typename Find>
-PyObject* ask(const Connection& to, PlainCall& call, Find find) {
-  if (!call.is_rows) {
-    call.only_memory = true;
-    PyObject* const hit = wrapped(to, find(call));
-    if (hit != nullptr || PyErr_Occurred() != nullptr) return hit;
-    call.only_memory = false;
-  }
+PyObject* ask(const Connection& to, const PlainCall& call, const std::vector<void*>& tensors,
+              Find find) {
+  const Retained retained(*to.library, call, tensors);
+  void* found = nullptr;
   PyThreadState* const thread = PyEval_SaveThread();
-  void* const found = find(call);
+  const Answer answer = find(call, &found);
   PyEval_RestoreThread(thread);
-  return wrapped(to, found);
+  if (answer == Answer::kFound) return wrapped(to, found);
+  if (answer != Answer::kBypassed) return nullptr;
+  Py_INCREF(Py_NotImplemented);
+  return Py_NotImplemented;
 }
 
 // The module as its snapshots have it. Returns false where they no longer hold.
@@ -194,58 +214,40 @@ bool has_method(PyObject* module, const Text& method, PyObject* name) {
   return found != nullptr && PyCallable_Check(found.get()) != 0;
 }
 
-PyObject* bypassed_by_mode(const Connection& to, const PlainCall& call) {
-  if (!to.library->bypass(call)) return nullptr;
-  Py_INCREF(Py_NotImplemented);
-  return Py_NotImplemented;
-}
-
-// A run of a module that is trained may be followed by a step of an optimizer that leaves no trace
-// but new bytes: its weights are hashed anew then, which is left to the ordinary way.
-PyObject* bypassed(const Connection& to, PyObject* state, const PlainCall& call) {
-  if (!to.library->is_grad_enabled()) return bypassed_by_mode(to, call);
-  const Owned known(PyObject_GetAttr(state, to.name_of_known.get()));
-  std::vector<Owned> tensors;
-  if (known == nullptr || known.get() == Py_None || !read_known(to, known.get(), tensors)) {
-    return nullptr;
-  }
-  for (const Owned& tensor : tensors) {
-    if (to.library->requires_grad(impl_of(tensor.get()))) return nullptr;
-  }
-  return bypassed_by_mode(to, call);
-}
-
 // `entry`: (weak reference, state). Null, perhaps with a Python error set: no answer.
 PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
   const Owned state = share(PyTuple_GET_ITEM(entry, 1));
   const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
   if (is_ready.get() != Py_True) return nullptr;
-  if (!to.library->may_take_fast_path()) return bypassed(to, state.get(), call);
   EagerModule module{};
+  std::vector<void*> impls;
   const auto ask_library = [&] {
-    return ask(to, call,
-               [&](const PlainCall& question) { return to.library->find_eager(question, module); });
+    module.tensors = impls.data();
+    module.tensor_count = impls.size();
+    return ask(to, call, impls, [&](const PlainCall& question, void** found) {
+      return to.library->find_eager(question, module, found);
+    });
   };
-  // With a scope and without a graph, no answer depends on the module.
-  if (call.scope.size_bytes != 0 && !to.library->is_grad_enabled()) return ask_library();
+  // With a scope, or without the cache, and without a graph, no answer depends on the module.
+  const bool is_named = call.scope.size_bytes != 0;
+  if (!to.library->is_grad_enabled() && (is_named || to.library->is_off_here())) {
+    return ask_library();
+  }
   const Owned known(PyObject_GetAttr(state.get(), to.name_of_known.get()));
   if (known == nullptr || known.get() == Py_None) return nullptr;
   std::vector<Owned> tensors;
   if (!read_known(to, known.get(), tensors)) return nullptr;
-  if (call.scope.size_bytes == 0) {
+  if (!is_named) {
     if (!read_text(PyTuple_GET_ITEM(known.get(), 2), module.weights) ||
-        !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope) || call.scope.size_bytes == 0) {
+        !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope)) {
       return nullptr;
     }
     const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
     if (watch == nullptr) return nullptr;
     module.watch = PyLong_AsVoidPtr(watch.get());
   }
-  std::vector<void*> impls;
   impls.reserve(tensors.size());
   for (const Owned& tensor : tensors) impls.push_back(impl_of(tensor.get()));
-  module.tensors = impls.data();
-  module.tensor_count = impls.size();
   return ask_library();
 }
 
@@ -254,10 +256,10 @@ PyObject* find_scripted(const Connection& to, PyObject* entry, PyObject* module,
   const Owned native(PyObject_GetAttr(module, to.name_of_native.get()));
   if (native == nullptr) return nullptr;
   if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
-  if (!to.library->may_take_fast_path()) return bypassed_by_mode(to, call);
   const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
-  return ask(to, call,
-             [&](const PlainCall& question) { return to.library->find_scripted(question, held); });
+  return ask(to, call, {}, [&](const PlainCall& question, void** found) {
+    return to.library->find_scripted(question, held, found);
+  });
 }
 
 PyObject* find(const Connection& to, PyObject* const* arguments) {
@@ -286,7 +288,7 @@ Wrap wrap_of_torch() {
   return reinterpret_cast<Wrap>(found);
 }
 
-// Whether impl_of() is what torch says of a tensor, and wrapping that gives the same object.
+// Returns whether impl_of() is what torch says of a tensor, and wrapping that gives it again.
 bool fits_torch(PyObject* tensor, Wrap wrap) {
   const Owned address(PyObject_GetAttrString(tensor, "_cdata"));
   if (address == nullptr) return false;
@@ -299,8 +301,8 @@ bool fits_torch(PyObject* tensor, Wrap wrap) {
 }  // namespace
 
 PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 6) {
-    PyErr_SetString(PyExc_TypeError, "connect() takes 6 arguments");
+  if (count != 7) {
+    PyErr_SetString(PyExc_TypeError, "connect() takes 7 arguments");
     return nullptr;
   }
   const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
@@ -310,17 +312,18 @@ PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t c
     return nullptr;
   }
   const Wrap wrap = wrap_of_torch();
-  if (wrap == nullptr || !fits_torch(arguments[1], wrap)) {
+  if (wrap == nullptr || Py_TYPE(arguments[1]) != reinterpret_cast<PyTypeObject*>(arguments[2]) ||
+      !fits_torch(arguments[1], wrap)) {
     PyErr_SetString(PyExc_RuntimeError, "the compiled part does not know this torch");
     return nullptr;
   }
   auto* made = new Connection{library,
                               wrap,
                               Py_TYPE(arguments[1]),
-                              reinterpret_cast<PyTypeObject*>(share(arguments[2]).release()),
-                              share(arguments[3]),
+                              reinterpret_cast<PyTypeObject*>(share(arguments[3]).release()),
                               share(arguments[4]),
                               share(arguments[5]),
+                              share(arguments[6]),
                               Owned(PyUnicode_InternFromString("_c")),
                               Owned(PyUnicode_InternFromString("known")),
                               Owned(PyUnicode_InternFromString("watch_address")),
@@ -341,8 +344,7 @@ PyObject* find_hit(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t 
   } catch (const std::exception&) {
     hit = nullptr;
   }
-  if (hit != nullptr) return hit;
-  PyErr_Clear();  // whatever it was, the ordinary way of the call meets it, too
+  if (hit != nullptr || !clear_error()) return hit;
   Py_RETURN_NONE;
 }
 

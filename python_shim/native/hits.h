@@ -7,6 +7,11 @@
 // It goes around torch's Python bindings: it reads the tensor behind a torch.Tensor where torch's
 // own macro reads it, and wraps results with torch's own function. connect() proves both on a
 // tensor, and fails where this torch has them elsewhere; hits then go the ordinary way.
+//
+// All functions need the GIL. The library is asked without it, as it may read files; the tensors
+// that it is given are retained before, since torch.utils.swap_tensors may exchange the tensor
+// behind a Python object. Errors of code that is met on the way are cleared, as the ordinary way
+// meets them, too; what is no Exception (KeyboardInterrupt) is raised.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -14,8 +19,8 @@
 
 namespace modcache::python {
 
-// connect(library: int, tensor: Tensor, parameter_type: type, states: dict, scripted: dict,
-//         in_force: tuple)
+// connect(library: int, tensor: Tensor, tensor_type: type, parameter_type: type, states: dict,
+//         scripted: dict, in_force: tuple)
 // `library`: the address of ops::LibraryCalls. `tensor`: any torch.Tensor. `states`: the modules'
 // states by address, `scripted`: the library's objects for scripted modules by address
 // (_call/fast_path.py). `in_force`: functions whose results are true while something is in force

@@ -298,8 +298,7 @@ bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& 
   const Owned value(PyObject_GetAttr(owner, name));
   if (value == nullptr) {
     const bool is_missing = PyErr_ExceptionMatches(PyExc_AttributeError) != 0;
-    PyErr_Clear();
-    return is_missing && expected.what == Expect::kNothing;
+    return clear_error() && is_missing && expected.what == Expect::kNothing;
   }
   return holds(expected, value.get(), found);
 }
@@ -345,12 +344,11 @@ bool Snapshot::holds_items(const Expected& expected, PyObject* value, Found& fou
     const Owned item(PyIter_Next(iterator.get()));
     if (item == nullptr) {
       const bool is_end = PyErr_Occurred() == nullptr;
-      PyErr_Clear();
-      return is_end && i == count;
+      return clear_error() && is_end && i == count;
     }
     if (i >= count || !holds(parts[i], item.get(), found)) return false;
   }
-  PyErr_Clear();
+  (void)clear_error();
   return false;
 }
 

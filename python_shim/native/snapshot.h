@@ -34,6 +34,14 @@ inline Owned share(PyObject* object) {
   return Owned(object);
 }
 
+// Clears a Python error, if one is set. Returns false, and leaves it, if it is no Exception but one
+// such as KeyboardInterrupt, which nothing may swallow.
+inline bool clear_error() {
+  if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0) return false;
+  PyErr_Clear();
+  return true;
+}
+
 // Says that a Python error is set.
 struct PythonError : std::exception {};
 
@@ -65,7 +73,7 @@ enum class Place : int {
 class Snapshot {
  public:
   // `guards`: a sequence of tuples that begin with a Place; an expected value is a tuple that
-  // begins with an Expect. `order`: the number of each tensor in the result of tensors(). Throws
+  // begins with an Expect. `order`: the number of each tensor that add_tensors() adds. Throws
   // PythonError: TypeError for an object that can be neither held nor watched.
   Snapshot(PyObject* guards, PyObject* order);
   Snapshot(const Snapshot&) = delete;

@@ -66,9 +66,8 @@ PyObject* tensors(PyObject* self, PyObject* /*nothing*/) {
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
-  // After any error the module is looked at in full.
-  PyErr_Clear();
-  Py_RETURN_NONE;
+  if (!clear_error()) return nullptr;
+  Py_RETURN_NONE;  // after any error the module is looked at in full
 }
 
 PyMethodDef snapshot_methods[] = {

@@ -6,7 +6,9 @@ What is counted are calls of Python functions: time would depend on the machine.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -139,8 +141,8 @@ def test_a_library_of_another_version_is_refused() -> None:
     assert guards is not None
     other = (ctypes.c_uint32 * 64)(99)
     with pytest.raises(RuntimeError, match="another libmodcache"):
-        guards.connect(ctypes.addressof(other), X, nn.Parameter, {}, {}, ())
-    with pytest.raises(TypeError, match="6 arguments"):
+        guards.connect(ctypes.addressof(other), X, torch.Tensor, nn.Parameter, {}, {}, ())
+    with pytest.raises(TypeError, match="7 arguments"):
         guards.connect()  # type: ignore[call-arg]
     assert functions_called(hit(frozen(nn.Linear(4, 4)))) == FAST  # nothing has changed
 
@@ -247,6 +249,62 @@ def test_what_is_remembered_of_a_scripted_module_goes_with_it() -> None:
     del module
     gc.collect()
     assert address not in fast_path._held
+
+
+def test_the_tensor_behind_an_input_may_be_exchanged_meanwhile() -> None:
+    """The library is asked without the GIL; torch refuses an exchange of what is in use."""
+    module = frozen(nn.Linear(4, 4))
+    inputs, keys = torch.randn(64, 4), list(range(64))
+    for _ in range(4):
+        stored = modcache.lookup_or_run(module, inputs, keys, scope="s")
+    is_over = threading.Event()
+
+    def exchange() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(RuntimeError):
+                torch.utils.swap_tensors(inputs, inputs.clone())
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        for _ in range(2000):
+            assert torch.equal(modcache.lookup_or_run(module, inputs, keys, scope="s"), stored)
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_an_interrupt_on_the_way_is_raised() -> None:
+    class Interrupted(nn.Linear):
+        @property
+        def encode(self) -> Any:
+            if is_interrupted:
+                raise KeyboardInterrupt
+            return self.forward
+
+    is_interrupted = False
+    module = frozen(Interrupted(4, 4))
+    call = hit(module, method="encode", scope="s")
+    assert functions_called(call) == FAST
+    is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        call()
+
+
+@pytest.mark.parametrize("key", ["k", ["k"]], ids=["key", "rows"])
+@pytest.mark.parametrize("make", [frozen, scripted])
+def test_a_method_that_is_not_there_is_the_same_error_in_mode_off(
+    make: Callable[[nn.Module], nn.Module], key: Any
+) -> None:
+    module = make(nn.Linear(4, 4))
+    hit(module)
+    errors = []
+    for mode in ("on", "off"):
+        modcache.set_mode(mode)
+        with pytest.raises((AttributeError, RuntimeError)) as raised:
+            modcache.lookup_or_run(module, X, key, method="absent")
+        errors.append(type(raised.value))
+    assert errors[0] is errors[1]
 
 
 def test_a_module_that_changes_at_every_call_is_written_down_ever_less_often(

@@ -102,3 +102,37 @@ def test_what_a_run_changes_in_a_module_that_was_recognized_is_named(
     stored = modcache.stats()["stored"]
     modcache.lookup_or_run(module, X, "small again", scope=scope)
     assert modcache.stats()["stored"] == stored + 1
+
+
+class Replaces(nn.Module):
+    """Puts another tensor in its buffer's place."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.register_buffer("table", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.what == "equal":
+            self.table = self.table.clone()
+        elif x[0, 0] > 100:
+            self.table.data = self.table + 1
+        return x * 2
+
+
+def test_a_run_may_put_an_equal_tensor_in_ones_place() -> None:
+    module = frozen(Replaces("equal"))
+    for row in range(10):
+        modcache.lookup_or_run(module, X, f"{row}")
+    assert modcache.stats()["stored"] == 10
+
+
+@pytest.mark.parametrize("scope", ["", "named"])
+def test_a_tensor_made_under_inference_mode_in_a_run_is_a_change(scope: str) -> None:
+    module = frozen(Replaces("data"))
+    with torch.inference_mode():
+        for row in range(10):
+            modcache.lookup_or_run(module, X, f"{row}", scope=scope)
+        modcache.lookup_or_run(module, 200 * X, "large", scope=scope)
+    assert modcache.stats()["stored"] == 10
+    assert modcache.stats()["bypassed_impure"] == 1

@@ -50,7 +50,7 @@ std::optional<at::Tensor> find_whole(const FastCall& call, cache::Session& sessi
   const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kCall);
   const cache::Request request{context, call.key, parts.input.signature, &sampler, /*row=*/0};
   cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
-  if (entry == nullptr && call.reach == Reach::kAllTiers && !sampler.is_costly()) {
+  if (entry == nullptr && !sampler.is_costly()) {
     const bool may_write = cache::may_write(cache::Cache::instance().mode());
     entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
   }

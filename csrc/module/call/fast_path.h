@@ -22,16 +22,12 @@ namespace modcache::module {
 // Returns whether the mode allows returning a stored value without running anything.
 bool fast_path_is_open();
 
-// The tiers that are asked. Memory alone answers without reading a file.
-enum class Reach { kMemory, kAllTiers };
-
 struct FastCall {
   const std::string& scope;
   const std::string& method;
   const at::Tensor& input;
   const std::string& key;           // of the whole input; not used if `rows` is set
   const BatchKeys* rows = nullptr;  // one key for each row
-  Reach reach = Reach::kMemory;     // rows are always asked of all tiers
 
   tensor::Per per() const { return rows == nullptr ? tensor::Per::kCall : tensor::Per::kRow; }
 };

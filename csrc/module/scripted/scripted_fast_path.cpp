@@ -28,6 +28,11 @@ ScriptedModule::ScriptedModule(const at::IValue& module)
         return c10::weak_intrusive_ptr<c10::ivalue::Object>(module.toObject());
       }()) {}
 
+bool ScriptedModule::has_method(const std::string& method) const {
+  const ObjectPtr module = object();
+  return module && module->type()->findMethod(method) != nullptr;
+}
+
 std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
   if (!fast_path_is_open()) return std::nullopt;
   const ObjectPtr module = object();
@@ -42,7 +47,7 @@ std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const 
   if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input));
   const std::string fingerprint = identity->fingerprint(module).text;
   if (fingerprint.empty()) return std::nullopt;
-  return find_on_fast_path({fingerprint, call.method, call.input, call.key, call.rows, call.reach},
+  return find_on_fast_path({fingerprint, call.method, call.input, call.key, call.rows},
                            *std::move(input));
 }
 

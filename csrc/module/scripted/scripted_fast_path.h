@@ -9,6 +9,7 @@
 #include <torch/custom_class.h>
 
 #include <optional>
+#include <string>
 
 #include "module/call/fast_path.h"
 #include "module/identity/inventory.h"
@@ -23,6 +24,8 @@ class ScriptedModule : public torch::CustomClassHolder {
 
   // Returns null for a module that no longer lives.
   ObjectPtr object() const { return object_.lock(); }
+
+  bool has_method(const std::string& method) const;
 
   // Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module
   // that no longer lives or lacks the method.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from modcache._identity.module_state import Forget, states
 from modcache._identity.scripted import native
@@ -54,7 +55,10 @@ def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
     )
     library = torch.classes.cache.Run.library_calls_address()
     try:
-        guards.connect(library, torch.zeros(()), torch.nn.Parameter, states, _held, in_force)
+        with _disable_current_modes():  # such as FakeTensorMode around the import
+            tensor = torch.zeros(())
+        types = (torch.Tensor, torch.nn.Parameter)
+        guards.connect(library, tensor, *types, states, _held, in_force)
     except RuntimeError as reason:  # of another version than the library, or than this torch
         log.write(logging.WARNING, f"hits take the slow path, since {reason}")
         return _finds_nothing

@@ -42,6 +42,13 @@ def version_of(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int | None]:
+    """The same of many tensors, of which few or none count no writes."""
+    if any(map(torch.Tensor.is_inference, tensors)):
+        return list(map(version_of, tensors))
+    return [tensor._version for tensor in tensors]
+
+
 def contents_without_versions(tensors: Sequence[torch.Tensor]) -> dict[int, str]:
     """Digests each of the inference tensors, by its place in ``tensors``."""
     places = [place for place, tensor in enumerate(tensors) if tensor.is_inference()]

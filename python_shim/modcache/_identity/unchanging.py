@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from modcache._identity.contents import watched_digest
+from modcache._identity.contents import version_of, versions_of, watched_digest
 from modcache._identity.digest import difference, name_of_tensor
 from modcache._identity.module_state import ModuleState, Recognized
 from modcache._identity.records import same_objects
@@ -37,7 +37,7 @@ class Unchanging:
         self._state = state
         self._seen = seen
         self._weights = weights  # "": the caller named the scope
-        self._versions = [tensor._version for tensor in seen.tensors]
+        self._versions = versions_of(seen.tensors)
 
     def change_in(self, module: torch.nn.Module) -> str:
         """Returns a clause that names what changed since; "" for nothing.
@@ -51,17 +51,17 @@ class Unchanging:
         after = self._state.look(module, with_weights=bool(self._weights))
         if clause := difference(self.outline, after.walk):
             return clause
+        if self._weights and after.weights == self._weights:  # an equal tensor in one's place
+            return ""
         tensors = after.walk.tensors
         for index, (was, version) in enumerate(
             zip(self._seen.tensors, self._versions, strict=True)
         ):
-            if index >= len(tensors) or tensors[index] is not was or was._version != version:
+            if index >= len(tensors) or tensors[index] is not was or version_of(was) != version:
                 return f"{name_of_tensor(module, after.walk, index)} changed"
-        if self._weights and after.weights != self._weights:
-            return f"a tensor of {type(module).__qualname__} changed"
-        return ""
+        return f"a tensor of {type(module).__qualname__} changed" if self._weights else ""
 
     def _has_contents(self, tensors: list[torch.Tensor]) -> bool:
         if self._weights:
             return watched_digest(self._state.watch, tensors) == self._weights
-        return [tensor._version for tensor in tensors] == self._versions
+        return versions_of(tensors) == self._versions
