@@ -72,22 +72,22 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
         tiers_.nearest_first[tier]->find(remaining.keys(), access(may_write), on_miss);
     if (answer.is_empty()) continue;
     if (tier + 1 == tiers_.nearest_first.size()) {
-      settle(request, tier, remaining, answer, access(may_write), counting, found);
+      settle(request, tier, remaining, answer, {access(may_write), counting}, found);
       break;
     }
     RemainingKeys unanswered = remaining.without(answer);
-    settle(request, tier, remaining, answer, access(may_write), counting, found);
+    settle(request, tier, remaining, answer, {access(may_write), counting}, found);
     remaining = std::move(unanswered);
   }
   return found;
 }
 
 void Session::settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                     TierFound& answer, Access access, Counting counting, BatchFound& found) {
+                     TierFound& answer, Terms terms, BatchFound& found) {
   if (answer.entries.empty()) {
-    settle_rows(request, tier, asked, *answer.rows, access, counting, found);
+    settle_rows(request, tier, asked, *answer.rows, terms, found);
   } else {
-    settle_entries(request, tier, asked, answer, counting, found);
+    settle_entries(request, tier, asked, answer, terms.counting, found);
   }
 }
 
@@ -119,7 +119,7 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
 }
 
 void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                          FoundRows& rows, Access access, Counting counting, BatchFound& found) {
+                          FoundRows& rows, Terms terms, BatchFound& found) {
   // Signatures are compared once for all rows that share a header.
   std::vector<bool> is_match;
   is_match.reserve(rows.headers().size());
@@ -138,14 +138,14 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
     const std::size_t i = asked.row(row);
     if (!fits(row, i) ||
         !match_.fits_sample(request.input, input_row_of(request, i), rows.sample(row))) {
-      if (counting == Counting::kNone) {
+      if (terms.counting == Counting::kNone) {
         found.conflicts_.push_back(i);
         continue;
       }
       // A single value that cannot be read is broken, whatever input it was stored for.
       const bool is_read =
           request.form == Form::kRow ||
-          tiers_.nearest_first[tier]->read(asked.keys().id(row), rows, row, access).entry !=
+          tiers_.nearest_first[tier]->read(asked.keys().id(row), rows, row, terms.access).entry !=
               nullptr;
       if (!is_read) continue;
       note_conflict(request_of(request, i), rows.header(row).signature, rows.stored_at_us(row));
@@ -159,7 +159,7 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
   }
   assert(!found.disk_.has_value());
   found.disk_ = std::move(rows);
-  if (counting == Counting::kNone) return;
+  if (terms.counting == Counting::kNone) return;
   count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
 }
 

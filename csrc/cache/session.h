@@ -166,19 +166,23 @@ class Session {
 
   // The request without its input where that is not to be compared, which is decided here.
   Request as_compared(const Request& given);
-  // Whether hits and conflicts are counted as they are found, and the policies learn of misses.
+  // kAtOnce: hits and conflicts are counted as they are found, and the policies learn of misses.
   enum class Counting { kAtOnce, kNone };
+  struct Terms {
+    Access access;
+    Counting counting;
+  };
   BatchFound find_all(const BatchRequest& request, bool may_write,
                       Counting counting = Counting::kAtOnce);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.
   void settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-              TierFound& answer, Access access, Counting counting, BatchFound& found);
+              TierFound& answer, Terms terms, BatchFound& found);
   void settle_entries(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                       TierFound& answer, Counting counting, BatchFound& found);
   void settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                   FoundRows& rows, Access access, Counting counting, BatchFound& found);
+                   FoundRows& rows, Terms terms, BatchFound& found);
   // Entry i of `found`, which is brought into the tiers that are nearer than the one that has it.
   // Null: it is missing, or proves broken and is missing from now on.
   EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);

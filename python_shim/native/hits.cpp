@@ -170,7 +170,7 @@ class Retained {
 PyObject* wrapped(const Connection& to, void* found) {
   PyObject* result = nullptr;
   try {
-    result = to.wrap(&found);
+    result = to.wrap(static_cast<const void*>(&found));
   } catch (const std::exception&) {
     if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_RuntimeError, "torch wraps no tensor");
   }
@@ -294,7 +294,7 @@ bool fits_torch(PyObject* tensor, Wrap wrap) {
   if (address == nullptr) return false;
   void* const impl = PyLong_AsVoidPtr(address.get());
   if (impl == nullptr || impl_of(tensor) != impl) return false;
-  const Owned again(wrap(&impl));
+  const Owned again(wrap(static_cast<const void*>(&impl)));
   return again.get() == tensor;
 }
 
