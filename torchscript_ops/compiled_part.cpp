@@ -123,7 +123,8 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
 Answer find_eager(const PlainCall& call, const EagerModule& eager, void** found) {
   const BorrowedTensors tensors(eager.tensors, eager.tensor_count);
   // A run of a module that is trained may be followed by a step of an optimizer that leaves no
-  // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way.
+  // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way. The
+  // caller passes no tensors of a module whose weights were never hashed.
   const auto may_bypass = [&] {
     const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
     return !at::GradMode::is_enabled() ||
@@ -155,6 +156,10 @@ bool is_off_here() {
   return cache::combine(cache.process_mode(), cache::thread_mode()) == cache::Mode::kOff;
 }
 
+bool has_hashed(const void* watch) {
+  return static_cast<const module::Watch*>(watch)->contents() != nullptr;
+}
+
 void retain(void* tensor) {
   (void)TensorPtr::unsafe_reclaim_from_nonowning(static_cast<c10::TensorImpl*>(tensor)).release();
 }
@@ -163,9 +168,14 @@ void release(void* tensor) { TensorPtr::reclaim(static_cast<c10::TensorImpl*>(te
 }  // namespace
 
 std::int64_t library_calls_address() {
-  static constexpr LibraryCalls kCalls{
-      LibraryCalls::kVersion, at::GradMode::is_enabled, is_off_here, retain, release, find_eager,
-      find_scripted};
+  static constexpr LibraryCalls kCalls{LibraryCalls::kVersion,
+                                       at::GradMode::is_enabled,
+                                       is_off_here,
+                                       has_hashed,
+                                       retain,
+                                       release,
+                                       find_eager,
+                                       find_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);
 }
 

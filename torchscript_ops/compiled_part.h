@@ -55,6 +55,8 @@ struct LibraryCalls {
   bool (*is_grad_enabled)();
   // Returns whether this process or thread is in mode `off`. The directory is not asked.
   bool (*is_off_here)();
+  // Returns whether a module::Watch has ever hashed tensors, so that there is something to forget.
+  bool (*has_hashed)(const void* watch);
   void (*retain)(void* tensor);
   void (*release)(void* tensor);
   // May wait and read files.

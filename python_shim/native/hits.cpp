@@ -228,9 +228,14 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
       return to.library->find_eager(question, module, found);
     });
   };
+  const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
+  if (watch == nullptr) return nullptr;
+  const void* const watch_address = PyLong_AsVoidPtr(watch.get());
   // With a scope, or without the cache, and without a graph, no answer depends on the module.
   const bool is_named = call.scope.size_bytes != 0;
-  if (!to.library->is_grad_enabled() && (is_named || to.library->is_off_here())) {
+  const bool is_off = to.library->is_off_here();
+  const bool may_have_graph = to.library->is_grad_enabled();
+  if (may_have_graph ? is_off && !to.library->has_hashed(watch_address) : is_named || is_off) {
     return ask_library();
   }
   const Owned known(PyObject_GetAttr(state.get(), to.name_of_known.get()));
@@ -242,9 +247,7 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
         !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope)) {
       return nullptr;
     }
-    const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
-    if (watch == nullptr) return nullptr;
-    module.watch = PyLong_AsVoidPtr(watch.get());
+    module.watch = watch_address;
   }
   impls.reserve(tensors.size());
   for (const Owned& tensor : tensors) impls.push_back(impl_of(tensor.get()));

@@ -37,6 +37,16 @@ def test_the_mode_off_calls_the_module_and_little_else(
         modcache.lookup_or_run(module, X, ["a", "b"], scope=scope)
 
 
+def test_a_module_that_is_only_called_in_mode_off_is_not_looked_at() -> None:
+    modcache.set_mode("off")
+    module = nn.Linear(4, 4)  # it requires grad
+    call = lambda: modcache.lookup_or_run(module, X, "k")  # noqa: E731
+    call()
+    assert len(functions_called(call)) <= 14
+    assert call().requires_grad
+    assert modcache.stats()["bypassed_off"] == 3
+
+
 def test_a_step_that_leaves_no_trace_is_seen_after_a_call_in_mode_off() -> None:
     module = nn.Linear(4, 4)
     with torch.no_grad():
