@@ -7,12 +7,6 @@
 namespace modcache::cache {
 namespace {
 
-// A single key is a batch of one. Borrowed from `request`.
-BatchRequest batch_of(const Request& request) {
-  return {request.context, Span<std::string_view>::of_one(request.key), request.signature,
-          request.input,   Span<std::size_t>::of_one(request.row),      Form::kWhole};
-}
-
 std::size_t input_row_of(const BatchRequest& batch, std::size_t i) {
   return batch.input != nullptr ? batch.rows[i] : 0;
 }
@@ -20,10 +14,6 @@ std::size_t input_row_of(const BatchRequest& batch, std::size_t i) {
 // Key i of the batch as a question of its own.
 Request request_of(const BatchRequest& batch, std::size_t i) {
   return {batch.context, batch.keys[i], batch.signature_of(i), batch.input, input_row_of(batch, i)};
-}
-
-TierKeys keys_of(const ContextPtr& context, const store::EntryId& id) {
-  return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
 }
 
 }  // namespace
@@ -47,6 +37,11 @@ InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) c
   MeasuredInput measured;
   const bool is_wanted = !input.is_costly() || match_.compares_samples();
   return is_wanted && input.measure(row, measured) ? measured.sample() : InputSample();
+}
+
+BatchRequest Session::batch_of(const Request& request) {
+  return {request.context, Span<std::string_view>::of_one(request.key), request.signature,
+          request.input,   Span<std::size_t>::of_one(request.row),      Form::kWhole};
 }
 
 Request Session::as_compared(const Request& given) {
@@ -235,8 +230,8 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
   kept[0] = {held.sequence, held.removals, /*is_kept=*/true};
   for (std::size_t tier = row.tier; tier-- > 0;) {
     if (tier > 0 && !may_write) continue;  // the nearest is this process's own memory
-    tiers_.nearest_first[tier]->store(keys_of(request.context, id), entries, /*replaces=*/false,
-                                      kept);
+    tiers_.nearest_first[tier]->store(TierKeys::of_one(request.context, id), entries,
+                                      /*replaces=*/false, kept);
   }
   return std::move(entries[0]);
 }
@@ -273,7 +268,8 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
 EntryPtr Session::peek(const Request& request) {
   const store::EntryId id = request.id();
   for (const auto& tier : tiers_.nearest_first) {
-    TierFound found = tier->find(keys_of(request.context, id), Access::kRead, OnMiss::kIgnore);
+    TierFound found =
+        tier->find(TierKeys::of_one(request.context, id), Access::kRead, OnMiss::kIgnore);
     if (!found.has(0)) continue;
     const HeldEntry held = found.entries.empty() ? tier->read(id, *found.rows, 0, Access::kRead)
                                                  : std::move(found.entries[0]);

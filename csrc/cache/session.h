@@ -164,6 +164,8 @@ class Session {
 
   static Access access(bool may_write) { return may_write ? Access::kWrite : Access::kRead; }
 
+  // A single key is a batch of one. Borrowed from `request`.
+  static BatchRequest batch_of(const Request& request);
   // The request without its input where that is not to be compared, which is decided here.
   Request as_compared(const Request& given);
   // kAtOnce: hits and conflicts are counted as they are found, and the policies learn of misses.

@@ -7,18 +7,10 @@
 #include "cache/session.h"
 
 namespace modcache::cache {
-namespace {
-
-TierKeys key_of(const ContextPtr& context, const store::EntryId& id) {
-  return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
-}
-
-}  // namespace
-
 EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
   const store::EntryId id = given.id();
-  TierFound found =
-      tiers_.nearest_first.front()->find(key_of(given.context, id), Access::kRead, OnMiss::kIgnore);
+  TierFound found = tiers_.nearest_first.front()->find(TierKeys::of_one(given.context, id),
+                                                       Access::kRead, OnMiss::kIgnore);
   if (found.entries.empty() || found.entries[0].entry == nullptr) return nullptr;
   EntryPtr entry = std::move(found.entries[0].entry);
   // Most that is not wanted is known without reading the input.
@@ -33,8 +25,7 @@ EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entr
 EntryPtr Session::find_on_disk(const Request& given, bool may_write,
                                bool (*wanted)(std::string_view)) {
   const Request one = as_compared(given);
-  const BatchRequest request{one.context, Span<std::string_view>::of_one(one.key), one.signature,
-                             one.input,   Span<std::size_t>::of_one(one.row),      Form::kWhole};
+  const BatchRequest request = batch_of(one);
   BatchFound found = find_all(request, may_write, Counting::kNone);
   if (found.is_missing(0) || !found.is_on_disk(0)) return nullptr;
   if (!wanted(found.disk().header(found.disk_row(0)).value_header)) return nullptr;

@@ -36,6 +36,11 @@ class TierKeys {
            Span<Digest128> with_addresses)
       : keys(with_keys), addresses(with_addresses), context_(&of_context) {}
 
+  // One key. `context` and `id` must outlive it.
+  static TierKeys of_one(const ContextPtr& context, const store::EntryId& id) {
+    return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
+  }
+
   const ContextPtr& context() const { return *context_; }
   std::size_t size() const { return keys.size(); }
   store::EntryIds ids() const { return {**context_, keys, addresses}; }
