@@ -47,8 +47,12 @@ FoundEntries Lookup::find_all(const EntryIds& ids) {
   if (!outdated_.is_empty()) batch.pass_over_outdated(outdated_);
   if (attached_.options().max_age_us > 0) batch.pass_over_older(attached_.expired_before_us());
   FoundEntries found = std::move(batch).finish(removals);
-  for (std::size_t i = 0; usage_.has_policy() && i < ids.size(); ++i) {
-    usage_.note_lookup(ids.addresses[i], found.has(i) ? found.sequence(i) : 0);
+  if (usage_.has_policy()) {
+    OneOrMany<Sequence> sequences(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (found.has(i)) sequences[i] = found.sequence(i);
+    }
+    usage_.note_lookups(ids.addresses, sequences);
   }
   return found;
 }
