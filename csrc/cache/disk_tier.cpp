@@ -179,6 +179,20 @@ std::vector<bool> DiskTier::are_current(const store::EntryIds& ids,
   return store->are_current(ids, sequences);
 }
 
+std::vector<bool> DiskTier::are_there(const TierKeys& keys) {
+  std::vector<bool> are_there(keys.size(), false);
+  const StorePtr store = handle_.get(Access::kRead);
+  if (store == nullptr) return are_there;
+  const std::vector<store::Sequence> sequences = store->sequences(keys.ids());
+  for (std::size_t i = 0; i < keys.size(); ++i) are_there[i] = sequences[i] != 0;
+  return are_there;
+}
+
+std::size_t DiskTier::expect(const TierKeys& keys, std::uint64_t most_bytes) {
+  const StorePtr store = handle_.get(Access::kRead);
+  return store == nullptr ? keys.size() : store->expect(keys.ids(), most_bytes);
+}
+
 std::optional<std::string> DiskTier::find_note(std::string_view about, Access access) {
   const StorePtr store = handle_.get(access);
   if (store == nullptr) return std::nullopt;

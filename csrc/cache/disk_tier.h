@@ -57,6 +57,11 @@ class DiskTier final : public Tier {
   // another directory that was here before.
   std::vector<bool> are_current(const store::EntryIds& ids, const std::vector<Known>& known);
 
+  // Whether there is an entry, for each key, without a look at it: what is there may prove broken.
+  std::vector<bool> are_there(const TierKeys& keys);
+  // See store::Store::expect().
+  std::size_t expect(const TierKeys& keys, std::uint64_t most_bytes);
+
   // Returns a note (store/directory/notes.h); nothing if there is none or the directory cannot be
   // read.
   std::optional<std::string> find_note(std::string_view about, Access access);

@@ -124,11 +124,15 @@ void ReadAhead::bring(const Request& request, Queue& queue) {
     MutexLock lock(mutex_);
     load = ++last_load_;
   }
+  std::size_t expected = 0;  // so many of the first keys, or more, are being read by the kernel
   for (std::size_t begin = 0; begin < request.keys.size(); begin += kKeysAtOnce) {
     const auto memory = request.memory.lock();
     const auto disk = request.disk.lock();
     if (memory == nullptr || disk == nullptr || !may_go_on(queue)) return;
     const std::size_t end = std::min(request.keys.size(), begin + kKeysAtOnce);
+    while (expected < std::min(request.keys.size(), end + kKeysAtOnce)) {
+      expected += expect(request, expected, *memory, *disk);
+    }
     std::vector<std::string_view> keys;
     for (std::size_t i = begin; i < end; ++i) {
       const store::EntryId id{*request.context, request.keys[i]};
@@ -138,6 +142,23 @@ void ReadAhead::bring(const Request& request, Queue& queue) {
         request.context, request.form, *memory, *disk, places_.of(request.context->scope), load};
     if (!keys.empty() && !bring_some(errand, keys, queue)) return;
   }
+}
+
+// Has the kernel read what lies on disk of the keys from `begin` on, and returns of how many.
+std::size_t ReadAhead::expect(const Request& request, std::size_t begin, MemoryStore& memory,
+                              DiskTier& disk) {
+  const std::size_t end = std::min(request.keys.size(), begin + kKeysExpected);
+  std::vector<std::string_view> keys;
+  std::vector<std::size_t> places;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (memory.holds({*request.context, request.keys[i]})) continue;
+    keys.emplace_back(request.keys[i]);
+    places.push_back(i);
+  }
+  if (keys.empty()) return end - begin;
+  const OneOrMany<Digest128> addresses = store::addresses_of(request.context->digest, keys);
+  const std::size_t count = disk.expect({request.context, keys, addresses}, kBytesExpected);
+  return count < places.size() ? places[count] - begin : end - begin;
 }
 
 bool ReadAhead::bring_some(const Errand& errand, const std::vector<std::string_view>& keys,

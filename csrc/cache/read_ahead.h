@@ -3,10 +3,12 @@
 // ReadAhead: one background thread that brings entries from a directory into the memory tier,
 // before somebody asks for them.
 //
-// It is made when it is first needed. Nobody waits for it: it holds no lock while it reads, and
-// what does not fit into its queue is not brought. Entries of one request never push each other out
-// of memory: it ends with the first that would. Nothing is brought while the process may not read.
-// Thread-safe. A forked child starts with an empty queue and makes its own thread.
+// It asks the kernel for many entries at a time, which a disk reads in few large pieces, and copies
+// them in the order of the request. It is made when it is first needed. Nobody waits for it: it
+// holds no lock while it reads, and what does not fit into its queue is not brought. Entries of one
+// request never push each other out of memory: it ends with the first that would. Nothing is
+// brought while the process may not read. Thread-safe. A forked child starts with an empty queue
+// and makes its own thread.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +37,9 @@ class ReadAhead {
   // This much is read at once, unless one entry is larger. It may be read in vain.
   static constexpr std::size_t kBytesAtOnce = 8 << 20;
   static constexpr std::size_t kKeysAtOnce = 256;
+  // Before they are read here, the kernel is asked for as much as this, in the order on disk.
+  static constexpr std::size_t kKeysExpected = 4096;
+  static constexpr std::size_t kBytesExpected = 64 << 20;
 
   struct Request {
     // Nothing is read for a session that has ended by then.
@@ -80,6 +85,8 @@ class ReadAhead {
   void bring(const Request& request, Queue& queue);
   struct Errand;
   // False: no more of this request.
+  static std::size_t expect(const Request& request, std::size_t begin, MemoryStore& memory,
+                            DiskTier& disk);
   bool bring_some(const Errand& errand, const std::vector<std::string_view>& keys, Queue& queue);
   EntryPtr at_place(const Errand& errand, EntryPtr entry) const;
 

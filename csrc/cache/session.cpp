@@ -311,17 +311,23 @@ void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_vi
                        std::vector<bool>& is_there) {
   const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
   RemainingKeys remaining({context, keys, addresses});
-  std::vector<std::string> brought;
-  for (std::size_t tier = 0; tier < tiers_.nearest_first.size() && !remaining.empty(); ++tier) {
+  for (const auto& tier : tiers_.nearest_first) {
+    if (tier == tiers_.disk || remaining.empty()) continue;
     // Entries in memory count as used, so that those that are brought do not push them out.
-    const TierFound answer =
-        tiers_.nearest_first[tier]->find(remaining.keys(), Access::kRead, OnMiss::kIgnore);
+    const TierFound answer = tier->find(remaining.keys(), Access::kRead, OnMiss::kIgnore);
     for (std::size_t i = 0; i < remaining.size(); ++i) {
-      if (!answer.has(i)) continue;
-      is_there[remaining.row(i)] = true;
-      if (answer.rows.has_value()) brought.emplace_back(keys[remaining.row(i)]);
+      if (answer.has(i)) is_there[remaining.row(i)] = true;
     }
     if (!answer.is_empty()) remaining = remaining.without(answer);
+  }
+  if (remaining.empty()) return;
+  // Whoever asks does not wait until the disk has read anything: the index tells what is there.
+  const std::vector<bool> are_on_disk = tiers_.disk->are_there(remaining.keys());
+  std::vector<std::string> brought;
+  for (std::size_t i = 0; i < remaining.size(); ++i) {
+    if (!are_on_disk[i]) continue;
+    is_there[remaining.row(i)] = true;
+    brought.emplace_back(keys[remaining.row(i)]);
   }
   bring({tiers_.memory, tiers_.disk, context, form, std::move(brought)});
 }

@@ -97,6 +97,10 @@ class File {
   // Maps the first `size_bytes`, which may reach beyond the end of a file that grows. The mapping
   // outlives this object.
   virtual Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const = 0;
+  // A hint: these bytes will be read soon. Does not wait until they are there.
+  virtual void expect(std::uint64_t offset, std::uint64_t size_bytes) const {
+    (void)offset, (void)size_bytes;
+  }
 
   // Takes the exclusive lock on the file without waiting. It belongs to this opening, so two
   // openings exclude each other also within a process. It ends with unlock(), this object or the

@@ -61,6 +61,10 @@ class PosixFile final : public File {
   Status sync_data() override;
   Result<FileInfo> info() const override;
   Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const override;
+  void expect(std::uint64_t offset, std::uint64_t size_bytes) const override {
+    ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size_bytes),
+                    POSIX_FADV_WILLNEED);
+  }
   Result<bool> try_lock() override;
   void unlock() override;
   Result<bool> try_hold(Hold hold) override;

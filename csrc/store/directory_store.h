@@ -51,6 +51,10 @@ class DirectoryStore final : public Store {
                                 const std::vector<Sequence>& sequences) override {
     return lookup_.are_current(ids, sequences);
   }
+  std::vector<Sequence> sequences(const EntryIds& ids) override { return lookup_.sequences(ids); }
+  std::size_t expect(const EntryIds& ids, std::uint64_t most_bytes) override {
+    return lookup_.expect(ids, most_bytes);
+  }
   std::uint64_t removals() const override { return attached_.removals(); }
   Status put_all(const Context& context, Span<Digest128> addresses, const std::vector<RowPut>& puts,
                  std::vector<Sequence>& sequences) override {

@@ -59,6 +59,19 @@ class Store {
   virtual std::vector<bool> are_current(const EntryIds& ids,
                                         const std::vector<Sequence>& sequences) = 0;
 
+  // Returns for each key the sequence of the entry that it leads to, without a look at the record,
+  // which may prove broken; 0: there is none. It is no use of the entry.
+  virtual std::vector<Sequence> sequences(const EntryIds& ids) = 0;
+
+  // A hint: the records of these keys will be read soon, in this order. Has the kernel read those
+  // of the first keys, up to `most_bytes`, in few large pieces, and waits for none. Returns how
+  // many of the keys that are: at least one. REQUIRES: keys, and most_bytes > 0. Only records that
+  // the shared index knows are read.
+  virtual std::size_t expect(const EntryIds& ids, std::uint64_t most_bytes) {
+    (void)most_bytes;
+    return ids.size();
+  }
+
   // Do the same for callers that have no addresses yet.
   FoundEntries find_all(const Context& context, const std::vector<std::string_view>& keys);
   std::vector<bool> are_current(const Context& context, const std::vector<std::string_view>& keys,

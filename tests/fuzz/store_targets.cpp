@@ -140,7 +140,7 @@ void run_index_table(std::string_view bytes) {
     FUZZ_CHECK(found.sequence == entry.sequence);
     FUZZ_CHECK(found.segment == entry.segment);
     FUZZ_CHECK(found.offset == entry.offset);
-    table.note_use(tag, entry.sequence, {});
+    table.note_use(tag, entry.sequence, [](policy::Usage) { return policy::Usage(); });
     table.remove(tag, entry.sequence);
     // A damaged table may have the tag twice; whoever finds the other looks whether it is there.
     FUZZ_CHECK(table.find(tag, found) != store::IndexTable::Answer::kFound ||

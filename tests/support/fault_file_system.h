@@ -41,6 +41,15 @@ class FaultFileSystem final : public fs::FileSystem {
   // those of kernels before 6.13 are.
   void set_tick_ns(std::int64_t tick_ns) { tick_ns_ = tick_ns; }
   std::int64_t failures() const { return faults_.failures(); }
+  // What was said to be read soon (fs::File::expect); forgotten when asked.
+  struct Expected {
+    std::uint64_t offset = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  std::vector<Expected> take_expected() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(expected_, {});
+  }
   // Names without the folder; forgotten when asked.
   std::vector<std::string> take_syncs() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -154,6 +163,10 @@ class FaultFileSystem final : public fs::FileSystem {
       }
       return mapping;
     }
+    void expect(std::uint64_t offset, std::uint64_t size_bytes) const override {
+      const std::lock_guard<std::mutex> lock(system_.mutex_);
+      system_.expected_.push_back({offset, size_bytes});
+    }
     Result<bool> try_lock() override {
       const auto fault = system_.faults_.next(Call::kLock, "lock", path());
       if (fault && *fault == Fault::kBusy) return false;
@@ -205,6 +218,7 @@ class FaultFileSystem final : public fs::FileSystem {
   DiskModel* const disk_;
   std::mutex mutex_;
   std::vector<std::string> syncs_;
+  std::vector<Expected> expected_;
   std::map<std::string, std::string> redirected_;
   std::int64_t tick_ns_ = 0;
   Faults faults_;

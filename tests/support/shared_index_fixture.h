@@ -58,6 +58,11 @@ struct View {
     store::SharedIndex::Slot slot;
     return index.find(at, slot);
   }
+  // Afterwards the entry's usage is this one, if it has the sequence.
+  void note_use(const Digest128& at, store::Sequence sequence, policy::Usage usage) {
+    index.note_uses(Span<Digest128>::of_one(at), Span<store::Sequence>::of_one(sequence),
+                    [usage](std::size_t, policy::Usage) { return usage; });
+  }
   // 0: it is not found.
   store::Sequence sequence(const Digest128& at) const {
     store::SharedIndex::Slot slot;

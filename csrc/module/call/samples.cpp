@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/samples.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <exception>
@@ -14,6 +13,7 @@
 #include "module/call/stored_rows.h"
 #include "tensor/dim_order.h"
 #include "tensor/error_text.h"
+#include "tensor/output_buffer.h"
 #include "tensor/payload.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
@@ -42,7 +42,7 @@ std::vector<at::Tensor> read_tensors(const cache::FoundRows& disk, std::size_t r
   const auto& places = layout.places();
   if (places.size() == 1 && places[0].dtype == places[0].stored_dtype) {
     const tensor::OrdinaryTensors ordinary;
-    tensors.push_back(at::empty(places[0].sizes, at::device(at::kCPU).dtype(places[0].dtype)));
+    tensors.push_back(tensor::output_tensor(places[0].sizes, places[0].dtype));
     status =
         tensor::read_payload(layout, stored_size_bytes, read, tensor::mutable_bytes(tensors[0]));
     tensor::restore_logical_order(tensors[0], layout.tensors()[0].dim_order);

@@ -29,6 +29,8 @@ bool is_within(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t fil
   return offset <= file_size_bytes && size_bytes <= file_size_bytes - offset;
 }
 
+Status cut_short() { return Status::corruption("a segment was cut short"); }
+
 }  // namespace
 
 BatchLookup::BatchLookup(const EntryIds& ids, SegmentReaders& readers,
@@ -130,11 +132,11 @@ bool BatchLookup::take_if_still_there(Row& row, std::string_view key) {
                   row.own_part_bytes);
     return is_head_of(record, row.sequence, context_bytes(), key);
   }
-  auto head = read(segment, offset, own_part_ends);
-  if (!head.is_ok()) return false;
-  row.stored_at_us = record_stored_at_us(head.value().data());
-  keep_own_part(row, head.value().substr(own_part_ends - row.own_part_bytes));
-  return is_head_of(head.value().data(), row.sequence, context_bytes(), key);
+  buffer_.clear();
+  if (!append(segment, offset, own_part_ends).is_ok()) return false;
+  row.stored_at_us = record_stored_at_us(buffer_.data());
+  keep_own_part(row, std::string_view(buffer_).substr(own_part_ends - row.own_part_bytes));
+  return is_head_of(buffer_.data(), row.sequence, context_bytes(), key);
 }
 
 // `part` stays where it is.
@@ -150,16 +152,21 @@ void BatchLookup::keep_own_part(Row& row, std::string_view part) {
   found_.kept_.push_back(std::move(copy));
 }
 
-// A copy of the bytes, valid until the next call. REQUIRES: they are within the file.
-Result<std::string_view> BatchLookup::read(const Segment& segment, std::uint64_t offset,
-                                           std::size_t size_bytes) {
+// Appends a copy of the bytes to buffer_. REQUIRES: they are within the file.
+Status BatchLookup::append(const Segment& segment, std::uint64_t offset, std::size_t size_bytes) {
   if (segment.mapping != nullptr) {
-    buffer_.assign(reinterpret_cast<const char*>(segment.mapping->data()) + offset, size_bytes);
-  } else {
-    buffer_.resize(size_bytes);
-    MODCACHE_RETURN_IF_ERROR(segment.reader->read(offset, buffer_.data(), size_bytes));
+    buffer_.append(reinterpret_cast<const char*>(segment.mapping->data()) + offset, size_bytes);
+    return Status::ok();
   }
-  return std::string_view(buffer_);
+  const std::size_t begins = buffer_.size();
+  buffer_.resize(begins + size_bytes);
+  return segment.reader->read(offset, buffer_.data() + begins, size_bytes);
+}
+
+// Looks at the file again where it lacks the bytes: it may have grown.
+bool BatchLookup::has_bytes(Segment& segment, std::uint64_t offset, std::uint64_t size_bytes) {
+  return is_within(offset, size_bytes, segment.size_bytes) ||
+         (look_at(segment).is_ok() && is_within(offset, size_bytes, segment.size_bytes));
 }
 
 void BatchLookup::expect_stored(std::uint64_t id, std::uint64_t offset) {
@@ -170,18 +177,21 @@ void BatchLookup::expect_stored(std::uint64_t id, std::uint64_t offset) {
 
 bool BatchLookup::take_at(std::size_t i, std::uint64_t id, std::uint64_t offset,
                           Sequence sequence) {
-  Segment& segment = found_.segments_[segment_index(id)];
-  if (!open(segment).is_ok()) return false;
-  // The file may have grown since it was looked at.
-  if (!is_within(offset, kRecordFixedSizeBytes, segment.size_bytes) &&
-      (!look_at(segment).is_ok() ||
-       !is_within(offset, kRecordFixedSizeBytes, segment.size_bytes))) {
+  const std::uint32_t index = segment_index(id);
+  Segment& segment = found_.segments_[index];
+  if (!open(segment).is_ok() || !has_bytes(segment, offset, kRecordFixedSizeBytes)) return false;
+  buffer_.clear();
+  if (!append(segment, offset, kRecordFixedSizeBytes).is_ok()) return false;
+  const auto fixed = peek_record_head(buffer_);
+  if (!fixed.is_ok() || !check_is_head_of(fixed.value(), sequence, ids_[i]).is_ok()) return false;
+  const std::uint64_t size_bytes = fixed.value().head_size_bytes();
+  if (!has_bytes(segment, offset, size_bytes) ||
+      !append(segment, offset + buffer_.size(), size_bytes - buffer_.size()).is_ok()) {
     return false;
   }
-  auto head = read(segment, offset, kRecordFixedSizeBytes);
-  if (!head.is_ok()) return false;
-  auto location = location_in_head(head.value(), id, offset, sequence);
-  return location.is_ok() && take_stored(i, location.value()).is_ok();
+  const auto head = decode_record_head(fixed.value(), buffer_, segment.reader->salt());
+  return head.is_ok() && head.value().key == ids_.keys[i] &&
+         take_head(i, index, offset, head.value()).is_ok();
 }
 
 Status BatchLookup::take_stored(std::size_t i, const Location& location) {
@@ -190,28 +200,30 @@ Status BatchLookup::take_stored(std::size_t i, const Location& location) {
   const std::uint32_t index = segment_index(location.segment);
   Segment& segment = found_.segments_[index];
   MODCACHE_RETURN_IF_ERROR(open(segment));
-  // The file may have grown since it was looked at.
-  const std::uint64_t payload_begins = align_record(head_size_bytes);
-  const std::uint64_t size_bytes = payload_begins + location.payload_size_bytes;
-  if (size_bytes < payload_begins) return Status::corruption("an impossible size");
-  if (!is_within(location.offset, size_bytes, segment.size_bytes)) {
-    MODCACHE_RETURN_IF_ERROR(look_at(segment));
-    if (!is_within(location.offset, size_bytes, segment.size_bytes)) {
-      return Status::corruption("a segment was cut short");
-    }
-  }
-  MODCACHE_ASSIGN_OR_RETURN(auto bytes, read(segment, location.offset, head_size_bytes));
-  MODCACHE_ASSIGN_OR_RETURN(auto decoded,
-                            decode_entry_head(bytes, segment.reader->salt(), location, id));
+  if (!has_bytes(segment, location.offset, head_size_bytes)) return cut_short();
+  buffer_.clear();
+  MODCACHE_RETURN_IF_ERROR(append(segment, location.offset, head_size_bytes));
+  MODCACHE_ASSIGN_OR_RETURN(const auto head,
+                            decode_entry_head(buffer_, segment.reader->salt(), location, id));
+  return take_head(i, index, location.offset, head);
+}
+
+// Takes the record of key i, whose head was read at `offset` and found sound.
+Status BatchLookup::take_head(std::size_t i, std::uint32_t index, std::uint64_t offset,
+                              const DecodedHead& decoded) {
   const RecordHead& head = decoded.fixed;
+  Segment& segment = found_.segments_[index];
+  if (!has_bytes(segment, offset, head.payload_offset() + head.payload_size_bytes)) {
+    return cut_short();
+  }
   const HeaderParts parts = split_header(decoded.header);
   const SharedHeader header = shared(parts.shared);
   Row& row = found_.rows_[i];
-  row.payload_offset = location.offset + head.payload_offset();
+  row.payload_offset = offset + head.payload_offset();
   if (segment.mapping != nullptr) {
     row.payload = segment.mapping->data() + row.payload_offset;
     const std::byte* header_begins =
-        segment.mapping->data() + location.offset + kRecordFixedSizeBytes + id.key.size();
+        segment.mapping->data() + offset + kRecordFixedSizeBytes + decoded.key.size();
     take_own_part(row, reinterpret_cast<const char*>(header_begins), parts.own_part.size());
   } else {
     keep_own_part(row, parts.own_part);
@@ -224,7 +236,7 @@ Status BatchLookup::take_stored(std::size_t i, const Location& location) {
   row.header = header_index(header);
   row.segment = index;
   new_records_.push_back(
-      {addresses()[i], KnownRecord{location.segment, location.offset, head.sequence, head.run_us,
+      {addresses()[i], KnownRecord{segment.id, offset, head.sequence, head.run_us,
                                    head.payload_size_bytes, head.payload_checksum, header,
                                    /*payload_is_verified=*/false, row.own_part_bytes}});
   return Status::ok();

@@ -26,6 +26,7 @@
 #include "store/queue/outdated_entries.h"
 #include "store/queue/write_queue.h"
 #include "store/segment/location.h"
+#include "store/segment/record.h"
 #include "store/segment/segment_reader.h"
 
 namespace modcache::store {
@@ -72,8 +73,10 @@ class BatchLookup {
   bool take_if_still_there(Row& row, std::string_view key);
   static void take_own_part(Row& row, const char* part, std::size_t size_bytes);
   void keep_own_part(Row& row, std::string_view part);
-  Result<std::string_view> read(const Segment& segment, std::uint64_t offset,
-                                std::size_t size_bytes);
+  Status append(const Segment& segment, std::uint64_t offset, std::size_t size_bytes);
+  bool has_bytes(Segment& segment, std::uint64_t offset, std::uint64_t size_bytes);
+  Status take_head(std::size_t i, std::uint32_t index, std::uint64_t offset,
+                   const DecodedHead& decoded);
   std::uint32_t segment_index(std::uint64_t id);
   Status open(Segment& segment);
   Status look_at(Segment& segment);

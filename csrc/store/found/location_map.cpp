@@ -47,20 +47,23 @@ bool LocationMap::has_room_for(std::string_view header) const {
 }
 
 std::uint32_t LocationMap::header_index(const SharedHeader& header) {
+  // Mostly it is that of the record before.
+  if (last_header_ < headers_.size() && headers_[last_header_] == header) return last_header_;
   const auto index = static_cast<std::uint32_t>(headers_.size());
   const auto [known, is_new] = header_indexes_.emplace(*header, index);
   if (is_new) {
     headers_.push_back(header);
     headers_bytes_ += header->size() + kHeaderOverheadBytes;
   }
-  return known->second;
+  return last_header_ = known->second;
 }
 
 std::uint32_t LocationMap::segment_index(std::uint64_t segment) {
+  if (last_segment_ < segments_.size() && segments_[last_segment_] == segment) return last_segment_;
   const auto index = static_cast<std::uint32_t>(segments_.size());
   const auto [known, is_new] = segment_indexes_.emplace(segment, index);
   if (is_new) segments_.push_back(segment);
-  return known->second;
+  return last_segment_ = known->second;
 }
 
 void LocationMap::grow() {

@@ -159,8 +159,10 @@ class LocationMap {
   std::vector<SharedHeader> headers_ MODCACHE_GUARDED_BY(mutex_);
   std::unordered_map<std::string_view, std::uint32_t> header_indexes_ MODCACHE_GUARDED_BY(mutex_);
   std::size_t headers_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::uint32_t last_header_ MODCACHE_GUARDED_BY(mutex_) = 0;  // that was looked up
   std::vector<std::uint64_t> segments_ MODCACHE_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, std::uint32_t> segment_indexes_ MODCACHE_GUARDED_BY(mutex_);
+  std::uint32_t last_segment_ MODCACHE_GUARDED_BY(mutex_) = 0;  // that was looked up
 };
 
 template <typename Visit>

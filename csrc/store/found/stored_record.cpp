@@ -32,14 +32,20 @@ Result<std::size_t> entry_head_size_bytes(const Location& location, const EntryI
   return kRecordFixedSizeBytes + id.key.size() + location.header_size_bytes;
 }
 
+Status check_is_head_of(const RecordHead& head, Sequence sequence, const EntryId& id) {
+  if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
+      head.key_size_bytes != id.key.size() || head.sequence != sequence) {
+    return Status::corruption("the index leads to the record of another entry");
+  }
+  return Status::ok();
+}
+
 Result<DecodedHead> decode_entry_head(std::string_view bytes, std::uint64_t salt,
                                       const Location& location, const EntryId& id) {
   MODCACHE_ASSIGN_OR_RETURN(auto decoded, decode_record_head(bytes, salt));
-  const RecordHead& head = decoded.fixed;
-  if (head.kind != RecordKind::kEntry || head.context != id.context.digest ||
-      decoded.key != id.key || head.sequence != location.sequence ||
-      head.payload_size_bytes != location.payload_size_bytes) {
-    return Status::corruption("the database leads to the record of another entry");
+  MODCACHE_RETURN_IF_ERROR(check_is_head_of(decoded.fixed, location.sequence, id));
+  if (decoded.key != id.key || decoded.fixed.payload_size_bytes != location.payload_size_bytes) {
+    return Status::corruption("the index leads to the record of another entry");
   }
   return decoded;
 }
@@ -53,16 +59,6 @@ Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Lo
   MODCACHE_RETURN_IF_ERROR(check_end(*reader, location.offset, decoded.fixed));
   return StoredRecord{std::move(reader), location.offset, decoded.fixed,
                       std::string(decoded.header)};
-}
-
-Result<Location> location_in_head(std::string_view bytes, std::uint64_t segment,
-                                  std::uint64_t offset, Sequence sequence) {
-  MODCACHE_ASSIGN_OR_RETURN(auto head, peek_record_head(bytes));
-  if (head.sequence != sequence) {
-    return Status::corruption("the shared index leads to another record");
-  }
-  return Location{segment,  offset,     head.header_size_bytes, head.payload_size_bytes,
-                  sequence, head.run_us};
 }
 
 Status read_payload(const StoredRecord& record, void* target) {

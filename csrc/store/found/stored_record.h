@@ -19,6 +19,9 @@ namespace modcache::store {
 // How many bytes of a record must be there to decode the head of the entry `id` at `location`.
 // kCorruption: it cannot be.
 Result<std::size_t> entry_head_size_bytes(const Location& location, const EntryId& id);
+// kCorruption: the fixed part of a head says that the record is another than that of `id` with this
+// sequence. It says nothing of the key but its size, and no checksum was looked at.
+Status check_is_head_of(const RecordHead& head, Sequence sequence, const EntryId& id);
 // kCorruption: what was read at `location` is not a sound head of the record of `id`.
 Result<DecodedHead> decode_entry_head(std::string_view bytes, std::uint64_t salt,
                                       const Location& location, const EntryId& id);
@@ -36,10 +39,5 @@ Result<StoredRecord> read_record(std::shared_ptr<SegmentReader> reader, const Lo
 
 // Fills head.payload_size_bytes bytes at `target` and checks their checksum.
 Status read_payload(const StoredRecord& record, void* target);
-
-// Returns where the entry lies, as its record's fixed part says. kCorruption: that is no such part,
-// or another than of `sequence`.
-Result<Location> location_in_head(std::string_view bytes, std::uint64_t segment,
-                                  std::uint64_t offset, Sequence sequence);
 
 }  // namespace modcache::store

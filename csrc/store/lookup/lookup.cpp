@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/lookup/lookup.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/one_or_many.h"
+#include "store/lookup/file_pieces.h"
 
 namespace modcache::store {
 namespace {
 
 // Records are fetched from memory this many places ahead of the one that is taken.
 constexpr std::size_t kAhead = 4;
+
+// Reading so many bytes in vain costs less than another request to the disk.
+constexpr std::uint64_t kGapBytes = 64 << 10;
 
 }  // namespace
 
@@ -47,8 +53,12 @@ FoundEntries Lookup::find_all(const EntryIds& ids) {
   if (!outdated_.is_empty()) batch.pass_over_outdated(outdated_);
   if (attached_.options().max_age_us > 0) batch.pass_over_older(attached_.expired_before_us());
   FoundEntries found = std::move(batch).finish(removals);
-  for (std::size_t i = 0; usage_.has_policy() && i < ids.size(); ++i) {
-    usage_.note_lookup(ids.addresses[i], found.has(i) ? found.sequence(i) : 0);
+  if (usage_.has_policy()) {
+    OneOrMany<Sequence> sequences(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (found.has(i)) sequences[i] = found.sequence(i);
+    }
+    usage_.note_lookups(ids.addresses, sequences);
   }
   return found;
 }
@@ -128,7 +138,8 @@ std::vector<std::size_t> Lookup::take_current(Span<Digest128> addresses,
   return left;
 }
 
-std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Sequence>& sequences) {
+std::vector<Sequence> Lookup::current_sequences(
+    const EntryIds& ids, const std::function<bool(std::size_t, Sequence)>& is_believed) {
   std::vector<Sequence> current(ids.size(), 0);  // 0: not known yet
   auto queued = queue_.find_all(ids);
   for (std::size_t i = 0; i < queued.size(); ++i) {
@@ -136,8 +147,7 @@ std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Seq
   }
   locations_->find_all(ids.addresses, attached_.counted_removals(),
                        [&](std::size_t i, const LocationMap::Visited& record) {
-                         // Its address may be another's: only a match says something.
-                         if (current[i] == 0 && record.sequence == sequences[i]) {
+                         if (current[i] == 0 && is_believed(i, record.sequence)) {
                            current[i] = record.sequence;
                          }
                        });
@@ -153,12 +163,60 @@ std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Seq
       if (location) current[unknown[place]] = location->sequence;
     }
   }
+  for (std::size_t i = 0; !outdated_.is_empty() && i < ids.size(); ++i) {
+    if (current[i] != 0 && outdated_.covers(ids.addresses[i], current[i])) current[i] = 0;
+  }
+  return current;
+}
+
+std::vector<bool> Lookup::are_current(const EntryIds& ids, const std::vector<Sequence>& sequences) {
+  // The address of a known record may be another's: only a match says something.
+  const std::vector<Sequence> current = current_sequences(
+      ids, [&](std::size_t i, Sequence sequence) { return sequence == sequences[i]; });
   std::vector<bool> answers(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    answers[i] = sequences[i] != 0 && current[i] == sequences[i] &&
-                 !outdated_.covers(ids.addresses[i], sequences[i]);
+    answers[i] = sequences[i] != 0 && current[i] == sequences[i];
   }
   return answers;
+}
+
+std::vector<Sequence> Lookup::sequences(const EntryIds& ids) {
+  if (attached_.options().max_age_us == 0) {
+    return current_sequences(ids, [](std::size_t, Sequence) { return true; });
+  }
+  // Only the records say how old they are.
+  const FoundEntries found = find_all(ids);
+  std::vector<Sequence> sequences(ids.size(), 0);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (found.has(i)) sequences[i] = found.sequence(i);
+  }
+  return sequences;
+}
+
+std::size_t Lookup::expect(const EntryIds& ids, std::uint64_t most_bytes) {
+  std::vector<std::size_t> rows(ids.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<FilePiece> pieces;
+  std::size_t count = ids.size();
+  std::uint64_t size_bytes = 0;
+  attached_.index().find_all(
+      ids.addresses, rows,
+      [&](std::size_t i, SharedIndex::Answer answer, const SharedIndex::Slot& slot) {
+        if (answer != SharedIndex::Answer::kFound || i >= count) return;
+        // A damaged slot may claim anything.
+        const std::uint64_t piece_bytes = std::clamp<std::uint64_t>(slot.size_bytes, 1, most_bytes);
+        size_bytes += piece_bytes;
+        if (size_bytes > most_bytes && i > 0) {
+          count = i;
+        } else {
+          pieces.push_back({slot.segment, slot.offset, piece_bytes});
+        }
+      });
+  for (const FilePiece& piece : put_together(std::move(pieces), kGapBytes)) {
+    auto reader = attached_.readers().get(piece.segment);
+    if (reader.is_ok()) reader.value()->expect(piece.offset, piece.size_bytes);
+  }
+  return count;
 }
 
 }  // namespace modcache::store

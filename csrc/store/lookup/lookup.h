@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -43,6 +44,8 @@ class Lookup {
   // See store.h.
   FoundEntries find_all(const EntryIds& ids);
   std::vector<bool> are_current(const EntryIds& ids, const std::vector<Sequence>& sequences);
+  std::vector<Sequence> sequences(const EntryIds& ids);
+  std::size_t expect(const EntryIds& ids, std::uint64_t most_bytes);
 
   // The one copy of this header (LocationMap::intern).
   SharedHeader intern(std::string_view header) { return locations_->intern(header); }
@@ -53,6 +56,10 @@ class Lookup {
                       Sequence sequence) const;
   // The first two return the keys of which only the database can tell.
   std::vector<std::size_t> take_shared(std::vector<std::size_t> missing, BatchLookup& batch);
+  // The sequences of ids, 0 for those that are not there. Of records that this process knows it
+  // believes those that `is_believed` says, by place and sequence; the index tells of the others.
+  std::vector<Sequence> current_sequences(
+      const EntryIds& ids, const std::function<bool(std::size_t, Sequence)>& is_believed);
   std::vector<std::size_t> take_current(Span<Digest128> addresses,
                                         const std::vector<std::size_t>& unknown,
                                         std::vector<Sequence>& current);

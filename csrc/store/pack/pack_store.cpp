@@ -56,12 +56,21 @@ FoundEntries PackStore::find_all(const EntryIds& ids) {
   return std::move(batch).finish(removals());
 }
 
-std::vector<bool> PackStore::are_current(const EntryIds& ids,
-                                         const std::vector<Sequence>& sequences) {
-  std::vector<bool> answers(ids.size());
+std::vector<Sequence> PackStore::sequences(const EntryIds& ids) {
+  std::vector<Sequence> sequences(ids.size(), 0);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto location = pack_->locate(ids[i]);
-    answers[i] = sequences[i] != 0 && location.is_ok() && location.value().sequence == sequences[i];
+    if (location.is_ok()) sequences[i] = location.value().sequence;
+  }
+  return sequences;
+}
+
+std::vector<bool> PackStore::are_current(const EntryIds& ids,
+                                         const std::vector<Sequence>& sequences) {
+  const std::vector<Sequence> current = this->sequences(ids);
+  std::vector<bool> answers(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    answers[i] = sequences[i] != 0 && current[i] == sequences[i];
   }
   return answers;
 }

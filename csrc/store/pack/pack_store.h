@@ -40,6 +40,7 @@ class PackStore final : public Store {
             std::unique_ptr<PackReader> pack, const fs::FileInfo& file);
 
   FoundEntries find_all(const EntryIds& ids) override;
+  std::vector<Sequence> sequences(const EntryIds& ids) override;
   std::vector<bool> are_current(const EntryIds& ids,
                                 const std::vector<Sequence>& sequences) override;
   std::uint64_t removals() const override { return pack_->footer().segment_id | 1; }

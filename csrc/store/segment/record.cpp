@@ -230,7 +230,12 @@ Result<RecordHead> peek_record_head(std::string_view bytes) {
 }
 
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt) {
-  MODCACHE_ASSIGN_OR_RETURN(const auto head, peek_record_head(bytes));
+  MODCACHE_ASSIGN_OR_RETURN(const auto fixed, peek_record_head(bytes));
+  return decode_record_head(fixed, bytes, salt);
+}
+
+Result<DecodedHead> decode_record_head(const RecordHead& head, std::string_view bytes,
+                                       std::uint64_t salt) {
   if (bytes.size() < head.head_size_bytes()) {
     return Status::corruption("a record's head is cut short");
   }

@@ -97,6 +97,10 @@ struct DecodedHead {
 // Decodes a whole head; kCorruption unless its checksum is right. `salt` is the segment's.
 // REQUIRES: bytes holds at least the fixed part.
 Result<DecodedHead> decode_record_head(std::string_view bytes, std::uint64_t salt);
+// Does the same for bytes of which peek_record_head() gave `fixed`, without peeking again.
+// REQUIRES: these very bytes have not changed since.
+Result<DecodedHead> decode_record_head(const RecordHead& fixed, std::string_view bytes,
+                                       std::uint64_t salt);
 
 // Returns the record's sequence, unchecked. REQUIRES: there are kRecordFixedSizeBytes at `bytes`.
 std::uint64_t record_sequence(const void* bytes);

@@ -109,17 +109,22 @@ IndexTable::Answer IndexTable::find(std::uint64_t tag, Slot& found) const {
   return is_settled ? Answer::kAbsent : Answer::kUnknown;
 }
 
-void IndexTable::note_use(std::uint64_t tag, Sequence sequence, policy::Usage usage) {
+void IndexTable::note_use(std::uint64_t tag, Sequence sequence, const Used& used) {
   const std::uint64_t first = home(tag);
   for (std::uint64_t i = first; i < first + kMostProbes; ++i) {
     RawSlot raw;
     if (!read(i, raw) || raw.sequence == 0) return;
     if (raw.tag != tag) continue;
-    if (raw.sequence != sequence) return;
-    usage.of_holder = usage_of(raw.extra).of_holder;
+    if (raw.sequence != sequence || raw.place >> kOffsetBits >= listed_segments()) return;
+    const policy::Usage known = usage_of(raw.extra);
+    policy::Usage usage = used(known);
+    usage.of_holder = known.of_holder;
+    const std::uint64_t bits = usage_bits(usage);
+    // A page that nothing is written to stays clean.
+    if (bits == raw.extra) return;
     // Fails when another process moved the slot or noted a use: then this use is lost, which is
     // harmless.
-    slot(i)[3].compare_exchange_strong(raw.extra, usage_bits(usage), std::memory_order_acq_rel);
+    slot(i)[3].compare_exchange_strong(raw.extra, bits, std::memory_order_acq_rel);
     return;
   }
 }

@@ -69,7 +69,10 @@ class IndexTable {
 
   Answer find(std::uint64_t tag, Slot& found) const;
   void expect(std::uint64_t tag) const { __builtin_prefetch(slot(home(tag))); }
-  void note_use(std::uint64_t tag, Sequence sequence, policy::Usage usage);
+  // Returns what a use makes of an entry's usage.
+  using Used = std::function<policy::Usage(policy::Usage)>;
+  // Does nothing when the slot has another sequence. `used` is called at most once.
+  void note_use(std::uint64_t tag, Sequence sequence, const Used& used);
   void for_each(const std::function<void(const Slot&)>& visit) const;
   // The count in the file, at most one per slot. Only speed may depend on it, as no checksum covers
   // it.

@@ -68,21 +68,37 @@ void SharedIndex::find_all(
     Span<Digest128> addresses, const std::vector<std::size_t>& rows,
     const std::function<void(std::size_t, Answer, const Slot&)>& visit) const {
   const TablePtr table = readable();
+  for (std::size_t ahead = 0; table != nullptr && ahead < rows.size() && ahead < kSlotsAhead;
+       ++ahead) {
+    table->expect(addresses[rows[ahead]].high);
+  }
   for (std::size_t place = 0; place < rows.size(); ++place) {
     Answer answer = Answer::kUnknown;
     Slot slot;
     if (table != nullptr) {
-      if (place + kSlotsAhead < rows.size())
+      if (place + kSlotsAhead < rows.size()) {
         table->expect(addresses[rows[place + kSlotsAhead]].high);
+      }
       answer = table->find(addresses[rows[place]].high, slot);
     }
     visit(place, answer, slot);
   }
 }
 
-void SharedIndex::note_use(const Digest128& address, Sequence sequence, policy::Usage usage) {
-  if (!is_writable_) return;
-  if (const TablePtr table = readable()) table->note_use(address.high, sequence, usage);
+void SharedIndex::note_uses(Span<Digest128> addresses, Span<Sequence> sequences,
+                            const UsedAt& used) {
+  const TablePtr table = is_writable_ ? readable() : nullptr;
+  if (table == nullptr) return;
+  const std::size_t count = addresses.size();
+  std::size_t i = 0;
+  const IndexTable::Used used_here = [&](policy::Usage usage) { return used(i, usage); };
+  for (std::size_t ahead = 0; ahead < count && ahead < kSlotsAhead; ++ahead) {
+    table->expect(addresses[ahead].high);
+  }
+  for (; i < count; ++i) {
+    if (i + kSlotsAhead < count) table->expect(addresses[i + kSlotsAhead].high);
+    if (sequences[i] != 0) table->note_use(addresses[i].high, sequences[i], used_here);
+  }
 }
 
 policy::Tick SharedIndex::tick(std::uint32_t count) {

@@ -3,16 +3,16 @@
 
 namespace modcache::store {
 
-void UsageTracker::note_lookup(const Digest128& address, Sequence sequence) {
-  if (policy_ == nullptr) return;
-  const policy::Tick now = index_.tick();
-  policy_->saw(address.high, sequence != 0, now);
-  if (sequence == 0) return;
-  SharedIndex::Slot slot;
-  if (index_.find(address, slot) != SharedIndex::Answer::kFound) return;
-  if (slot.sequence == sequence) {
-    index_.note_use(address, sequence, policy_->used(slot.usage, now));
+void UsageTracker::note_lookups(Span<Digest128> addresses, Span<Sequence> sequences) {
+  if (policy_ == nullptr || addresses.empty()) return;
+  const auto count = static_cast<std::uint32_t>(addresses.size());
+  const policy::Tick first = index_.tick(count) - count + 1;
+  const auto at = [first](std::size_t i) { return first + static_cast<policy::Tick>(i); };
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    policy_->saw(addresses[i].high, sequences[i] != 0, at(i));
   }
+  index_.note_uses(addresses, sequences,
+                   [&](std::size_t i, policy::Usage usage) { return policy_->used(usage, at(i)); });
 }
 
 policy::Usage UsageTracker::usage_of_new(const Digest128& address) {

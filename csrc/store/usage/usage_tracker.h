@@ -2,7 +2,8 @@
 //
 // UsageTracker: what the policy of a directory is told of entries, and what it is asked. All of it
 // is a hint: without a policy or a shared index nothing is noted, and the segments that were begun
-// first leave first. A lookup takes no lock and no system call for it. Thread-safe.
+// first leave first. A lookup, of however many keys, takes one lock and no system call for it.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/span.h"
 #include "policy/policy.h"
 #include "store/entry/entry_id.h"
 #include "store/shared_index/shared_index.h"
@@ -24,8 +26,8 @@ class UsageTracker {
   void set_policy(std::unique_ptr<policy::Policy> policy) { policy_ = std::move(policy); }
   bool has_policy() const { return policy_ != nullptr; }
 
-  // Sequence 0: the entry was not found.
-  void note_lookup(const Digest128& address, Sequence sequence);
+  // Notes one lookup of each address. Sequence 0: the entry was not found.
+  void note_lookups(Span<Digest128> addresses, Span<Sequence> sequences);
   // The usage that a new entry begins with.
   policy::Usage usage_of_new(const Digest128& address);
   // Whether others may leave a full directory for this entry.

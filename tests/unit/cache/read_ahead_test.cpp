@@ -100,6 +100,21 @@ TEST_F(ReadAheadTest, what_is_too_old_in_memory_is_not_there) {
   EXPECT_THAT(here.prefetch({"old", "new"}), ElementsAre(false, true));
 }
 
+// Whoever asks waits for no record, so only the thread that reads ahead meets a damaged one.
+TEST_F(ReadAheadTest, the_answer_takes_no_look_at_any_record) {
+  const testing::CapturedLog log;
+  const std::string segment = testing::segment_files(dir_).front();
+  const auto payload = testing::file_bytes(segment).find("row b");
+  ASSERT_NE(payload, std::string::npos);
+  for (const std::uint64_t sequence : {16, 17, 18}) {
+    testing::flip_bit(segment, payload - 128 + sequence);
+  }
+  ReadingProcess here(dir_);
+  EXPECT_THAT(here.ask({"a", "b", "x"}), ElementsAre(true, true, false));
+  here.cache().wait_until_read_ahead();
+  EXPECT_EQ(here.stat("entries_memory"), 1);
+}
+
 TEST_F(ReadAheadTest, counts_neither_hits_nor_misses) {
   ReadingProcess here(dir_);
   here.prefetch({"a", "x"});

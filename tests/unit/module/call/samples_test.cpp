@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,6 +85,22 @@ TEST_F(SamplesTest, what_is_handed_out_may_be_written_into) {
     EXPECT_EQ(again.values[0]->tensors[0][0].item<double>(), 1);
     again.values[0]->tensors[0].zero_();
   }
+}
+
+// Fresh memory of this size is given back to the kernel each time, which provides it page by page.
+TEST_F(SamplesTest, the_memory_of_a_large_sample_is_used_again) {
+  constexpr std::int64_t kBytes = 40 << 20;
+  keep({"a"}, {Flat{Node{}, {at::ones({kBytes}, at::kByte)}, {}}});
+  forget_memory();
+  (void)look_up_samples(names_, {"a"});
+  const auto faults = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  const long before = faults();
+  (void)look_up_samples(names_, {"a"});
+  EXPECT_LT(faults() - before, 1000);
 }
 
 TEST_F(SamplesTest, an_encoded_and_narrowed_sample_comes_back_in_its_dtype) {

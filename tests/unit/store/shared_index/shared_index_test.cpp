@@ -218,11 +218,11 @@ TEST_F(SharedIndexTest, keeps_uses_and_sizes_and_loses_the_uses_of_what_was_repl
   policy::Usage usage;
   usage.used_at = 42;
   usage.uses = 3;
-  reader.index.note_use(address(1), 6, usage);
+  reader.note_use(address(1), 6, usage);
   SharedIndex::Slot slot;
   ASSERT_EQ(writer.index.find(address(1), slot), Answer::kFound);
   EXPECT_EQ(slot.usage.used_at, 0u);
-  reader.index.note_use(address(1), 7, usage);
+  reader.note_use(address(1), 7, usage);
   ASSERT_EQ(writer.index.find(address(1), slot), Answer::kFound);
   EXPECT_EQ(slot.usage.used_at, 42u);
   EXPECT_EQ(slot.usage.uses, 3);
@@ -260,7 +260,7 @@ TEST_F(SharedIndexTest, can_be_read_where_nothing_can_be_written) {
   View(directory_).write({added(address(1), 7)});
   View reader(directory_, ReadVia::kMmap, false);
   EXPECT_EQ(reader.sequence(address(1)), 7u);
-  reader.index.note_use(address(1), 7, policy::Usage());
+  reader.note_use(address(1), 7, policy::Usage());
   EXPECT_FALSE(reader.index.needs_building());
 }
 
@@ -290,7 +290,7 @@ TEST_F(SharedIndexTest, never_shows_another_place_than_one_the_entry_had_while_i
       while (!is_done) {
         // Checks that the place belongs to the sequence.
         (void)reader.sequence(address(++key % 400));
-        reader.index.note_use(address(key % 400), key, policy::Usage());
+        reader.note_use(address(key % 400), key, policy::Usage());
       }
     });
   }

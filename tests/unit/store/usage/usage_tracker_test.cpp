@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "support/fixed_policy.h"
 #include "support/shared_index_fixture.h"
 
@@ -24,6 +26,11 @@ class UsageTrackerTest : public testing::SharedIndexTest {
     return slot.usage.used_at;
   }
 
+  void note_lookup(std::uint64_t number, Sequence sequence) {
+    const Digest128 looked_up = address(number);
+    tracker_.note_lookups(Span<Digest128>::of_one(looked_up), Span<Sequence>::of_one(sequence));
+  }
+
   View view_{directory_};
   UsageTracker tracker_{view_.index};
 };
@@ -31,22 +38,34 @@ class UsageTrackerTest : public testing::SharedIndexTest {
 TEST_F(UsageTrackerTest, notes_the_use_of_the_entry_that_was_found) {
   tracker_.set_policy(admitting_policy(nullptr));
   view_.index.tick(7);
-  tracker_.note_lookup(address(1), 5);
+  note_lookup(1, 5);
   EXPECT_EQ(used_at(1), view_.index.now());
 }
 
 TEST_F(UsageTrackerTest, notes_nothing_of_what_was_not_found_or_replaced_since) {
   tracker_.set_policy(admitting_policy(nullptr));
   view_.index.tick(7);
-  tracker_.note_lookup(address(1), 0);
-  tracker_.note_lookup(address(1), 4);
-  tracker_.note_lookup(address(2), 6);
+  note_lookup(1, 0);
+  note_lookup(1, 4);
+  note_lookup(2, 6);
   EXPECT_EQ(used_at(1), 0);
+}
+
+TEST_F(UsageTrackerTest, notes_many_lookups_at_once_each_at_a_time_of_its_own) {
+  tracker_.set_policy(admitting_policy(nullptr));
+  view_.write({added(address(2), 6), added(address(3), 7)});
+  view_.index.tick(7);
+  const std::vector<Digest128> looked_up{address(1), address(9), address(3), address(2)};
+  tracker_.note_lookups(looked_up, std::vector<Sequence>{5, 0, 7, 6});
+  EXPECT_EQ(view_.index.now(), 11u);
+  EXPECT_EQ(used_at(1), 8u);
+  EXPECT_EQ(used_at(3), 10u);
+  EXPECT_EQ(used_at(2), 11u);
 }
 
 TEST_F(UsageTrackerTest, without_a_policy_all_may_come_and_nothing_is_spared) {
   EXPECT_FALSE(tracker_.has_policy());
-  tracker_.note_lookup(address(1), 5);
+  note_lookup(1, 5);
   tracker_.tell_sizes(100, 100);
   EXPECT_TRUE(tracker_.admits(address(2)));
   policy::Usage usage;
@@ -60,7 +79,7 @@ TEST_F(UsageTrackerTest, asks_the_policy_who_may_come) {
 
 TEST_F(UsageTrackerTest, spares_entries_of_the_rank_and_above) {
   tracker_.set_policy(admitting_policy(nullptr));
-  tracker_.note_lookup(address(1), 5);
+  note_lookup(1, 5);
   const std::uint64_t rank = tracker_.rank({used_at(1), 0, 0, 0}, view_.index.now());
   policy::Usage usage;
   EXPECT_TRUE(tracker_.is_spared(address(1), 5, rank, usage));
