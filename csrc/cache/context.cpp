@@ -14,14 +14,15 @@ void append_piece(std::string& out, std::string_view piece) {
   out += ',';
 }
 
-void describe(const ContextParts& parts, std::string& out) {
-  out.clear();
+std::string describe(const ContextParts& parts) {
+  std::string out;
   append_piece(out, parts.name_space);
   append_piece(out, parts.scope);
   append_piece(out, parts.method);
   out += static_cast<char>(parts.form);
   append_piece(out, parts.arguments);
   append_piece(out, parts.autocast);
+  return out;
 }
 
 // Takes one piece off the front of `text`. False: none begins there.
@@ -57,13 +58,19 @@ bool unpack_context(std::string_view description, ContextParts& parts) {
          take_piece(text, parts.arguments) && take_piece(text, parts.autocast) && text.empty();
 }
 
+bool operator==(const ContextParts& a, const ContextParts& b) {
+  return a.scope == b.scope && a.method == b.method && a.form == b.form &&
+         a.arguments == b.arguments && a.autocast == b.autocast && a.name_space == b.name_space;
+}
+
 ContextPtr make_context(const ContextParts& parts) {
-  thread_local std::string description;
   thread_local ContextPtr last;
-  describe(parts, description);
-  if (last == nullptr || last->description != description) {
+  thread_local ContextParts parts_of_last;  // they point into its description
+  if (last == nullptr || !(parts_of_last == parts)) {
+    const std::string description = describe(parts);
     last = std::make_shared<const store::Context>(
         store::Context{blake2b_128(description), std::string(parts.scope), description});
+    unpack_context(last->description, parts_of_last);
   }
   return last;
 }

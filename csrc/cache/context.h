@@ -25,6 +25,8 @@ struct ContextParts {
   std::string_view autocast;   // empty when autocast is off
 };
 
+bool operator==(const ContextParts& a, const ContextParts& b);
+
 // False: `description` is not one that make_context wrote. The parts point into it.
 bool unpack_context(std::string_view description, ContextParts& parts);
 

@@ -74,11 +74,13 @@ void DiskTier::refuse_broken(const TierKeys& keys, const FoundRows& rows, Access
   }
 }
 
-HeldEntry DiskTier::read(const store::EntryId& id, FoundRows& rows, std::size_t row,
-                         Access access) {
+HeldEntry DiskTier::read(const store::EntryId& id, FoundRows& rows, std::size_t row, Access access,
+                         Reading reading) {
   const auto started = Clock::now();
-  rows.verify_again(row);
-  auto entry = std::move(read_entries(format_, Form::kWhole, rows, {row}).front());
+  if (reading == Reading::kToKeep) rows.verify_again(row);
+  auto entry = reading == Reading::kOnce
+                   ? read_entry_once(format_, rows, row)
+                   : std::move(read_entries(format_, Form::kWhole, rows, {row}).front());
   if (entry.is_ok()) return {std::move(entry).value(), rows.sequence(row), rows.removals()};
   refuse(id, rows.sequence(row), entry.status(), access);
   const bool is_entrys_fault = entry.status().code() == StatusCode::kCorruption;

@@ -34,8 +34,8 @@ class DiskTier final : public Tier {
   // goes wrong with the directory counts once.
   TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
   // Reads the row as one value, whatever its form.
-  HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row,
-                 Access access) override;
+  HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row, Access access,
+                 Reading reading) override;
   // Rows that no directory can hold do not keep the others from being stored.
   void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
              OneOrMany<Kept>& kept) override;

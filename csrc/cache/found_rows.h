@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ class FoundRows {
   }
   // Failures are for Session::refuse() or Tier::refuse(), which count them.
   Status read(std::size_t i, void* target) const { return entries_.read(i, target); }
+  Result<std::shared_ptr<std::byte>> map_copy(std::size_t i) const { return entries_.map_copy(i); }
   const std::byte* verified_bytes(std::size_t i) const { return entries_.verified_bytes(i); }
 
   const std::vector<Header>& headers() const { return headers_; }

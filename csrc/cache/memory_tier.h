@@ -37,6 +37,9 @@ class MemoryTier final : public Tier {
 
   Counter hits() const override { return Counter::kHitsMemory; }
   TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
+  bool has_place_for(std::uint64_t size_bytes) const override {
+    return size_bytes <= store_->budget_bytes();
+  }
   // An entry goes to its scope's place. One that is larger than the whole budget is not taken.
   void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
              OneOrMany<Kept>& kept) override;

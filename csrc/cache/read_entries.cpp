@@ -6,6 +6,17 @@
 #include <utility>
 
 namespace modcache::cache {
+namespace {
+
+Result<EntryPtr> entry_of(Result<std::shared_ptr<const Value>> value, const FoundRows& found,
+                          std::size_t i) {
+  MODCACHE_RETURN_IF_ERROR(value.status());
+  return EntryPtr(std::make_shared<const Entry>(
+      Entry{std::move(value).value(), std::string(found.header(i).signature), found.run_us(i),
+            found.stored_at_us(i), /*confirmation=*/nullptr, InputSample(found.sample(i))}));
+}
+
+}  // namespace
 
 std::vector<Result<EntryPtr>> read_entries(const ValueFormat& format, Form form,
                                            const FoundRows& found,
@@ -14,16 +25,14 @@ std::vector<Result<EntryPtr>> read_entries(const ValueFormat& format, Form form,
   entries.reserve(rows.size());
   auto values = format.read_all(form, found, rows);
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (!values[k].is_ok()) {
-      entries.emplace_back(values[k].status());
-      continue;
-    }
-    const std::size_t i = rows[k];
-    entries.emplace_back(std::make_shared<const Entry>(
-        Entry{std::move(values[k]).value(), std::string(found.header(i).signature), found.run_us(i),
-              found.stored_at_us(i), /*confirmation=*/nullptr, InputSample(found.sample(i))}));
+    entries.push_back(entry_of(std::move(values[k]), found, rows[k]));
   }
   return entries;
+}
+
+Result<EntryPtr> read_entry_once(const ValueFormat& format, const FoundRows& found,
+                                 std::size_t row) {
+  return entry_of(format.read_once(found, row), found, row);
 }
 
 }  // namespace modcache::cache

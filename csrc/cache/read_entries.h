@@ -19,5 +19,8 @@ namespace modcache::cache {
 std::vector<Result<EntryPtr>> read_entries(const ValueFormat& format, Form form,
                                            const FoundRows& found,
                                            const std::vector<std::size_t>& rows);
+// Does the same for one value that is handed out once and not kept (ValueFormat::read_once()).
+Result<EntryPtr> read_entry_once(const ValueFormat& format, const FoundRows& found,
+                                 std::size_t row);
 
 }  // namespace modcache::cache

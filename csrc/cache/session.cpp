@@ -140,8 +140,9 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
       // A single value that cannot be read is broken, whatever input it was stored for.
       const bool is_read =
           request.form == Form::kRow ||
-          tiers_.nearest_first[tier]->read(asked.keys().id(row), rows, row, terms.access).entry !=
-              nullptr;
+          tiers_.nearest_first[tier]
+                  ->read(asked.keys().id(row), rows, row, terms.access, Reading::kToKeep)
+                  .entry != nullptr;
       if (!is_read) continue;
       note_conflict(request_of(request, i), rows.header(row).signature, rows.stored_at_us(row));
       found.conflicts_.push_back(i);
@@ -216,24 +217,41 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
   const store::EntryId id{*request.context, request.keys[i], found.addresses_[i]};
   HeldEntry held = std::move(row.held);
   if (held.entry == nullptr) {
-    held = tiers_.nearest_first[row.tier]->read(id, *found.disk_, row.disk_row, access(may_write));
+    const std::uint64_t size_bytes = found.disk_->payload_size_bytes(row.disk_row);
+    // One that waits for its confirmation may still prove to be none.
+    const bool is_kept = !found.disk_->is_provisional(row.disk_row) &&
+                         has_nearer_place_for(size_bytes, row.tier, may_write);
+    held = tiers_.nearest_first[row.tier]->read(id, *found.disk_, row.disk_row, access(may_write),
+                                                is_kept ? Reading::kToKeep : Reading::kOnce);
     if (held.entry == nullptr) {
       take_back(found, i);
       return nullptr;
     }
-    // One that waits for its confirmation may still prove to be none.
-    if (found.disk_->is_provisional(row.disk_row)) return std::move(held.entry);
+    if (!is_kept) return std::move(held.entry);
   }
   OneOrMany<EntryPtr> entries(1);
   entries[0] = std::move(held.entry);
   OneOrMany<Kept> kept(1);
   kept[0] = {held.sequence, held.removals, /*is_kept=*/true};
   for (std::size_t tier = row.tier; tier-- > 0;) {
-    if (tier > 0 && !may_write) continue;  // the nearest is this process's own memory
+    if (!may_bring_into(tier, may_write)) continue;
     tiers_.nearest_first[tier]->store(TierKeys::of_one(request.context, id), entries,
                                       /*replaces=*/false, kept);
   }
   return std::move(entries[0]);
+}
+
+// The nearest tier is this process's own memory.
+bool Session::may_bring_into(std::size_t tier, bool may_write) { return tier == 0 || may_write; }
+
+bool Session::has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier,
+                                   bool may_write) const {
+  while (tier-- > 0) {
+    if (may_bring_into(tier, may_write) && tiers_.nearest_first[tier]->has_place_for(size_bytes)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lead& lead,
@@ -271,8 +289,9 @@ EntryPtr Session::peek(const Request& request) {
     TierFound found =
         tier->find(TierKeys::of_one(request.context, id), Access::kRead, OnMiss::kIgnore);
     if (!found.has(0)) continue;
-    const HeldEntry held = found.entries.empty() ? tier->read(id, *found.rows, 0, Access::kRead)
-                                                 : std::move(found.entries[0]);
+    const HeldEntry held = found.entries.empty()
+                               ? tier->read(id, *found.rows, 0, Access::kRead, Reading::kToKeep)
+                               : std::move(found.entries[0]);
     if (held.entry == nullptr) return nullptr;
     const Entry& entry = *held.entry;
     if (matches(request, entry.signature, entry.sample.bytes())) return held.entry;

@@ -188,6 +188,9 @@ class Session {
   // Entry i of `found`, which is brought into the tiers that are nearer than the one that has it.
   // Null: it is missing, or proves broken and is missing from now on.
   EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);
+  static bool may_bring_into(std::size_t tier, bool may_write);
+  // Whether a tier nearer than `tier` may keep an entry of this size.
+  bool has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier, bool may_write) const;
   bool contains(const store::EntryId& id);
 
   bool matches(const Request& request, std::string_view signature, std::string_view sample) const {

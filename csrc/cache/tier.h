@@ -61,6 +61,9 @@ enum class Access { kRead, kWrite };
 // where nobody will store it.
 enum class OnMiss { kCount, kIgnore };
 
+// kOnce: the value is handed out and not kept by any tier. Then its bytes may stay where they lie.
+enum class Reading { kToKeep, kOnce };
+
 // An entry in this process, its place in the directory (0: it is not there), and the directory's
 // count of removals up to which it is known to be current.
 struct HeldEntry {
@@ -99,13 +102,19 @@ class Tier {
   // none of the keys.
   virtual TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) = 0;
 
-  // A row that find() gave, as an entry of this process. Its bytes are checked at each read, unlike
-  // those of a batch. Null: it proved broken, and is refused.
-  // Only tiers whose answers have rows are asked.
-  virtual HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row,
-                         Access access) {
-    (void)id, (void)rows, (void)row, (void)access;
+  // A row that find() gave, as an entry of this process. The bytes of one that is kept are checked
+  // at each read; those of one that is not, as those of a batch, when this process first reads
+  // them. Null: it proved broken, and is refused. Only tiers whose answers have rows are asked.
+  virtual HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row, Access access,
+                         Reading reading) {
+    (void)id, (void)rows, (void)row, (void)access, (void)reading;
     return {};
+  }
+
+  // Returns whether it could keep an entry of this size.
+  virtual bool has_place_for(std::uint64_t size_bytes) const {
+    (void)size_bytes;
+    return true;
   }
 
   // Keeps entries[i] for key i, replacing what the key led to, as far as the policy admits it, and

@@ -51,6 +51,12 @@ class ValueFormat {
   // its checksum.
   virtual std::vector<Result<std::shared_ptr<const Value>>> read_all(
       Form form, const FoundRows& found, const std::vector<std::size_t>& rows) const = 0;
+  // Does the same for one value that the caller hands out once and keeps no longer than that: its
+  // bytes may stay where they lie in the file.
+  virtual Result<std::shared_ptr<const Value>> read_once(const FoundRows& found,
+                                                         std::size_t row) const {
+    return std::move(read_all(Form::kWhole, found, {row}).front());
+  }
   // The same value in another memory; as it is where that cannot be had. REQUIRES: this format's.
   virtual std::shared_ptr<const Value> moved(std::shared_ptr<const Value> value,
                                              const Place& place) const = 0;

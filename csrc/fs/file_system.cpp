@@ -7,6 +7,10 @@
 
 namespace modcache::fs {
 
+Result<std::shared_ptr<Mapping>> File::map_copy(std::uint64_t, std::size_t) const {
+  return Status::io_error("'" + path() + "' cannot be mapped as a copy");
+}
+
 Result<bool> File::try_hold(Hold) { return Status::io_error("'" + path() + "' knows no holds"); }
 
 Status check_is_file(const std::string& path, const FileInfo& info) {

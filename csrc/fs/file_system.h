@@ -62,8 +62,8 @@ enum class OpenMode {
   kCreateToShare,    // the same, with all permissions that the umask leaves: for a pack
 };
 
-// Bytes of a file in memory, shared with everybody who maps or writes the file. Touching bytes
-// beyond the file's end kills the process, so check File::info() first.
+// Bytes of a file in memory, as File::map() or File::map_copy() gave them. Touching bytes beyond
+// the file's end kills the process, so check File::info() first.
 class Mapping {
  public:
   virtual ~Mapping() = default;
@@ -94,9 +94,15 @@ class File {
   // Returns once the contents (not the name) survive a power loss.
   virtual Status sync_data() = 0;
   virtual Result<FileInfo> info() const = 0;
-  // Maps the first `size_bytes`, which may reach beyond the end of a file that grows. The mapping
-  // outlives this object.
+  // Maps the first `size_bytes`, which may reach beyond the end of a file that grows, and shares
+  // them with everybody who maps or writes the file. The mapping outlives this object.
   virtual Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const = 0;
+  // Maps a writable copy of these bytes, which costs nothing until somebody writes to it: a page is
+  // copied then, and neither the file nor other mappings change. It outlives this object. Returns
+  // an error where the file system has no such mappings. REQUIRES: the file has the bytes, nobody
+  // writes to them any more, and there are any.
+  virtual Result<std::shared_ptr<Mapping>> map_copy(std::uint64_t offset,
+                                                    std::size_t size_bytes) const;
   // A hint: these bytes will be read soon. Does not wait until they are there.
   virtual void expect(std::uint64_t offset, std::uint64_t size_bytes) const {
     (void)offset, (void)size_bytes;

@@ -26,10 +26,18 @@ namespace {
 
 class PosixMapping final : public Mapping {
  public:
-  PosixMapping(std::byte* data, std::size_t size_bytes) : Mapping(data, size_bytes) {}
-  ~PosixMapping() override { ::munmap(data(), size_bytes()); }
+  // `first_page` begins `skipped_bytes` before the bytes that were asked for.
+  PosixMapping(void* first_page, std::size_t skipped_bytes, std::size_t size_bytes)
+      : Mapping(static_cast<std::byte*>(first_page) + skipped_bytes, size_bytes),
+        first_page_(first_page),
+        mapped_bytes_(skipped_bytes + size_bytes) {}
+  ~PosixMapping() override { ::munmap(first_page_, mapped_bytes_); }
   PosixMapping(const PosixMapping&) = delete;
   PosixMapping& operator=(const PosixMapping&) = delete;
+
+ private:
+  void* const first_page_;
+  const std::size_t mapped_bytes_;
 };
 
 class PosixFile;
@@ -61,6 +69,8 @@ class PosixFile final : public File {
   Status sync_data() override;
   Result<FileInfo> info() const override;
   Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const override;
+  Result<std::shared_ptr<Mapping>> map_copy(std::uint64_t offset,
+                                            std::size_t size_bytes) const override;
   void expect(std::uint64_t offset, std::uint64_t size_bytes) const override {
     ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size_bytes),
                     POSIX_FADV_WILLNEED);
@@ -156,8 +166,17 @@ Result<std::shared_ptr<Mapping>> PosixFile::map(std::size_t size_bytes, bool is_
   const int protection = is_writable ? PROT_READ | PROT_WRITE : PROT_READ;
   void* data = ::mmap(nullptr, size_bytes, protection, MAP_SHARED, descriptor_, 0);
   if (data == MAP_FAILED) return failure("map", path_, errno);
-  return std::shared_ptr<Mapping>(
-      std::make_shared<PosixMapping>(static_cast<std::byte*>(data), size_bytes));
+  return std::shared_ptr<Mapping>(std::make_shared<PosixMapping>(data, 0, size_bytes));
+}
+
+Result<std::shared_ptr<Mapping>> PosixFile::map_copy(std::uint64_t offset,
+                                                     std::size_t size_bytes) const {
+  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto skipped_bytes = static_cast<std::size_t>(offset % page_bytes);
+  void* data = ::mmap(nullptr, skipped_bytes + size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
+                      descriptor_, static_cast<off_t>(offset - skipped_bytes));
+  if (data == MAP_FAILED) return failure("map", path_, errno);
+  return std::shared_ptr<Mapping>(std::make_shared<PosixMapping>(data, skipped_bytes, size_bytes));
 }
 
 Result<bool> PosixFile::try_lock() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/output_buffer.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
@@ -85,23 +85,42 @@ void give_back(void* context) {
   delete block;
 }
 
-}  // namespace
-
-at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
-  const auto options = at::TensorOptions().device(at::kCPU).dtype(dtype);
+std::size_t size_bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
   std::size_t size_bytes = c10::elementSize(dtype);
   for (const std::int64_t size : sizes) size_bytes *= static_cast<std::size_t>(size);
-  const Block block = size_bytes < kLeastBytes ? Block{} : Pool::instance().take(size_bytes);
-  if (block.data == nullptr) return at::empty(sizes, options);
-  // Resizable, like a tensor's own memory: a tensor that grows moves into memory of torch's
-  // allocator.
-  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes,
-                       c10::DataPtr(block.data, new Block(block), &give_back, at::kCPU),
-                       c10::GetCPUAllocator(), /*resizable=*/true);
-  at::Tensor tensor = at::empty({0}, options);
+  return size_bytes;
+}
+
+// The tensor is resizable, like one in its own memory: if it grows it moves into memory of torch's
+// allocator.
+at::Tensor tensor_over(c10::DataPtr data, at::IntArrayRef sizes, at::ScalarType dtype) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size_bytes_of(sizes, dtype),
+                       std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
+  at::Tensor tensor = at::detail::empty_cpu({0}, dtype);
   tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(storage));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
+}
+
+void let_go(void* owner) { delete static_cast<std::shared_ptr<std::byte>*>(owner); }
+
+}  // namespace
+
+at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+  const std::size_t size_bytes = size_bytes_of(sizes, dtype);
+  const Block block = size_bytes < kLeastBytes ? Block{} : Pool::instance().take(size_bytes);
+  // Without torch's dispatcher, which takes as long as a small copy.
+  if (block.data == nullptr) return at::detail::empty_cpu(sizes, dtype);
+  return tensor_over(c10::DataPtr(block.data, new Block(block), &give_back, at::kCPU), sizes,
+                     dtype);
+}
+
+at::Tensor output_over(std::shared_ptr<std::byte> bytes, at::IntArrayRef sizes,
+                       at::ScalarType dtype) {
+  void* const data = bytes.get();
+  return tensor_over(
+      c10::DataPtr(data, new std::shared_ptr<std::byte>(std::move(bytes)), &let_go, at::kCPU),
+      sizes, dtype);
 }
 
 }  // namespace modcache::tensor

@@ -9,10 +9,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <memory>
+
 namespace modcache::tensor {
 
 // Returns an uninitialized contiguous tensor on the CPU. It belongs to the caller, who may resize
-// and write it like any other.
+// and write it like any other. REQUIRES: the caller has an OrdinaryTensors guard (storable.h).
 at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
+
+// Returns a tensor over these bytes, which belongs to the caller as well. REQUIRES: as above; there
+// are as many bytes as the sizes say, and they may be written to.
+at::Tensor output_over(std::shared_ptr<std::byte> bytes, at::IntArrayRef sizes,
+                       at::ScalarType dtype);
 
 }  // namespace modcache::tensor

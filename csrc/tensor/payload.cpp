@@ -24,6 +24,8 @@ cache::Written write_payload(const Layout& layout, SharedBytes payload, codec::C
   return {layout.header_with(kPlain), std::move(payload)};
 }
 
+bool is_plain(const Layout& layout) { return layout.codec() == kPlain; }
+
 Status check_payload_size(const Layout& layout, std::size_t stored_size_bytes) {
   const std::size_t size_bytes = layout.payload_size_bytes();
   const bool fits = layout.codec() == kPlain ? stored_size_bytes == size_bytes

@@ -15,6 +15,9 @@ namespace modcache::tensor {
 // Encodes the payload where that makes it smaller.
 cache::Written write_payload(const Layout& layout, SharedBytes payload, codec::Codec codec);
 
+// Returns whether the stored bytes are the payload as it is.
+bool is_plain(const Layout& layout);
+
 // Returns kCorruption when a stored payload of this size cannot belong to `layout`. Call it before
 // taking memory for the value.
 Status check_payload_size(const Layout& layout, std::size_t stored_size_bytes);

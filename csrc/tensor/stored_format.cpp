@@ -66,6 +66,17 @@ std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
   return values;
 }
 
+Result<ValuePtr> StoredFormat::read_once(const cache::FoundRows& found, std::size_t row) const {
+  const auto& header = found.header(row);
+  if (!header.is_sound) return Status::corruption("an entry's header is too short");
+  MODCACHE_ASSIGN_OR_RETURN(auto layout, Layout::decode(header.value_header));
+  const std::size_t size_bytes = found.payload_size_bytes(row);
+  MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, size_bytes));
+  return WholeValue::read_once(
+      std::move(layout), size_bytes, [&](void* target) { return found.read(row, target); },
+      [&] { return found.map_copy(row); });
+}
+
 ValuePtr StoredFormat::moved(ValuePtr value, const cache::Place& place) const {
   try {
     ValuePtr there;

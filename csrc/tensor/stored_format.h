@@ -18,6 +18,8 @@ class StoredFormat final : public cache::ValueFormat {
   std::vector<Result<std::shared_ptr<const cache::Value>>> read_all(
       cache::Form form, const cache::FoundRows& found,
       const std::vector<std::size_t>& rows) const override;
+  Result<std::shared_ptr<const cache::Value>> read_once(const cache::FoundRows& found,
+                                                        std::size_t row) const override;
   // Rows of the place "pinned" stay as they are, as it is the batch assembled from them that is
   // pinned.
   std::shared_ptr<const cache::Value> moved(std::shared_ptr<const cache::Value> value,

@@ -2,6 +2,7 @@
 #include "tensor/whole_value.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <exception>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "tensor/cut_outputs.h"
 #include "tensor/dim_order.h"
 #include "tensor/error_text.h"
+#include "tensor/output_buffer.h"
 #include "tensor/payload.h"
 #include "tensor/placement.h"
 #include "tensor/row_bytes.h"
@@ -21,12 +23,25 @@ namespace {
 // Up to this size a copy costs no more than a copy-on-write alias.
 constexpr std::size_t kCopyUpToBytes = 16 << 10;
 
+// From this size on, mapping a copy of a file's bytes takes less time than copying them.
+constexpr std::size_t kMapFromBytes = 1 << 20;
+
+// Returns another tensor with the same memory, and not one that torch knows for a view.
+at::Tensor same_memory(const at::Tensor& tensor) {
+  return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+}
+
 }  // namespace
 
-WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place)
-    : layout_(std::move(layout)), masters_(std::move(masters)), place_(std::move(place)) {
+WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place,
+                       Lifetime lifetime)
+    : layout_(std::move(layout)),
+      masters_(std::move(masters)),
+      lifetime_(lifetime),
+      place_(std::move(place)) {
   // Only ordinary memory of the host has copy-on-write aliases.
-  if (!kHasLazyClone || !place_.is_host()) return;
+  if (!kHasLazyClone || !place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
   // The first lazy clone makes a storage a shared one, which is not thread-safe; later clones only
   // count references, which is. So the first clone is made here.
   OrdinaryTensors ordinary;
@@ -64,8 +79,14 @@ at::Tensor WholeValue::copy_of_master(std::size_t i, std::optional<at::Device> i
       layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
   if (goes_to_input) return master.to(*input_device).to(dtype);
   if (dtype != master.scalar_type()) return master.to(dtype);
-  if (master.nbytes() > kCopyUpToBytes) return lazy_clone(master);
-  at::Tensor copy = at::empty(master.sizes(), master.options());
+  if (lifetime_ == Lifetime::kHandedOutOnce) {
+    TORCH_CHECK(!has_given_memory_.exchange(true),
+                "modcache: a value that is handed out once was asked for twice");
+    return same_memory(master);
+  } else if (master.nbytes() > kCopyUpToBytes) {
+    return lazy_clone(master);
+  }
+  at::Tensor copy = output_tensor(master.sizes(), dtype);
   copy_bytes(mutable_bytes(copy), const_bytes(master), master.nbytes());
   return copy;
 }
@@ -145,6 +166,33 @@ Result<std::shared_ptr<const cache::Value>> WholeValue::read(LayoutPtr layout,
     }
     return std::shared_ptr<const cache::Value>(
         new WholeValue(std::move(layout), std::move(masters)));
+  } catch (const std::exception& error) {
+    return Status::io_error(std::string("a stored tensor could not be made: ") + text_of(error));
+  }
+}
+
+Result<at::Tensor> WholeValue::read_tensor_once(const Layout& layout, std::size_t stored_size_bytes,
+                                                const ReadStored& read, const MapStored& map) {
+  const Layout::Place& place = layout.places().front();
+  if (is_plain(layout) && place.size_bytes >= kMapFromBytes) {
+    MODCACHE_ASSIGN_OR_RETURN(auto bytes, map());
+    if (bytes != nullptr) return output_over(std::move(bytes), place.sizes, place.stored_dtype);
+  }
+  at::Tensor tensor = output_tensor(place.sizes, place.stored_dtype);
+  MODCACHE_RETURN_IF_ERROR(read_payload(layout, stored_size_bytes, read, mutable_bytes(tensor)));
+  return tensor;
+}
+
+Result<std::shared_ptr<const cache::Value>> WholeValue::read_once(LayoutPtr layout,
+                                                                  std::size_t stored_size_bytes,
+                                                                  const ReadStored& read,
+                                                                  const MapStored& map) {
+  if (layout->places().size() != 1) return WholeValue::read(layout, stored_size_bytes, read);
+  try {
+    OrdinaryTensors ordinary;
+    MODCACHE_ASSIGN_OR_RETURN(auto tensor, read_tensor_once(*layout, stored_size_bytes, read, map));
+    return std::shared_ptr<const cache::Value>(
+        new WholeValue(std::move(layout), {std::move(tensor)}, {}, Lifetime::kHandedOutOnce));
   } catch (const std::exception& error) {
     return Status::io_error(std::string("a stored tensor could not be made: ") + text_of(error));
   }

@@ -35,6 +35,14 @@ class WholeValue final : public cache::Value {
                                                           std::size_t stored_size_bytes,
                                                           const ReadStored& read);
 
+  // Does the same for a value that is handed out once. A lone tensor is not copied again for that,
+  // and a large one stays in the file: `map` is FoundRows::map_copy().
+  using MapStored = std::function<Result<std::shared_ptr<std::byte>>()>;
+  static Result<std::shared_ptr<const cache::Value>> read_once(LayoutPtr layout,
+                                                               std::size_t stored_size_bytes,
+                                                               const ReadStored& read,
+                                                               const MapStored& map);
+
   // Returns the same value in another place; null when it cannot be moved there.
   std::shared_ptr<const WholeValue> moved(const cache::Place& place) const;
   const cache::Place& place() const { return place_; }
@@ -59,16 +67,24 @@ class WholeValue final : public cache::Value {
   // An estimate for a tensor's impl and storage objects.
   static constexpr std::size_t kTensorBytes = 400;
 
-  WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {});
+  enum class Lifetime { kKept, kHandedOutOnce };
+
+  WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {},
+             Lifetime lifetime = Lifetime::kKept);
   at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
   // Return tensors in the order of the dimensions in memory. REQUIRES: OrdinaryTensors.
   at::Tensor copy_of_master(std::size_t i, std::optional<at::Device> input_device) const;
   at::Tensor copy_of_placed_master(std::size_t i, std::optional<at::Device> input_device) const;
   std::vector<at::Tensor> masters_on_host() const;
+  static Result<at::Tensor> read_tensor_once(const Layout& layout, std::size_t stored_size_bytes,
+                                             const ReadStored& read, const MapStored& map);
 
   LayoutPtr layout_;
-  // Contiguous, in the stored dtype and the order of the dimensions in memory; never handed out.
+  // Contiguous, in the stored dtype and the order of the dimensions in memory. Their memory is
+  // handed out by a value that is handed out once, at the first time.
   std::vector<at::Tensor> masters_;
+  const Lifetime lifetime_;
+  mutable std::atomic<bool> has_given_memory_{false};
   cache::Place place_;
 };
 

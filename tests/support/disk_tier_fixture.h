@@ -35,7 +35,8 @@ class DiskTierTest : public ::testing::Test {
     const std::vector<std::string_view> keys{key};
     const OneOrMany<Digest128> addresses = store::addresses_of(context_->digest, keys);
     cache::TierFound found = tier.find({context_, keys, addresses}, access, cache::OnMiss::kCount);
-    return found.has(0) ? tier.read(id(key), *found.rows, 0, access) : cache::HeldEntry{};
+    if (!found.has(0)) return {};
+    return tier.read(id(key), *found.rows, 0, access, cache::Reading::kToKeep);
   }
   std::string get(cache::DiskTier& tier, const std::string& key,
                   cache::Access access = cache::Access::kWrite) {

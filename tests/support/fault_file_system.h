@@ -163,6 +163,11 @@ class FaultFileSystem final : public fs::FileSystem {
       }
       return mapping;
     }
+    Result<std::shared_ptr<fs::Mapping>> map_copy(std::uint64_t offset,
+                                                  std::size_t size_bytes) const override {
+      MODCACHE_RETURN_IF_ERROR(system_.ask(Call::kMap, "map", path()));
+      return real_->map_copy(offset, size_bytes);
+    }
     void expect(std::uint64_t offset, std::uint64_t size_bytes) const override {
       const std::lock_guard<std::mutex> lock(system_.mutex_);
       system_.expected_.push_back({offset, size_bytes});

@@ -45,17 +45,18 @@ CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
 }
 
 std::optional<at::Tensor> find_whole(const FastCall& call, cache::Session& session,
-                                     const CallParts& parts) {
-  const auto context = context_of(session, parts, tensor::Per::kCall);
-  const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kCall);
-  const cache::Request request{context, call.key, parts.input.signature, &sampler, /*row=*/0};
+                                     const tensor::InputSummary& input) {
+  const auto context = context_of(session, call.scope, call.method, tensor::Per::kCall,
+                                  input.arguments, tensor::arithmetic_state());
+  const tensor::InputSampler sampler(input.tensors, tensor::Per::kCall);
+  const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
   cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
-  if (entry == nullptr && !sampler.is_costly()) {
+  if (entry == nullptr && call.looks_on_disk && !sampler.is_costly()) {
     const bool may_write = cache::may_write(cache::Cache::instance().mode());
     entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
   }
   if (entry == nullptr) return std::nullopt;
-  return value_of(*entry).hand_out_tensor(parts.input.device);
+  return value_of(*entry).hand_out_tensor(input.device);
 }
 
 // The rows in one tensor; nothing where they prove broken or do not fit together.
@@ -112,9 +113,8 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
 
 std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
   const auto session = cache::Cache::instance().session();
-  const CallParts parts = parts_of(call, std::move(input));
-  return call.rows == nullptr ? find_whole(call, *session, parts)
-                              : find_rows(call, *session, parts);
+  if (call.rows == nullptr) return find_whole(call, *session, input);
+  return find_rows(call, *session, parts_of(call, std::move(input)));
 }
 
 }  // namespace modcache::module

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The fast path for plain hits, for Python, where each crossing to the library costs a microsecond.
-// It is one question, which a plain hit answers with its value: one tensor goes in, one tensor was
-// stored for each key, and nothing has to run. Any other call (a miss, a structured value, a mode
-// that compares, a module in training) gets no answer, and the question changes nothing: the caller
-// then goes through Call or RowsCall.
+// The fast path for plain hits: without the parts of a Call that a miss needs, and for Python in
+// one crossing to the library, each of which costs a microsecond. It is one question, which a plain
+// hit answers with its value: one tensor goes in, one tensor was stored for each key, and nothing
+// has to run. Any other call (a miss, a structured value, a mode that compares, a module in
+// training) gets no answer, and the question changes nothing: the caller then goes through Call or
+// RowsCall.
 //
 // eager/ and scripted/ ask it for their modules. Thread-safe; usable in a forked child.
 #pragma once
@@ -28,6 +29,9 @@ struct FastCall {
   const at::Tensor& input;
   const std::string& key;           // of the whole input; not used if `rows` is set
   const BatchKeys* rows = nullptr;  // one key for each row
+  // False: a single key is looked for in memory alone. A caller who goes on to a Call after a miss
+  // would look on disk twice.
+  bool looks_on_disk = true;
 
   tensor::Per per() const { return rows == nullptr ? tensor::Per::kCall : tensor::Per::kRow; }
 };

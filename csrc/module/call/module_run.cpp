@@ -198,9 +198,16 @@ bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows)
 
 cache::ContextPtr context_of(const cache::Session& session, const CallParts& parts,
                              tensor::Per per) {
+  return context_of(session, parts.scope, parts.method, per, parts.input.arguments,
+                    parts.arithmetic_state());
+}
+
+cache::ContextPtr context_of(const cache::Session& session, std::string_view scope,
+                             std::string_view method, tensor::Per per, std::string_view arguments,
+                             std::string_view arithmetic) {
   const auto form = per == tensor::Per::kRow ? cache::Form::kRow : cache::Form::kWhole;
-  return cache::make_context({session.settings().name_space, parts.scope, parts.method, form,
-                              parts.input.arguments, parts.arithmetic_state()});
+  return cache::make_context(
+      {session.settings().name_space, scope, method, form, arguments, arithmetic});
 }
 
 std::uint64_t grad_pattern(std::uint64_t of_module, const tensor::InputSummary& input) {

@@ -95,6 +95,10 @@ bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows)
 // Returns the context that the entries of a call are found under.
 cache::ContextPtr context_of(const cache::Session& session, const CallParts& parts,
                              tensor::Per per);
+// Does the same for parts that are not together; `arithmetic` is CallParts::arithmetic_state().
+cache::ContextPtr context_of(const cache::Session& session, std::string_view scope,
+                             std::string_view method, tensor::Per per, std::string_view arguments,
+                             std::string_view arithmetic);
 
 // Returns CallParts::grad_pattern. `of_module` is a hash of which of the module's tensors require
 // grad; 0 when none does.

@@ -21,6 +21,7 @@
 #include "module/code/plain_forward.h"
 #include "module/identity/identity.h"
 #include "module/scripted/kept_attributes.h"
+#include "module/scripted/scripted_fast_path.h"
 #include "module/scripted/scripted_manifest.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
@@ -301,7 +302,26 @@ void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::stri
   }
 }
 
+namespace {
+
+// Returns a plain hit in memory. A miss on this way costs a small part of what a run does.
+std::optional<at::Tensor> find_in_memory(const ScriptedCall& call, const std::string& key) {
+  if (call.unloaded != nullptr || !call.module.isObject() || !call.input.isTensor()) {
+    return std::nullopt;
+  }
+  try {
+    return scripted_fast_path(call.module.toObject(),
+                              {call.scope, call.method, call.input.toTensor(), key,
+                               /*rows=*/nullptr, /*looks_on_disk=*/false});
+  } catch (const std::exception&) {  // it is met again, and reported, on the way of every call
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
+  if (auto hit = find_in_memory(scripted, key)) return *std::move(hit);
   Target target(scripted);
   if (is_bypassed_by_mode(1)) return target.run_uncached();
   auto parts = target.prepare(tensor::Per::kCall, 1);

@@ -34,10 +34,17 @@ bool ScriptedModule::has_method(const std::string& method) const {
 }
 
 std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
-  if (!fast_path_is_open()) return std::nullopt;
   const ObjectPtr module = object();
-  if (!module || module->type()->findMethod(call.method) == nullptr) return std::nullopt;
-  if (!declares_tensor(*module->type(), call.method)) return std::nullopt;
+  if (!module) return std::nullopt;
+  return scripted_fast_path(module, call);
+}
+
+std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
+  if (!fast_path_is_open()) return std::nullopt;
+  const c10::ClassTypePtr type = module->type();
+  if (type->findMethod(call.method) == nullptr || !declares_tensor(*type, call.method)) {
+    return std::nullopt;
+  }
   auto input = plain_input(call);
   if (!input.has_value()) return std::nullopt;
   const auto identity = identity_of(module, call.method);
@@ -47,8 +54,9 @@ std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const 
   if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input));
   const std::string fingerprint = identity->fingerprint(module).text;
   if (fingerprint.empty()) return std::nullopt;
-  return find_on_fast_path({fingerprint, call.method, call.input, call.key, call.rows},
-                           *std::move(input));
+  return find_on_fast_path(
+      {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
+      *std::move(input));
 }
 
 }  // namespace modcache::module

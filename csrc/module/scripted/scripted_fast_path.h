@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A TorchScript module as Python holds it from call to call, so that it need not become an argument
-// of each of them, and its fast path (call/fast_path.h).
+// The fast path (call/fast_path.h) of TorchScript modules, and such a module as Python holds it
+// from call to call, so that it need not become an argument of each of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,10 @@
 
 namespace modcache::module {
 
+// Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module that
+// lacks the method.
+std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call);
+
 // Does not keep the module alive. Thread-safe.
 class ScriptedModule : public torch::CustomClassHolder {
  public:
@@ -27,8 +31,7 @@ class ScriptedModule : public torch::CustomClassHolder {
 
   bool has_method(const std::string& method) const;
 
-  // Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module
-  // that no longer lives or lacks the method.
+  // Does as scripted_fast_path(). Returns nothing also for a module that no longer lives.
   std::optional<at::Tensor> fast_path(const FastCall& call) const;
 
  private:

@@ -34,9 +34,25 @@ Status FoundEntries::read(std::size_t i, void* target) const {
   } else if (row.payload_size_bytes > 0) {
     std::memcpy(target, row.payload, row.payload_size_bytes);
   }
-  if (row.is_verified) return Status::ok();
   // The copy is checked, not the file: the bytes there may change between two looks.
-  if (xxh3_64(target, row.payload_size_bytes) != row.payload_checksum) {
+  return verify(row, target);
+}
+
+Result<std::shared_ptr<std::byte>> FoundEntries::map_copy(std::size_t i) const {
+  Row& row = rows_[i];
+  if (row.payload == nullptr || row.is_queued) return std::shared_ptr<std::byte>();
+  auto mapping =
+      segments_[row.segment].reader->map_copy(row.payload_offset, row.payload_size_bytes);
+  if (mapping == nullptr) return std::shared_ptr<std::byte>();
+  std::byte* const bytes = mapping->data();
+  MODCACHE_RETURN_IF_ERROR(verify(row, bytes));
+  return std::shared_ptr<std::byte>(std::move(mapping), bytes);
+}
+
+// Checks the payload's checksum unless this process has verified the record.
+Status FoundEntries::verify(Row& row, const void* bytes) {
+  if (row.is_verified) return Status::ok();
+  if (xxh3_64(bytes, row.payload_size_bytes) != row.payload_checksum) {
     return Status::corruption("a payload fails its checksum");
   }
   row.is_verified = true;

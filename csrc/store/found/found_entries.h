@@ -21,6 +21,7 @@
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/one_or_many.h"
+#include "base/result.h"
 #include "base/status.h"
 #include "store/entry/entry_id.h"
 #include "store/entry/own_part.h"
@@ -79,6 +80,11 @@ class FoundEntries {
   // not be used.
   Status read(std::size_t i, void* target) const;
 
+  // Does the same without copying: the payload in memory of the caller's own, of which a page is
+  // copied when somebody writes to it. It outlives this object, and keeps the disk space of its
+  // segment taken. Null: it must be read().
+  Result<std::shared_ptr<std::byte>> map_copy(std::size_t i) const;
+
   // The payload itself, valid as long as this object: mapped bytes that this process has verified,
   // or those of a queued put. Null: it must be read().
   const std::byte* verified_bytes(std::size_t i) const {
@@ -134,6 +140,8 @@ class FoundEntries {
     std::shared_ptr<fs::Mapping> mapping;  // null: read by system calls
     std::uint64_t size_bytes = 0;
   };
+
+  static Status verify(Row& row, const void* bytes);
 
   OneOrMany<Digest128> addresses_;
   mutable OneOrMany<Row> rows_;  // read() notes what it verified

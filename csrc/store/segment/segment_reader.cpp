@@ -92,6 +92,13 @@ Status SegmentReader::read(std::uint64_t offset, void* target, std::size_t size_
   return Status::ok();
 }
 
+std::shared_ptr<fs::Mapping> SegmentReader::map_copy(std::uint64_t offset,
+                                                     std::size_t size_bytes) const {
+  if (read_via_ == ReadVia::kPread || size_bytes == 0) return nullptr;
+  auto mapping = file_->map_copy(offset, size_bytes);
+  return mapping.is_ok() ? std::move(mapping).value() : nullptr;
+}
+
 Result<SegmentReader::Record> SegmentReader::read_record(std::uint64_t offset) const {
   std::string bytes(kRecordFixedSizeBytes, '\0');
   MODCACHE_RETURN_IF_ERROR(read(offset, bytes.data(), bytes.size()));

@@ -36,6 +36,10 @@ class SegmentReader {
   // Returns kCorruption unless all the bytes are there.
   Status read(std::uint64_t offset, void* target, std::size_t size_bytes) const;
 
+  // Maps a copy of the bytes (fs/file_system.h); null: they have to be read. REQUIRES: the file has
+  // them.
+  std::shared_ptr<fs::Mapping> map_copy(std::uint64_t offset, std::size_t size_bytes) const;
+
   // A hint: these bytes will be read soon. Does not wait until they are in memory.
   void expect(std::uint64_t offset, std::uint64_t size_bytes) const {
     file_->expect(offset, size_bytes);

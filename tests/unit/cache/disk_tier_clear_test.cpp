@@ -29,7 +29,8 @@ class DiskTierClearTest : public ::testing::Test {
   std::string get(DiskTier& tier) const {
     TierFound found = tier.find(keys(), Access::kWrite, OnMiss::kCount);
     if (!found.has(0)) return "<missing>";
-    return testing::text_of(tier.read(keys().id(0), *found.rows, 0, Access::kWrite).entry);
+    return testing::text_of(
+        tier.read(keys().id(0), *found.rows, 0, Access::kWrite, Reading::kToKeep).entry);
   }
   TierKeys keys() const {
     return {context_, Span<std::string_view>::of_one(key_), Span<Digest128>::of_one(address_)};

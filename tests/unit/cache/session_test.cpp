@@ -91,6 +91,41 @@ TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {
   EXPECT_EQ(here_.stat("key_conflicts"), 1);
 }
 
+class NotesReadings final : public testing::TextFormat {
+ public:
+  std::vector<Result<std::shared_ptr<const Value>>> read_all(
+      Form form, const FoundRows& found, const std::vector<std::size_t>& rows) const override {
+    ++to_keep;
+    return TextFormat::read_all(form, found, rows);
+  }
+  Result<std::shared_ptr<const Value>> read_once(const FoundRows& found,
+                                                 std::size_t row) const override {
+    ++once;
+    return std::move(TextFormat::read_all(Form::kWhole, found, {row}).front());
+  }
+  mutable int to_keep = 0;
+  mutable int once = 0;
+};
+
+TEST_F(SessionTest, a_value_that_memory_has_no_place_for_is_read_to_be_handed_out_once) {
+  here_.store("key", std::string(1000, 'x'));
+  here_.cache().flush();
+  for (const char* const memory : {"0", "500", "1MB"}) {
+    const NotesReadings format;
+    Cache cache(format);
+    ASSERT_TRUE(cache.configure({{"dir", dir_}, {"memory", memory}}).is_ok());
+    const bool has_place = std::string_view(memory) == "1MB";
+    for (int call = 0; call < 2; ++call) {
+      SingleFlight::Lead lead;
+      const EntryPtr entry = cache.session()->lookup(Process::request("key"), true, lead);
+      EXPECT_EQ(text_of(entry), std::string(1000, 'x'));
+    }
+    EXPECT_EQ(format.once, has_place ? 0 : 2) << memory;
+    EXPECT_EQ(format.to_keep, has_place ? 1 : 0) << memory;
+    EXPECT_EQ(cache.stats().at("hits_disk"), has_place ? 1 : 2) << memory;
+  }
+}
+
 // A whole value is read by its own call; what is brought ahead for a device are rows.
 TEST_F(SessionTest, a_single_key_of_a_scope_on_a_device_is_not_read_ahead) {
   class NotesForms final : public testing::TextFormat {

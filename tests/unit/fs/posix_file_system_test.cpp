@@ -144,6 +144,26 @@ TEST_F(PosixFileSystemTest, maps_a_file_beyond_its_end_and_sees_it_grow) {
   EXPECT_EQ(std::memcmp(mapping.value()->data(), "abcdef", 6), 0);
 }
 
+TEST_F(PosixFileSystemTest, a_copy_that_is_mapped_may_be_written_to_and_outlives_the_file) {
+  const std::string contents = std::string(5000, 'a') + "bcdefg";
+  auto file = open("file");
+  ASSERT_TRUE(file->write_at(0, {{contents.data(), contents.size()}}).is_ok());
+  const auto copy = file->map_copy(4999, 7).value();
+  const auto other = file->map_copy(4999, 7).value();
+  const auto shared = file->map(contents.size(), false).value();
+  const auto text = [](const Mapping& mapping) {
+    return std::string(reinterpret_cast<const char*>(mapping.data()), mapping.size_bytes());
+  };
+  EXPECT_EQ(text(*copy), "abcdefg");
+  std::memset(copy->data(), 'x', 3);
+  EXPECT_EQ(text(*copy), "xxxdefg");
+  EXPECT_EQ(text(*other), "abcdefg");
+  EXPECT_EQ(text(*shared), contents);
+  file = nullptr;
+  ASSERT_TRUE(system_.remove(directory_ / "file").is_ok());
+  EXPECT_EQ(text(*copy), "xxxdefg");
+}
+
 TEST_F(PosixFileSystemTest, excludes_other_openings_of_a_locked_file) {
   auto one = open("lock");
   auto two = open("lock");

@@ -5,7 +5,11 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -120,6 +124,77 @@ TEST(WholeValueTest, a_result_beside_its_input_follows_the_input_of_the_hit) {
   EXPECT_EQ(devices(kInputDevice, std::nullopt), kInputDevice);
   EXPECT_EQ(devices(kMeta, kMeta), kInputDevice) << "it lay elsewhere than its input";
   EXPECT_EQ(devices(std::nullopt, kMeta), kInputDevice);
+}
+
+// ----- values that are handed out once
+
+class ReadOnceTest : public ::testing::TestWithParam<StoredDtype> {
+ protected:
+  // Reads what was stored of `tensor`, as a directory would.
+  std::shared_ptr<const WholeValue> read_once(const at::Tensor& tensor,
+                                              Codec codec = Codec::kNone) {
+    written_ = value_of({tensor}, GetParam())->write(codec);
+    const std::string_view stored = written_.payload.view();
+    auto read = WholeValue::read_once(
+        Layout::decode(written_.header).value(), stored.size(),
+        [=](void* target) {
+          std::memcpy(target, stored.data(), stored.size());
+          return Status::ok();
+        },
+        [this, stored]() -> Result<std::shared_ptr<std::byte>> {
+          ++maps_;
+          std::shared_ptr<std::byte[]> copy(new std::byte[stored.size()]);
+          std::memcpy(copy.get(), stored.data(), stored.size());
+          copy_ = copy.get();
+          return std::shared_ptr<std::byte>(copy, copy.get());
+        });
+    EXPECT_TRUE(read.is_ok()) << read.status().message();
+    return std::static_pointer_cast<const WholeValue>(std::move(read).value());
+  }
+
+  cache::Written written_;
+  int maps_ = 0;
+  const void* copy_ = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Dtypes, ReadOnceTest,
+                         ::testing::Values(StoredDtype::kKeep, StoredDtype::kBfloat16));
+
+TEST_P(ReadOnceTest, gives_the_value_whatever_its_size_and_codec) {
+  for (const std::int64_t size : {1, 5000, 100'000, 600'000}) {
+    for (const Codec codec : {Codec::kNone, Codec::kZstd}) {
+      const at::Tensor tensor = at::arange(size, at::kFloat).div_(size).view({1, size}).t();
+      const auto value = read_once(tensor, codec);
+      const at::Tensor handed = value->hand_out_tensor(kInputDevice);
+      EXPECT_EQ(handed.strides(), tensor.strides());
+      EXPECT_FALSE(handed.is_view());
+      EXPECT_TRUE(at::allclose(handed, tensor, 0.01));
+    }
+  }
+}
+
+TEST_P(ReadOnceTest, the_tensor_outlives_the_value_and_may_grow) {
+  auto value = read_once(at::ones({600'000}));
+  at::Tensor handed = value->hand_out_tensor(kInputDevice);
+  value.reset();
+  handed.add_(1);
+  handed.resize_({700'000});
+  EXPECT_TRUE(at::equal(handed.slice(0, 0, 600'000), at::full({600'000}, 2.0)));
+}
+
+TEST_P(ReadOnceTest, a_large_value_stays_where_it_was_mapped) {
+  const bool is_converted = GetParam() != StoredDtype::kKeep;
+  const at::Tensor handed = read_once(at::ones({600'000}))->hand_out_tensor(kInputDevice);
+  EXPECT_EQ(maps_, 1);
+  EXPECT_EQ(handed.data_ptr() == copy_, !is_converted);
+  read_once(at::ones({1000}));
+  EXPECT_EQ(maps_, 1);
+}
+
+TEST_P(ReadOnceTest, is_not_given_twice) {
+  const auto value = read_once(at::ones({3}));
+  const at::Tensor handed = value->hand_out_tensor(kInputDevice);
+  if (GetParam() != StoredDtype::kKeep) return;  // a converted copy
+  EXPECT_THROW(value->hand_out_tensor(kInputDevice), c10::Error);
 }
 
 TEST(WholeValueTest, only_the_viewed_part_of_a_storage_is_kept) {
