@@ -5,9 +5,9 @@
 //     MODCACHE_LIBRARY=build/release/libmodcache.so call_counts CALLS [PATH...]
 //
 // Without a name all paths are taken, one after the other. A path is prepared and warmed up; then
-// exactly CALLS calls of it are made. Where they begin and end is told to strace by a write to no
-// file, to callgrind by a dump, and of libcall_counters.so, where it was loaded, the difference is
-// printed: a line of JSON for each path.
+// come rounds of exactly CALLS calls. Where a round begins and ends is told to strace by a write to
+// no file, and to callgrind by a dump. What libcall_counters.so counted in the round, where it was
+// preloaded, is printed as a line of JSON.
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <modcache/modcache.h>
@@ -33,8 +33,9 @@ namespace {
 using modcache::Keys;
 
 constexpr int kWarmUpCalls = 16;  // more than TorchScript takes to settle how it runs a module
-// The clock says when the cache looks after its directory, which not each round has to do.
-constexpr int kRounds = 3;
+// The clock says when the cache looks after its directory and when it commits. With many short
+// rounds there is one which has neither.
+constexpr int kRounds = 8;
 
 enum class Answer { kMemory, kDisk, kRun, kOff, kModule };
 

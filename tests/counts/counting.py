@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _BUILD = Path(__file__).resolve().parents[2] / "build" / "release"
-_CALLS = 16  # in a round; of each count the least of the rounds is taken
+_CALLS = 8  # in a round; of each count the least of the rounds is taken
 # The allocator takes its memory from the kernel at once, and so makes no system call in a round.
 _ALLOCATOR = "glibc.malloc.top_pad=268435456:glibc.malloc.mmap_threshold=1073741824"
 

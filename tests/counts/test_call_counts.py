@@ -6,33 +6,34 @@ from __future__ import annotations
 import pytest
 from counting import Counts, counts_by_path, system_calls_in
 
-# One call of a round, as a mean. The rows are what `python tests/counts/counting.py` prints: after a
-# change that lowers them replace them, so that nothing raises them again unseen.
+# One call of a round, as a mean. The rows are what tests/counts/counting.py prints: after a change
+# that lowers them replace them, so that nothing raises them again unseen.
 #
-# - A hit copies a small value, and shares a large one until somebody writes into it. From disk comes
-#   one copy more. Rows are copied into one tensor.
-# - A hit on disk asks for the size of the file, since one that was cut short would kill the process.
+# - A hit copies a small value, and shares a large one until somebody writes into it. From disk
+#   comes one copy more. Rows are copied into one tensor.
+# - A hit on disk asks for the size of the file: one that was cut short would kill the process.
 # - A miss keeps a copy of the value, which torch makes: it is among the allocated bytes alone.
 # - Two of the locks are torch's wherever a module runs: in a miss and in mode off.
 # - What other threads do is not counted; writing is done by one.
 AT_MOST = {
     # instructions, allocations, their bytes, locks, system calls, waits, copied bytes
-    "memory_hit": Counts(17_700, 15, 3_203, 5, 0, 0, 2_048),
-    "memory_hit_fingerprint": Counts(20_500, 17, 3_271, 6, 0, 0, 2_048),
-    "memory_hit_151_kb": Counts(15_900, 14, 1_157, 6, 0, 0, 0),
-    "memory_hit_1_row": Counts(26_700, 39, 3_551, 5, 0, 0, 2_048),
-    "memory_hit_256_rows": Counts(619_800, 68, 78_071, 7, 0, 0, 527_360),
-    "disk_hit": Counts(34_900, 41, 6_665, 9, 2, 0, 4_096),
-    "disk_hit_151_kb": Counts(289_100, 45, 154_245, 12, 2, 0, 151_296),
-    "disk_hit_256_rows": Counts(764_700, 82, 99_327, 10, 2, 0, 531_456),
-    "miss": Counts(59_400, 72, 8_344, 28, 3, 1, 0),
-    "miss_151_kb": Counts(99_100, 76, 307_218, 29, 3, 1, 0),
-    "miss_256_rows": Counts(2_393_000, 2_735, 1_542_322, 28, 3, 1, 540_672),
-    "mode_off": Counts(12_900, 14, 3_091, 2, 0, 0, 0),
-    "module_alone": Counts(10_400, 11, 2_855, 2, 0, 0, 0),
+    "memory_hit": Counts(18_000, 15, 3_205, 5, 0, 0, 2_048),
+    "memory_hit_fingerprint": Counts(20_800, 17, 3_275, 6, 0, 0, 2_048),
+    "memory_hit_151_kb": Counts(15_900, 14, 1_161, 6, 0, 0, 0),
+    "memory_hit_1_row": Counts(27_000, 39, 3_555, 5, 0, 0, 2_048),
+    "memory_hit_256_rows": Counts(619_600, 68, 78_075, 7, 0, 0, 527_360),
+    "disk_hit": Counts(35_200, 41, 6_665, 9, 2, 0, 4_096),
+    "disk_hit_151_kb": Counts(289_400, 45, 154_249, 12, 2, 0, 151_296),
+    "disk_hit_256_rows": Counts(763_900, 82, 99_331, 10, 2, 0, 531_456),
+    "miss": Counts(59_100, 71, 8_279, 28, 3, 1, 0),
+    "miss_151_kb": Counts(98_900, 75, 307_155, 29, 3, 1, 0),
+    "miss_256_rows": Counts(2_373_300, 2_735, 1_542_070, 28, 3, 1, 540_672),
+    "mode_off": Counts(13_200, 14, 3_091, 2, 0, 0, 0),
+    "module_alone": Counts(10_400, 11, 2_859, 2, 0, 0, 0),
 }
-# Compilers and libraries differ in these. All else is exact.
-SLACK = {"instructions": 1.1, "allocations": 1.1, "allocated_bytes": 1.1}
+# Compilers and libraries differ in the first three. Whether a miss has to wait for a lock, or to
+# wake the thread that writes, is chance. All else is exact, and so is a bound of 0.
+SLACK = {"instructions": 1.1, "allocations": 1.1, "allocated_bytes": 1.1, "waits": 4}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,8 @@ def excesses(counts: Counts, at_most: Counts) -> list[str]:
 
 @pytest.mark.parametrize("path", AT_MOST)
 def test_a_call_does_no_more_than_it_did(path: str, counted: dict[str, Counts]) -> None:
-    assert excesses(counted[path], AT_MOST[path]) == []
+    found = excesses(counted[path], AT_MOST[path])
+    assert not found, f"{path}: " + "; ".join(found)
 
 
 def test_every_path_has_a_bound(counted: dict[str, Counts]) -> None:
