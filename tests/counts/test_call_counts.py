@@ -11,7 +11,8 @@ from counting import Counts, counts_by_path, system_calls_in
 #
 # - A hit copies a small value, and shares a large one until somebody writes into it. From disk
 #   comes one copy more. Rows are copied into one tensor.
-# - A hit on disk asks for the size of the file: one that was cut short would kill the process.
+# - A hit on disk asks for the file's size and owner (fstat, geteuid): touching a mapped file
+#   that was cut short would kill the process.
 # - A miss keeps a copy of the value, which torch makes: it is among the allocated bytes alone.
 # - Two of the locks are torch's wherever a module runs: in a miss and in mode off.
 # - What other threads do is not counted; writing is done by one.
