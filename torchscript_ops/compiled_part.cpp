@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
 
 #include <algorithm>
 #include <exception>
@@ -73,8 +74,13 @@ std::optional<module::BatchKeys> keys_of(const PlainCall& call) {
   return module::BatchKeys(texts);
 }
 
-// Nothing where the input has not one row for each key, or a key is empty.
-std::optional<std::int64_t> rows_of(const PlainCall& call, const at::Tensor& input) {
+at::IValue input_of(const PlainCall& call, const std::vector<at::Tensor>& tensors) {
+  if (!call.is_tuple) return tensors.front();
+  return c10::ivalue::Tuple::create(std::vector<at::IValue>(tensors.begin(), tensors.end()));
+}
+
+// Nothing where a tensor has not one row for each key, or a key is empty.
+std::optional<std::int64_t> rows_of(const PlainCall& call, const std::vector<at::Tensor>& inputs) {
   for (std::size_t i = 0; call.texts != nullptr && i < call.key_count; ++i) {
     if (call.texts[i].size_bytes == 0) return std::nullopt;
   }
@@ -85,12 +91,14 @@ std::optional<std::int64_t> rows_of(const PlainCall& call, const at::Tensor& inp
     if (!keys.has_value()) return std::nullopt;
     count = static_cast<std::int64_t>(keys->rows());
   }
-  if (input.dim() == 0 || input.size(0) != count) return std::nullopt;
-  return count;
+  const bool have_rows = std::all_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+    return input.dim() > 0 && input.size(0) == count;
+  });
+  return have_rows ? std::optional<std::int64_t>(count) : std::nullopt;
 }
 
-Answer bypass(const PlainCall& call, const at::Tensor& input) {
-  const auto rows = rows_of(call, input);
+Answer bypass(const PlainCall& call, const std::vector<at::Tensor>& inputs) {
+  const auto rows = rows_of(call, inputs);
   const bool is_counted = rows.has_value() && module::is_bypassed_by_mode(*rows);
   return is_counted ? Answer::kBypassed : Answer::kNothing;
 }
@@ -99,10 +107,9 @@ Answer bypass(const PlainCall& call, const at::Tensor& input) {
 template <typename MayBypass, typename Find>
 Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find find) {
   try {
-    const BorrowedTensors borrowed(&call.input, 1);
-    const at::Tensor& input = borrowed.all().front();
+    const BorrowedTensors inputs(call.inputs, call.input_count);
     if (cache::Cache::instance().mode() == cache::Mode::kOff) {
-      return may_bypass() ? bypass(call, input) : Answer::kNothing;
+      return may_bypass() ? bypass(call, inputs.all()) : Answer::kNothing;
     }
     const std::string scope(view(call.scope));
     const std::string method(view(call.method));
@@ -110,6 +117,7 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
         call.is_rows ? keys_of(call) : std::optional<module::BatchKeys>();
     const std::string key(call.is_rows ? std::string_view() : view(call.texts[0]));
     if (call.is_rows ? !rows.has_value() : key.empty()) return Answer::kNothing;
+    const at::IValue input = input_of(call, inputs.all());
     std::optional<at::Tensor> value =
         find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
     if (!value.has_value()) return Answer::kNothing;

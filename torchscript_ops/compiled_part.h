@@ -25,7 +25,9 @@ struct Text {
 struct PlainCall {
   Text scope;  // of an eager module: the fingerprint where the caller gave none
   Text method;
-  void* input;
+  void* const* inputs;
+  std::size_t input_count;
+  bool is_tuple;  // the input is a tuple of tensors, and not one tensor
   // One key for the whole input, or one for each row: texts, or else ids, or else a tensor of ids.
   const Text* texts;
   const std::int64_t* ids;
@@ -49,7 +51,7 @@ enum class Answer : int {
 };
 
 struct LibraryCalls {
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   std::uint32_t version;
 
   bool (*is_grad_enabled)();

@@ -26,7 +26,7 @@ Status check_is_own_file(const std::string& path, const FileInfo& info) {
                            " names (hard links), so it is not written: that would change the "
                            "others, too");
   }
-  if (!info.is_own) {
+  if (!info.is_own()) {
     return Status::foreign("'" + path + "' belongs to another user, so it is not written");
   }
   return Status::ok();

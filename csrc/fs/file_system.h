@@ -40,10 +40,12 @@ struct FileInfo {
   std::int64_t changed_ns = 0;   // last change of contents or attributes, set by the kernel alone
   bool is_directory = false;
   bool is_regular = false;            // not a directory, device, pipe, socket or link
-  bool is_own = true;                 // belongs to the user who runs this process
+  std::uint64_t owner = 0;            // the number of the user
   std::uint32_t permissions = 0;      // the bits that chmod takes
   const char* kind = "regular file";  // or "directory", "symbolic link", "named pipe (FIFO)", ...
 
+  // Returns whether it belongs to the user who runs this process.
+  bool is_own() const;
   bool is_same_file(const FileInfo& other) const {
     return device == other.device && inode == other.inode;
   }

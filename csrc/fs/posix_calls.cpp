@@ -31,6 +31,9 @@ Status failure(const char* doing, const std::string& path, int error) {
   return Status::io_error(message);
 }
 
+// Asked for when it is wanted, since each lookup on disk asks for the size of a file.
+bool FileInfo::is_own() const { return owner == ::geteuid(); }
+
 FileInfo to_info(const struct stat& facts) {
   FileInfo info;
   info.size_bytes = static_cast<std::uint64_t>(facts.st_size);
@@ -41,7 +44,7 @@ FileInfo to_info(const struct stat& facts) {
   info.changed_ns = nanoseconds(facts.st_ctim);
   info.is_directory = S_ISDIR(facts.st_mode);
   info.is_regular = S_ISREG(facts.st_mode);
-  info.is_own = facts.st_uid == ::geteuid();
+  info.owner = facts.st_uid;
   info.permissions = facts.st_mode & 07777;
   info.kind = kind_of(facts.st_mode);
   return info;

@@ -64,6 +64,22 @@ bool read_text(PyObject* object, Text& text) {
   return true;
 }
 
+// Returns false where the input is neither a tensor nor a tuple of some.
+bool read_input(const Connection& to, PyObject* input, std::vector<void*>& tensors) {
+  if (is_tensor(to, input)) {
+    tensors.push_back(impl_of(input));
+    return true;
+  }
+  if (PyTuple_CheckExact(input) == 0 || PyTuple_GET_SIZE(input) == 0) return false;
+  tensors.reserve(static_cast<std::size_t>(PyTuple_GET_SIZE(input)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(input); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(input, i);
+    if (!is_tensor(to, item)) return false;
+    tensors.push_back(impl_of(item));
+  }
+  return true;
+}
+
 // The keys of a call, and what keeps them alive while other threads run.
 class Keys {
  public:
@@ -151,7 +167,7 @@ class Retained {
  public:
   Retained(const LibraryCalls& library, const PlainCall& call, const std::vector<void*>& tensors)
       : library_(library), tensors_(tensors) {
-    tensors_.push_back(call.input);
+    tensors_.insert(tensors_.end(), call.inputs, call.inputs + call.input_count);
     if (call.id_tensor != nullptr) tensors_.push_back(call.id_tensor);
     for (void* const tensor : tensors_) library_.retain(tensor);
   }
@@ -269,11 +285,14 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
   PyObject* const module = arguments[0];
   PlainCall call{};
   Keys keys;
-  if (!is_tensor(to, arguments[1]) || !read_text(arguments[3], call.scope) ||
+  std::vector<void*> inputs;
+  if (!read_input(to, arguments[1], inputs) || !read_text(arguments[3], call.scope) ||
       !read_text(arguments[4], call.method) || !keys.read(to, arguments[2], call)) {
     return nullptr;
   }
-  call.input = impl_of(arguments[1]);
+  call.inputs = inputs.data();
+  call.input_count = inputs.size();
+  call.is_tuple = !is_tensor(to, arguments[1]);
   if (!is_plain_here(to)) return nullptr;
   if (const Owned entry = entry_of(to.states.get(), module)) {
     if (!has_method(module, call.method, arguments[4])) return nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "snapshot.h"
 
-#include <cstdint>
-#include <string>
 #include <utility>
+
+#include "versions.h"
 
 namespace modcache::python {
 namespace {
@@ -62,19 +62,11 @@ Enum one_of(PyObject* number, Enum last) {
   return static_cast<Enum>(value);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange): it is
 }
 
-// The version changes with every change to an attribute of the class or of a base. 0: no version.
-unsigned version_of(PyTypeObject* type) {
-#if PY_VERSION_HEX < 0x030D0000
-  if (PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) == 0) return 0;
-#endif
-  return type->tp_version_tag;
-}
-
 unsigned assigned_version_of(PyTypeObject* type) {
   // Python gives a class its version when an attribute is looked up.
   Owned found(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__init__"));
   PyErr_Clear();
-  return version_of(type);
+  return version_of_class(type);
 }
 
 }  // namespace
@@ -214,181 +206,21 @@ void Snapshot::read_expected(std::size_t place, PyObject* told) {
   for (std::size_t i = 0; i < made.parts; ++i) {
     read_expected(made.first + i, part_of(told, parts_from + static_cast<Py_ssize_t>(i)));
   }
+  if (made.what == Expect::kMapping) prepare_seen(made);
   expected_[place] = made;
 }
 
-bool Snapshot::add_tensors(std::vector<Owned>& tensors) const {
-  Found found(static_cast<std::size_t>(distinct_));
-  for (const Guard& guard : guards_) {
-    if (*is_dead_ || !holds(guard, found)) return false;
+// An OrderedDict may get another order without another version.
+void Snapshot::prepare_seen(Expected& mapping) {
+  if (!kDictsHaveVersions || mapping.type != &PyDict_Type || mapping.parts == 0) return;
+  SeenDict dict;
+  for (std::size_t i = 0; i < mapping.parts; i += 2) {
+    if (expected_[mapping.first + i].what != Expect::kValue) return;
+    const Expect value = expected_[mapping.first + i + 1].what;
+    if (value != Expect::kValue && value != Expect::kAnything) dict.values.push_back({i + 1});
   }
-  if (*is_dead_) return false;
-  for (const Owned& tensor : found) {
-    if (tensor == nullptr) return false;
-  }
-  if (is_in_order_ && tensors.empty()) {
-    tensors = std::move(found);
-    return true;
-  }
-  for (const Py_ssize_t number : order_) {
-    tensors.push_back(share(found[static_cast<std::size_t>(number)].get()));
-  }
-  return true;
-}
-
-namespace {
-
-Owned own_dict_of(PyTypeObject* type) {
-#if PY_VERSION_HEX >= 0x030C0000
-  return Owned(PyType_GetDict(type));
-#else
-  return share(type->tp_dict);
-#endif
-}
-
-}  // namespace
-
-bool Snapshot::holds(const Guard& guard, Found& found) const {
-  // Comparing may run code of an iterator or of the garbage collector, which may free the owner.
-  const Owned kept = share(guard.owner);
-  if (Py_TYPE(guard.owner) != guard.owner_type) return false;
-  auto* type = reinterpret_cast<PyTypeObject*>(guard.owner);
-  auto* function = reinterpret_cast<PyFunctionObject*>(guard.owner);
-  switch (guard.place) {
-    case Place::kClass: return version_of(type) == guard.version;
-    case Place::kAttributes: {
-      const Owned dict(PyObject_GenericGetDict(guard.owner, nullptr));
-      return dict != nullptr && holds(expected_[guard.expected], dict.get(), found);
-    }
-    case Place::kMember: return holds_dict_item(guard, own_dict_of(type).get(), found);
-    case Place::kMemberPart: {
-      const Owned dict = own_dict_of(type);
-      const Owned member = share(PyDict_GetItemWithError(dict.get(), guard.key));
-      return member != nullptr &&
-             holds_attribute(member.get(), guard.part, expected_[guard.expected], found);
-    }
-    case Place::kGlobal: return holds_dict_item(guard, function->func_globals, found);
-    case Place::kCell: {
-      PyObject* cells = function->func_closure;
-      if (cells == nullptr || guard.index >= PyTuple_GET_SIZE(cells)) return false;
-      PyObject* cell = PyTuple_GET_ITEM(cells, guard.index);
-      return holds(expected_[guard.expected], PyCell_GET(cell), found);
-    }
-    case Place::kFunction: {
-      const bool has_attributes =
-          function->func_dict != nullptr && PyDict_GET_SIZE(function->func_dict) != 0;
-      return function->func_code == guard.key && function->func_defaults == guard.defaults &&
-             function->func_kwdefaults == guard.keyword_defaults &&
-             has_attributes == guard.has_attributes;
-    }
-    case Place::kItem: return holds_dict_item(guard, guard.owner, found);
-    case Place::kAttribute:
-      return holds_attribute(guard.owner, guard.key, expected_[guard.expected], found);
-  }
-  return false;
-}
-
-bool Snapshot::holds_dict_item(const Guard& guard, PyObject* dict, Found& found) const {
-  if (dict == nullptr) return false;
-  return holds(expected_[guard.expected], PyDict_GetItemWithError(dict, guard.key), found);
-}
-
-bool Snapshot::holds_attribute(PyObject* owner, PyObject* name, const Expected& expected,
-                               Found& found) const {
-  const Owned value(PyObject_GetAttr(owner, name));
-  if (value == nullptr) {
-    const bool is_missing = PyErr_ExceptionMatches(PyExc_AttributeError) != 0;
-    return clear_error() && is_missing && expected.what == Expect::kNothing;
-  }
-  return holds(expected, value.get(), found);
-}
-
-// `value`: null if the place is empty.
-bool Snapshot::holds(const Expected& expected, PyObject* value, Found& found) const {
-  if (expected.what == Expect::kAnything) return true;
-  if (value == nullptr) return expected.what == Expect::kNothing;
-  Owned kept = share(value);
-  switch (expected.what) {
-    case Expect::kAnything: return true;
-    case Expect::kNothing: return false;
-    case Expect::kValue:
-    case Expect::kObject: return value == expected.object && Py_TYPE(value) == expected.type;
-    case Expect::kTensor: {
-      if (Py_TYPE(value) != expected.type) return false;
-      Owned& known = found[static_cast<std::size_t>(expected.number)];
-      if (known != nullptr) return known.get() == value;
-      known = std::move(kept);
-      return true;
-    }
-    case Expect::kItems: return holds_items(expected, value, found);
-    case Expect::kMapping: return holds_mapping(expected, value, found);
-    case Expect::kParts: return holds_parts(expected, value, found);
-  }
-  return false;
-}
-
-bool Snapshot::holds_items(const Expected& expected, PyObject* value, Found& found) const {
-  if (Py_TYPE(value) != expected.type) return false;
-  const auto* parts = expected_.data() + expected.first;
-  const auto count = static_cast<Py_ssize_t>(expected.parts);
-  if (PyList_Check(value) != 0 || PyTuple_Check(value) != 0) {
-    if (PySequence_Fast_GET_SIZE(value) != count) return false;
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      if (PySequence_Fast_GET_SIZE(value) != count) return false;
-      if (!holds(parts[i], PySequence_Fast_GET_ITEM(value, i), found)) return false;
-    }
-    return true;
-  }
-  const Owned iterator(PyObject_GetIter(value));
-  for (Py_ssize_t i = 0; iterator != nullptr; ++i) {
-    const Owned item(PyIter_Next(iterator.get()));
-    if (item == nullptr) {
-      const bool is_end = PyErr_Occurred() == nullptr;
-      return clear_error() && is_end && i == count;
-    }
-    if (i >= count || !holds(parts[i], item.get(), found)) return false;
-  }
-  (void)clear_error();
-  return false;
-}
-
-// An OrderedDict has another order than the dict that it derives from.
-bool Snapshot::holds_ordered_mapping(const Expected& expected, PyObject* value,
-                                     Found& found) const {
-  const auto* parts = expected_.data() + expected.first;
-  const Owned keys(PyObject_GetIter(value));
-  for (std::size_t i = 0; keys != nullptr && i < expected.parts; i += 2) {
-    const Owned key(PyIter_Next(keys.get()));
-    if (key == nullptr || !holds(parts[i], key.get(), found)) return false;
-    if (!holds(parts[i + 1], PyDict_GetItemWithError(value, key.get()), found)) return false;
-  }
-  return keys != nullptr;
-}
-
-bool Snapshot::holds_mapping(const Expected& expected, PyObject* value, Found& found) const {
-  if (Py_TYPE(value) != expected.type || PyDict_Check(value) == 0) return false;
-  const auto* parts = expected_.data() + expected.first;
-  if (PyDict_GET_SIZE(value) * 2 != static_cast<Py_ssize_t>(expected.parts)) return false;
-  if (expected.parts == 0) return true;
-  if (PyODict_CheckExact(value) != 0) return holds_ordered_mapping(expected, value, found);
-  PyObject* key = nullptr;
-  PyObject* item = nullptr;
-  Py_ssize_t position = 0;
-  for (std::size_t i = 0; i < expected.parts; i += 2) {
-    if (PyDict_Next(value, &position, &key, &item) == 0) return false;
-    if (!holds(parts[i], key, found) || !holds(parts[i + 1], item, found)) return false;
-  }
-  return true;
-}
-
-bool Snapshot::holds_parts(const Expected& expected, PyObject* value, Found& found) const {
-  if (Py_TYPE(value) != expected.type) return false;
-  const auto* parts = expected_.data() + expected.first;
-  for (std::size_t i = 0; i < expected.parts; ++i) {
-    PyObject* name = PyTuple_GET_ITEM(expected.object, static_cast<Py_ssize_t>(i));
-    if (!holds_attribute(value, name, parts[i], found)) return false;
-  }
-  return true;
+  mapping.seen = seen_.size();
+  seen_.push_back(std::move(dict));
 }
 
 }  // namespace modcache::python

@@ -17,6 +17,7 @@
 #include <Python.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <unordered_set>
@@ -91,7 +92,19 @@ class Snapshot {
     Py_ssize_t number = 0;
     std::size_t first = 0;  // index of its first part; the others follow it
     std::size_t parts = 0;
+    std::size_t seen = kNotSeen;  // index in seen_, of a dict that is known by its version
   };
+  // A dict as it was when it last held. While it has this version, it has the same keys and values,
+  // of which only those that may change within themselves are compared again.
+  struct SeenValue {
+    std::size_t part = 0;
+    PyObject* value = nullptr;  // the dict keeps it alive
+  };
+  struct SeenDict {
+    std::uint64_t version = 0;  // 0: not seen yet
+    std::vector<SeenValue> values;
+  };
+  static constexpr std::size_t kNotSeen = static_cast<std::size_t>(-1);
   struct Guard {
     Place place = Place::kClass;
     PyObject* owner = nullptr;
@@ -111,6 +124,7 @@ class Snapshot {
   void note_function(Guard& guard);
   std::size_t add_expected(PyObject* told);
   void read_expected(std::size_t place, PyObject* told);
+  void prepare_seen(Expected& mapping);
   PyObject* hold(PyObject* object);
   PyObject* watch(PyObject* object);
   PyTypeObject* watch_type(PyObject* type);
@@ -122,12 +136,15 @@ class Snapshot {
   bool holds_dict_item(const Guard& guard, PyObject* dict, Found& found) const;
   bool holds_items(const Expected& expected, PyObject* value, Found& found) const;
   bool holds_mapping(const Expected& expected, PyObject* value, Found& found) const;
+  bool holds_seen(const Expected& expected, PyObject* dict, Found& found) const;
+  void note_seen(const Expected& expected, PyObject* dict) const;
   bool holds_ordered_mapping(const Expected& expected, PyObject* value, Found& found) const;
   bool holds_parts(const Expected& expected, PyObject* value, Found& found) const;
   bool holds_attribute(PyObject* owner, PyObject* name, const Expected& expected,
                        Found& found) const;
 
   std::vector<Expected> expected_;
+  mutable std::vector<SeenDict> seen_;
   std::vector<Guard> guards_;
   std::vector<Py_ssize_t> order_;
   Py_ssize_t distinct_ = 0;  // number of different tensors

@@ -176,6 +176,22 @@ def test_a_changed_module_is_not_recognized(change: Callable[[Any], Any]) -> Non
     assert watched.snapshot.tensors() is None
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_is_seen_also_where_dicts_were_known_by_their_versions(
+    change: Callable[[Any], Any],
+) -> None:
+    watched = Watched(model())
+    for _ in range(3):
+        assert watched.holds()
+    watched.module[0].count, kept = 7, watched.module[0].count
+    assert not watched.holds()
+    watched.module[0].count = kept  # another version of the dict, with the same values
+    for _ in range(3):
+        assert watched.holds()
+    change(watched.module)
+    assert watched.snapshot.tensors() is None
+
+
 CODE_CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a method": lambda patch: patch.setattr(Block, "forward", lambda self, x: x),
     "a new method": lambda patch: patch.setattr(Block, "more", lambda self: 1, raising=False),

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -93,6 +94,15 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
   return together;
 }
 
+// Returns whether everything in the input goes row by row, and nothing else might.
+bool has_rows(const tensor::InputSummary& input, std::size_t rows) {
+  const auto count = static_cast<std::int64_t>(rows);
+  return count > 0 && !input.tensors.empty() && input.list_sizes.empty() &&
+         std::all_of(input.tensors.begin(), input.tensors.end(), [&](const at::Tensor& tensor) {
+           return tensor.dim() > 0 && tensor.size(0) == count;
+         });
+}
+
 }  // namespace
 
 bool fast_path_is_open() {
@@ -101,13 +111,10 @@ bool fast_path_is_open() {
 }
 
 std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
-  if (at::GradMode::is_enabled() && call.input.requires_grad()) return std::nullopt;
-  if (call.rows != nullptr) {
-    const auto count = static_cast<std::int64_t>(call.rows->rows());
-    if (count == 0 || call.input.dim() == 0 || call.input.size(0) != count) return std::nullopt;
-  }
   tensor::InputSummary summary = tensor::summarize_input(call.input, call.per());
   if (!summary.why_not_cacheable.empty()) return std::nullopt;
+  if (at::GradMode::is_enabled() && summary.requiring_grad.count > 0) return std::nullopt;
+  if (call.rows != nullptr && !has_rows(summary, call.rows->rows())) return std::nullopt;
   return summary;
 }
 

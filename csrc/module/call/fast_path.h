@@ -2,15 +2,15 @@
 //
 // The fast path for plain hits: without the parts of a Call that a miss needs, and for Python in
 // one crossing to the library, each of which costs a microsecond. It is one question, which a plain
-// hit answers with its value: one tensor goes in, one tensor was stored for each key, and nothing
-// has to run. Any other call (a miss, a structured value, a mode that compares, a module in
-// training) gets no answer, and the question changes nothing: the caller then goes through Call or
-// RowsCall.
+// hit answers with its value: one tensor was stored for each key, and nothing has to run. Any other
+// call (a miss, a structured value, a mode that compares, a module in training) gets no answer, and
+// the question changes nothing: the caller then goes through Call or RowsCall.
 //
 // eager/ and scripted/ ask it for their modules. Thread-safe; usable in a forked child.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ bool fast_path_is_open();
 struct FastCall {
   const std::string& scope;
   const std::string& method;
-  const at::Tensor& input;
+  const at::IValue& input;
   const std::string& key;           // of the whole input; not used if `rows` is set
   const BatchKeys* rows = nullptr;  // one key for each row
   // False: a single key is looked for in memory alone. A caller who goes on to a Call after a miss
@@ -36,8 +36,8 @@ struct FastCall {
   tensor::Per per() const { return rows == nullptr ? tensor::Per::kCall : tensor::Per::kRow; }
 };
 
-// Returns the summary of the input; nothing when it requires grad, cannot be cached or has not one
-// row for each key.
+// Returns the summary of the input; nothing when it requires grad, cannot be cached or has not, in
+// each of its tensors, one row for each key.
 std::optional<tensor::InputSummary> plain_input(const FastCall& call);
 
 // Returns what the lookup of Call or RowsCall would find for a module of which nothing requires

@@ -306,13 +306,11 @@ namespace {
 
 // Returns a plain hit in memory. A miss on this way costs a small part of what a run does.
 std::optional<at::Tensor> find_in_memory(const ScriptedCall& call, const std::string& key) {
-  if (call.unloaded != nullptr || !call.module.isObject() || !call.input.isTensor()) {
-    return std::nullopt;
-  }
+  if (call.unloaded != nullptr || !call.module.isObject()) return std::nullopt;
   try {
     return scripted_fast_path(call.module.toObject(),
-                              {call.scope, call.method, call.input.toTensor(), key,
-                               /*rows=*/nullptr, /*looks_on_disk=*/false});
+                              {call.scope, call.method, call.input, key, /*rows=*/nullptr,
+                               /*looks_on_disk=*/false});
   } catch (const std::exception&) {  // it is met again, and reported, on the way of every call
     return std::nullopt;
   }

@@ -19,7 +19,7 @@ class Look {
   DirectoryFiles run() {
     const std::uint32_t rights = rights_of(directory_.path());
     const auto folder = file_system_.info(directory_.path());
-    found_.is_own = !folder.is_ok() || folder.value().is_own;
+    found_.is_own = !folder.is_ok() || folder.value().is_own();
     found_.is_written_by_all = (rights & kWrittenByAll) != 0;
     for (const std::string& path :
          {directory_.control_path(), directory_.lock_path(), directory_.database_path(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path to plain hits: one tensor, and one tensor stored for each key.
+"""The fast path to plain hits: tensors go in, and one tensor was stored for each key.
 
 The compiled part asks the library in one call (python_shim/native/hits.h). Every other call gets
 None, and nothing has changed then: the full path handles it, and every mistake of the caller. Both

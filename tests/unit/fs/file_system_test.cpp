@@ -2,6 +2,7 @@
 #include "fs/file_system.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -43,7 +44,7 @@ TEST(CheckFileTest, a_file_of_other_names_or_another_user_is_not_written) {
   EXPECT_EQ(check_is_own_file("/a", linked).code(), StatusCode::kForeign);
   EXPECT_TRUE(check_is_file("/a", linked).is_ok()) << "but read";
   FileInfo of_another = regular();
-  of_another.is_own = false;
+  of_another.owner = ::geteuid() + 1;
   EXPECT_EQ(check_is_own_file("/a", of_another).code(), StatusCode::kForeign);
 }
 

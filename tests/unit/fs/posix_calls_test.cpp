@@ -36,7 +36,7 @@ TEST(PosixCallsTest, tells_what_stands_at_a_path) {
   const FileInfo pipe = info_of(directory / "pipe");
   EXPECT_STREQ(pipe.kind, "named pipe (FIFO)");
   EXPECT_FALSE(pipe.is_regular);
-  EXPECT_TRUE(pipe.is_own);
+  EXPECT_TRUE(pipe.is_own());
   EXPECT_EQ(pipe.link_count, 1u);
   EXPECT_EQ(pipe.permissions & 0600, 0600u);
   EXPECT_STREQ(info_of(directory / "link").kind, "symbolic link");

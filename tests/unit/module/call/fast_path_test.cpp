@@ -28,14 +28,12 @@ class FastPathTest : public testing::ModuleTest {
     call.begin_run();
     call.finish_run(result, RunFacts{});
   }
-  FastCall call(const std::string& key, const at::Tensor& input) const {
-    return {scope_, method_, input, key};
-  }
-  std::optional<at::Tensor> found(const std::string& key, const at::Tensor& input) const {
-    return find_on_fast_path(call(key, input), plain_input(call(key, input)).value());
+  std::optional<at::Tensor> found(const std::string& key, const at::IValue& input) const {
+    const FastCall call{scope_, method_, input, key};
+    return find_on_fast_path(call, plain_input(call).value());
   }
   std::optional<at::Tensor> found_rows(const std::vector<std::string_view>& keys,
-                                       const at::Tensor& input) const {
+                                       const at::IValue& input) const {
     const std::string none;
     const BatchKeys rows(keys);
     const FastCall question{scope_, method_, input, none, &rows};
