@@ -21,6 +21,7 @@
 #include "registration.h"
 #include "tensor/torch_version.h"
 #if MODCACHE_WITH_TORCHSCRIPT
+#include "module/scripted/scripted.h"
 #include "module/scripted/scripted_fast_path.h"
 #endif
 
@@ -147,12 +148,47 @@ Answer find_eager(const PlainCall& call, const EagerModule& eager, void** found)
                 });
 }
 
-Answer find_scripted(const PlainCall& call, const void* scripted_module, void** found) {
+// A call that was made, until Python asks for its outcome.
+struct MadeCall {
+  at::IValue result;
+  std::exception_ptr exception;
+};
+thread_local MadeCall made_call;
+
+#if MODCACHE_WITH_TORCHSCRIPT
+// Makes a call that is no plain hit. Calls with mistakes, which Python reports, get no answer.
+Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module, void** found) {
+  const std::string key(view(call.texts[0]));
+  const std::string scope(view(call.scope));
+  const std::string method(view(call.method));
+  const module::ObjectPtr object = module.object();
+  if (key.empty() || !object || !module.has_method(method)) return Answer::kNothing;
+  try {
+    const BorrowedTensors inputs(call.inputs, call.input_count);
+    const at::IValue input = input_of(call, inputs.all());
+    const at::IValue self(object);
+    module::ScriptedCall whole{self, input, scope, method, module::Want::kAny};
+    whole.is_no_plain_hit = true;
+    at::IValue result = module::lookup_or_run(whole, key);
+    if (result.isTensor() && result.toTensor().defined()) {
+      *found = std::move(result).toTensor().unsafeReleaseTensorImpl();
+      return Answer::kFound;
+    }
+    made_call = {std::move(result), nullptr};
+  } catch (...) {  // that of the module, which is raised as it is
+    made_call = {at::IValue(), std::current_exception()};
+  }
+  return Answer::kMade;
+}
+#endif
+
+Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void** found) {
 #if MODCACHE_WITH_TORCHSCRIPT
   const auto& module = *static_cast<const module::ScriptedModule*>(scripted_module);
-  return answer(
+  const Answer plain = answer(
       call, found, [&] { return module.has_method(std::string(view(call.method))); },
       [&](const module::FastCall& question) { return module.fast_path(question); });
+  return plain == Answer::kNothing && !call.is_rows ? run_scripted(call, module, found) : plain;
 #else
   (void)call, (void)scripted_module, (void)found;
   return Answer::kNothing;
@@ -183,8 +219,14 @@ std::int64_t library_calls_address() {
                                        retain,
                                        release,
                                        find_eager,
-                                       find_scripted};
+                                       look_up_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);
+}
+
+at::IValue outcome_of_call() {
+  const MadeCall made = std::exchange(made_call, MadeCall());
+  if (made.exception != nullptr) std::rethrow_exception(made.exception);
+  return made.result;
 }
 
 }  // namespace modcache::ops

@@ -48,6 +48,7 @@ enum class Answer : int {
   kNothing = 0,   // it is no plain hit, and nothing was counted
   kFound = 1,     // `found` is the stored value, which the caller owns and has to release
   kBypassed = 2,  // the mode is `off`: the call was counted, and is to be run without the cache
+  kMade = 3,  // the whole call was made, a run included: ScriptedModule.outcome() has its result
 };
 
 struct LibraryCalls {
@@ -63,7 +64,9 @@ struct LibraryCalls {
   void (*release)(void* tensor);
   // May wait and read files.
   Answer (*find_eager)(const PlainCall& call, const EagerModule& module, void** found);
-  Answer (*find_scripted)(const PlainCall& call, const void* scripted_module, void** found);
+  // Makes the whole call where there is one key, and runs the module if it has to. A result that is
+  // no tensor, or an exception, is kMade.
+  Answer (*look_up_scripted)(const PlainCall& call, const void* scripted_module, void** found);
 };
 
 }  // namespace modcache::ops

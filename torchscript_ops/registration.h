@@ -37,6 +37,8 @@ void define(torch::Library& m, const std::string& schema, Kernel&& kernel,
 
 // The address of the functions in compiled_part.h.
 std::int64_t library_calls_address();
+// Returns the result of this thread's last call that was Answer::kMade, or throws its exception.
+at::IValue outcome_of_call();
 
 void register_content_keys(torch::Library& m);
 void register_eager(torch::Library& m);

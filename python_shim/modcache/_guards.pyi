@@ -24,11 +24,12 @@ def connect(  # hits.h
     states: dict[int, Any],
     scripted: dict[int, Any],
     in_force: tuple[Callable[[], object], ...],
+    outcome: Callable[[], object],
     /,
 ) -> None: ...
 def find_hit(
     module: Any, input: Any, key: Any, scope: Any, method: Any, /
-) -> Any: ...  # Tensor | NotImplemented | None
+) -> Any: ...  # a value, NotImplemented or None
 
 ANYTHING: int
 NOTHING: int

@@ -37,6 +37,7 @@ struct Connection {
   Owned states;
   Owned scripted;
   Owned in_force;
+  Owned outcome;
   Owned name_of_native;
   Owned name_of_known;
   Owned name_of_watch;
@@ -162,6 +163,9 @@ bool is_plain_here(const Connection& to) {
   return true;
 }
 
+// Says that the call was made, and that the Python error that is set is its own.
+struct RaisedByCall : std::exception {};
+
 // Keeps tensors alive, whatever happens to the Python objects that have them.
 class Retained {
  public:
@@ -204,10 +208,15 @@ PyObject* ask(const Connection& to, const PlainCall& call, const std::vector<voi
   PyThreadState* const thread = PyEval_SaveThread();
   const Answer answer = find(call, &found);
   PyEval_RestoreThread(thread);
-  if (answer == Answer::kFound) return wrapped(to, found);
-  if (answer != Answer::kBypassed) return nullptr;
-  Py_INCREF(Py_NotImplemented);
-  return Py_NotImplemented;
+  switch (answer) {
+    case Answer::kNothing: return nullptr;
+    case Answer::kFound: return wrapped(to, found);
+    case Answer::kBypassed: Py_INCREF(Py_NotImplemented); return Py_NotImplemented;
+    case Answer::kMade: break;
+  }
+  PyObject* const outcome = PyObject_CallNoArgs(to.outcome.get());
+  if (outcome == nullptr) throw RaisedByCall{};
+  return outcome;
 }
 
 // The module as its snapshots have it. Returns false where they no longer hold.
@@ -271,13 +280,15 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
 }
 
 // `entry`: (weak reference, weak reference to its native part, the library's object, its address).
-PyObject* find_scripted(const Connection& to, PyObject* entry, PyObject* module, PlainCall& call) {
+// Makes the whole call where there is one key.
+PyObject* look_up_scripted(const Connection& to, PyObject* entry, PyObject* module,
+                           PlainCall& call) {
   const Owned native(PyObject_GetAttr(module, to.name_of_native.get()));
   if (native == nullptr) return nullptr;
   if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
   const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
   return ask(to, call, {}, [&](const PlainCall& question, void** found) {
-    return to.library->find_scripted(question, held, found);
+    return to.library->look_up_scripted(question, held, found);
   });
 }
 
@@ -299,7 +310,7 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
     return find_eager(to, entry.get(), call);
   }
   const Owned entry = entry_of(to.scripted.get(), module);
-  return entry == nullptr ? nullptr : find_scripted(to, entry.get(), module, call);
+  return entry == nullptr ? nullptr : look_up_scripted(to, entry.get(), module, call);
 }
 
 Wrap wrap_of_torch() {
@@ -323,8 +334,8 @@ bool fits_torch(PyObject* tensor, Wrap wrap) {
 }  // namespace
 
 PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 7) {
-    PyErr_SetString(PyExc_TypeError, "connect() takes 7 arguments");
+  if (count != 8) {
+    PyErr_SetString(PyExc_TypeError, "connect() takes 8 arguments");
     return nullptr;
   }
   const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
@@ -346,6 +357,7 @@ PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t c
                               share(arguments[4]),
                               share(arguments[5]),
                               share(arguments[6]),
+                              share(arguments[7]),
                               Owned(PyUnicode_InternFromString("_c")),
                               Owned(PyUnicode_InternFromString("known")),
                               Owned(PyUnicode_InternFromString("watch_address")),
@@ -363,6 +375,8 @@ PyObject* find_hit(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t 
   PyObject* hit = nullptr;
   try {
     hit = find(*connection, arguments);
+  } catch (const RaisedByCall&) {
+    return nullptr;
   } catch (const std::exception&) {
     hit = nullptr;
   }

@@ -26,6 +26,7 @@ FILES = frozenset(
         "test_pack.py",
         "test_round_trips_scripted.py",
         "test_row_lengths_recorded.py",
+        "test_scripted_calls.py",
     }
 )
 

@@ -105,6 +105,47 @@ def test_a_hit_on_disk_is_one_call_of_the_library(
     assert torch.equal(call(), stored)
 
 
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + y
+
+
+@pytest.mark.parametrize("key", ["k", ["a", "b"]], ids=["key", "rows"])
+@pytest.mark.parametrize("make", [frozen, scripted])
+def test_a_tuple_of_tensors_is_one_call_of_the_library(
+    make: Callable[[nn.Module], nn.Module], key: Any
+) -> None:
+    module = make(Sum())
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    call = lambda *inputs: modcache.lookup_or_run(module, inputs, key)  # noqa: E731
+    for _ in range(6):
+        stored = call(x, y)
+    misses = modcache.stats()["misses"]
+    assert functions_called(lambda: call(x, y)) == FAST
+    assert torch.equal(call(x, y), stored)
+    assert torch.allclose(stored, module(x, y))
+    conflicts = modcache.stats()["key_conflicts"]
+    call(x, y[:, :1])  # another shape under the same key
+    assert modcache.stats()["key_conflicts"] > conflicts
+    assert modcache.stats()["misses"] > misses
+
+
+def test_a_tensor_for_all_rows_takes_the_full_path() -> None:
+    module = frozen(Sum())
+    x = torch.randn(2, 4)
+    results = []
+    for y in (torch.zeros(1, 4), torch.ones(1, 4)):
+        for _ in range(6):
+            result = modcache.lookup_or_run(module, (x, y), ["a", "b"])
+        assert torch.allclose(result, module(x, y))
+        results.append(result)
+    assert not torch.equal(*results)
+
+
 def test_rows_that_are_no_plain_hit_take_the_full_path() -> None:
     module = frozen(nn.Linear(4, 4))
     batch = torch.randn(3, 4)
@@ -141,8 +182,8 @@ def test_a_library_of_another_version_is_refused() -> None:
     assert guards is not None
     other = (ctypes.c_uint32 * 64)(99)
     with pytest.raises(RuntimeError, match="another libmodcache"):
-        guards.connect(ctypes.addressof(other), X, torch.Tensor, nn.Parameter, {}, {}, ())
-    with pytest.raises(TypeError, match="7 arguments"):
+        guards.connect(ctypes.addressof(other), X, torch.Tensor, nn.Parameter, {}, {}, (), print)
+    with pytest.raises(TypeError, match="8 arguments"):
         guards.connect()  # type: ignore[call-arg]
     assert functions_called(hit(frozen(nn.Linear(4, 4)))) == FAST  # nothing has changed
 

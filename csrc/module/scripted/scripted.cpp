@@ -306,7 +306,9 @@ namespace {
 
 // Returns a plain hit in memory. A miss on this way costs a small part of what a run does.
 std::optional<at::Tensor> find_in_memory(const ScriptedCall& call, const std::string& key) {
-  if (call.unloaded != nullptr || !call.module.isObject()) return std::nullopt;
+  if (call.is_no_plain_hit || call.unloaded != nullptr || !call.module.isObject()) {
+    return std::nullopt;
+  }
   try {
     return scripted_fast_path(call.module.toObject(),
                               {call.scope, call.method, call.input, key, /*rows=*/nullptr,

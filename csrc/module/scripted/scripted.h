@@ -33,6 +33,7 @@ struct ScriptedCall {
   const Unloaded* unloaded = nullptr;
   Operator asked = {};
   std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
+  bool is_no_plain_hit = false;                    // the fast path (call/fast_path.h) said so
 };
 
 // Returns the stored value, or runs the module and stores its result unless a rule forbids it.

@@ -58,7 +58,8 @@ def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
         with _disable_current_modes():  # such as FakeTensorMode around the import
             tensor = torch.zeros(())
         types = (torch.Tensor, torch.nn.Parameter)
-        guards.connect(library, tensor, *types, states, _held, in_force)
+        outcome = torch.classes.cache.ScriptedModule.outcome
+        guards.connect(library, tensor, *types, states, _held, in_force, outcome)
     except RuntimeError as reason:  # of another version than the library, or than this torch
         log.write(logging.WARNING, f"hits take the slow path, since {reason}")
         return _finds_nothing
@@ -68,5 +69,6 @@ def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
 fast_hit = _finder()
 """Called with (module, input, key, scope, method): the stored tensor; None: it is no plain hit.
 
+Of a scripted module with one key, the whole call is made, which may run the module.
 NotImplemented: the mode is ``off``. The call was counted, and is to be run without the cache.
 """

@@ -49,7 +49,7 @@ class Miss(Measurement):
         ours.use(place, f"modcache-{place.round}")
         mine = ours.Ours(self.size, count)
         subjects: dict[str, timing.Call] = {
-            "modcache, scripted": mine.by_operator,
+            "modcache, scripted": mine.scripted_key,
             "modcache, eager, scope": mine.one_key,
             "modcache, eager, no scope": mine.no_scope,
             "modcache, eager, a list": mine.list_of_one,

@@ -42,6 +42,9 @@ class Ours:
     def no_scope(self, number: int) -> Any:
         return modcache.lookup_or_run(self.eager, self.inputs[number], self.keys[number])
 
+    def scripted_key(self, number: int) -> Any:
+        return modcache.lookup_or_run(self.scripted, self.inputs[number], self.keys[number])
+
     def by_operator(self, number: int) -> Tensor:
         """A scripted module through the operator, which says for itself who it is."""
         return torch.ops.cache.lookup_or_run.default(  # type: ignore[no-any-return]
