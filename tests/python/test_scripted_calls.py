@@ -79,7 +79,7 @@ def test_a_tuple_is_the_arguments(module: Any) -> None:
 
 def test_the_modules_own_exception_is_raised_and_the_module_has_run_once(module: Any) -> None:
     def message(call: Any) -> tuple[type, str]:
-        with pytest.raises(Exception, match="thirteen") as raised:  # noqa: PT011
+        with pytest.raises(Exception, match="thirteen") as raised:
             call()
         return type(raised.value), str(raised.value)
 
@@ -142,15 +142,15 @@ def test_threads_get_their_own_results(module: Any) -> None:
     def work(number: int) -> None:
         for step in range(60):
             value = float(number * 1000 + step + 20)
-            input = torch.full((1, 4), 13.0 if step % 7 == 0 else value)
+            x = torch.full((1, 4), 13.0 if step % 7 == 0 else value)
             try:
-                tensor, numbers = looked_up(module, f"{value}", input, method="parts")
-                looked_up(module, f"{value}", input)
+                tensor, numbers = looked_up(module, f"{value}", x, method="parts")
+                looked_up(module, f"{value}", x)
             except Exception as error:
                 if "thirteen" not in str(error) or step % 7:
                     wrong.append(error)
                 continue
-            if step % 7 == 0 or numbers != [1, 2] or not torch.allclose(tensor, module(input)):
+            if step % 7 == 0 or numbers != [1, 2] or not torch.allclose(tensor, module(x)):
                 wrong.append((number, step))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
