@@ -101,8 +101,10 @@ class File {
   virtual Result<std::shared_ptr<Mapping>> map(std::size_t size_bytes, bool is_writable) const = 0;
   // Maps a writable copy of these bytes, which costs nothing until somebody writes to it: a page is
   // copied then, and neither the file nor other mappings change. It outlives this object. Returns
-  // an error where the file system has no such mappings. REQUIRES: the file has the bytes, nobody
-  // writes to them any more, and there are any.
+  // an error where the file system has no such mappings, or kMostCopies of them live: Linux gives a
+  // process 65,530 mappings, and one that has none left can start no thread. REQUIRES: the file has
+  // the bytes, nobody writes to them any more, and there are any.
+  static constexpr std::size_t kMostCopies = 4096;
   virtual Result<std::shared_ptr<Mapping>> map_copy(std::uint64_t offset,
                                                     std::size_t size_bytes) const;
   // A hint: these bytes will be read soon. Does not wait until they are there.

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <set>
 #include <utility>
@@ -24,7 +26,7 @@
 namespace modcache::fs {
 namespace {
 
-class PosixMapping final : public Mapping {
+class PosixMapping : public Mapping {
  public:
   // `first_page` begins `skipped_bytes` before the bytes that were asked for.
   PosixMapping(void* first_page, std::size_t skipped_bytes, std::size_t size_bytes)
@@ -38,6 +40,26 @@ class PosixMapping final : public Mapping {
  private:
   void* const first_page_;
   const std::size_t mapped_bytes_;
+};
+
+// Counts the copies that live, as File::map_copy() gives out so many and no more.
+class PosixCopy final : public PosixMapping {
+ public:
+  using PosixMapping::PosixMapping;
+  ~PosixCopy() override { --live_; }
+  PosixCopy(const PosixCopy&) = delete;
+  PosixCopy& operator=(const PosixCopy&) = delete;
+
+  // Returns false when there are as many as there may be. Otherwise one is to be made.
+  static bool reserve() {
+    if (++live_ <= File::kMostCopies) return true;
+    --live_;
+    return false;
+  }
+  static void give_up() { --live_; }
+
+ private:
+  static inline std::atomic<std::size_t> live_{0};
 };
 
 class PosixFile;
@@ -173,10 +195,15 @@ Result<std::shared_ptr<Mapping>> PosixFile::map_copy(std::uint64_t offset,
                                                      std::size_t size_bytes) const {
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto skipped_bytes = static_cast<std::size_t>(offset % page_bytes);
+  if (!PosixCopy::reserve()) return failure("map", path_, EMFILE);
   void* data = ::mmap(nullptr, skipped_bytes + size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE,
                       descriptor_, static_cast<off_t>(offset - skipped_bytes));
-  if (data == MAP_FAILED) return failure("map", path_, errno);
-  return std::shared_ptr<Mapping>(std::make_shared<PosixMapping>(data, skipped_bytes, size_bytes));
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    PosixCopy::give_up();
+    return failure("map", path_, error);
+  }
+  return std::shared_ptr<Mapping>(std::make_shared<PosixCopy>(data, skipped_bytes, size_bytes));
 }
 
 Result<bool> PosixFile::try_lock() {

@@ -161,6 +161,27 @@ def test_threads_get_their_own_results(module: Any) -> None:
     assert wrong == []
 
 
+@torch.jit.script
+class NoModule:
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+@torch.jit.script
+def of_no_module(x: Tensor) -> Tensor:
+    return torch.ops.cache.lookup_or_run(NoModule(3), x, "new", scope="shared")  # type: ignore[no-any-return]
+
+
+def test_a_class_that_is_no_module_is_refused_whatever_is_stored(module: Any) -> None:
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="must be a TorchScript module"):
+            of_no_module(X)
+        looked_up(module, "new", scope="shared")
+
+
 def test_a_module_that_is_gone_leaves_nothing_to_call(module: Any) -> None:
     x = torch.full((1, 4), 2.0)
     for number in range(5):

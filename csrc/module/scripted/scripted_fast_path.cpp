@@ -30,7 +30,7 @@ ScriptedModule::ScriptedModule(const at::IValue& module)
 
 bool ScriptedModule::has_method(const std::string& method) const {
   const ObjectPtr module = object();
-  return module && module->type()->findMethod(method) != nullptr;
+  return module && module->type()->is_module() && module->type()->findMethod(method) != nullptr;
 }
 
 std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
@@ -42,9 +42,8 @@ std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const 
 std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
   if (!fast_path_is_open()) return std::nullopt;
   const c10::ClassTypePtr type = module->type();
-  if (type->findMethod(call.method) == nullptr || !declares_tensor(*type, call.method)) {
-    return std::nullopt;
-  }
+  const bool has_method = type->is_module() && type->findMethod(call.method) != nullptr;
+  if (!has_method || !declares_tensor(*type, call.method)) return std::nullopt;
   auto input = plain_input(call);
   if (!input.has_value()) return std::nullopt;
   const auto identity = identity_of(module, call.method);

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -162,6 +163,16 @@ TEST_F(PosixFileSystemTest, a_copy_that_is_mapped_may_be_written_to_and_outlives
   file = nullptr;
   ASSERT_TRUE(system_.remove(directory_ / "file").is_ok());
   EXPECT_EQ(text(*copy), "xxxdefg");
+}
+
+TEST_F(PosixFileSystemTest, only_so_many_copies_are_mapped_at_once) {
+  auto file = open("file");
+  ASSERT_TRUE(file->write_at(0, {{"abc", 3}}).is_ok());
+  std::vector<std::shared_ptr<Mapping>> copies;
+  while (copies.size() < File::kMostCopies) copies.push_back(file->map_copy(0, 3).value());
+  EXPECT_FALSE(file->map_copy(0, 3).is_ok());
+  copies.pop_back();
+  EXPECT_TRUE(file->map_copy(0, 3).is_ok());
 }
 
 TEST_F(PosixFileSystemTest, excludes_other_openings_of_a_locked_file) {
