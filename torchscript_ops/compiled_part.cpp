@@ -153,7 +153,7 @@ struct MadeCall {
   at::IValue result;
   std::exception_ptr exception;
 };
-thread_local MadeCall made_call;
+thread_local std::optional<MadeCall> made_call;
 
 #if MODCACHE_WITH_TORCHSCRIPT
 // Makes a call that is no plain hit. Calls with mistakes, which Python reports, get no answer.
@@ -174,9 +174,9 @@ Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module,
       *found = std::move(result).toTensor().unsafeReleaseTensorImpl();
       return Answer::kFound;
     }
-    made_call = {std::move(result), nullptr};
+    made_call = MadeCall{std::move(result), nullptr};
   } catch (...) {  // that of the module, which is raised as it is
-    made_call = {at::IValue(), std::current_exception()};
+    made_call = MadeCall{at::IValue(), std::current_exception()};
   }
   return Answer::kMade;
 }
@@ -224,7 +224,7 @@ std::int64_t library_calls_address() {
 }
 
 at::IValue outcome_of_call() {
-  const MadeCall made = std::exchange(made_call, MadeCall());
+  const MadeCall made = std::exchange(made_call, std::nullopt).value_or(MadeCall());
   if (made.exception != nullptr) std::rethrow_exception(made.exception);
   return made.result;
 }

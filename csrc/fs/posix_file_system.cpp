@@ -46,20 +46,23 @@ class PosixMapping : public Mapping {
 class PosixCopy final : public PosixMapping {
  public:
   using PosixMapping::PosixMapping;
-  ~PosixCopy() override { --live_; }
+  ~PosixCopy() override { --live(); }
   PosixCopy(const PosixCopy&) = delete;
   PosixCopy& operator=(const PosixCopy&) = delete;
 
   // Returns false when there are as many as there may be. Otherwise one is to be made.
   static bool reserve() {
-    if (++live_ <= File::kMostCopies) return true;
-    --live_;
+    if (++live() <= File::kMostCopies) return true;
+    --live();
     return false;
   }
-  static void give_up() { --live_; }
+  static void give_up() { --live(); }
 
  private:
-  static inline std::atomic<std::size_t> live_{0};
+  static std::atomic<std::size_t>& live() {
+    static std::atomic<std::size_t> count{0};
+    return count;
+  }
 };
 
 class PosixFile;

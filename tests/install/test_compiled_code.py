@@ -36,7 +36,7 @@ def functions_that_prefetch() -> set[str]:
         "store::BatchLookup::expect_stored",
         "store::BatchLookup::take_known",
         "store::SharedIndex::find_all",
-        "store::Lookup::are_current",
+        "store::Lookup::current_sequences",
     ],
 )
 def test_a_batch_fetches_what_it_reads_next(functions_that_prefetch: set[str], what: str) -> None:

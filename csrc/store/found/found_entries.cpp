@@ -41,12 +41,12 @@ Status FoundEntries::read(std::size_t i, void* target) const {
 Result<std::shared_ptr<std::byte>> FoundEntries::map_copy(std::size_t i) const {
   Row& row = rows_[i];
   if (row.payload == nullptr || row.is_queued) return std::shared_ptr<std::byte>();
-  auto mapping =
+  const auto mapping =
       segments_[row.segment].reader->map_copy(row.payload_offset, row.payload_size_bytes);
   if (mapping == nullptr) return std::shared_ptr<std::byte>();
   std::byte* const bytes = mapping->data();
   MODCACHE_RETURN_IF_ERROR(verify(row, bytes));
-  return std::shared_ptr<std::byte>(std::move(mapping), bytes);
+  return std::shared_ptr<std::byte>(mapping, bytes);
 }
 
 // Checks the payload's checksum unless this process has verified the record.
