@@ -14,6 +14,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from hits import profiled
 from modcache._identity import observed
 from modcache._identity.memos import _is_method
 from modcache._identity.module_state import state_of
@@ -128,12 +129,9 @@ def test_a_profiler_goes_on_and_comes_back() -> None:
     def profiler(frame: Any, event: str, argument: Any) -> None:
         seen.append((event, frame.f_code.co_name))
 
-    sys.setprofile(profiler)
-    try:
+    with profiled(profiler):
         looked_up(Followed())
         assert sys.getprofile() is profiler
-    finally:
-        sys.setprofile(None)
     assert ("call", "_parts") in seen
 
 
