@@ -19,6 +19,7 @@
 #include "module/eager/eager_fast_path.h"
 #include "module/watch/watch.h"
 #include "registration.h"
+#include "tensor/input.h"
 #include "tensor/torch_version.h"
 #if MODCACHE_WITH_TORCHSCRIPT
 #include "module/scripted/scripted.h"
@@ -75,8 +76,9 @@ std::optional<module::BatchKeys> keys_of(const PlainCall& call) {
   return module::BatchKeys(texts);
 }
 
-at::IValue input_of(const PlainCall& call, const std::vector<at::Tensor>& tensors) {
-  if (!call.is_tuple) return tensors.front();
+// A tuple of one tensor is that tensor.
+at::IValue input_of(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() == 1) return tensors.front();
   return c10::ivalue::Tuple::create(std::vector<at::IValue>(tensors.begin(), tensors.end()));
 }
 
@@ -92,10 +94,7 @@ std::optional<std::int64_t> rows_of(const PlainCall& call, const std::vector<at:
     if (!keys.has_value()) return std::nullopt;
     count = static_cast<std::int64_t>(keys->rows());
   }
-  const bool have_rows = std::all_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
-    return input.dim() > 0 && input.size(0) == count;
-  });
-  return have_rows ? std::optional<std::int64_t>(count) : std::nullopt;
+  return tensor::have_rows(inputs, count) ? std::optional<std::int64_t>(count) : std::nullopt;
 }
 
 Answer bypass(const PlainCall& call, const std::vector<at::Tensor>& inputs) {
@@ -118,7 +117,7 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
         call.is_rows ? keys_of(call) : std::optional<module::BatchKeys>();
     const std::string key(call.is_rows ? std::string_view() : view(call.texts[0]));
     if (call.is_rows ? !rows.has_value() : key.empty()) return Answer::kNothing;
-    const at::IValue input = input_of(call, inputs.all());
+    const at::IValue input = input_of(inputs.all());
     std::optional<at::Tensor> value =
         find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
     if (!value.has_value()) return Answer::kNothing;
@@ -165,7 +164,7 @@ Answer run_scripted(const PlainCall& call, const module::ScriptedModule& module,
   if (key.empty() || !object || !module.has_method(method)) return Answer::kNothing;
   try {
     const BorrowedTensors inputs(call.inputs, call.input_count);
-    const at::IValue input = input_of(call, inputs.all());
+    const at::IValue input = input_of(inputs.all());
     const at::IValue self(object);
     module::ScriptedCall whole{self, input, scope, method, module::Want::kAny};
     whole.is_no_plain_hit = true;

@@ -26,8 +26,7 @@ struct PlainCall {
   Text scope;  // of an eager module: the fingerprint where the caller gave none
   Text method;
   void* const* inputs;
-  std::size_t input_count;
-  bool is_tuple;  // the input is a tuple of tensors, and not one tensor
+  std::size_t input_count;  // several: a tuple of tensors; a tuple of one is that tensor
   // One key for the whole input, or one for each row: texts, or else ids, or else a tensor of ids.
   const Text* texts;
   const std::int64_t* ids;

@@ -4,6 +4,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/storable.h"
@@ -261,6 +262,12 @@ at::Device device_of(const at::IValue& input) {
     if (!device.has_value() && tensor.defined()) device = tensor.device();
   });
   return device.value_or(at::kCPU);
+}
+
+bool have_rows(const std::vector<at::Tensor>& tensors, std::int64_t rows) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.dim() > 0 && tensor.size(0) == rows;
+  });
 }
 
 void check_rows(const at::IValue& input, std::int64_t rows) {

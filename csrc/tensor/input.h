@@ -75,6 +75,9 @@ InputSummary summarize_form(const InputForm& form, const std::vector<at::Tensor>
 // Returns `arguments` of a form as a summary of padded rows has them.
 std::string arguments_of_padded(const std::string& arguments, TruePart part);
 
+// Returns whether each of the tensors has this many rows.
+bool have_rows(const std::vector<at::Tensor>& tensors, std::int64_t rows);
+
 // Throws (the caller's mistake) when a tensor's first size is not `rows`, naming that tensor's
 // shape, or when the input has no tensor.
 void check_rows(const at::IValue& input, std::int64_t rows);

@@ -17,6 +17,11 @@ namespace {
 
 using ValuePtr = std::shared_ptr<const cache::Value>;
 
+Result<LayoutPtr> layout_of(const cache::FoundRows::Header& header) {
+  if (!header.is_sound) return Status::corruption("an entry's header is too short");
+  return Layout::decode(header.value_header);
+}
+
 Result<ValuePtr> read_one(cache::Form form, const LayoutPtr& layout, std::size_t sharers,
                           const cache::FoundRows& found, std::size_t row) {
   const std::size_t size_bytes = found.payload_size_bytes(row);
@@ -51,8 +56,7 @@ std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
   std::vector<Result<LayoutPtr>> layouts;
   std::vector<std::size_t> sharers(found.headers().size(), 0);
   for (const auto& header : found.headers()) {
-    layouts.push_back(header.is_sound ? Layout::decode(header.value_header)
-                                      : Status::corruption("an entry's header is too short"));
+    layouts.push_back(layout_of(header));
   }
   for (const std::size_t row : rows) ++sharers[found.header_index(row)];
   for (const std::size_t row : rows) {
@@ -67,9 +71,7 @@ std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
 }
 
 Result<ValuePtr> StoredFormat::read_once(const cache::FoundRows& found, std::size_t row) const {
-  const auto& header = found.header(row);
-  if (!header.is_sound) return Status::corruption("an entry's header is too short");
-  MODCACHE_ASSIGN_OR_RETURN(auto layout, Layout::decode(header.value_header));
+  MODCACHE_ASSIGN_OR_RETURN(auto layout, layout_of(found.header(row)));
   const std::size_t size_bytes = found.payload_size_bytes(row);
   MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, size_bytes));
   return WholeValue::read_once(

@@ -83,9 +83,8 @@ at::Tensor WholeValue::copy_of_master(std::size_t i, std::optional<at::Device> i
     TORCH_CHECK(!has_given_memory_.exchange(true),
                 "modcache: a value that is handed out once was asked for twice");
     return same_memory(master);
-  } else if (master.nbytes() > kCopyUpToBytes) {
-    return lazy_clone(master);
   }
+  if (master.nbytes() > kCopyUpToBytes) return lazy_clone(master);
   at::Tensor copy = output_tensor(master.sizes(), dtype);
   copy_bytes(mutable_bytes(copy), const_bytes(master), master.nbytes());
   return copy;

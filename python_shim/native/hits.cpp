@@ -303,7 +303,6 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
   }
   call.inputs = inputs.data();
   call.input_count = inputs.size();
-  call.is_tuple = !is_tensor(to, arguments[1]);
   if (!is_plain_here(to)) return nullptr;
   if (const Owned entry = entry_of(to.states.get(), module)) {
     if (!has_method(module, call.method, arguments[4])) return nullptr;

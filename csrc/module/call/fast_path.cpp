@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -98,9 +97,7 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
 bool has_rows(const tensor::InputSummary& input, std::size_t rows) {
   const auto count = static_cast<std::int64_t>(rows);
   return count > 0 && !input.tensors.empty() && input.list_sizes.empty() &&
-         std::all_of(input.tensors.begin(), input.tensors.end(), [&](const at::Tensor& tensor) {
-           return tensor.dim() > 0 && tensor.size(0) == count;
-         });
+         tensor::have_rows(input.tensors, count);
 }
 
 }  // namespace

@@ -13,6 +13,10 @@
 namespace modcache::module {
 namespace {
 
+bool is_module_with(const c10::ClassType& type, const std::string& method) {
+  return type.is_module() && type.findMethod(method) != nullptr;
+}
+
 bool declares_tensor(const c10::ClassType& type, const std::string& method) {
   const c10::TypePtr declared = declared_type(type, method);
   return declared == nullptr || declared->kind() == c10::TypeKind::TensorType ||
@@ -30,7 +34,7 @@ ScriptedModule::ScriptedModule(const at::IValue& module)
 
 bool ScriptedModule::has_method(const std::string& method) const {
   const ObjectPtr module = object();
-  return module && module->type()->is_module() && module->type()->findMethod(method) != nullptr;
+  return module && is_module_with(*module->type(), method);
 }
 
 std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
@@ -42,8 +46,9 @@ std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const 
 std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
   if (!fast_path_is_open()) return std::nullopt;
   const c10::ClassTypePtr type = module->type();
-  const bool has_method = type->is_module() && type->findMethod(call.method) != nullptr;
-  if (!has_method || !declares_tensor(*type, call.method)) return std::nullopt;
+  if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
+    return std::nullopt;
+  }
   auto input = plain_input(call);
   if (!input.has_value()) return std::nullopt;
   const auto identity = identity_of(module, call.method);
