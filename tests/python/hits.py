@@ -34,8 +34,8 @@ def blocks(count: int) -> nn.Module:
 def profiled(note: Callable[[Any, str, Any], None]) -> Iterator[None]:
     """Tells ``note`` of every call meanwhile.
 
-    Without collections of garbage: in Python 3.11.2 one that meets a generator which runs under a
-    profiler reads values that were freed, and ends the process.
+    Garbage is not collected meanwhile, since before Python 3.11.3 that reads freed memory where it
+    meets a generator which runs under a profiler (python/cpython#101975).
     """
     gc.disable()
     sys.setprofile(note)

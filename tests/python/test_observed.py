@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import cProfile
 import functools
+import gc
 import logging
 import sys
 import threading
@@ -250,3 +251,46 @@ def test_methods_are_told_from_functions() -> None:
 
     assert _is_method(vars(Holder)["method"])
     assert not _is_method(scale)
+
+
+class Collections:
+    """Notes whether garbage is collected while it runs, and may run something inside."""
+
+    def __init__(self, inner: Callable[[], object] = lambda: None) -> None:
+        self.inner = inner
+        self.were_on: list[bool] = []
+
+    def __call__(self) -> None:
+        self.inner()
+        self.were_on.append(gc.isenabled())
+
+
+@pytest.mark.parametrize("are_on", [True, False])
+def test_on_a_python_that_collects_unsafely_under_a_profiler_nothing_is_collected_in_a_run(
+    are_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed, "_COLLECTS_SAFELY", False)
+    inner = Collections()
+    outer = Collections(lambda: observed.called(inner))
+    if not are_on:
+        gc.disable()
+    try:
+        observed.called(outer)
+        assert (inner.were_on, outer.were_on) == ([False], [False])
+        assert gc.isenabled() == are_on
+    finally:
+        gc.enable()
+
+
+def test_collections_go_on_after_a_run_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "_COLLECTS_SAFELY", False)
+    with pytest.raises(ZeroDivisionError):
+        observed.called(lambda: 1 // 0)
+    assert gc.isenabled()
+
+
+def test_a_python_that_collects_safely_collects_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "_COLLECTS_SAFELY", True)
+    run = Collections()
+    observed.called(run)
+    assert run.were_on == [True]

@@ -12,10 +12,13 @@ are not observed. Code of installed packages may be called: its distribution ide
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import itertools
 import logging
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -39,6 +42,10 @@ _THIS_PACKAGE = __file__.removesuffix("_identity/observed.py")
 _RESUMED = "torch_dynamo_resume_in_"
 _COMPILER = "torch._dynamo.convert_frame"
 
+# Before Python 3.11.3, a garbage collection that meets a generator that runs under a profiler reads
+# freed memory (python/cpython#101975).
+_COLLECTS_SAFELY = sys.version_info >= (3, 11, 3)
+
 _Seen = list[tuple[types.CodeType, dict[str, Any]]]
 
 
@@ -46,12 +53,38 @@ def called(run: Callable[[], Any]) -> tuple[Any, _Seen]:
     """Calls ``run``, and returns its output and the code that it ran, without harmless code."""
     _pass_over_compiler()
     observer = _Observer() if guards is None else guards.CallObserver()
-    observer.start()
-    try:
-        output = run()
-    finally:
-        seen = observer.stop()
+    with contextlib.nullcontext() if _COLLECTS_SAFELY else _collections:
+        observer.start()
+        try:
+            output = run()
+        finally:
+            seen = observer.stop()
     return output, seen
+
+
+class _CollectionsOff:
+    """Keeps automatic garbage collections off until the last of all threads has left."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._was_on = gc.isenabled()
+            self._inside += 1
+            gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_on:
+                gc.enable()
+
+
+_collections = _CollectionsOff()
 
 
 def _pass_over_compiler() -> None:
