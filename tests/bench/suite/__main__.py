@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from suite import catalogue, figures, page, profiler, results, rounds, table
+from suite import catalogue, ceilings, figures, page, profiler, results, rounds, table
 from suite.measurement import Measurement
 
 DESCRIPTION = """\
@@ -33,6 +33,9 @@ def arguments() -> argparse.Namespace:
     add("--quick", action="store_true", help="an eighth of the calls, one round: a rough look")
     add("--match", nargs="+", choices=rounds.MATCHES, default=rounds.MATCHES,
         help="settings to measure with; both")  # fmt: skip
+    add("--check", action="store_true",
+        help="exit with 1 and name the paths whose best round exceeds their ceiling, as CI does; "
+        "without --only measure what has a ceiling alone")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="where the figures go, after each round")
     add("--figures", type=Path, metavar="FOLDER", help="where they are drawn, as SVG")
     add("--report", type=Path, metavar="JSON",
@@ -73,10 +76,21 @@ def show_list() -> None:
         print(f"{one.name:32} {one.title}" + (f" (not here: {missing})" if missing else ""))
 
 
+def with_ceilings(measurements: list[Measurement], only: list[str] | None) -> list[Measurement]:
+    """What --check measures: what was named, or else all that can be checked."""
+    checked = [one for one in measurements if one.checked()]
+    if not checked:
+        raise UsageError("--check: nothing of what --only names has a ceiling")
+    return measurements if only else checked
+
+
 def measure(given: argparse.Namespace) -> int:
-    """Runs the rounds; 1 where something could not be measured that was tried."""
+    """Runs the rounds; 1 where a ceiling does not hold, or what was tried could not be measured."""
     every_round = given.rounds or (1 if given.quick else 5)
-    plan = rounds.Plan(chosen(given.only), every_round, given.quick, given.match, given.work)
+    named = chosen(given.only)
+    if given.check:
+        named = with_ceilings(named, given.only)
+    plan = rounds.Plan(named, every_round, given.quick, given.match, given.work)
 
     def keep(samples: dict[str, rounds.Samples]) -> None:
         if given.json:
@@ -87,6 +101,11 @@ def measure(given: argparse.Namespace) -> int:
     if given.figures:
         figures.draw(found, given.figures)
     print(table.as_text(found))
+    if given.check:
+        verdicts = ceilings.verdicts(plan, samples)
+        print(ceilings.as_text(verdicts))
+        if ceilings.faults(verdicts):
+            return 1
     tried = [one for one in plan.measurements if not one.missing()]
     return 1 if any(samples[one.name].failure for one in tried) else 0
 

@@ -47,8 +47,10 @@ class BatchHit(Measurement):
         path = f"batch of {BATCH} x {self.size.name}, + sum, per key"
         again, first = self.factor
         mine, rival = "modcache, keys", "memmap"
+        # Rows of 151 KB take what copying them takes, whatever else a batch does.
+        ceiling = 6 if self.size.name == "2 KiB" else None
         return [
-            Comparison(f"{path}, read before", mine + AGAIN, again, rival + AGAIN),
+            Comparison(f"{path}, read before", mine + AGAIN, again, rival + AGAIN, ceiling=ceiling),
             Comparison(f"{path}, first read", mine, first, rival),
         ]
 

@@ -9,7 +9,7 @@ from typing import Any
 import modcache
 
 from suite import ours, stores, timing
-from suite.measurement import Comparison, Figures, Measurement, Place
+from suite.measurement import Comparison, Figures, Measurement, Place, beside_limit
 from suite.values import SIZES, Size, inputs_of, noise
 
 KINDS = (
@@ -83,11 +83,15 @@ class DiskHit(Measurement):
             return []
         found = [Comparison(f"{name}, beside LMDB zero-copy", one, 1.2, direct)]
         if self.size.name == "12.6 MB":
-            again = one + AGAIN
-            found.append(
-                Comparison(f"{name}, second read, beside memmap", again, 1.1, "memmap" + AGAIN)
-            )
+            path, again = f"{name}, second read, beside memmap", one + AGAIN
+            found.append(Comparison(path, again, 1.1, "memmap" + AGAIN, ceiling=5))
         return found
+
+    def limits(self) -> list[Comparison]:
+        if self.size.name not in ("2 KiB", "151 KB"):
+            return []
+        path = f"disk hit, {self.size.name}, + sum, beside memmap"
+        return [beside_limit(path, "modcache, one key", 7, "memmap")]
 
     def prepare(self, place: Place) -> None:
         count = place.of(self.size.count, 4)

@@ -35,6 +35,9 @@ class Comparison:
 
     `within_us` is allowed on top of the bound; `keys` is how many keys one time stands for. Without
     `over` the difference itself is bounded, in microseconds. `at_least` turns the bound around.
+
+    `bound` is what we strive for. `ceiling` is what no machine should exceed: the value of the best
+    round, in its unit, that `--check` allows; None: it is not checked.
     """
 
     path: str
@@ -47,6 +50,11 @@ class Comparison:
     keys: int = 1
     at_least: bool = False
     unit: str = "x"
+    ceiling: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.at_least and self.ceiling is not None:
+            raise ValueError(f"{self.path}: more is better here, so it has no ceiling")
 
     def needed(self) -> list[str]:
         return [name for name in (self.of, self.over, self.less, self.over_less) if name]
@@ -77,6 +85,13 @@ class Comparison:
         return mine / theirs, mine / (self.bound * theirs + allowed)
 
 
+def beside_limit(
+    path: str, of: str, ceiling: float, over: str, less: str | None = None
+) -> Comparison:
+    """A comparison for `--check` alone, with what every machine has for a rival."""
+    return Comparison(path, of, ceiling, over, less, ceiling=ceiling)
+
+
 class Measurement:
     """Subclasses say what is measured; a round is one call of `measure` in a fresh process."""
 
@@ -86,7 +101,17 @@ class Measurement:
     threads = 1
 
     def comparisons(self) -> list[Comparison]:
+        """Its lines of the table."""
         return []
+
+    def limits(self) -> list[Comparison]:
+        """Comparisons that are not in the table, for paths whose rival there CI does not have."""
+        return []
+
+    def checked(self) -> list[Comparison]:
+        """All that has a ceiling."""
+        every = [*self.comparisons(), *self.limits()]
+        return [comparison for comparison in every if comparison.ceiling is not None]
 
     def missing(self) -> str:
         """Why it cannot be measured here; "" if it can."""

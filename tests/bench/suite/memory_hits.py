@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from suite import ours, stores, timing
-from suite.measurement import Comparison, Figures, Measurement, Place
+from suite.measurement import Comparison, Figures, Measurement, Place, beside_limit
 from suite.values import PARAMETERS, SIZES, Size, deep, inputs_of, keys_of, noise
 
 KEYS = 256
@@ -38,6 +38,15 @@ class MemoryHit(Measurement):
         return [
             Comparison("memory hit, one str key, scope", "modcache, one key", 0.4, rival),
             Comparison("memory hit, a list of one key, scope", "modcache, a list", 0.8, rival),
+        ]
+
+    def limits(self) -> list[Comparison]:
+        if self.size.name != "2 KiB":
+            return []
+        path, rival = "beside copying the value", "memcpy"
+        return [
+            beside_limit(f"memory hit, one key, {path}", "modcache, one key", 8, rival),
+            beside_limit(f"memory hit, a list of one key, {path}", "modcache, a list", 12, rival),
         ]
 
     def measure(self, place: Place) -> Figures:
@@ -80,6 +89,10 @@ class EagerHit(Measurement):
         return [
             Comparison(path, "modcache, no scope", 0.4, RIVAL.name, within_us=0.020 * PARAMETERS)
         ]
+
+    def limits(self) -> list[Comparison]:
+        path = f"memory hit, {PARAMETERS} parameters, no scope, beside the module"
+        return [beside_limit(path, "modcache, no scope", 0.15, "the module")]
 
     def measure(self, place: Place) -> Figures:
         ours.use(place)

@@ -8,7 +8,7 @@ from typing import Any
 import modcache
 
 from suite import ours, timing
-from suite.measurement import Comparison, Figures, Measurement, Place
+from suite.measurement import Comparison, Figures, Measurement, Place, beside_limit
 from suite.values import SIZES, inputs_of, noise
 
 
@@ -28,6 +28,11 @@ class OffPython(Measurement):
                 "modcache.cached", 3.0, less="the module", unit="us",
             ),
         ]  # fmt: skip
+
+    def limits(self) -> list[Comparison]:
+        path = "mode off, from Python, less the module, beside the module"
+        mine, module = "modcache.lookup_or_run", "the module"
+        return [beside_limit(path, mine, 2, module, less=module)]
 
     def measure(self, place: Place) -> Figures:
         ours.use(place)
