@@ -259,7 +259,7 @@ class _Called:
             if torch.compiler.is_compiling() or not _is_in_own_method(module):
                 raise
             return self._wrapped(*args, **kwargs)
-        if torch.compiler.is_compiling() and isinstance(sample, Arguments) and sample.has_rows():
+        if isinstance(sample, Arguments) and torch.compiler.is_compiling() and sample.has_rows():
             return sample.passed_to(unwrapped_method(module, self._method))
         if is_whole and key is FROM_BLOCK:
             return looked_up_in_block(module, sample, self.scope, self._method, self.rows)

@@ -69,13 +69,13 @@ class Block:
             self.calls.clear()  # a task that was started inside may keep the block for long
 
 
-# The innermost block of the calling task, or one that was left since.
-_of_task: ContextVar[Block | None] = ContextVar("modcache.keys", default=None)
+innermost: ContextVar[Block | None] = ContextVar("modcache.keys", default=None)
+"""The innermost block of the calling task, or one that was left since; None: there was none."""
 
 
 def current() -> Block | None:
     """Returns the innermost block that holds here."""
-    block = _of_task.get()
+    block = innermost.get()
     while block is not None and not block.holds():
         block = block.outer
     return block
@@ -107,14 +107,14 @@ def enter(guard: object, keys: Keys | None, part: str) -> Block:
         block = Block(guard, outer.plain, (*outer.parts, *parts), outer.calls)
     else:
         block = Block(guard, keys, parts)
-    _of_task.set(block)
+    innermost.set(block)
     return block
 
 
 def leave(block: Block) -> None:
     """Leaves a block, in any order, and also in another task than it was entered in."""
     block.close()
-    _of_task.set(current())
+    innermost.set(current())
 
 
 @contextlib.contextmanager
@@ -125,11 +125,11 @@ def suspended() -> Iterator[None]:
         return
     block = Block(None, None)
     block.is_suspended = True
-    token = _of_task.set(block)
+    token = innermost.set(block)
     try:
         yield
     finally:
-        _of_task.reset(token)
+        innermost.reset(token)
 
 
 def keys_of_call() -> Keys | None:

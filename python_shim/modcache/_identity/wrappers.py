@@ -62,7 +62,9 @@ def _inside(module: torch.nn.Module) -> torch.nn.Module | None:
 def may_be_transparent(module: torch.nn.Module) -> bool:
     """Whether a module of this class may be identified as the one inside it."""
     kind = type(module)
-    return kind in (DistributedDataParallel, torch.nn.DataParallel, _compiled_class())
+    if kind is DistributedDataParallel or kind is torch.nn.DataParallel:
+        return True
+    return "torch._dynamo" in sys.modules and kind is _compiled_class()
 
 
 def _compiled_class() -> Any:

@@ -173,7 +173,8 @@ def is_among_tasks() -> bool:
     """
     if not active_entries or _thread.is_exact:
         return False
-    return list(_entries_of_task()) != _thread.entries
+    entries = _thread.entries  # all of them are active
+    return list(_of_task.get()) != entries and list(_entries_of_task()) != entries
 
 
 @contextlib.contextmanager
