@@ -13,7 +13,7 @@ from modcache._call.arguments import Arguments
 from modcache._call.holder import Holder
 from modcache._code.wrapped import unwrapped_method
 from modcache._identity.manifest import class_name
-from modcache._identity.wrappers import identified_as, may_be_transparent, runnable
+from modcache._identity.wrappers import identified_as, runnable
 
 
 def call_name_of(module: torch.nn.Module, method: str) -> str:
@@ -24,12 +24,8 @@ def call_name_of(module: torch.nn.Module, method: str) -> str:
 
 
 def function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
-    is_wrapper = may_be_transparent(module)
-    if method != "forward":
-        function: Any = getattr(module, method, None)
-    else:
-        function = runnable(module) if is_wrapper else module
-    if plain := unwrapped_method(identified_as(module) if is_wrapper else module, method):
+    function: Any = runnable(module) if method == "forward" else getattr(module, method, None)
+    if plain := unwrapped_method(identified_as(module), method):
         function = plain
     if callable(function):
         return function  # type: ignore[no-any-return]
@@ -41,10 +37,10 @@ def function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
 
 def called_on(function: Callable[..., Any], input: Any) -> Any:
     """Runs a cached module outside of any block, whose keys do not fit a part of the rows."""
-    if key_block.innermost.get() is not None and key_block.current() is not None:
-        with key_block.suspended():
-            return _passed_to(function, input)
-    return _passed_to(function, input)
+    if key_block.current() is None:
+        return _passed_to(function, input)
+    with key_block.suspended():
+        return _passed_to(function, input)
 
 
 def _passed_to(function: Callable[..., Any], input: Any) -> Any:

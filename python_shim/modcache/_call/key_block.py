@@ -69,13 +69,13 @@ class Block:
             self.calls.clear()  # a task that was started inside may keep the block for long
 
 
-innermost: ContextVar[Block | None] = ContextVar("modcache.keys", default=None)
-"""The innermost block of the calling task, or one that was left since; None: there was none."""
+# The innermost block of the calling task, or one that was left since.
+_of_task: ContextVar[Block | None] = ContextVar("modcache.keys", default=None)
 
 
 def current() -> Block | None:
     """Returns the innermost block that holds here."""
-    block = innermost.get()
+    block = _of_task.get()
     while block is not None and not block.holds():
         block = block.outer
     return block
@@ -107,14 +107,14 @@ def enter(guard: object, keys: Keys | None, part: str) -> Block:
         block = Block(guard, outer.plain, (*outer.parts, *parts), outer.calls)
     else:
         block = Block(guard, keys, parts)
-    innermost.set(block)
+    _of_task.set(block)
     return block
 
 
 def leave(block: Block) -> None:
     """Leaves a block, in any order, and also in another task than it was entered in."""
     block.close()
-    innermost.set(current())
+    _of_task.set(current())
 
 
 @contextlib.contextmanager
@@ -125,11 +125,11 @@ def suspended() -> Iterator[None]:
         return
     block = Block(None, None)
     block.is_suspended = True
-    token = innermost.set(block)
+    token = _of_task.set(block)
     try:
         yield
     finally:
-        innermost.reset(token)
+        _of_task.reset(token)
 
 
 def keys_of_call() -> Keys | None:

@@ -50,9 +50,7 @@ def is_cached(function: Any) -> bool:
 
 def unwrapped(function: Any) -> Any:
     """Returns the target of a cached function, and any other value itself."""
-    if type(function) is types.FunctionType and _OWN in function.__dict__ and is_cached(function):
-        return function.__dict__[_WRAPPED]
-    return function
+    return function.__dict__[_WRAPPED] if is_cached(function) else function
 
 
 def unwrapped_method(module: Any, method: str) -> Any:
@@ -77,8 +75,7 @@ def unwrapped_in(cls: type, method: str) -> Any:
 
     The class behind the proxy class of a lazy module has no methods of the module to be loaded.
     """
-    behind = vars(cls).get(PROXIED) or cls
-    return unwrapped(getattr(behind, method, None) or getattr(cls, method))
+    return unwrapped(getattr(class_behind(cls), method, None) or getattr(cls, method))
 
 
 def has_cached_forward(cls: type) -> bool:

@@ -12,7 +12,6 @@ are not observed. Code of installed packages may be called: its distribution ide
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import itertools
@@ -51,14 +50,20 @@ _Seen = list[tuple[types.CodeType, dict[str, Any]]]
 
 def called(run: Callable[[], Any]) -> tuple[Any, _Seen]:
     """Calls ``run``, and returns its output and the code that it ran, without harmless code."""
+    if _COLLECTS_SAFELY:
+        return _observed(run)
+    with _collections:
+        return _observed(run)
+
+
+def _observed(run: Callable[[], Any]) -> tuple[Any, _Seen]:
     _pass_over_compiler()
     observer = _Observer() if guards is None else guards.CallObserver()
-    with contextlib.nullcontext() if _COLLECTS_SAFELY else _collections:
-        observer.start()
-        try:
-            output = run()
-        finally:
-            seen = observer.stop()
+    observer.start()
+    try:
+        output = run()
+    finally:
+        seen = observer.stop()
     return output, seen
 
 

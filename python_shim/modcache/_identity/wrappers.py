@@ -46,7 +46,7 @@ def _inside(module: torch.nn.Module) -> torch.nn.Module | None:
         inner = module.module
         devices: Any = module.device_ids
         is_plain = len(devices) < 2  # else it splits the batch
-    elif kind is _compiled_class():
+    elif "torch._dynamo" in sys.modules and kind is _compiled_class():
         inner = module._modules.get("_orig_mod")
         is_plain = _is_compiled_forward(vars(module).get("forward"), inner)
     else:
@@ -62,9 +62,7 @@ def _inside(module: torch.nn.Module) -> torch.nn.Module | None:
 def may_be_transparent(module: torch.nn.Module) -> bool:
     """Whether a module of this class may be identified as the one inside it."""
     kind = type(module)
-    if kind is DistributedDataParallel or kind is torch.nn.DataParallel:
-        return True
-    return "torch._dynamo" in sys.modules and kind is _compiled_class()
+    return kind in (DistributedDataParallel, torch.nn.DataParallel, _compiled_class())
 
 
 def _compiled_class() -> Any:
