@@ -16,7 +16,6 @@
 #include "cache/cache.h"
 #include "module/call/fast_path.h"
 #include "module/call/module_run.h"
-#include "module/eager/eager_fast_path.h"
 #include "module/watch/watch.h"
 #include "registration.h"
 #include "tensor/input.h"
@@ -128,23 +127,29 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
   }
 }
 
-Answer find_eager(const PlainCall& call, const EagerModule& eager, void** found) {
-  const BorrowedTensors tensors(eager.tensors, eager.tensor_count);
-  // A run of a module that is trained may be followed by a step of an optimizer that leaves no
-  // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way. The
-  // caller passes no tensors of a module whose weights were never hashed.
-  const auto may_bypass = [&] {
-    const auto requires_grad = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
-    return !at::GradMode::is_enabled() ||
-           std::none_of(tensors.all().begin(), tensors.all().end(), requires_grad);
-  };
-  return answer(call, found, may_bypass,
-                [&](const module::FastCall& question) -> std::optional<at::Tensor> {
-                  if (question.scope.empty()) return std::nullopt;  // the mode was `off` just now
-                  const std::string weights(view(eager.weights));
-                  const auto* const watch = static_cast<const module::Watch*>(eager.watch);
-                  return module::eager_fast_path(question, {tensors.all(), watch, weights});
-                });
+bool requires_grad(const Weights& weights) {
+  return std::any_of(weights.tensors, weights.tensors + weights.count, [](void* tensor) {
+    return static_cast<const c10::TensorImpl*>(tensor)->requires_grad();
+  });
+}
+
+bool still_has(const void* watch, const Weights& weights, const Text& digest) {
+  try {
+    const BorrowedTensors tensors(weights.tensors, weights.count);
+    return static_cast<const module::Watch*>(watch)->still_has(tensors.all(),
+                                                               std::string(view(digest)));
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Answer find_eager(const PlainCall& call, void** found) {
+  return answer(
+      call, found, [] { return true; },
+      [](const module::FastCall& question) -> std::optional<at::Tensor> {
+        if (question.scope.empty()) return std::nullopt;  // the mode was `off` just now
+        return module::find_plain_hit(question);
+      });
 }
 
 // A call that was made, until Python asks for its outcome.
@@ -215,6 +220,8 @@ std::int64_t library_calls_address() {
                                        at::GradMode::is_enabled,
                                        is_off_here,
                                        has_hashed,
+                                       requires_grad,
+                                       still_has,
                                        retain,
                                        release,
                                        find_eager,

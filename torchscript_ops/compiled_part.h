@@ -8,7 +8,8 @@
 // Tensors are c10::TensorImpl*. None of the functions throws; after any error a call has no answer,
 // and the ordinary way of the call reports it. Those that may wait or read files say so: they are
 // called without the GIL, and the caller has retained every tensor that it passes, since another
-// thread may exchange the tensor behind a Python object meanwhile.
+// thread may exchange the tensor behind a Python object meanwhile. The others are called with the
+// GIL, which keeps the tensors where they are: retaining hundreds of them takes as long as a hit.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +36,10 @@ struct PlainCall {
   bool is_rows;
 };
 
-// The state of an eager module, as its snapshot just had it.
-struct EagerModule {
-  void* const* tensors;  // all of it, in order; not needed with grad mode off and no watch
-  std::size_t tensor_count;
-  const void* watch;  // module::Watch; null: the caller named the scope
-  Text weights;       // the digest that the watch must find again
+// All tensors of an eager module, in order, as its snapshot just had them.
+struct Weights {
+  void* const* tensors;
+  std::size_t count;
 };
 
 enum class Answer : int {
@@ -51,7 +50,7 @@ enum class Answer : int {
 };
 
 struct LibraryCalls {
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
   std::uint32_t version;
 
   bool (*is_grad_enabled)();
@@ -59,10 +58,15 @@ struct LibraryCalls {
   bool (*is_off_here)();
   // Returns whether a module::Watch has ever hashed tensors, so that there is something to forget.
   bool (*has_hashed)(const void* watch);
+  bool (*requires_grad)(const Weights& weights);  // any of them
+  // Returns whether the tensors are what this module::Watch saw last, with this digest. Reads at
+  // most 4 MiB of them.
+  bool (*still_has)(const void* watch, const Weights& weights, const Text& digest);
   void (*retain)(void* tensor);
   void (*release)(void* tensor);
-  // May wait and read files.
-  Answer (*find_eager)(const PlainCall& call, const EagerModule& module, void** found);
+  // Answers a call of a module that is what `call.scope` says, and of which nothing requires grad
+  // while gradients are recorded. May wait and read files.
+  Answer (*find_eager)(const PlainCall& call, void** found);
   // Makes the whole call where there is one key, and runs the module if it has to. A result that is
   // no tensor, or an exception, is kMade.
   Answer (*look_up_scripted)(const PlainCall& call, const void* scripted_module, void** found);

@@ -5,6 +5,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <utility>
 
 #include "tensor/storable.h"
@@ -14,7 +16,11 @@
 namespace modcache::tensor {
 namespace {
 
-void append_number(std::string& out, std::int64_t number) { out += std::to_string(number); }
+void append_number(std::string& out, std::int64_t number) {
+  std::array<char, 20> digits;  // the longest is that of -2^63
+  const char* const end = std::to_chars(digits.begin(), digits.end(), number).ptr;
+  out.append(digits.data(), static_cast<std::size_t>(end - digits.data()));
+}
 
 constexpr char kTensorMark = '%';
 
@@ -220,7 +226,6 @@ void for_each_tensor(const at::IValue& value, const Body& body) {
 
 InputSummary summarize_input(const at::IValue& input, Per per, const RowPadding* padding) {
   InputSummary summary;
-  summary.signature.reserve(64);
   Summarizer(summary, per, Summarizer::Tensors::kDescribed, padding).summarize(input);
   return summary;
 }

@@ -14,9 +14,19 @@
 namespace modcache::tensor {
 
 // Creates ordinary tensors whatever mode the caller is in: no inference tensors, no graph.
-struct OrdinaryTensors {
-  c10::InferenceMode no_inference{false};
-  at::NoGradGuard no_grad;
+class OrdinaryTensors {
+ public:
+  // A guard costs as much as a small copy, so there is none where inference mode is off already.
+  OrdinaryTensors() {
+    if (c10::InferenceMode::is_enabled()) no_inference_.emplace(false);
+    no_grad_.emplace();
+  }
+  OrdinaryTensors(const OrdinaryTensors&) = delete;
+  OrdinaryTensors& operator=(const OrdinaryTensors&) = delete;
+
+ private:
+  std::optional<c10::InferenceMode> no_inference_;
+  std::optional<at::NoGradGuard> no_grad_;
 };
 
 // Returns why no tier can hold `tensor` (sparse, quantized, nested, a functorch or fake wrapper, a

@@ -17,10 +17,10 @@ namespace modcache::python {
 namespace {
 
 using ops::Answer;
-using ops::EagerModule;
 using ops::LibraryCalls;
 using ops::PlainCall;
 using ops::Text;
+using ops::Weights;
 
 // torch's THPVariable_Wrap(const at::TensorBase&), whose argument is one pointer to the tensor.
 using Wrap = PyObject* (*)(const void* tensor);
@@ -166,12 +166,11 @@ bool is_plain_here(const Connection& to) {
 // Says that the call was made, and that the Python error that is set is its own.
 struct RaisedByCall : std::exception {};
 
-// Keeps tensors alive, whatever happens to the Python objects that have them.
+// Keeps the tensors of a call alive, whatever happens to the Python objects that have them.
 class Retained {
  public:
-  Retained(const LibraryCalls& library, const PlainCall& call, const std::vector<void*>& tensors)
-      : library_(library), tensors_(tensors) {
-    tensors_.insert(tensors_.end(), call.inputs, call.inputs + call.input_count);
+  Retained(const LibraryCalls& library, const PlainCall& call)
+      : library_(library), tensors_(call.inputs, call.inputs + call.input_count) {
     if (call.id_tensor != nullptr) tensors_.push_back(call.id_tensor);
     for (void* const tensor : tensors_) library_.retain(tensor);
   }
@@ -198,12 +197,10 @@ PyObject* wrapped(const Connection& to, void* found) {
   return result;
 }
 
-// Asks the library while other threads run, as it may read files. `tensors` are those of the
-// module. Null: there is no answer.
+// Asks the library while other threads run, as it may read files. Null: there is no answer.
 template <typename Find>
-PyObject* ask(const Connection& to, const PlainCall& call, const std::vector<void*>& tensors,
-              Find find) {
-  const Retained retained(*to.library, call, tensors);
+PyObject* ask(const Connection& to, const PlainCall& call, Find find) {
+  const Retained retained(*to.library, call);
   void* found = nullptr;
   PyThreadState* const thread = PyEval_SaveThread();
   const Answer answer = find(call, &found);
@@ -244,15 +241,7 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
   const Owned state = share(PyTuple_GET_ITEM(entry, 1));
   const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
   if (is_ready.get() != Py_True) return nullptr;
-  EagerModule module{};
-  std::vector<void*> impls;
-  const auto ask_library = [&] {
-    module.tensors = impls.data();
-    module.tensor_count = impls.size();
-    return ask(to, call, impls, [&](const PlainCall& question, void** found) {
-      return to.library->find_eager(question, module, found);
-    });
-  };
+  const auto ask_library = [&] { return ask(to, call, to.library->find_eager); };
   const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
   if (watch == nullptr) return nullptr;
   const void* const watch_address = PyLong_AsVoidPtr(watch.get());
@@ -267,15 +256,20 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
   if (known == nullptr || known.get() == Py_None) return nullptr;
   std::vector<Owned> tensors;
   if (!read_known(to, known.get(), tensors)) return nullptr;
-  if (!is_named) {
-    if (!read_text(PyTuple_GET_ITEM(known.get(), 2), module.weights) ||
-        !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope)) {
-      return nullptr;
-    }
-    module.watch = watch_address;
-  }
+  std::vector<void*> impls;
   impls.reserve(tensors.size());
   for (const Owned& tensor : tensors) impls.push_back(impl_of(tensor.get()));
+  const Weights weights{impls.data(), impls.size()};
+  // A run of a module that is trained may be followed by a step of an optimizer that leaves no
+  // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way.
+  if (may_have_graph && to.library->requires_grad(weights)) return nullptr;
+  if (is_named) return ask_library();
+  Text digest{};
+  if (!read_text(PyTuple_GET_ITEM(known.get(), 2), digest) ||
+      !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope)) {
+    return nullptr;
+  }
+  if (!is_off && !to.library->still_has(watch_address, weights, digest)) return nullptr;
   return ask_library();
 }
 
@@ -287,7 +281,7 @@ PyObject* look_up_scripted(const Connection& to, PyObject* entry, PyObject* modu
   if (native == nullptr) return nullptr;
   if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
   const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
-  return ask(to, call, {}, [&](const PlainCall& question, void** found) {
+  return ask(to, call, [&](const PlainCall& question, void** found) {
     return to.library->look_up_scripted(question, held, found);
   });
 }

@@ -18,18 +18,18 @@ from counting import Counts, counts_by_path, system_calls_in
 # - What other threads do is not counted; writing is done by one.
 AT_MOST = {
     # instructions, allocations, their bytes, locks, system calls, waits, copied bytes
-    "memory_hit": Counts(12_900, 15, 3_205, 5, 0, 0, 2_048),
-    "memory_hit_fingerprint": Counts(15_600, 16, 3_242, 6, 0, 0, 2_048),
-    "memory_hit_151_kb": Counts(11_600, 14, 1_161, 6, 0, 0, 0),
-    "memory_hit_1_row": Counts(25_600, 39, 3_555, 5, 0, 0, 2_048),
-    "memory_hit_256_rows": Counts(618_200, 68, 78_075, 7, 0, 0, 527_360),
-    "disk_hit": Counts(30_700, 35, 4_338, 12, 1, 0, 2_048),
-    "disk_hit_151_kb": Counts(181_100, 38, 2_442, 14, 1, 0, 151_296),
-    "disk_hit_256_rows": Counts(763_700, 82, 99_331, 10, 1, 0, 531_456),
-    "miss": Counts(62_900, 74, 8_368, 32, 2, 1, 0),
-    "miss_151_kb": Counts(102_200, 78, 307_244, 33, 2, 1, 0),
-    "miss_256_rows": Counts(2_363_200, 2_735, 1_542_070, 28, 2, 1, 540_672),
-    "mode_off": Counts(13_100, 14, 3_091, 2, 0, 0, 0),
+    "memory_hit": Counts(11_900, 10, 2_972, 5, 0, 0, 2_048),
+    "memory_hit_fingerprint": Counts(14_400, 11, 3_009, 6, 0, 0, 2_048),
+    "memory_hit_151_kb": Counts(10_400, 9, 928, 6, 0, 0, 0),
+    "memory_hit_1_row": Counts(23_800, 35, 3_330, 5, 0, 0, 2_048),
+    "memory_hit_256_rows": Counts(616_200, 64, 77_850, 7, 0, 0, 527_360),
+    "disk_hit": Counts(28_900, 29, 4_040, 12, 1, 0, 2_048),
+    "disk_hit_151_kb": Counts(179_500, 32, 2_144, 14, 1, 0, 151_296),
+    "disk_hit_256_rows": Counts(761_700, 78, 99_106, 10, 1, 0, 531_456),
+    "miss": Counts(61_400, 68, 8_070, 32, 2, 1, 0),
+    "miss_151_kb": Counts(100_400, 72, 306_946, 33, 2, 1, 0),
+    "miss_256_rows": Counts(2_363_200, 2_731, 1_541_845, 28, 2, 1, 540_672),
+    "mode_off": Counts(12_500, 11, 2_931, 2, 0, 0, 0),
     "module_alone": Counts(10_400, 11, 2_859, 2, 0, 0, 0),
 }
 # Compilers and libraries differ in the first three. Whether a miss has to wait for a lock, or to

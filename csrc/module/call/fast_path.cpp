@@ -45,10 +45,10 @@ CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
 }
 
 std::optional<at::Tensor> find_whole(const FastCall& call, cache::Session& session,
-                                     const tensor::InputSummary& input) {
+                                     tensor::InputSummary input) {
   const auto context = context_of(session, call.scope, call.method, tensor::Per::kCall,
                                   input.arguments, tensor::arithmetic_state());
-  const tensor::InputSampler sampler(input.tensors, tensor::Per::kCall);
+  const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
   cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
   if (entry == nullptr && call.looks_on_disk && !sampler.is_costly()) {
@@ -117,8 +117,15 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
 
 std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
   const auto session = cache::Cache::instance().session();
-  if (call.rows == nullptr) return find_whole(call, *session, input);
+  if (call.rows == nullptr) return find_whole(call, *session, std::move(input));
   return find_rows(call, *session, parts_of(call, std::move(input)));
+}
+
+std::optional<at::Tensor> find_plain_hit(const FastCall& call) {
+  if (!fast_path_is_open()) return std::nullopt;
+  auto input = plain_input(call);
+  if (!input.has_value()) return std::nullopt;
+  return find_on_fast_path(call, *std::move(input));
 }
 
 }  // namespace modcache::module

@@ -6,7 +6,8 @@
 // call (a miss, a structured value, a mode that compares, a module in training) gets no answer, and
 // the question changes nothing: the caller then goes through Call or RowsCall.
 //
-// eager/ and scripted/ ask it for their modules. Thread-safe; usable in a forked child.
+// scripted/ asks it for its modules, and Python for eager ones. Thread-safe; usable in a forked
+// child.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,5 +44,8 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call);
 // Returns what the lookup of Call or RowsCall would find for a module of which nothing requires
 // grad. `input` is the result of plain_input(). REQUIRES: fast_path_is_open().
 std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input);
+
+// The three together, for a module of which nothing else has to be known.
+std::optional<at::Tensor> find_plain_hit(const FastCall& call);
 
 }  // namespace modcache::module

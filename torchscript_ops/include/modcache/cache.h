@@ -37,6 +37,7 @@ inline c10::OperatorHandle find(const char* name, const char* overload) {
 template <typename... Arguments>
 c10::IValue call_operator(const c10::OperatorHandle& op, Arguments&&... arguments) {
   c10::Stack stack;
+  stack.reserve(sizeof...(arguments));
   (stack.emplace_back(std::forward<Arguments>(arguments)), ...);
   op.callBoxed(&stack);
   return stack.empty() ? c10::IValue() : std::move(stack.front());
