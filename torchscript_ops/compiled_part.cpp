@@ -15,11 +15,14 @@
 
 #include "cache/cache.h"
 #include "module/call/fast_path.h"
+#include "module/call/manifest.h"
 #include "module/call/module_run.h"
+#include "module/eager/eager.h"
 #include "module/watch/watch.h"
 #include "registration.h"
 #include "tensor/input.h"
 #include "tensor/torch_version.h"
+#include "tensor/tree.h"
 #if MODCACHE_WITH_TORCHSCRIPT
 #include "module/scripted/scripted.h"
 #include "module/scripted/scripted_fast_path.h"
@@ -143,21 +146,80 @@ bool still_has(const void* watch, const Weights& weights, const Text& digest) {
   }
 }
 
-Answer find_eager(const PlainCall& call, void** found) {
-  return answer(
-      call, found, [] { return true; },
-      [](const module::FastCall& question) -> std::optional<at::Tensor> {
-        if (question.scope.empty()) return std::nullopt;  // the mode was `off` just now
-        return module::find_plain_hit(question);
-      });
-}
-
 // A call that was made, until Python asks for its outcome.
 struct MadeCall {
   at::IValue result;
   std::exception_ptr exception;
 };
 thread_local std::optional<MadeCall> made_call;
+
+// Looks a call up that is no plain hit, and begins its run where nothing is stored.
+Answer begin_eager(const PlainCall& call, void** found) {
+  try {
+    const BorrowedTensors inputs(call.inputs, call.input_count);
+    module::CallParts parts;
+    parts.scope = view(call.scope);
+    parts.method = view(call.method);
+    parts.class_name = view(call.class_name);
+    if (call.watch != nullptr) {
+      parts.weights = static_cast<const module::Watch*>(call.watch)->contents();
+    }
+    const std::string key(view(call.texts[0]));
+    module::Begun begun = module::begin_eager(std::move(parts), key, input_of(inputs.all()),
+                                              /*params_grad_pattern=*/0);
+    if (begun.next == module::Next::kJustRun) return Answer::kBypassed;
+    if (begun.run.defined()) {
+      *found = begun.run.release();
+      return Answer::kBegun;
+    }
+    if (begun.value.isTensor()) {
+      *found = std::move(begun.value).toTensor().unsafeReleaseTensorImpl();
+      return Answer::kFound;
+    }
+    made_call = MadeCall{std::move(begun.value), nullptr};
+    return Answer::kTagged;
+  } catch (const std::exception&) {
+    return Answer::kNothing;
+  }
+}
+
+Answer find_eager(const PlainCall& call, void** found) {
+  bool is_plain = false;
+  const auto find = [&](const module::FastCall& question) -> std::optional<at::Tensor> {
+    // Without a scope the mode was `off` just now.
+    if (question.scope.empty() || !module::fast_path_is_open()) return std::nullopt;
+    auto input = module::plain_input(question);
+    is_plain = input.has_value();
+    return is_plain ? module::find_on_fast_path(question, *std::move(input)) : std::nullopt;
+  };
+  const Answer plain = answer(
+      call, found, [] { return true; }, find);
+  const bool begins = is_plain && !call.is_rows && call.class_name.size_bytes != 0;
+  return plain == Answer::kNothing && begins ? begin_eager(call, found) : plain;
+}
+
+module::Run& run_of(void* run) { return *static_cast<module::Run*>(run); }
+
+Finished finish_run(void* run, void* output, const Facts& facts) {
+  module::Call& call = run_of(run).call;
+  try {
+    const BorrowedTensors result(&output, 1);
+    module::RunFacts known;
+    known.impure_because = view(facts.impure_because);
+    known.requiring_grad = facts.requiring_grad;
+    known.is_training = facts.is_training;
+    known.is_checkpointed = facts.is_checkpointed;
+    call.finish_run(tensor::flatten_tagged(result.all().front()), known);
+    const module::Outcome& outcome = call.outcome();
+    const bool lacks = outcome.has_stored && module::lacks_manifest(call.parts().scope);
+    return lacks || !outcome.refused_for.empty() ? Finished::kWithOutcome : Finished::kQuietly;
+  } catch (...) {
+    made_call = MadeCall{at::IValue(), std::current_exception()};
+    return Finished::kRaised;
+  }
+}
+
+void drop_run(void* run) { c10::intrusive_ptr<module::Run>::reclaim(&run_of(run)).reset(); }
 
 #if MODCACHE_WITH_TORCHSCRIPT
 // Makes a call that is no plain hit. Calls with mistakes, which Python reports, get no answer.
@@ -225,6 +287,8 @@ std::int64_t library_calls_address() {
                                        retain,
                                        release,
                                        find_eager,
+                                       finish_run,
+                                       drop_run,
                                        look_up_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);
 }

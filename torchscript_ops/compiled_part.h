@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The functions that the Python package's compiled part (python_shim/native) calls in the library,
-// for plain hits: a call through torch costs microseconds for the conversion of its arguments. Both
-// sides include this header, which needs neither torch nor Python. Python hands the address of
+// for plain calls: a call through torch costs microseconds for the conversion of its arguments.
+// Both sides include this header, which needs neither torch nor Python. Python hands the address of
 // library_calls() over, and the compiled part refuses another version.
 //
 // Tensors are c10::TensorImpl*. None of the functions throws; after any error a call has no answer,
@@ -34,6 +34,10 @@ struct PlainCall {
   void* id_tensor;
   std::size_t key_count;
   bool is_rows;
+  // These are for eager modules. With a name, a call with one key begins its run where nothing is
+  // stored; `watch` is the module::Watch of its weights then, null where the caller gave the scope.
+  Text class_name;
+  const void* watch;
 };
 
 // All tensors of an eager module, in order, as its snapshot just had them.
@@ -46,11 +50,27 @@ enum class Answer : int {
   kNothing = 0,   // it is no plain hit, and nothing was counted
   kFound = 1,     // `found` is the stored value, which the caller owns and has to release
   kBypassed = 2,  // the mode is `off`: the call was counted, and is to be run without the cache
-  kMade = 3,  // the whole call was made, a run included: ScriptedModule.outcome() has its result
+  kMade = 3,   // the whole call was made, a run included: ScriptedModule.outcome() has its result
+  kBegun = 4,  // `found` is the call's module::Run, which the caller owns: finish_run(), drop_run()
+  kTagged = 5,  // ScriptedModule.outcome() has the stored value, tagged (tensor/tree.h)
+};
+
+// These are module::RunFacts: only the code that ran the module knows them.
+struct Facts {
+  Text impure_because;
+  std::int64_t requiring_grad;
+  bool is_training;
+  bool is_checkpointed;
+};
+
+enum class Finished : int {
+  kQuietly = 0,      // nothing was refused, and no manifest is lacking
+  kWithOutcome = 1,  // Run.outcome() says what is to be done
+  kRaised = 2,       // ScriptedModule.outcome() raises what it raised, as under strict=true
 };
 
 struct LibraryCalls {
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   std::uint32_t version;
 
   bool (*is_grad_enabled)();
@@ -67,6 +87,11 @@ struct LibraryCalls {
   // Answers a call of a module that is what `call.scope` says, and of which nothing requires grad
   // while gradients are recorded. May wait and read files.
   Answer (*find_eager)(const PlainCall& call, void** found);
+  // Gives a run its result, a tensor, which is copied. Once for each run; may write files. The run
+  // stays the caller's.
+  Finished (*finish_run)(void* run, void* output, const Facts& facts);
+  // Gives a run up. One that was not finished is abandoned: threads that wait for it go on.
+  void (*drop_run)(void* run);
   // Makes the whole call where there is one key, and runs the module if it has to. A result that is
   // no tensor, or an exception, is kMade.
   Answer (*look_up_scripted)(const PlainCall& call, const void* scripted_module, void** found);

@@ -206,6 +206,13 @@ void restart(const c10::intrusive_ptr<AnyRun>& run, const Maybe<WatchPtr>& watch
   call.begin_run();
 }
 
+// Takes over a run that the compiled part owned.
+c10::intrusive_ptr<Run> adopt(std::int64_t address) {
+  TORCH_CHECK(address != 0, "modcache: this call has no run any more");
+  return c10::intrusive_ptr<Run>::reclaim(
+      reinterpret_cast<Run*>(static_cast<std::intptr_t>(address)));
+}
+
 template <typename AnyRun>
 void abandon(const c10::intrusive_ptr<AnyRun>& run) {
   run->call.abandon();
@@ -240,6 +247,7 @@ void register_eager(torch::Library& m) {
   run_class<Run>(m, "Run")
       .def_static("begin", &begin_call)
       .def_static("bypass", &bypass_call)
+      .def_static("adopt", &adopt)
       .def_static("library_calls_address", &library_calls_address);
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)

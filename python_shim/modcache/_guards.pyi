@@ -14,9 +14,25 @@ class CallObserver:  # call_observer.h
     def start(self) -> None: ...
     def stop(self) -> list[tuple[types.CodeType, dict[str, Any]]]: ...
 
+class Begun:  # begun.h
+    scope: str
+    value: Any
+    has_run: bool
+    def finish(
+        self,
+        output: Any,
+        impure_because: str,
+        requiring_grad: int,
+        is_training: bool,
+        is_checkpointed: bool,
+        /,
+    ) -> bool | None: ...
+    def release(self) -> int: ...
+    def abandon(self) -> None: ...
+
 def note_harmless(code: types.CodeType) -> None: ...
 def pass_over(code: types.CodeType) -> None: ...
-def connect(  # hits.h
+def connect(  # connection.h
     library: int,
     tensor: torch.Tensor,
     tensor_type: type[torch.Tensor],
@@ -27,9 +43,9 @@ def connect(  # hits.h
     outcome: Callable[[], object],
     /,
 ) -> None: ...
-def find_hit(
+def find_hit(  # hits.h
     module: Any, input: Any, key: Any, scope: Any, method: Any, /
-) -> Any: ...  # a value, NotImplemented or None
+) -> Any: ...  # a value, Begun, NotImplemented or None
 
 ANYTHING: int
 NOTHING: int

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hits.h"
 
-#include <dlfcn.h>
-
-#include <cstdint>
 #include <exception>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "begun.h"
 #include "compiled_part.h"
+#include "connection.h"
+#include "plain_arguments.h"
 #include "snapshot.h"
 #include "snapshot_object.h"
 
@@ -21,118 +21,6 @@ using ops::LibraryCalls;
 using ops::PlainCall;
 using ops::Text;
 using ops::Weights;
-
-// torch's THPVariable_Wrap(const at::TensorBase&), whose argument is one pointer to the tensor.
-using Wrap = PyObject* (*)(const void* tensor);
-constexpr const char* kWrap = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
-constexpr const char* kTorchPython = "libtorch_python.so";
-
-// The library and torch, as connect() was given them. It is leaked, since interpreters end in any
-// order.
-struct Connection {
-  const LibraryCalls* library;
-  Wrap wrap;
-  PyTypeObject* tensor_type;
-  PyTypeObject* parameter_type;
-  Owned states;
-  Owned scripted;
-  Owned in_force;
-  Owned outcome;
-  Owned name_of_native;
-  Owned name_of_known;
-  Owned name_of_watch;
-  Owned name_of_readiness;
-};
-const Connection* connection = nullptr;
-
-// A torch.Tensor begins with its at::Tensor, which is one pointer.
-void* impl_of(PyObject* tensor) {
-  return *reinterpret_cast<void**>(reinterpret_cast<char*>(tensor) + sizeof(PyObject));
-}
-
-bool is_tensor(const Connection& to, PyObject* object) { return Py_TYPE(object) == to.tensor_type; }
-
-// Returns false, with no Python error set, for text that has no UTF-8.
-bool read_text(PyObject* object, Text& text) {
-  if (PyUnicode_CheckExact(object) == 0) return false;
-  Py_ssize_t size = 0;
-  const char* const data = PyUnicode_AsUTF8AndSize(object, &size);
-  if (data == nullptr) {
-    PyErr_Clear();
-    return false;
-  }
-  text = {data, static_cast<std::size_t>(size)};
-  return true;
-}
-
-// Returns false where the input is neither a tensor nor a tuple of some.
-bool read_input(const Connection& to, PyObject* input, std::vector<void*>& tensors) {
-  if (is_tensor(to, input)) {
-    tensors.push_back(impl_of(input));
-    return true;
-  }
-  if (PyTuple_CheckExact(input) == 0 || PyTuple_GET_SIZE(input) == 0) return false;
-  tensors.reserve(static_cast<std::size_t>(PyTuple_GET_SIZE(input)));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(input); ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(input, i);
-    if (!is_tensor(to, item)) return false;
-    tensors.push_back(impl_of(item));
-  }
-  return true;
-}
-
-// The keys of a call, and what keeps them alive while other threads run.
-class Keys {
- public:
-  // Returns false where they are not plain: no str, no list of either str or int, no tensor.
-  bool read(const Connection& to, PyObject* key, PlainCall& call) {
-    if (PyUnicode_CheckExact(key) != 0) {
-      if (!read_text(key, one_)) return false;
-      call.texts = &one_;
-      call.key_count = 1;
-      return true;
-    }
-    call.is_rows = true;
-    if (is_tensor(to, key)) {
-      call.id_tensor = impl_of(key);
-      return true;
-    }
-    if (PyList_CheckExact(key) == 0 || PyList_GET_SIZE(key) == 0) return false;
-    call.key_count = static_cast<std::size_t>(PyList_GET_SIZE(key));
-    return PyUnicode_CheckExact(PyList_GET_ITEM(key, 0)) != 0 ? read_texts(key, call)
-                                                              : read_ids(key, call);
-  }
-
- private:
-  bool read_texts(PyObject* list, PlainCall& call) {
-    texts_.resize(call.key_count);
-    held_.reserve(call.key_count);
-    for (std::size_t i = 0; i < call.key_count; ++i) {
-      held_.push_back(share(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i))));
-      if (!read_text(held_.back().get(), texts_[i])) return false;
-    }
-    call.texts = texts_.data();
-    return true;
-  }
-
-  bool read_ids(PyObject* list, PlainCall& call) {
-    ids_.reserve(call.key_count);
-    for (std::size_t i = 0; i < call.key_count; ++i) {
-      PyObject* const item = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i));
-      if (PyLong_CheckExact(item) == 0) return false;
-      int overflow = 0;
-      ids_.push_back(PyLong_AsLongLongAndOverflow(item, &overflow));
-      if (overflow != 0) return false;
-    }
-    call.ids = ids_.data();
-    return true;
-  }
-
-  Text one_{};
-  std::vector<Text> texts_;
-  std::vector<std::int64_t> ids_;
-  std::vector<Owned> held_;
-};
 
 bool refers_to(PyObject* reference, PyObject* object) {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -185,21 +73,10 @@ class Retained {
   std::vector<void*> tensors_;
 };
 
-// Wraps a stored value, and releases it.
-PyObject* wrapped(const Connection& to, void* found) {
-  PyObject* result = nullptr;
-  try {
-    result = to.wrap(static_cast<const void*>(&found));
-  } catch (const std::exception&) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_RuntimeError, "torch wraps no tensor");
-  }
-  to.library->release(found);
-  return result;
-}
-
-// Asks the library while other threads run, as it may read files. Null: there is no answer.
+// Asks the library while other threads run, as it may read files. `scope`: that of the call. Null:
+// there is no answer.
 template <typename Find>
-PyObject* ask(const Connection& to, const PlainCall& call, Find find) {
+PyObject* ask(const Connection& to, const PlainCall& call, PyObject* scope, Find find) {
   const Retained retained(*to.library, call);
   void* found = nullptr;
   PyThreadState* const thread = PyEval_SaveThread();
@@ -209,11 +86,13 @@ PyObject* ask(const Connection& to, const PlainCall& call, Find find) {
     case Answer::kNothing: return nullptr;
     case Answer::kFound: return wrapped(to, found);
     case Answer::kBypassed: Py_INCREF(Py_NotImplemented); return Py_NotImplemented;
-    case Answer::kMade: break;
+    case Answer::kBegun: return begun_with_run(to, scope, found);
+    case Answer::kMade:
+    case Answer::kTagged: break;
   }
-  PyObject* const outcome = PyObject_CallNoArgs(to.outcome.get());
+  Owned outcome(PyObject_CallNoArgs(to.outcome.get()));
   if (outcome == nullptr) throw RaisedByCall{};
-  return outcome;
+  return answer == Answer::kMade ? outcome.release() : begun_with_value(scope, outcome.get());
 }
 
 // The module as its snapshots have it. Returns false where they no longer hold.
@@ -236,23 +115,31 @@ bool has_method(PyObject* module, const Text& method, PyObject* name) {
   return found != nullptr && PyCallable_Check(found.get()) != 0;
 }
 
-// `entry`: (weak reference, state). Null, perhaps with a Python error set: no answer.
-PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
-  const Owned state = share(PyTuple_GET_ITEM(entry, 1));
-  const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
-  if (is_ready.get() != Py_True) return nullptr;
-  const auto ask_library = [&] { return ask(to, call, to.library->find_eager); };
-  const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
-  if (watch == nullptr) return nullptr;
-  const void* const watch_address = PyLong_AsVoidPtr(watch.get());
-  // With a scope, or without the cache, and without a graph, no answer depends on the module.
-  const bool is_named = call.scope.size_bytes != 0;
-  const bool is_off = to.library->is_off_here();
-  const bool may_have_graph = to.library->is_grad_enabled();
-  if (may_have_graph ? is_off && !to.library->has_hashed(watch_address) : is_named || is_off) {
-    return ask_library();
-  }
-  const Owned known(PyObject_GetAttr(state.get(), to.name_of_known.get()));
+// An eager module that is known, in a call.
+struct EagerCall {
+  const Connection& to;
+  PlainCall& call;
+  PyObject* state;
+  PyObject* scope;  // as given
+  const void* watch;
+};
+
+// Has the call begin its run where nothing is stored, if it has one key and one tensor, and the
+// module has a name, which its first call gives it. The text lives as long as what is returned;
+// null: a Python error is set.
+Owned let_begin(const EagerCall& eager) {
+  Owned name(PyObject_GetAttr(eager.state, eager.to.name_of_class.get()));
+  Text text{};
+  if (name == nullptr) return nullptr;
+  const bool is_simple = !eager.call.is_rows && eager.call.input_count == 1;
+  if (is_simple && read_text(name.get(), text)) eager.call.class_name = text;
+  return name;
+}
+
+// The same for a module whose identity or gradients matter. `is_named`: the caller gave the scope.
+PyObject* find_known(const EagerCall& eager, bool is_named, bool is_off, bool may_have_graph) {
+  const Connection& to = eager.to;
+  const Owned known(PyObject_GetAttr(eager.state, to.name_of_known.get()));
   if (known == nullptr || known.get() == Py_None) return nullptr;
   std::vector<Owned> tensors;
   if (!read_known(to, known.get(), tensors)) return nullptr;
@@ -263,25 +150,47 @@ PyObject* find_eager(const Connection& to, PyObject* entry, PlainCall& call) {
   // A run of a module that is trained may be followed by a step of an optimizer that leaves no
   // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way.
   if (may_have_graph && to.library->requires_grad(weights)) return nullptr;
-  if (is_named) return ask_library();
+  if (is_named) return ask(to, eager.call, eager.scope, to.library->find_eager);
   Text digest{};
+  PyObject* const fingerprint = PyTuple_GET_ITEM(known.get(), 3);
   if (!read_text(PyTuple_GET_ITEM(known.get(), 2), digest) ||
-      !read_text(PyTuple_GET_ITEM(known.get(), 3), call.scope)) {
+      !read_text(fingerprint, eager.call.scope)) {
     return nullptr;
   }
-  if (!is_off && !to.library->still_has(watch_address, weights, digest)) return nullptr;
-  return ask_library();
+  if (!is_off && !to.library->still_has(eager.watch, weights, digest)) return nullptr;
+  eager.call.watch = eager.watch;
+  return ask(to, eager.call, fingerprint, to.library->find_eager);
+}
+
+// `entry`: (weak reference, state). Null, perhaps with a Python error set: no answer.
+PyObject* find_eager(const Connection& to, PyObject* entry, PyObject* scope, PlainCall& call) {
+  const Owned state = share(PyTuple_GET_ITEM(entry, 1));
+  const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
+  if (is_ready.get() != Py_True) return nullptr;
+  const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
+  if (watch == nullptr) return nullptr;
+  const EagerCall eager{to, call, state.get(), scope, PyLong_AsVoidPtr(watch.get())};
+  const Owned name = let_begin(eager);
+  if (name == nullptr) return nullptr;
+  // With a scope, or without the cache, and without a graph, no answer depends on the module.
+  const bool is_named = call.scope.size_bytes != 0;
+  const bool is_off = to.library->is_off_here();
+  const bool may_have_graph = to.library->is_grad_enabled();
+  if (may_have_graph ? is_off && !to.library->has_hashed(eager.watch) : is_named || is_off) {
+    return ask(to, call, scope, to.library->find_eager);
+  }
+  return find_known(eager, is_named, is_off, may_have_graph);
 }
 
 // `entry`: (weak reference, weak reference to its native part, the library's object, its address).
 // Makes the whole call where there is one key.
-PyObject* look_up_scripted(const Connection& to, PyObject* entry, PyObject* module,
+PyObject* look_up_scripted(const Connection& to, PyObject* entry, PyObject* const* arguments,
                            PlainCall& call) {
-  const Owned native(PyObject_GetAttr(module, to.name_of_native.get()));
+  const Owned native(PyObject_GetAttr(arguments[0], to.name_of_native.get()));
   if (native == nullptr) return nullptr;
   if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
   const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
-  return ask(to, call, [&](const PlainCall& question, void** found) {
+  return ask(to, call, arguments[3], [&](const PlainCall& question, void** found) {
     return to.library->look_up_scripted(question, held, found);
   });
 }
@@ -300,74 +209,23 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
   if (!is_plain_here(to)) return nullptr;
   if (const Owned entry = entry_of(to.states.get(), module)) {
     if (!has_method(module, call.method, arguments[4])) return nullptr;
-    return find_eager(to, entry.get(), call);
+    return find_eager(to, entry.get(), arguments[3], call);
   }
   const Owned entry = entry_of(to.scripted.get(), module);
-  return entry == nullptr ? nullptr : look_up_scripted(to, entry.get(), module, call);
-}
-
-Wrap wrap_of_torch() {
-  void* const torch = dlopen(kTorchPython, RTLD_NOW | RTLD_NOLOAD);
-  if (torch == nullptr) return nullptr;
-  void* const found = dlsym(torch, kWrap);
-  dlclose(torch);  // it was loaded before, and stays
-  return reinterpret_cast<Wrap>(found);
-}
-
-// Returns whether impl_of() is what torch says of a tensor, and wrapping that gives it again.
-bool fits_torch(PyObject* tensor, Wrap wrap) {
-  const Owned address(PyObject_GetAttrString(tensor, "_cdata"));
-  if (address == nullptr) return false;
-  void* const impl = PyLong_AsVoidPtr(address.get());
-  if (impl == nullptr || impl_of(tensor) != impl) return false;
-  const Owned again(wrap(static_cast<const void*>(&impl)));
-  return again.get() == tensor;
+  return entry == nullptr ? nullptr : look_up_scripted(to, entry.get(), arguments, call);
 }
 
 }  // namespace
-
-PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 8) {
-    PyErr_SetString(PyExc_TypeError, "connect() takes 8 arguments");
-    return nullptr;
-  }
-  const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
-  if (library == nullptr) return nullptr;
-  if (library->version != LibraryCalls::kVersion) {
-    PyErr_SetString(PyExc_RuntimeError, "the compiled part is for another libmodcache.so");
-    return nullptr;
-  }
-  const Wrap wrap = wrap_of_torch();
-  if (wrap == nullptr || Py_TYPE(arguments[1]) != reinterpret_cast<PyTypeObject*>(arguments[2]) ||
-      !fits_torch(arguments[1], wrap)) {
-    PyErr_SetString(PyExc_RuntimeError, "the compiled part does not know this torch");
-    return nullptr;
-  }
-  auto* made = new Connection{library,
-                              wrap,
-                              Py_TYPE(arguments[1]),
-                              reinterpret_cast<PyTypeObject*>(share(arguments[3]).release()),
-                              share(arguments[4]),
-                              share(arguments[5]),
-                              share(arguments[6]),
-                              share(arguments[7]),
-                              Owned(PyUnicode_InternFromString("_c")),
-                              Owned(PyUnicode_InternFromString("known")),
-                              Owned(PyUnicode_InternFromString("watch_address")),
-                              Owned(PyUnicode_InternFromString("is_plain"))};
-  connection = made;
-  Py_RETURN_NONE;
-}
 
 PyObject* find_hit(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 5) {
     PyErr_SetString(PyExc_TypeError, "find_hit() takes 5 arguments");
     return nullptr;
   }
-  if (connection == nullptr) Py_RETURN_NONE;
+  if (connection() == nullptr) Py_RETURN_NONE;
   PyObject* hit = nullptr;
   try {
-    hit = find(*connection, arguments);
+    hit = find(*connection(), arguments);
   } catch (const RaisedByCall&) {
     return nullptr;
   } catch (const std::exception&) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Python module modcache._guards: the classes Snapshot (snapshot.h) and CallObserver
-// (call_observer.h), plain hits (hits.h), and constants for places and expected values.
+// (call_observer.h), plain calls (hits.h, begun.h), and constants for places and expected values.
+#include "begun.h"
 #include "call_observer.h"
+#include "connection.h"
 #include "hits.h"
 #include "snapshot.h"
 #include "snapshot_object.h"
@@ -44,7 +46,8 @@ PyMethodDef functions[] = {
     {"connect", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(connect)), METH_FASTCALL,
      "Tells find_hit() where the library and torch have what it needs."},
     {"find_hit", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(find_hit)),
-     METH_FASTCALL, "Returns the stored tensor of a plain hit; None for every other call."},
+     METH_FASTCALL,
+     "Returns the stored tensor of a plain hit, or a call that was begun; None for every other."},
     {"note_harmless", note_harmless, METH_O, "No CallObserver reports this code object again."},
     {"pass_over", pass_over, METH_O, "No CallObserver reports this code, nor code inside of it."},
     {nullptr, nullptr, 0, nullptr},
@@ -72,6 +75,10 @@ PyObject* create() {
   const Owned observer(make_call_observer_type());
   if (observer == nullptr ||
       PyModule_AddObjectRef(made.get(), "CallObserver", observer.get()) != 0) {
+    return nullptr;
+  }
+  const Owned begun(make_begun_type());
+  if (begun == nullptr || PyModule_AddObjectRef(made.get(), "Begun", begun.get()) != 0) {
     return nullptr;
   }
   for (const Constant& constant : kConstants) {

@@ -121,11 +121,4 @@ std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputS
   return find_rows(call, *session, parts_of(call, std::move(input)));
 }
 
-std::optional<at::Tensor> find_plain_hit(const FastCall& call) {
-  if (!fast_path_is_open()) return std::nullopt;
-  auto input = plain_input(call);
-  if (!input.has_value()) return std::nullopt;
-  return find_on_fast_path(call, *std::move(input));
-}
-
 }  // namespace modcache::module

@@ -45,7 +45,4 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call);
 // grad. `input` is the result of plain_input(). REQUIRES: fast_path_is_open().
 std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input);
 
-// The three together, for a module of which nothing else has to be known.
-std::optional<at::Tensor> find_plain_hit(const FastCall& call);
-
 }  // namespace modcache::module

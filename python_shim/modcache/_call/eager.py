@@ -30,8 +30,9 @@ from modcache._call.padding_trial import run_trials
 from modcache._call.rows import check_rows, row_count, select_rows, texts_and_ids
 from modcache._call.tagged import UnknownClassError, tagged, untagged
 from modcache._identity.kinds import UnidentifiedError
-from modcache._identity.manifest import Scope, class_name, note_outcome
+from modcache._identity.manifest import NOTHING_TO_SAY, Scope, class_name, note_outcome
 from modcache._identity.module_state import (
+    NOT_REFUSED,
     GradPattern,
     ModuleState,
     Recognized,
@@ -66,7 +67,7 @@ def with_key(call: BegunCall, seen: Any, input: Any, key: str, method: str) -> A
         call.address, method, seen, key, call.pattern.module, call.watch, call.class_name
     )
     if todo == _RETURN:
-        return _given_back(call, False, value, input, key, method)[1]
+        return given_back(call, False, value, input, key, method)[1]
     if todo == _JUST_RUN:
         return call.to_run(input).run(input)
     with _abandoned_on_error(run):
@@ -117,10 +118,10 @@ def with_rows(
             if found is None:
                 return False, output
     is_apart, value = found
-    return _given_back(call, is_apart, value, input, keys, method, graphs)
+    return given_back(call, is_apart, value, input, keys, method, graphs)
 
 
-def _given_back(
+def given_back(
     call: BegunCall,
     is_apart: bool,
     value: Any,
@@ -195,6 +196,7 @@ class Call:
         self._is_named = bool(scope)
         self.class_name = class_name(self._target)
         self.state = state_of(self._target)
+        self.state.class_name = self.class_name
         is_off = torch.ops.cache.mode() == "off"
         infers = not is_off and begin_evaluation(self._target, method)
         # With a scope and without a graph, no answer depends on the module.
@@ -286,6 +288,9 @@ class Call:
         return output
 
     def _note_outcome(self, run: Any, outcome: tuple[bool, str, str]) -> None:
+        if outcome == NOTHING_TO_SAY:
+            self.state.refusal = NOT_REFUSED
+            return
         if outcome[0] and self._before is None and not self._is_named:  # for the manifest
             self._look_before()
         seen = self._before if self._before is not None and self._before.weights else None

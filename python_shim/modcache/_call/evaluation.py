@@ -84,11 +84,23 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     return known.infers
 
 
+def may_evaluate_first(module: torch.nn.Module, method: str) -> bool:
+    """Whether ``begin_evaluation`` might do anything; it does nothing itself."""
+    function, _ = _function_behind(module, method)
+    if not isinstance(function, types.FunctionType):
+        return False
+    return _may_evaluate(function) or known_method(function).infers
+
+
+def _may_evaluate(function: types.FunctionType) -> bool:
+    # Nearly all functions end at this question, which is the cheapest one.
+    return "eval" in function.__code__.co_names or "__wrapped__" in function.__dict__
+
+
 def _evaluate_first(
     function: types.FunctionType, owner: Any, module: torch.nn.Module, method: str
 ) -> None:
-    # Nearly all functions end at the first question, which is the cheapest one.
-    if "eval" not in function.__code__.co_names and "__wrapped__" not in function.__dict__:
+    if not _may_evaluate(function):
         return
     inner = _undecorated(function)
     paths = _paths_in(inner.__code__) if inner is not None else ()

@@ -66,9 +66,13 @@ def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
     return guards.find_hit
 
 
+Begun: Any = getattr(guards, "Begun", None)
+"""The class of a call that was begun, which ``_call/begun.py`` goes on with."""
+
 fast_hit = _finder()
 """Called with (module, input, key, scope, method): the stored tensor; None: it is no plain hit.
 
+Begun: an eager module's call with one key was looked up, and nothing is stored, or no lone tensor.
 Of a scripted module with one key, the whole call is made, which may run the module.
 NotImplemented: the mode is ``off``. The call was counted, and is to be run without the cache.
 """

@@ -45,6 +45,10 @@ class Scope(NamedTuple):
     is_named: bool  # the caller named it; False: it is the fingerprint
 
 
+NOTHING_TO_SAY = (False, "", "")
+"""The outcome of a run whose result no rule refused, in a scope that has its manifest."""
+
+
 def note_outcome(
     run: Any,
     outcome: tuple[bool, str, str],

@@ -113,13 +113,17 @@ class Refusal(NamedTuple):
     scope: str  # the scope of that call
 
 
+NOT_REFUSED = Refusal("", "", "")
+
+
 class ModuleState:
     """The state of one module.
 
     ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
     a whole, and may be read without a lock. ``is_wrapper``: the module may be identified as the
-    module inside. ``is_plain``: a call in which nothing requires grad may be a plain hit. The
-    compiled part reads ``known``, ``is_plain`` and ``watch_address``.
+    module inside. ``is_plain``: a call in which nothing requires grad may be a plain hit.
+    ``class_name``: for messages; "" until its first call, after which the compiled part may begin
+    runs. The compiled part reads ``known``, ``is_plain``, ``watch_address`` and ``class_name``.
     """
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
@@ -133,7 +137,8 @@ class ModuleState:
         self.watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
         self.is_plain = not is_wrapper
-        self.refusal = Refusal("", "", "")
+        self.class_name = ""
+        self.refusal = NOT_REFUSED
         self.copies = 0  # fingerprints that results were stored under for the first time
         self.has_warned_of_copies = False
         self.was_in_training = False  # a result had a graph since the first of them

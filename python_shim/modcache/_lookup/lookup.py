@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from modcache._call import address, eager
+from modcache._call import address, begun, eager
 from modcache._call.bypass import way_of
-from modcache._call.fast_path import fast_hit, held_by_library
+from modcache._call.fast_path import Begun, fast_hit, held_by_library
 from modcache._call.function import call_name_of
 from modcache._call.graphs import are_graphs, hint_for, is_used
 from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
@@ -125,8 +125,10 @@ def lookup_or_run(
             )  # fmt: skip
     if ragged == "error" and mask is None and lengths is None:
         hit = fast_hit(module, input, key, scope, method)
+        if type(hit) is Begun or hit is NotImplemented:
+            return _gone_on_with(hit, module, input, key, scope, method)
         if hit is not None:
-            return eager.run_plain(module, input, method) if hit is NotImplemented else hit
+            return hit
     if isinstance(key, tuple):
         key = one_or_more(key)
     ragged = checked_ragged(ragged)
@@ -163,9 +165,22 @@ def lookup_or_run_any(
         with mode.as_task():
             return lookup_or_run_any(module, input, key, scope=scope, method=method)
     hit = fast_hit(module, input, key, scope, method)
+    if type(hit) is Begun or hit is NotImplemented:
+        return _gone_on_with(hit, module, input, key, scope, method)
     if hit is not None:
-        return eager.run_plain(module, input, method) if hit is NotImplemented else hit
+        return hit
     return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
+
+
+def _gone_on_with(
+    answer: Any, module: torch.nn.Module, input: Any, key: Any, scope: str, method: str
+) -> Any:
+    """Makes a call that the compiled part answered without a stored tensor."""
+    if answer is NotImplemented:
+        return eager.run_plain(module, input, method)
+    if begun.goes_on(answer, module, method):
+        return begun.finished(answer, module, input, key, scope, method)
+    return _looked_up(module, input, key, scope, method, "lookup_or_run")[1]
 
 
 def _check_no_graphs(input: Any) -> None:

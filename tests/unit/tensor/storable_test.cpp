@@ -86,6 +86,22 @@ TEST(StorableTest, a_copy_is_ordinary_and_contiguous_whatever_the_tensor_is) {
   EXPECT_FALSE(copy.is_alias_of(original));
 }
 
+TEST(StorableTest, a_copy_of_plain_memory_is_ordinary_too) {
+  for (const std::int64_t rows : {0, 1, 3, 1 << 15}) {  // the last is copied by torch
+    const c10::InferenceMode inference;
+    const at::Tensor original = at::arange(rows * 4, at::kFloat).view({rows, 4});
+    const at::Tensor copy = copy_to_store(original, StoredDtype::kKeep);
+    EXPECT_TRUE(at::equal(copy, original)) << rows;
+    EXPECT_EQ(copy.sizes(), original.sizes());
+    EXPECT_FALSE(copy.is_inference());
+    EXPECT_FALSE(copy.requires_grad());
+    EXPECT_FALSE(copy.is_alias_of(original));
+  }
+  const at::Tensor conjugate = at::complex(at::ones({2}), at::ones({2})).conj();
+  EXPECT_TRUE(at::equal(copy_to_store(conjugate, StoredDtype::kKeep), conjugate));
+  EXPECT_FALSE(copy_to_store(conjugate, StoredDtype::kKeep).is_conj());
+}
+
 TEST(StorableTest, every_dtype_has_operable_bits) {
   for (const at::ScalarType dtype : all_dtypes()) {
     const at::Tensor operable = as_operable(matrix_of(dtype));

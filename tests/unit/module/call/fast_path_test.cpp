@@ -103,16 +103,6 @@ TEST_F(FastPathTest, answers_nothing_for_any_other_call_and_counts_nothing) {
   EXPECT_EQ(stat("key_conflicts"), 0);
 }
 
-TEST_F(FastPathTest, finds_a_plain_hit_where_the_mode_and_the_input_allow_it) {
-  store("a", tensor::flatten(at::full({2}, 5.0)));
-  const at::IValue input = input_;
-  const at::IValue requires_grad = at::ones({3}).requires_grad_();
-  EXPECT_TRUE(find_plain_hit({scope_, method_, input, key_}).has_value());
-  EXPECT_FALSE(find_plain_hit({scope_, method_, requires_grad, key_}).has_value());
-  set_mode(Mode::kOff);
-  EXPECT_FALSE(find_plain_hit({scope_, method_, input, key_}).has_value());
-}
-
 TEST_F(FastPathTest, finds_what_only_the_directory_has_and_brings_it_into_memory) {
   store("a", tensor::flatten(at::full({2}, 5.0)));
   forget_memory();

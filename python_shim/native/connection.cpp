@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "connection.h"
+
+#include <dlfcn.h>
+
+#include <exception>
+
+namespace modcache::python {
+namespace {
+
+using ops::LibraryCalls;
+
+constexpr const char* kWrap = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
+constexpr const char* kTorchPython = "libtorch_python.so";
+
+const Connection* the_connection = nullptr;
+
+Wrap wrap_of_torch() {
+  void* const torch = dlopen(kTorchPython, RTLD_NOW | RTLD_NOLOAD);
+  if (torch == nullptr) return nullptr;
+  void* const found = dlsym(torch, kWrap);
+  dlclose(torch);  // it was loaded before, and stays
+  return reinterpret_cast<Wrap>(found);
+}
+
+// Returns whether impl_of() is what torch says of a tensor, and wrapping that gives it again.
+bool fits_torch(PyObject* tensor, Wrap wrap) {
+  const Owned address(PyObject_GetAttrString(tensor, "_cdata"));
+  if (address == nullptr) return false;
+  void* const impl = PyLong_AsVoidPtr(address.get());
+  if (impl == nullptr || impl_of(tensor) != impl) return false;
+  const Owned again(wrap(static_cast<const void*>(&impl)));
+  return again.get() == tensor;
+}
+
+}  // namespace
+
+const Connection* connection() { return the_connection; }
+
+PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 8) {
+    PyErr_SetString(PyExc_TypeError, "connect() takes 8 arguments");
+    return nullptr;
+  }
+  const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
+  if (library == nullptr) return nullptr;
+  if (library->version != LibraryCalls::kVersion) {
+    PyErr_SetString(PyExc_RuntimeError, "the compiled part is for another libmodcache.so");
+    return nullptr;
+  }
+  const Wrap wrap = wrap_of_torch();
+  if (wrap == nullptr || Py_TYPE(arguments[1]) != reinterpret_cast<PyTypeObject*>(arguments[2]) ||
+      !fits_torch(arguments[1], wrap)) {
+    PyErr_SetString(PyExc_RuntimeError, "the compiled part does not know this torch");
+    return nullptr;
+  }
+  auto* made = new Connection{library,
+                              wrap,
+                              Py_TYPE(arguments[1]),
+                              reinterpret_cast<PyTypeObject*>(share(arguments[3]).release()),
+                              share(arguments[4]),
+                              share(arguments[5]),
+                              share(arguments[6]),
+                              share(arguments[7]),
+                              Owned(PyUnicode_InternFromString("_c")),
+                              Owned(PyUnicode_InternFromString("known")),
+                              Owned(PyUnicode_InternFromString("watch_address")),
+                              Owned(PyUnicode_InternFromString("is_plain")),
+                              Owned(PyUnicode_InternFromString("class_name"))};
+  the_connection = made;
+  Py_RETURN_NONE;
+}
+
+PyObject* wrapped(const Connection& to, void* found) {
+  PyObject* result = nullptr;
+  try {
+    result = to.wrap(static_cast<const void*>(&found));
+  } catch (const std::exception&) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_RuntimeError, "torch wraps no tensor");
+  }
+  to.library->release(found);
+  return result;
+}
+
+}  // namespace modcache::python
