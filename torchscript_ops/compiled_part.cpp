@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <exception>
@@ -146,27 +147,23 @@ bool still_has(const void* watch, const Weights& weights, const Text& digest) {
   }
 }
 
-// A call that was made, until Python asks for its outcome.
+// A call that was made, until Python takes its result.
 struct MadeCall {
   at::IValue result;
   std::exception_ptr exception;
 };
 thread_local std::optional<MadeCall> made_call;
 
-// Looks a call up that is no plain hit, and begins its run where nothing is stored.
-Answer begin_eager(const PlainCall& call, void** found) {
+Answer begin_eager(const PlainCall& call, const Text& class_name, const void* watch, void** found) {
   try {
     const BorrowedTensors inputs(call.inputs, call.input_count);
     module::CallParts parts;
     parts.scope = view(call.scope);
     parts.method = view(call.method);
-    parts.class_name = view(call.class_name);
-    if (call.watch != nullptr) {
-      parts.weights = static_cast<const module::Watch*>(call.watch)->contents();
-    }
-    const std::string key(view(call.texts[0]));
-    module::Begun begun = module::begin_eager(std::move(parts), key, input_of(inputs.all()),
-                                              /*params_grad_pattern=*/0);
+    parts.class_name = view(class_name);
+    if (watch != nullptr) parts.weights = static_cast<const module::Watch*>(watch)->contents();
+    module::Begun begun = module::begin_eager(std::move(parts), std::string(view(call.texts[0])),
+                                              input_of(inputs.all()), /*params_grad_pattern=*/0);
     if (begun.next == module::Next::kJustRun) return Answer::kBypassed;
     if (begun.run.defined()) {
       *found = begun.run.release();
@@ -192,10 +189,9 @@ Answer find_eager(const PlainCall& call, void** found) {
     is_plain = input.has_value();
     return is_plain ? module::find_on_fast_path(question, *std::move(input)) : std::nullopt;
   };
-  const Answer plain = answer(
+  const Answer answered = answer(
       call, found, [] { return true; }, find);
-  const bool begins = is_plain && !call.is_rows && call.class_name.size_bytes != 0;
-  return plain == Answer::kNothing && begins ? begin_eager(call, found) : plain;
+  return answered == Answer::kNothing && is_plain ? Answer::kMissing : answered;
 }
 
 module::Run& run_of(void* run) { return *static_cast<module::Run*>(run); }
@@ -219,6 +215,7 @@ Finished finish_run(void* run, void* output, const Facts& facts) {
   }
 }
 
+void abandon_run(void* run) { run_of(run).call.abandon(); }
 void drop_run(void* run) { c10::intrusive_ptr<module::Run>::reclaim(&run_of(run)).reset(); }
 
 #if MODCACHE_WITH_TORCHSCRIPT
@@ -287,16 +284,19 @@ std::int64_t library_calls_address() {
                                        retain,
                                        release,
                                        find_eager,
+                                       begin_eager,
                                        finish_run,
+                                       abandon_run,
                                        drop_run,
                                        look_up_scripted};
   return reinterpret_cast<std::intptr_t>(&kCalls);
 }
 
-at::IValue outcome_of_call() {
-  const MadeCall made = std::exchange(made_call, std::nullopt).value_or(MadeCall());
-  if (made.exception != nullptr) std::rethrow_exception(made.exception);
-  return made.result;
+at::IValue take_result() {
+  std::optional<MadeCall> made = std::exchange(made_call, std::nullopt);
+  TORCH_CHECK(made.has_value(), "modcache: no call was made in this thread");
+  if (made->exception != nullptr) std::rethrow_exception(made->exception);
+  return std::move(made->result);
 }
 
 }  // namespace modcache::ops

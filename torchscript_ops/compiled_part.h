@@ -5,11 +5,12 @@
 // Both sides include this header, which needs neither torch nor Python. Python hands the address of
 // library_calls() over, and the compiled part refuses another version.
 //
-// Tensors are c10::TensorImpl*. None of the functions throws; after any error a call has no answer,
-// and the ordinary way of the call reports it. Those that may wait or read files say so: they are
-// called without the GIL, and the caller has retained every tensor that it passes, since another
-// thread may exchange the tensor behind a Python object meanwhile. The others are called with the
-// GIL, which keeps the tensors where they are: retaining hundreds of them takes as long as a hit.
+// Tensors are c10::TensorImpl*. None of the functions throws. After an error a look-up has no
+// answer, and the ordinary way of the call reports it; what a run raises is kept for
+// Run.take_result(). Those that may wait or read files say so: they are called without the GIL, and
+// the caller has retained every tensor that it passes, since another thread may exchange the tensor
+// behind a Python object meanwhile. The others are called with the GIL, which keeps the tensors
+// where they are: retaining hundreds of them takes as long as a hit.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +35,6 @@ struct PlainCall {
   void* id_tensor;
   std::size_t key_count;
   bool is_rows;
-  // These are for eager modules. With a name, a call with one key begins its run where nothing is
-  // stored; `watch` is the module::Watch of its weights then, null where the caller gave the scope.
-  Text class_name;
-  const void* watch;
 };
 
 // All tensors of an eager module, in order, as its snapshot just had them.
@@ -47,12 +44,13 @@ struct Weights {
 };
 
 enum class Answer : int {
-  kNothing = 0,   // it is no plain hit, and nothing was counted
+  kNothing = 0,   // the ordinary way has to handle it, and nothing was counted
   kFound = 1,     // `found` is the stored value, which the caller owns and has to release
   kBypassed = 2,  // the mode is `off`: the call was counted, and is to be run without the cache
-  kMade = 3,   // the whole call was made, a run included: ScriptedModule.outcome() has its result
-  kBegun = 4,  // `found` is the call's module::Run, which the caller owns: finish_run(), drop_run()
-  kTagged = 5,  // ScriptedModule.outcome() has the stored value, tagged (tensor/tree.h)
+  kMade = 3,      // the whole call was made, a run included: Run.take_result() gives its result
+  kMissing = 4,   // a plain call for which no lone tensor is stored; nothing was counted
+  kBegun = 5,     // `found` is the call's module::Run, which the caller owns, and has to drop
+  kTagged = 6,    // Run.take_result() gives the stored value, tagged (tensor/tree.h)
 };
 
 // These are module::RunFacts: only the code that ran the module knows them.
@@ -66,7 +64,7 @@ struct Facts {
 enum class Finished : int {
   kQuietly = 0,      // nothing was refused, and no manifest is lacking
   kWithOutcome = 1,  // Run.outcome() says what is to be done
-  kRaised = 2,       // ScriptedModule.outcome() raises what it raised, as under strict=true
+  kRaised = 2,       // Run.take_result() raises what it raised, as under strict=true
 };
 
 struct LibraryCalls {
@@ -85,12 +83,20 @@ struct LibraryCalls {
   void (*retain)(void* tensor);
   void (*release)(void* tensor);
   // Answers a call of a module that is what `call.scope` says, and of which nothing requires grad
-  // while gradients are recorded. May wait and read files.
+  // while gradients are recorded. Without a scope it only answers in mode `off`. May wait and read
+  // files.
   Answer (*find_eager)(const PlainCall& call, void** found);
-  // Gives a run its result, a tensor, which is copied. Once for each run; may write files. The run
-  // stays the caller's.
+  // Looks a call up again that find_eager() called missing, as the ordinary way does, and begins
+  // its run where nothing is stored. It has one key. `watch`: the module::Watch of the weights that
+  // the scope is the fingerprint of; null where the caller gave the scope. May wait and read files.
+  Answer (*begin_eager)(const PlainCall& call, const Text& class_name, const void* watch,
+                        void** found);
+  // Gives a run its result, a tensor, which is copied. Once for each run. May wait and write files;
+  // nothing else may be done with the run meanwhile.
   Finished (*finish_run)(void* run, void* output, const Facts& facts);
-  // Gives a run up. One that was not finished is abandoned: threads that wait for it go on.
+  // Ends a run that was not finished: threads that wait for it go on.
+  void (*abandon_run)(void* run);
+  // Releases the caller's share of a run, which is abandoned if it was the last one.
   void (*drop_run)(void* run);
   // Makes the whole call where there is one key, and runs the module if it has to. A result that is
   // no tensor, or an exception, is kMade.

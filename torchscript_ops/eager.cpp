@@ -206,11 +206,11 @@ void restart(const c10::intrusive_ptr<AnyRun>& run, const Maybe<WatchPtr>& watch
   call.begin_run();
 }
 
-// Takes over a run that the compiled part owned.
-c10::intrusive_ptr<Run> adopt(std::int64_t address) {
-  TORCH_CHECK(address != 0, "modcache: this call has no run any more");
-  return c10::intrusive_ptr<Run>::reclaim(
-      reinterpret_cast<Run*>(static_cast<std::intptr_t>(address)));
+// Shares a run that the compiled part has.
+c10::intrusive_ptr<Run> run_at(std::int64_t address) {
+  TORCH_CHECK(address != 0, "modcache: this call has no run");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has no other way to hand a pointer over
+  return c10::intrusive_ptr<Run>::unsafe_reclaim_from_nonowning(reinterpret_cast<Run*>(address));
 }
 
 template <typename AnyRun>
@@ -247,7 +247,8 @@ void register_eager(torch::Library& m) {
   run_class<Run>(m, "Run")
       .def_static("begin", &begin_call)
       .def_static("bypass", &bypass_call)
-      .def_static("adopt", &adopt)
+      .def_static("at", &run_at)
+      .def_static("take_result", &take_result)
       .def_static("library_calls_address", &library_calls_address);
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)

@@ -37,8 +37,9 @@ void define(torch::Library& m, const std::string& schema, Kernel&& kernel,
 
 // The address of the functions in compiled_part.h.
 std::int64_t library_calls_address();
-// Returns the result of this thread's last call that was Answer::kMade, or throws its exception.
-at::IValue outcome_of_call();
+// Takes what this thread's last call of them kept for it: a result, or an exception, which is
+// thrown. Throws where there is none.
+at::IValue take_result();
 
 void register_content_keys(torch::Library& m);
 void register_eager(torch::Library& m);

@@ -98,7 +98,6 @@ void register_scripted_class(torch::Library& m) {
              return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(module.get()));
            })
       .def_static("rows", &scripted_rows)
-      .def_static("outcome", &outcome_of_call)
       .def("describe", &describe)
       .def("dry_run", &dry_run);
 }
@@ -127,10 +126,8 @@ struct ScriptedModule : torch::CustomClassHolder {
 };
 
 void register_scripted_class(torch::Library& m) {
-  m.class_<ScriptedModule>("ScriptedModule")
-      .def(torch::init<at::IValue>())
-      .def_static("rows", [] {})
-      .def_static("outcome", [] {});
+  m.class_<ScriptedModule>("ScriptedModule").def(torch::init<at::IValue>()).def_static("rows", [] {
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <ATen/ops/isinf.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "tensor/row_bytes.h"
@@ -64,6 +65,17 @@ at::Tensor copy_of_bytes(const at::Tensor& tensor) {
   return copy;
 }
 
+// Returns whether the elements lie within the storage. A storage may have been freed by resizing
+// it, and a tensor of zeros may have none.
+bool has_its_elements(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  if (tensor._is_zerotensor()) return false;
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const std::size_t needed_bytes = (static_cast<std::size_t>(last) + 1) * tensor.element_size();
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() >= needed_bytes;
+}
+
 std::optional<at::ScalarType> narrower(at::ScalarType type, cache::StoredDtype wanted) {
   if (wanted == cache::StoredDtype::kKeep || (type != at::kFloat && type != at::kDouble)) {
     return std::nullopt;
@@ -90,7 +102,7 @@ const char* why_not_storable(const at::Tensor& tensor) {
   if (tensor.is_nested()) return "nested";
   if (tensor.is_quantized()) return "quantized";
   if (tensor.layout() != at::kStrided) return "not dense (sparse or opaque)";
-  if (tensor.is_meta() || !tensor.has_storage()) return "without data";
+  if (tensor.is_meta() || !tensor.has_storage() || !has_its_elements(tensor)) return "without data";
   if (!is_storable_dtype(tensor.scalar_type())) return "of a dtype that cannot be stored";
   if (tensor.dim() > static_cast<std::int64_t>(ValueHeader::kMostDimensions)) {
     return "of more than 64 dimensions";

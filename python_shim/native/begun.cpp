@@ -4,7 +4,6 @@
 #include <structmember.h>
 
 #include <cstddef>
-#include <utility>
 
 #include "compiled_part.h"
 #include "plain_arguments.h"
@@ -22,11 +21,6 @@ struct BegunObject {
 
 BegunObject* begun_of(PyObject* self) { return reinterpret_cast<BegunObject*>(self); }
 
-void drop_run(BegunObject* begun) {
-  void* const run = std::exchange(begun->run, nullptr);
-  if (run != nullptr) connection()->library->drop_run(run);
-}
-
 PyObject* make(PyObject* scope, void* run, PyObject* value) {
   PyObject* const object = begun_type->tp_alloc(begun_type, 0);
   if (object == nullptr) return nullptr;
@@ -38,7 +32,8 @@ PyObject* make(PyObject* scope, void* run, PyObject* value) {
 
 void destroy(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
-  drop_run(begun_of(self));
+  void* const run = begun_of(self)->run;
+  if (run != nullptr) connection()->library->drop_run(run);
   Py_XDECREF(begun_of(self)->scope);
   Py_XDECREF(begun_of(self)->value);
   type->tp_free(self);
@@ -49,9 +44,12 @@ void destroy(PyObject* self) {
 bool read_facts(PyObject* const* arguments, ops::Facts& facts) {
   if (!read_text(arguments[0], facts.impure_because)) return false;
   facts.requiring_grad = PyLong_AsLongLong(arguments[1]);
-  facts.is_training = PyObject_IsTrue(arguments[2]) == 1;
-  facts.is_checkpointed = PyObject_IsTrue(arguments[3]) == 1;
-  return PyErr_Occurred() == nullptr;
+  if (PyErr_Occurred() != nullptr) return false;
+  const int is_training = PyObject_IsTrue(arguments[2]);
+  const int is_checkpointed = is_training < 0 ? -1 : PyObject_IsTrue(arguments[3]);
+  facts.is_training = is_training == 1;
+  facts.is_checkpointed = is_checkpointed == 1;
+  return is_checkpointed >= 0;
 }
 
 PyObject* finish(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
@@ -74,17 +72,18 @@ PyObject* finish(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const ops::Finished finished = to.library->finish_run(run, output, facts);
   PyEval_RestoreThread(thread);
   to.library->release(output);
-  if (finished == ops::Finished::kRaised) return PyObject_CallNoArgs(to.outcome.get());
+  if (finished == ops::Finished::kRaised) return PyObject_CallNoArgs(to.take_result.get());
   return PyBool_FromLong(finished == ops::Finished::kQuietly ? 1 : 0);
 }
 
-PyObject* release(PyObject* self, PyObject* /*nothing*/) {
-  return PyLong_FromVoidPtr(std::exchange(begun_of(self)->run, nullptr));
+PyObject* abandon(PyObject* self, PyObject* /*nothing*/) {
+  void* const run = begun_of(self)->run;
+  if (run != nullptr) connection()->library->abandon_run(run);
+  Py_RETURN_NONE;
 }
 
-PyObject* abandon(PyObject* self, PyObject* /*nothing*/) {
-  drop_run(begun_of(self));
-  Py_RETURN_NONE;
+PyObject* address(PyObject* self, PyObject* /*nothing*/) {
+  return PyLong_FromVoidPtr(begun_of(self)->run);
 }
 
 PyObject* has_run(PyObject* self, void* /*nothing*/) {
@@ -94,8 +93,8 @@ PyObject* has_run(PyObject* self, void* /*nothing*/) {
 PyMethodDef begun_methods[] = {
     {"finish", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(finish)), METH_FASTCALL,
      "Gives the library the result. True: there is nothing to say; None: nothing was done."},
-    {"release", release, METH_NOARGS, "Returns the address of the run, which the caller owns now."},
-    {"abandon", abandon, METH_NOARGS, "Ends a run that raised."},
+    {"abandon", abandon, METH_NOARGS, "Lets threads go on that wait for the run."},
+    {"address", address, METH_NOARGS, "Returns the address of the run; 0: there is none."},
     {nullptr, nullptr, 0, nullptr},
 };
 

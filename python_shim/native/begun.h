@@ -2,8 +2,9 @@
 //
 // The class modcache._guards.Begun: a call of an eager module with one key that the library looked
 // up, and that is no plain hit. It has either the stored value, which is no lone tensor, or the run
-// that the library began, which Python makes (_call/begun.py). A run that is neither finished nor
-// released is abandoned at the latest when the object is freed. All functions need the GIL.
+// that the library began, which Python makes (_call/begun.py). A run that was not finished is
+// abandoned at the latest when the object is freed. All functions need the GIL; one thread uses the
+// object at a time, as finish() does its work without the GIL.
 //
 //     scope: str  of the call, or the module's fingerprint
 //     value       tagged (_call/tagged.py); None where there is a run
@@ -12,8 +13,8 @@
 //         Gives the library the result. True: there is nothing to say. False: Run.outcome() says
 //         it. None: the output is no plain tensor, and nothing was done. Raises what the library
 //         raises.
-//     release() -> int  the run as Run.adopt() takes it; it is no longer this object's
-//     abandon()
+//     abandon()  lets threads go on that wait for the run
+//     address() -> int  of the run, for Run.at(), which shares it; 0: there is none
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -26,8 +27,8 @@ namespace modcache::python {
 // Returns the class: a new reference, or null with a Python error set. Call it once.
 PyObject* make_begun_type();
 
-// Returns a call with a run, which it owns from now on, also where it fails. Null: a Python error
-// is set.
+// Both return a new reference; null: a Python error is set. A run is the object's from now on, also
+// where that fails.
 PyObject* begun_with_run(const Connection& to, PyObject* scope, void* run);
 PyObject* begun_with_value(PyObject* scope, PyObject* value);
 

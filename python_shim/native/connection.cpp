@@ -66,7 +66,8 @@ PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t c
                               Owned(PyUnicode_InternFromString("known")),
                               Owned(PyUnicode_InternFromString("watch_address")),
                               Owned(PyUnicode_InternFromString("is_plain")),
-                              Owned(PyUnicode_InternFromString("class_name"))};
+                              Owned(PyUnicode_InternFromString("class_name")),
+                              Owned(PyUnicode_InternFromString("functions"))};
   the_connection = made;
   Py_RETURN_NONE;
 }

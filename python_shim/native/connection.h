@@ -27,24 +27,25 @@ struct Connection {
   Owned states;
   Owned scripted;
   Owned in_force;
-  Owned outcome;
+  Owned take_result;
   Owned name_of_native;
   Owned name_of_known;
   Owned name_of_watch;
   Owned name_of_readiness;
   Owned name_of_class;
+  Owned name_of_functions;
 };
 
 // Null until connect() has succeeded. Never freed, since interpreters end in any order.
 const Connection* connection();
 
 // connect(library: int, tensor: Tensor, tensor_type: type, parameter_type: type, states: dict,
-//         scripted: dict, in_force: tuple, outcome: function)
+//         scripted: dict, in_force: tuple, take_result: function)
 // `library`: the address of ops::LibraryCalls. `tensor`: any torch.Tensor. `states`: the modules'
 // states by address, `scripted`: the library's objects for scripted modules by address
 // (_call/fast_path.py). `in_force`: functions whose results are true while something is in force
-// that every call must see. `outcome`: returns the result of a call that the library made in full,
-// or raises its exception. Raises RuntimeError where the library or torch is another one.
+// that every call must see. `take_result`: torch.classes.cache.Run.take_result. Raises RuntimeError
+// where the library or torch is another one.
 PyObject* connect(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 // The c10::TensorImpl of a tensor. REQUIRES: is_tensor(), or it is a parameter.

@@ -73,26 +73,30 @@ class Retained {
   std::vector<void*> tensors_;
 };
 
-// Asks the library while other threads run, as it may read files. `scope`: that of the call. Null:
-// there is no answer.
+// Asks the library while other threads run, as it may read files.
 template <typename Find>
-PyObject* ask(const Connection& to, const PlainCall& call, PyObject* scope, Find find) {
+Answer ask(const Connection& to, const PlainCall& call, void** found, Find find) {
   const Retained retained(*to.library, call);
-  void* found = nullptr;
   PyThreadState* const thread = PyEval_SaveThread();
-  const Answer answer = find(call, &found);
+  const Answer answer = find(call, found);
   PyEval_RestoreThread(thread);
+  return answer;
+}
+
+// Returns what find_hit() returns for an answer; null: nothing. `scope`: that of the call.
+PyObject* object_of(const Connection& to, Answer answer, void* found, PyObject* scope) {
   switch (answer) {
-    case Answer::kNothing: return nullptr;
+    case Answer::kNothing:
+    case Answer::kMissing: return nullptr;
     case Answer::kFound: return wrapped(to, found);
     case Answer::kBypassed: Py_INCREF(Py_NotImplemented); return Py_NotImplemented;
     case Answer::kBegun: return begun_with_run(to, scope, found);
     case Answer::kMade:
     case Answer::kTagged: break;
   }
-  Owned outcome(PyObject_CallNoArgs(to.outcome.get()));
-  if (outcome == nullptr) throw RaisedByCall{};
-  return answer == Answer::kMade ? outcome.release() : begun_with_value(scope, outcome.get());
+  Owned result(PyObject_CallNoArgs(to.take_result.get()));
+  if (result == nullptr) throw RaisedByCall{};
+  return answer == Answer::kMade ? result.release() : begun_with_value(scope, result.get());
 }
 
 // The module as its snapshots have it. Returns false where they no longer hold.
@@ -115,29 +119,49 @@ bool has_method(PyObject* module, const Text& method, PyObject* name) {
   return found != nullptr && PyCallable_Check(found.get()) != 0;
 }
 
-// An eager module that is known, in a call.
+// A call of an eager module that was called before.
 struct EagerCall {
   const Connection& to;
+  PyObject* const* arguments;
   PlainCall& call;
   PyObject* state;
-  PyObject* scope;  // as given
   const void* watch;
 };
 
-// Has the call begin its run where nothing is stored, if it has one key and one tensor, and the
-// module has a name, which its first call gives it. The text lives as long as what is returned;
-// null: a Python error is set.
-Owned let_begin(const EagerCall& eager) {
-  Owned name(PyObject_GetAttr(eager.state, eager.to.name_of_class.get()));
-  Text text{};
-  if (name == nullptr) return nullptr;
-  const bool is_simple = !eager.call.is_rows && eager.call.input_count == 1;
-  if (is_simple && read_text(name.get(), text)) eager.call.class_name = text;
-  return name;
+// Returns whether the call may begin its run here: it has one key and one tensor, and its class
+// still has the function that an earlier call found to begin with nothing that belongs before the
+// look-up.
+bool may_begin(const EagerCall& eager) {
+  if (eager.call.is_rows || eager.call.input_count != 1) return false;
+  const Owned functions(PyObject_GetAttr(eager.state, eager.to.name_of_functions.get()));
+  if (functions == nullptr || PyDict_CheckExact(functions.get()) == 0) return false;
+  PyObject* const method = eager.arguments[4];
+  const Owned reference = share(PyDict_GetItemWithError(functions.get(), method));
+  if (reference == nullptr) return false;
+  auto* const type = reinterpret_cast<PyObject*>(Py_TYPE(eager.arguments[0]));
+  const Owned now(PyObject_GetAttr(type, method));
+  return now != nullptr && refers_to(reference.get(), now.get());
 }
 
-// The same for a module whose identity or gradients matter. `is_named`: the caller gave the scope.
-PyObject* find_known(const EagerCall& eager, bool is_named, bool is_off, bool may_have_graph) {
+// Asks the library. A call for which nothing is stored begins its run if it may. `scope`: as the
+// library has it. `watch`: that of the weights; null where the caller gave the scope.
+PyObject* ask_eager(const EagerCall& eager, PyObject* scope, const void* watch) {
+  const Connection& to = eager.to;
+  void* found = nullptr;
+  Answer answer = ask(to, eager.call, &found, to.library->find_eager);
+  if (answer == Answer::kMissing && may_begin(eager)) {
+    const Owned name(PyObject_GetAttr(eager.state, to.name_of_class.get()));
+    Text class_name{};
+    if (name == nullptr || !read_text(name.get(), class_name)) return nullptr;
+    answer = ask(to, eager.call, &found, [&](const PlainCall& call, void** begun) {
+      return to.library->begin_eager(call, class_name, watch, begun);
+    });
+  }
+  return object_of(to, answer, found, scope);
+}
+
+// Asks about a module whose identity or gradients matter. Null: no answer.
+PyObject* find_known(const EagerCall& eager, bool is_off, bool may_have_graph) {
   const Connection& to = eager.to;
   const Owned known(PyObject_GetAttr(eager.state, to.name_of_known.get()));
   if (known == nullptr || known.get() == Py_None) return nullptr;
@@ -150,36 +174,37 @@ PyObject* find_known(const EagerCall& eager, bool is_named, bool is_off, bool ma
   // A run of a module that is trained may be followed by a step of an optimizer that leaves no
   // trace but new bytes: its weights are hashed anew then, which is left to the ordinary way.
   if (may_have_graph && to.library->requires_grad(weights)) return nullptr;
-  if (is_named) return ask(to, eager.call, eager.scope, to.library->find_eager);
+  // In mode `off` the weights are not compared, so no scope may be given: the mode may end
+  // meanwhile.
+  const bool is_named = eager.call.scope.size_bytes != 0;
+  if (is_named || is_off) return ask_eager(eager, eager.arguments[3], nullptr);
   Text digest{};
   PyObject* const fingerprint = PyTuple_GET_ITEM(known.get(), 3);
   if (!read_text(PyTuple_GET_ITEM(known.get(), 2), digest) ||
-      !read_text(fingerprint, eager.call.scope)) {
+      !read_text(fingerprint, eager.call.scope) ||
+      !to.library->still_has(eager.watch, weights, digest)) {
     return nullptr;
   }
-  if (!is_off && !to.library->still_has(eager.watch, weights, digest)) return nullptr;
-  eager.call.watch = eager.watch;
-  return ask(to, eager.call, fingerprint, to.library->find_eager);
+  return ask_eager(eager, fingerprint, eager.watch);
 }
 
 // `entry`: (weak reference, state). Null, perhaps with a Python error set: no answer.
-PyObject* find_eager(const Connection& to, PyObject* entry, PyObject* scope, PlainCall& call) {
+PyObject* find_eager(const Connection& to, PyObject* entry, PyObject* const* arguments,
+                     PlainCall& call) {
   const Owned state = share(PyTuple_GET_ITEM(entry, 1));
   const Owned is_ready(PyObject_GetAttr(state.get(), to.name_of_readiness.get()));
   if (is_ready.get() != Py_True) return nullptr;
   const Owned watch(PyObject_GetAttr(state.get(), to.name_of_watch.get()));
   if (watch == nullptr) return nullptr;
-  const EagerCall eager{to, call, state.get(), scope, PyLong_AsVoidPtr(watch.get())};
-  const Owned name = let_begin(eager);
-  if (name == nullptr) return nullptr;
+  const EagerCall eager{to, arguments, call, state.get(), PyLong_AsVoidPtr(watch.get())};
   // With a scope, or without the cache, and without a graph, no answer depends on the module.
   const bool is_named = call.scope.size_bytes != 0;
   const bool is_off = to.library->is_off_here();
   const bool may_have_graph = to.library->is_grad_enabled();
   if (may_have_graph ? is_off && !to.library->has_hashed(eager.watch) : is_named || is_off) {
-    return ask(to, call, scope, to.library->find_eager);
+    return ask_eager(eager, arguments[3], nullptr);
   }
-  return find_known(eager, is_named, is_off, may_have_graph);
+  return find_known(eager, is_off, may_have_graph);
 }
 
 // `entry`: (weak reference, weak reference to its native part, the library's object, its address).
@@ -190,9 +215,11 @@ PyObject* look_up_scripted(const Connection& to, PyObject* entry, PyObject* cons
   if (native == nullptr) return nullptr;
   if (!refers_to(PyTuple_GET_ITEM(entry, 1), native.get())) return nullptr;
   const void* const held = PyLong_AsVoidPtr(PyTuple_GET_ITEM(entry, 3));
-  return ask(to, call, arguments[3], [&](const PlainCall& question, void** found) {
-    return to.library->look_up_scripted(question, held, found);
+  void* found = nullptr;
+  const Answer answer = ask(to, call, &found, [&](const PlainCall& question, void** given) {
+    return to.library->look_up_scripted(question, held, given);
   });
+  return object_of(to, answer, found, arguments[3]);
 }
 
 PyObject* find(const Connection& to, PyObject* const* arguments) {
@@ -209,7 +236,7 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
   if (!is_plain_here(to)) return nullptr;
   if (const Owned entry = entry_of(to.states.get(), module)) {
     if (!has_method(module, call.method, arguments[4])) return nullptr;
-    return find_eager(to, entry.get(), arguments[3], call);
+    return find_eager(to, entry.get(), arguments, call);
   }
   const Owned entry = entry_of(to.scripted.get(), module);
   return entry == nullptr ? nullptr : look_up_scripted(to, entry.get(), arguments, call);

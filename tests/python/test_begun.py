@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import modcache
 import pytest
@@ -89,9 +89,10 @@ def test_a_miss_is_stored_and_found_again(
 
 def test_another_method_is_another_call() -> None:
     module = known(lambda x: x, "named")
-    call = lambda: modcache.lookup_or_run(module, X, "k", scope="named", method="twice")  # noqa: E731
-    assert begins(call)
-    assert torch.equal(call(), 4 * X)
+    call = lambda key: modcache.lookup_or_run(module, X, key, scope="named", method="twice")  # noqa: E731
+    assert not begins(lambda: call("its first call")), "its function was not looked at before"
+    assert begins(lambda: call("k"))
+    assert torch.equal(call("k"), 4 * X)
     with pytest.raises(AttributeError, match="nothing_like_it"):
         modcache.lookup_or_run(module, X, "k", scope="named", method="nothing_like_it")
 
@@ -131,6 +132,7 @@ def _waits_at_large(x: torch.Tensor) -> torch.Tensor:
 @scopes
 def test_threads_that_miss_one_key_run_once(scope: str) -> None:
     module = known(_waits_at_large, scope)
+    assert begins(lambda: modcache.lookup_or_run(module, X, "begun", scope=scope))
     large = 200 + X
     before = modcache.stats()
     results: list[torch.Tensor] = []
@@ -223,9 +225,17 @@ def test_a_module_that_its_run_changes_is_named(scope: str) -> None:
 class Encodes(nn.Module):
     """Puts itself into evaluation mode first, as encode() of libraries does."""
 
-    def encode(self, x: torch.Tensor) -> torch.Tensor:
+    def encode(self, x: torch.Tensor) -> Any:
         self.eval()
+        return x * 2, x
+
+    def decode(self, x: torch.Tensor) -> Any:
         return x * 2
+
+
+def _decodes_after_evaluation(self: nn.Module, x: torch.Tensor) -> Any:
+    self.eval()
+    return x * 3
 
 
 def test_a_call_that_begins_with_evaluation_goes_the_ordinary_way() -> None:
@@ -236,8 +246,90 @@ def test_a_call_that_begins_with_evaluation_goes_the_ordinary_way() -> None:
     call = lambda: modcache.lookup_or_run(module, X, "k", scope="named", method="encode")  # noqa: E731
     assert not begins(call)
     assert not module.training
+    before = modcache.stats()
+    for _ in range(10):
+        call()
+    after = modcache.stats()
+    assert after["hits_memory"] == before["hits_memory"] + 10
+    assert after["stored"] == before["stored"] == 7
+    assert after["bypassed_impure"] == 0
+
+
+def test_a_method_that_was_replaced_may_begin_with_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = Encodes()
+    call = lambda key: modcache.lookup_or_run(  # noqa: E731
+        module, X, key, scope="named", method="decode"
+    )
+    for number in range(6):
+        call(f"known {number}")
+    assert begins(lambda: call("k"))
+    monkeypatch.setattr(Encodes, "decode", _decodes_after_evaluation)
+    module.train()
+    assert not begins(lambda: call("other"))
+    assert not module.training
     assert modcache.stats()["bypassed_impure"] == 0
-    assert modcache.stats()["stored"] == 7
+
+
+class Halves(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class Splits(nn.Module):
+    def forward(self, x: torch.Tensor) -> Halves:
+        return Halves(x[:, :2], x[:, 2:])
+
+
+def test_a_scripted_module_goes_its_own_way_also_after_an_odd_input() -> None:
+    module = torch.jit.script(Splits().eval())
+    call = lambda x, key: modcache.lookup_or_run(module, x, key, scope="named")  # noqa: E731
+    for number in range(3):
+        call(X, f"known {number}")
+        with pytest.raises(RuntimeError, match="ndarray"):
+            call(X.numpy(), f"array {number}")
+    for _ in range(2):
+        assert torch.equal(call(X, "k").left, X[:, :2])
+    assert modcache.stats()["bypassed_type"] == 0
+
+
+class Adds(nn.Module):
+    """Adds its bias, and has so many other buffers that comparing them takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in range(300):
+            self.register_buffer(f"bias_{number}", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.bias_0
+
+
+def test_a_mode_that_ends_during_a_call_shows_no_old_result() -> None:
+    module = frozen(Adds())
+    bias = module.bias_0
+    for number in range(6):
+        modcache.lookup_or_run(module, X, f"known {number}")
+    over = threading.Event()
+
+    def switches() -> None:
+        while not over.is_set():
+            modcache.set_mode("off")
+            modcache.set_mode("on")
+
+    other = threading.Thread(target=switches)
+    other.start()
+    ends = time.monotonic() + 2
+    wrong = 0
+    value = 0.0
+    while time.monotonic() < ends:
+        value = 1.0 - value
+        bias.fill_(value)
+        wrong += not torch.equal(modcache.lookup_or_run(module, X, "k"), X + value)
+    over.set()
+    other.join()
+    assert wrong == 0
 
 
 def test_a_call_that_nobody_goes_on_with_is_abandoned() -> None:
@@ -252,11 +344,9 @@ def test_a_call_that_nobody_goes_on_with_is_abandoned() -> None:
     del begun
     gc.collect()
     begun = fast_hit(module, X, "k", "named", "forward")
+    assert begun.address() != 0
     begun.abandon()
     begun.abandon()
-    assert not begun.has_run
-    assert begun.finish(X, "", 0, False, False) is None
-    assert begun.release() == 0
     assert torch.equal(modcache.lookup_or_run(module, X, "k", scope="named"), 2 * X)
     with pytest.raises(TypeError, match="Begun"):
         Begun()

@@ -13,7 +13,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
-from modcache._call import eager
+from modcache._call import eager, ready_call
 from modcache._call.rows import select_rows
 from models import Python, UpTo
 from torch import nn
@@ -36,7 +36,7 @@ def test_a_kept_exception_holds_no_other_thread_up(
     def fails(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    owner: Any = eager.Call if hasattr(eager.Call, name) else eager
+    owner: Any = eager.Call if hasattr(eager.Call, name) else ready_call
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fails)
         with pytest.raises(KeyboardInterrupt) as kept:

@@ -25,7 +25,9 @@ from modcache._call.call_forms import is_of_torch
 from modcache._call.grad import modules_in
 from modcache._call.holder import Holder
 from modcache._code.libraries import known_method
-from modcache._code.wrapped import is_left_here, unwrapped
+from modcache._code.wrapped import is_cached, is_left_here, unwrapped
+from modcache._identity.manifest import class_name
+from modcache._identity.module_state import ModuleState
 
 # Instructions that only move arguments, constants and globals, or compare them.
 _HARMLESS = frozenset(
@@ -84,12 +86,19 @@ def begin_evaluation(module: torch.nn.Module, method: str) -> bool:
     return known.infers
 
 
-def may_evaluate_first(module: torch.nn.Module, method: str) -> bool:
-    """Whether ``begin_evaluation`` might do anything; it does nothing itself."""
-    function, _ = _function_behind(module, method)
-    if not isinstance(function, types.FunctionType):
-        return False
-    return _may_evaluate(function) or known_method(function).infers
+def note_beginning(state: ModuleState, module: torch.nn.Module, method: str) -> None:
+    """Notes the function of a method that is certain not to begin with evaluation.
+
+    The compiled part may begin calls of it, as long as the class has that function.
+    """
+    if method in state.functions or method in vars(module):
+        return
+    function = _defined(type(module), method)
+    if not isinstance(function, types.FunctionType) or is_cached(function):
+        return
+    if not _may_evaluate(function) and not known_method(function).infers:
+        state.class_name = class_name(module)
+        state.functions[method] = weakref.ref(function)
 
 
 def _may_evaluate(function: types.FunctionType) -> bool:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path to plain hits: tensors go in, and one tensor was stored for each key.
+"""The fast path of plain calls: tensors go in, and one tensor was stored for each key.
 
-The compiled part asks the library in one call (python_shim/native/hits.h). Every other call gets
-None, and nothing has changed then: the full path handles it, and every mistake of the caller. Both
-paths check the same of the module. Without the compiled part every call takes the full path.
+The compiled part asks the library in one call (python_shim/native/hits.h). It answers plain hits,
+begins eager misses with one key (_call/begun.py), and makes calls of scripted modules with one key
+in full. Every other call gets None, and nothing has changed then: the full path handles it, and
+every mistake of the caller. Both paths check the same of the module. Without the compiled part
+every call takes the full path.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
         with _disable_current_modes():  # such as FakeTensorMode around the import
             tensor = torch.zeros(())
         types = (torch.Tensor, torch.nn.Parameter)
-        outcome = torch.classes.cache.ScriptedModule.outcome
-        guards.connect(library, tensor, *types, states, _held, in_force, outcome)
+        take_result = torch.classes.cache.Run.take_result
+        guards.connect(library, tensor, *types, states, _held, in_force, take_result)
     except RuntimeError as reason:  # of another version than the library, or than this torch
         log.write(logging.WARNING, f"hits take the slow path, since {reason}")
         return _finds_nothing

@@ -122,8 +122,9 @@ class ModuleState:
     ``graph_patterns`` are those under which its last result required grad. ``known`` is replaced as
     a whole, and may be read without a lock. ``is_wrapper``: the module may be identified as the
     module inside. ``is_plain``: a call in which nothing requires grad may be a plain hit.
-    ``class_name``: for messages; "" until its first call, after which the compiled part may begin
-    runs. The compiled part reads ``known``, ``is_plain``, ``watch_address`` and ``class_name``.
+    ``functions``: by name, weak references to those of the module's class whose calls the compiled
+    part may begin (``_call/evaluation.py``); ``class_name`` is for its messages then. It reads
+    these, ``known``, ``is_plain`` and ``watch_address``.
     """
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
@@ -137,6 +138,7 @@ class ModuleState:
         self.watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
         self.is_plain = not is_wrapper
+        self.functions: dict[str, weakref.ref[types.FunctionType]] = {}
         self.class_name = ""
         self.refusal = NOT_REFUSED
         self.copies = 0  # fingerprints that results were stored under for the first time

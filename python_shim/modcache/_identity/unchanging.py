@@ -37,7 +37,7 @@ class Unchanging:
         self._state = state
         self._seen = seen
         self._weights = weights  # "": the caller named the scope
-        self._versions = versions_of(seen.tensors)
+        self._versions = [tensor._version for tensor in seen.tensors]
 
     def change_in(self, module: torch.nn.Module) -> str:
         """Returns a clause that names what changed since; "" for nothing.

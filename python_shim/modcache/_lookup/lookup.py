@@ -178,9 +178,7 @@ def _gone_on_with(
     """Makes a call that the compiled part answered without a stored tensor."""
     if answer is NotImplemented:
         return eager.run_plain(module, input, method)
-    if begun.goes_on(answer, module, method):
-        return begun.finished(answer, module, input, key, scope, method)
-    return _looked_up(module, input, key, scope, method, "lookup_or_run")[1]
+    return begun.finished(answer, module, input, key, scope, method)
 
 
 def _check_no_graphs(input: Any) -> None:

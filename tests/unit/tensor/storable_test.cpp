@@ -102,6 +102,19 @@ TEST(StorableTest, a_copy_of_plain_memory_is_ordinary_too) {
   EXPECT_FALSE(copy_to_store(conjugate, StoredDtype::kKeep).is_conj());
 }
 
+TEST(StorableTest, a_tensor_without_its_elements_has_no_data) {
+  at::Tensor freed = at::ones({4, 4});
+  const at::Tensor row = freed[1];
+  EXPECT_EQ(why_not_storable(row), nullptr);
+  freed.storage().unsafeGetStorageImpl()->set_nbytes(7 * sizeof(float));
+  EXPECT_STREQ(why_not_storable(row), "without data");
+  EXPECT_STREQ(why_not_storable(freed), "without data");
+  EXPECT_EQ(why_not_storable(freed[0]), nullptr);
+  EXPECT_EQ(why_not_storable(freed.slice(0, 2, 2)), nullptr) << "it has no element";
+  EXPECT_STREQ(why_not_storable(at::_efficientzerotensor({3}, at::kFloat)), "without data");
+  EXPECT_EQ(why_not_storable(at::ones({1}).expand({1 << 20})), nullptr);
+}
+
 TEST(StorableTest, every_dtype_has_operable_bits) {
   for (const at::ScalarType dtype : all_dtypes()) {
     const at::Tensor operable = as_operable(matrix_of(dtype));
