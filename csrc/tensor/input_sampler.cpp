@@ -4,6 +4,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -115,15 +116,16 @@ bool is_read_as_float(at::ScalarType type) {
   return c10::isFloatingType(type) && !is_packed_float(type);
 }
 
-// Returns the same values in a form whose memory shows them: complex numbers as pairs, and without
-// lazy conjugation or negation.
+// Returns the same values in a form whose memory shows them: complex numbers as pairs, without lazy
+// conjugation or negation, and no zeros that take no memory.
 at::Tensor readable(at::Tensor tensor) {
+  if (tensor._is_zerotensor()) tensor = at::zeros(tensor.sizes(), tensor.options());
   if (c10::isComplexType(tensor.scalar_type())) tensor = at::view_as_real(tensor.resolve_conj());
   return tensor.resolve_neg();
 }
 
 bool is_read_as_it_is(const at::Tensor& tensor) {
-  return !c10::isComplexType(tensor.scalar_type()) && !tensor.is_neg();
+  return !c10::isComplexType(tensor.scalar_type()) && !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
 at::Tensor convertible(const at::Tensor& tensor) {

@@ -65,11 +65,10 @@ at::Tensor copy_of_bytes(const at::Tensor& tensor) {
   return copy;
 }
 
-// Returns whether the elements lie within the storage. A storage may have been freed by resizing
-// it, and a tensor of zeros may have none.
+// Returns whether the elements lie within the storage, which may have been freed by resizing it.
+// Zeros that take no memory have elements, too.
 bool has_its_elements(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return true;
-  if (tensor._is_zerotensor()) return false;
+  if (tensor.numel() == 0 || tensor._is_zerotensor()) return true;
   std::int64_t last = tensor.storage_offset();
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
   const std::size_t needed_bytes = (static_cast<std::size_t>(last) + 1) * tensor.element_size();

@@ -30,7 +30,9 @@ def check(run: Any, model: Any, x: torch.Tensor = X, ids: torch.Tensor = IDS) ->
     assert torch.allclose(run(x, ids), model.head(model.encoder(x)), atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)]
+)
 @pytest.mark.parametrize("scope", ["", "enc@1"])
 def test_a_training_step(backend: str, scope: str, counted: Any) -> None:
     model = Classifier(scope)

@@ -11,6 +11,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from models import Python
 from torch import nn
 
 X = torch.linspace(-1, 1, 4)
@@ -206,3 +207,46 @@ def test_a_key_that_is_an_enum_of_text_means_its_text() -> None:
     modcache.lookup_or_run(nn.Identity(), X, Word.A, scope="s")
     assert modcache.contains("s", "a")
     assert not modcache.contains("s", "Word.A")
+
+
+@pytest.mark.parametrize("scope", ["", "s"])
+def test_zeros_that_take_no_memory_are_zeros(scope: str, counted: Any) -> None:
+    module = torch.nn.Linear(3, 2).requires_grad_(False).eval()
+    zeros = torch._efficientzerotensor((2, 3))
+    found = modcache.lookup_or_run(module, zeros, "k", scope=scope)
+    assert torch.equal(found, modcache.lookup_or_run(module, torch.zeros(2, 3), "k", scope=scope))
+    rows = modcache.lookup_or_run(module, zeros, ["a", "b"], scope=scope)
+    assert torch.equal(rows, found)
+    assert counted() == {"misses": 3, "stored": 3, "hits_memory": 1}
+
+
+class Ignores(torch.nn.Module):
+    """Does not read a large input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize("scope", ["", "s"])
+def test_an_input_whose_storage_was_freed_goes_by(scope: str, counted: Any, capfd: Any) -> None:
+    module = Ignores().eval()
+    freed = torch.ones(4, 4)
+    freed.untyped_storage().resize_(0)
+    for _ in range(6):
+        assert modcache.lookup_or_run(module, freed, "k", scope=scope).tolist() == [1, 1]
+        assert modcache.lookup_or_run(module, freed, list("abcd"), scope=scope).tolist() == [1, 1]
+    assert counted() == {"bypassed_type": 6 * 5}
+    assert "without data" in capfd.readouterr().err
+
+
+def _freed(x: torch.Tensor) -> torch.Tensor:
+    freed = x.clone()
+    freed.untyped_storage().resize_(0)
+    return freed
+
+
+def test_a_result_whose_storage_was_freed_is_not_kept(counted: Any) -> None:
+    module = Python(_freed)
+    for _ in range(4):
+        assert modcache.lookup_or_run(module, torch.ones(2, 3), "k", scope="s").shape == (2, 3)
+    assert counted() == {"bypassed_type": 4}

@@ -101,6 +101,7 @@ def test_a_session_s_number_does_not_count(installed: Path) -> None:
     assert fingerprint_in_a_new_process(installed) == first
 
 
+@pytest.mark.thorough
 def test_the_order_of_aliases_from_a_set_does_not_count(installed: Path) -> None:
     first = fingerprint_in_a_new_process(installed, PYTHONHASHSEED="1")
     for seed in ("2", "3"):
@@ -142,6 +143,7 @@ def test_progress_bars_that_were_shown_do_not_count(
     assert fingerprint(change)
 
 
+@pytest.mark.thorough
 def test_the_start_method_of_processes_does_not_count(installed: Path) -> None:
     """Workers change it, and a process that was spawned has another one; joblib reads it."""
     (installed / "package" / "start.py").write_text(
@@ -161,6 +163,7 @@ def test_the_start_method_of_processes_does_not_count(installed: Path) -> None:
     assert fingerprint_in_a_new_process(installed, other) != first
 
 
+@pytest.mark.thorough
 def test_members_that_come_from_a_set_count_in_one_order(installed: Path) -> None:
     """SciPy's sparse arrays get methods in the order of a set of functions."""
     (installed / "package" / "members.py").write_text(

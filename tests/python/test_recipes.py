@@ -32,6 +32,7 @@ def share_of_hits(line: str) -> float:
     return int(hits) / int(of)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", ["decorator", "image_text"])
 def test_only_the_first_epoch_runs_the_encoders(recipe: str, tmp_path: Path) -> None:
     first, *others = [share_of_hits(line) for line in run(recipe, tmp_path)]
@@ -40,6 +41,7 @@ def test_only_the_first_epoch_runs_the_encoders(recipe: str, tmp_path: Path) -> 
     assert share_of_hits(run(recipe, tmp_path)[0]) == 1
 
 
+@pytest.mark.thorough
 def test_the_pictures_learn_to_find_their_names(tmp_path: Path) -> None:
     found = [
         int(re.findall(r"(\d+) of \d+ pictures", line)[0]) for line in run("image_text", tmp_path)

@@ -273,7 +273,7 @@ def test_an_address_that_came_back_is_another_object() -> None:
     watched = Watched(model())
     for _ in range(50):
         del watched.module[0].a
-        gc.collect()
+        gc.collect(0)
         watched.module[0].a = nn.Linear(4, 4).requires_grad_(False)
         assert watched.snapshot.tensors() is None
 

@@ -144,7 +144,9 @@ class Rows(nn.Module):
 
 
 @STRICT
-@pytest.mark.parametrize("name", ["speaker encoder", "face detector"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("speaker encoder", marks=pytest.mark.thorough), "face detector"]
+)
 def test_an_exported_model_shares_with_the_scripted_one(
     name: str, strict: bool, counted: Any
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_training_that_is_resumed_hits_and_learns_the_same() -> None:
     assert found == pytest.approx(wanted, rel=SAME["32-true"])
 
 
+@pytest.mark.thorough
 def test_processes_of_ddp_hit_what_any_of_them_stored() -> None:
     off = by_ddp("off", EPOCHS, MODCACHE_MODE="off")
     cold = by_ddp("cold", 1)

@@ -111,7 +111,7 @@ TEST(StorableTest, a_tensor_without_its_elements_has_no_data) {
   EXPECT_STREQ(why_not_storable(freed), "without data");
   EXPECT_EQ(why_not_storable(freed[0]), nullptr);
   EXPECT_EQ(why_not_storable(freed.slice(0, 2, 2)), nullptr) << "it has no element";
-  EXPECT_STREQ(why_not_storable(at::_efficientzerotensor({3}, at::kFloat)), "without data");
+  EXPECT_EQ(why_not_storable(at::_efficientzerotensor({3}, at::kFloat)), nullptr);
   EXPECT_EQ(why_not_storable(at::ones({1}).expand({1 << 20})), nullptr);
 }
 
