@@ -221,7 +221,7 @@ def test_zeros_that_take_no_memory_are_zeros(scope: str, counted: Any) -> None:
 
 
 class Ignores(torch.nn.Module):
-    """Does not read a large input."""
+    """Does not read its input."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ones(2)

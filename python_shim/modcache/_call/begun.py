@@ -18,7 +18,7 @@ from modcache._call.grad import WITHOUT_GRAD
 from modcache._call.ready_call import ReadyCall
 from modcache._call.tagged import UnknownClassError, untagged
 from modcache._identity.manifest import NOTHING_TO_SAY
-from modcache._identity.module_state import GradPattern, state_of
+from modcache._identity.module_state import GradPattern
 
 _Outcome = tuple[bool, str, str]
 _IN_GRAD_MODE = GradPattern(0, (False,))
@@ -48,7 +48,7 @@ def _ready(begun: Any, module: torch.nn.Module, scope: str, method: str) -> Read
         address=begun.scope, pattern=_IN_GRAD_MODE if torch.is_grad_enabled() else WITHOUT_GRAD,
     )  # fmt: skip
     if not scope:
-        call.note_recognized(state_of(module).recognize(module))
+        call.note_recognized(call.state.recognize(module))
     return call
 
 

@@ -193,7 +193,7 @@ class Call(ReadyCall):
         try:
             if self._seen is not None and not scope:
                 self.address = self.state.fingerprint_of(self._seen)
-                self._is_recognized = True
+                self.note_recognized(self._seen)
             else:
                 self.address, self._before = address_of(target, scope, method)
         except UnidentifiedError as reason:
