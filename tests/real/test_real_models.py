@@ -69,7 +69,8 @@ def test_rows(real: Real, forms: dict[str, Any], counted: Any) -> None:
 
 def test_a_hit_runs_nothing_of_the_encoder(real: Real, forms: dict[str, Any]) -> None:
     for name, form in forms.items():
-        form(*real.inputs, "k")
+        for _ in range(2):  # The second call optimizes the graph, and compares constants.
+            form(*real.inputs, "k")
         assert operators_of(lambda form=form: form(*real.inputs, "k")) <= HIT_OPERATORS, name
 
 

@@ -70,7 +70,8 @@ def test_a_partly_missing_batch(forms: dict[str, dict[str, Any]], counted: Any) 
 
 def test_a_hit_runs_nothing_of_the_encoder(forms: dict[str, dict[str, Any]]) -> None:
     for name, form in forms[""].items():
-        form(*sentences())
+        for _ in range(2):  # The second call optimizes the graph, and compares constants.
+            form(*sentences())
         if name != "eager":
             assert operators_of(lambda form=form: form(*sentences())) <= HIT_OPERATORS, name
 
