@@ -52,7 +52,7 @@ pytest_with_newest() {
 newest_scripting_tests() { MODCACHE_COMPILED_PART=off pytest_with_newest release -m scripts tests/python; }
 # What differs where a library has TorchScript and where it has not, and the compiled part.
 newest_loading_tests() { pytest_with_newest release "${TESTS_OF_LOADING[@]}"; }
-TESTS_OF_LOADING=(tests/python/test_{begun,hit_path,miss_path,scripted_calls,snapshot,library,schema,shim}.py)
+TESTS_OF_LOADING=(tests/python/test_{begun,hit_modes,hit_path,miss_path,scripted_calls,snapshot,library,schema,shim}.py)
 
 # --- Without TorchScript ---------------------------------------------------------------------
 

@@ -258,6 +258,8 @@ Answer look_up_scripted(const PlainCall& call, const void* scripted_module, void
 #endif
 }
 
+bool is_plain_here() { return !tensor::is_mode_in_force(); }
+
 bool is_off_here() {
   cache::Cache& cache = cache::Cache::instance();
   return cache::combine(cache.process_mode(), cache::thread_mode()) == cache::Mode::kOff;
@@ -276,6 +278,7 @@ void release(void* tensor) { TensorPtr::reclaim(static_cast<c10::TensorImpl*>(te
 
 std::int64_t library_calls_address() {
   static constexpr LibraryCalls kCalls{LibraryCalls::kVersion,
+                                       is_plain_here,
                                        at::GradMode::is_enabled,
                                        is_off_here,
                                        has_hashed,

@@ -68,9 +68,12 @@ enum class Finished : int {
 };
 
 struct LibraryCalls {
-  static constexpr std::uint32_t kVersion = 4;
+  static constexpr std::uint32_t kVersion = 5;
   std::uint32_t version;
 
+  // Returns whether nothing is in force in this thread that operators of torch obey: no mode, no
+  // transform, no tracing.
+  bool (*is_plain_here)();
   bool (*is_grad_enabled)();
   // Returns whether this process or thread is in mode `off`. The directory is not asked.
   bool (*is_off_here)();

@@ -4,8 +4,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
+#include "base/mutex.h"
+#include "base/process_wide.h"
 #include "tensor/dim_order.h"
 #include "tensor/row_bytes.h"
 #include "tensor/storable.h"
@@ -58,6 +61,37 @@ Result<at::ScalarType> dtype_from(std::uint8_t number) {
   return type;
 }
 
+// The layouts of the lone tensors that were seen last. Values of one model share their layout, so
+// that a hit finds it in the processor's caches, whichever value it is of.
+class RecentLayouts : public ProcessWide<RecentLayouts> {
+ public:
+  // Returns null where none has this header. REQUIRES: it is that of a lone tensor.
+  LayoutPtr find(const ValueHeader& header) {
+    MutexLock lock(mutex);
+    for (const auto& [tensor, codec, layout] : recent_) {
+      if (layout != nullptr && codec == header.codec && tensor == header.tensors.front()) {
+        return layout;
+      }
+    }
+    return nullptr;
+  }
+
+  void add(const ValueHeader& header, const LayoutPtr& layout) {
+    MutexLock lock(mutex);
+    recent_[next_] = {header.tensors.front(), header.codec, layout};
+    next_ = (next_ + 1) % recent_.size();
+  }
+
+ private:
+  struct Recent {
+    TensorLayout tensor;
+    std::uint8_t codec = 0;
+    LayoutPtr layout;
+  };
+  std::array<Recent, 8> recent_ MODCACHE_GUARDED_BY(mutex);
+  std::size_t next_ MODCACHE_GUARDED_BY(mutex) = 0;
+};
+
 }  // namespace
 
 bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
@@ -68,6 +102,16 @@ bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t
 }
 
 Result<LayoutPtr> Layout::of(ValueHeader header) {
+  const bool is_shared = header.root.kind == Node::Kind::kTensor && header.tensors.size() == 1;
+  if (!is_shared) return make(std::move(header));
+  RecentLayouts& recent = RecentLayouts::instance();
+  if (LayoutPtr known = recent.find(header)) return known;
+  MODCACHE_ASSIGN_OR_RETURN(auto layout, make(std::move(header)));
+  recent.add(layout->header_, layout);
+  return layout;
+}
+
+Result<LayoutPtr> Layout::make(ValueHeader header) {
   auto layout = std::make_shared<Layout>();
   std::size_t end = 0;
   for (const TensorLayout& tensor : header.tensors) {

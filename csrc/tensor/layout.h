@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layout: the meaning of a value's bytes: its header, and the place of each tensor in the payload.
-// Immutable and shared, as the rows that a module returns usually have the same layout.
+// Immutable and shared, as the rows that a module returns usually have the same layout, and so have
+// the lone tensors that it returns.
 //
 // A lone tensor is the whole payload. Where there are several, each begins at a multiple of 64
 // bytes.
@@ -86,6 +87,8 @@ class Layout : public std::enable_shared_from_this<Layout> {
   bool has_rows_of_the_kind_of(const Layout& other) const;
 
  private:
+  static Result<LayoutPtr> make(ValueHeader header);
+
   ValueHeader header_;
   std::vector<Place> places_;
   std::size_t payload_size_bytes_ = 0;

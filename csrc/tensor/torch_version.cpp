@@ -16,6 +16,11 @@
 #if MODCACHE_TORCH_HAS_LAZY_CLONE
 #include <ATen/ops/_lazy_clone.h>
 #endif
+#if MODCACHE_TORCH_HAS_NEW_DTYPES
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#endif
 
 // A function of torch's C interface from 2.9 on. A weak symbol is null where torch lacks it.
 // NOLINTNEXTLINE(readability-identifier-naming): torch's name
@@ -110,6 +115,13 @@ c10::DispatchKeySet transform_keys() {
                               c10::DispatchKey::Functionalize});
 }
 
+bool is_mode_in_force() {
+  return c10::impl::TorchDispatchModeTLS::stack_len() > 0 ||
+         at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
+         !at::functorch::getDynamicLayerStack().empty() ||
+         c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::Tracer);
+}
+
 #else  // torch 1.13
 
 bool is_bits_dtype(at::ScalarType /*type*/) { return false; }
@@ -143,6 +155,8 @@ c10::DispatchKeySet transform_keys() {
                               c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched,
                               c10::DispatchKey::Functionalize});
 }
+
+bool is_mode_in_force() { return true; }
 
 #endif
 

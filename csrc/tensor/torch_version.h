@@ -93,4 +93,9 @@ std::optional<at::ScalarType> autocast_dtype(at::DeviceType device);
 // functionalization).
 c10::DispatchKeySet transform_keys();
 
+// Returns whether the calling thread has something in force that operators of torch obey: a mode
+// that Python sees operators or functions through, a transform of functorch, or tracing. With torch
+// 1.13, which cannot tell, it always has.
+bool is_mode_in_force();
+
 }  // namespace modcache::tensor

@@ -41,13 +41,23 @@ WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache:
       lifetime_(lifetime),
       place_(std::move(place)) {
   // Only ordinary memory of the host has copy-on-write aliases.
-  if (!kHasLazyClone || !place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
+  if (!place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
+  if (is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
+    small_bytes_ = const_bytes(masters_.front());
+  }
+  if (!kHasLazyClone) return;
   // The first lazy clone makes a storage a shared one, which is not thread-safe; later clones only
   // count references, which is. So the first clone is made here.
   OrdinaryTensors ordinary;
   for (at::Tensor& master : masters_) {
     if (master.nbytes() > kCopyUpToBytes) master = lazy_clone(master);
   }
+}
+
+bool WholeValue::is_plain_lone_tensor() const {
+  if (!is_lone_tensor()) return false;
+  const Layout::Place& place = layout_->places().front();
+  return place.dtype == place.stored_dtype;
 }
 
 std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
@@ -73,10 +83,16 @@ at::Tensor WholeValue::hand_out(std::size_t i, std::optional<at::Device> input_d
 }
 
 at::Tensor WholeValue::copy_of_master(std::size_t i, std::optional<at::Device> input_device) const {
-  const at::Tensor& master = masters_[i];
   const at::ScalarType dtype = layout_->places()[i].dtype;
   const bool goes_to_input =
       layout_->tensors()[i].is_beside_input && input_device.has_value() && !input_device->is_cpu();
+  if (small_bytes_ != nullptr && !goes_to_input) {
+    const Layout::Place& place = layout_->places()[i];
+    at::Tensor copy = output_tensor(place.sizes, dtype);
+    copy_bytes(mutable_bytes(copy), small_bytes_, place.size_bytes);
+    return copy;
+  }
+  const at::Tensor& master = masters_[i];
   if (goes_to_input) return master.to(*input_device).to(dtype);
   if (dtype != master.scalar_type()) return master.to(dtype);
   if (lifetime_ == Lifetime::kHandedOutOnce) {

@@ -71,6 +71,7 @@ class WholeValue final : public cache::Value {
 
   WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {},
              Lifetime lifetime = Lifetime::kKept);
+  bool is_plain_lone_tensor() const;  // in its own dtype
   at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
   // Return tensors in the order of the dimensions in memory. REQUIRES: OrdinaryTensors.
   at::Tensor copy_of_master(std::size_t i, std::optional<at::Device> input_device) const;
@@ -83,6 +84,9 @@ class WholeValue final : public cache::Value {
   // Contiguous, in the stored dtype and the order of the dimensions in memory. Their memory is
   // handed out by a value that is handed out once, at the first time.
   std::vector<at::Tensor> masters_;
+  // The bytes of a small lone tensor in its own dtype, so that a hit need not read the tensor's
+  // objects, which lie elsewhere; else null.
+  const std::byte* small_bytes_ = nullptr;
   const Lifetime lifetime_;
   mutable std::atomic<bool> has_given_memory_{false};
   cache::Place place_;

@@ -39,7 +39,6 @@ def connect(  # connection.h
     parameter_type: type[torch.nn.Parameter],
     states: dict[int, Any],
     scripted: dict[int, Any],
-    in_force: tuple[Callable[[], object], ...],
     take_result: Callable[[], object],
     /,
 ) -> None: ...

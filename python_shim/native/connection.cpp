@@ -38,8 +38,8 @@ bool fits_torch(PyObject* tensor, Wrap wrap) {
 const Connection* connection() { return the_connection; }
 
 PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
-  if (count != 8) {
-    PyErr_SetString(PyExc_TypeError, "connect() takes 8 arguments");
+  if (count != 7) {
+    PyErr_SetString(PyExc_TypeError, "connect() takes 7 arguments");
     return nullptr;
   }
   const auto* library = static_cast<const LibraryCalls*>(PyLong_AsVoidPtr(arguments[0]));
@@ -61,7 +61,6 @@ PyObject* connect(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t c
                               share(arguments[4]),
                               share(arguments[5]),
                               share(arguments[6]),
-                              share(arguments[7]),
                               Owned(PyUnicode_InternFromString("_c")),
                               Owned(PyUnicode_InternFromString("known")),
                               Owned(PyUnicode_InternFromString("watch_address")),

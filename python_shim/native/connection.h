@@ -26,7 +26,6 @@ struct Connection {
   PyTypeObject* parameter_type;
   Owned states;
   Owned scripted;
-  Owned in_force;
   Owned take_result;
   Owned name_of_native;
   Owned name_of_known;
@@ -40,11 +39,10 @@ struct Connection {
 const Connection* connection();
 
 // connect(library: int, tensor: Tensor, tensor_type: type, parameter_type: type, states: dict,
-//         scripted: dict, in_force: tuple, take_result: function)
+//         scripted: dict, take_result: function)
 // `library`: the address of ops::LibraryCalls. `tensor`: any torch.Tensor. `states`: the modules'
 // states by address, `scripted`: the library's objects for scripted modules by address
-// (_call/fast_path.py). `in_force`: functions whose results are true while something is in force
-// that every call must see. `take_result`: torch.classes.cache.Run.take_result. Raises RuntimeError
+// (_call/fast_path.py). `take_result`: torch.classes.cache.Run.take_result. Raises RuntimeError
 // where the library or torch is another one.
 PyObject* connect(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 

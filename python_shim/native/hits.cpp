@@ -42,15 +42,6 @@ Owned entry_of(PyObject* entries, PyObject* object) {
   return refers_to(reference, object) ? std::move(entry) : nullptr;
 }
 
-// Returns whether nothing is in force that the ordinary way looks for.
-bool is_plain_here(const Connection& to) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(to.in_force.get()); ++i) {
-    const Owned found(PyObject_CallNoArgs(PyTuple_GET_ITEM(to.in_force.get(), i)));
-    if (found == nullptr || PyObject_IsTrue(found.get()) != 0) return false;
-  }
-  return true;
-}
-
 // Says that the call was made, and that the Python error that is set is its own.
 struct RaisedByCall : std::exception {};
 
@@ -233,7 +224,7 @@ PyObject* find(const Connection& to, PyObject* const* arguments) {
   }
   call.inputs = inputs.data();
   call.input_count = inputs.size();
-  if (!is_plain_here(to)) return nullptr;
+  if (!to.library->is_plain_here()) return nullptr;
   if (const Owned entry = entry_of(to.states.get(), module)) {
     if (!has_method(module, call.method, arguments[4])) return nullptr;
     return find_eager(to, entry.get(), arguments, call);

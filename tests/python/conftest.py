@@ -17,8 +17,8 @@ from scripting import scripts
 
 # These are about the compiled part itself. They fail where that merely was not built.
 if os.environ.get("MODCACHE_COMPILED_PART") == "off":
-    names = "begun", "hit_path", "miss_path", "package_values", "scripted_calls", "snapshot"
-    collect_ignore = [f"test_{name}.py" for name in names]
+    names = "begun hit_modes hit_path miss_path package_values scripted_calls snapshot"
+    collect_ignore = [f"test_{name}.py" for name in names.split()]
 # A forked child must find no thread pool of the parent's. Two cores are shared with children.
 torch.set_num_threads(1)
 # Tests read the messages from standard error, at once; test_logging.py has the other way.

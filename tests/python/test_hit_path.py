@@ -182,8 +182,8 @@ def test_a_library_of_another_version_is_refused() -> None:
     assert guards is not None
     other = (ctypes.c_uint32 * 64)(99)
     with pytest.raises(RuntimeError, match="another libmodcache"):
-        guards.connect(ctypes.addressof(other), X, torch.Tensor, nn.Parameter, {}, {}, (), print)
-    with pytest.raises(TypeError, match="8 arguments"):
+        guards.connect(ctypes.addressof(other), X, torch.Tensor, nn.Parameter, {}, {}, print)
+    with pytest.raises(TypeError, match="7 arguments"):
         guards.connect()  # type: ignore[call-arg]
     assert functions_called(hit(frozen(nn.Linear(4, 4)))) == FAST  # nothing has changed
 

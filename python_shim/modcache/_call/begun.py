@@ -26,9 +26,12 @@ _run_at: Any = torch.classes.cache.Run.at
 
 
 def finished(
-    begun: Any, module: torch.nn.Module, input: Any, key: str, scope: str, method: str
+    begun: Any, module: torch.nn.Module, input: Any, key: Any, scope: str, method: str
 ) -> Any:
-    """Returns the value that was found, or runs the module and has the library keep the result."""
+    """Returns the value that was found, or runs the module and has the library keep the result.
+
+    ``key``: one text, as no other call is begun.
+    """
     if not begun.has_run:
         try:
             return untagged(begun.value)

@@ -23,8 +23,6 @@ from modcache._identity.scripted import native
 from modcache._library import log
 from modcache._library.compiled_part import guards
 
-_functorch: Any = torch._C._functorch
-
 # Keyed by a scripted module's address: the module, its native part, the library's object for it,
 # and that object's address.
 _held: dict[int, tuple[weakref.ref[Any], weakref.ref[Any], Any, int]] = {}
@@ -49,19 +47,13 @@ def _finds_nothing(*_: Any) -> None:
 def _finder() -> Callable[[Any, Any, Any, Any, Any], Any]:
     if guards is None:
         return _finds_nothing
-    in_force = (
-        torch._C._len_torch_dispatch_stack,
-        torch._C._len_torch_function_stack,
-        _functorch.get_dynamic_layer_stack_depth,
-        torch._C._get_tracing_state,
-    )
     library = torch.classes.cache.Run.library_calls_address()
     try:
         with _disable_current_modes():  # such as FakeTensorMode around the import
             tensor = torch.zeros(())
         types = (torch.Tensor, torch.nn.Parameter)
         take_result = torch.classes.cache.Run.take_result
-        guards.connect(library, tensor, *types, states, _held, in_force, take_result)
+        guards.connect(library, tensor, *types, states, _held, take_result)
     except RuntimeError as reason:  # of another version than the library, or than this torch
         log.write(logging.WARNING, f"hits take the slow path, since {reason}")
         return _finds_nothing

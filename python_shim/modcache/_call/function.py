@@ -37,10 +37,10 @@ def function_of(module: torch.nn.Module, method: str) -> Callable[..., Any]:
 
 def called_on(function: Callable[..., Any], input: Any) -> Any:
     """Runs a cached module outside of any block, whose keys do not fit a part of the rows."""
-    if key_block.current() is None:
-        return _passed_to(function, input)
-    with key_block.suspended():
-        return _passed_to(function, input)
+    if key_block.current() is not None:
+        with key_block.suspended():
+            return _passed_to(function, input)
+    return function(input) if type(input) is torch.Tensor else _passed_to(function, input)
 
 
 def _passed_to(function: Callable[..., Any], input: Any) -> Any:

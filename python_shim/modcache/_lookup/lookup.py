@@ -125,10 +125,11 @@ def lookup_or_run(
             )  # fmt: skip
     if ragged == "error" and mask is None and lengths is None:
         hit = fast_hit(module, input, key, scope, method)
-        if type(hit) is Begun or hit is NotImplemented:
-            return _gone_on_with(hit, module, input, key, scope, method)
+        if hit is NotImplemented:
+            return eager.run_plain(module, input, method)
         if hit is not None:
-            return hit
+            is_begun = type(hit) is Begun
+            return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
     if isinstance(key, tuple):
         key = one_or_more(key)
     ragged = checked_ragged(ragged)
@@ -165,20 +166,12 @@ def lookup_or_run_any(
         with mode.as_task():
             return lookup_or_run_any(module, input, key, scope=scope, method=method)
     hit = fast_hit(module, input, key, scope, method)
-    if type(hit) is Begun or hit is NotImplemented:
-        return _gone_on_with(hit, module, input, key, scope, method)
-    if hit is not None:
-        return hit
-    return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
-
-
-def _gone_on_with(
-    answer: Any, module: torch.nn.Module, input: Any, key: Any, scope: str, method: str
-) -> Any:
-    """Makes a call that the compiled part answered without a stored tensor."""
-    if answer is NotImplemented:
+    if hit is NotImplemented:
         return eager.run_plain(module, input, method)
-    return begun.finished(answer, module, input, key, scope, method)
+    if hit is not None:
+        is_begun = type(hit) is Begun
+        return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
+    return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
 
 
 def _check_no_graphs(input: Any) -> None:

@@ -39,6 +39,21 @@ TEST(LayoutTest, is_decoded_from_its_header) {
   EXPECT_EQ(Layout::decode("no header").status().code(), StatusCode::kCorruption);
 }
 
+TEST(LayoutTest, lone_tensors_that_differ_in_their_numbers_alone_share_theirs) {
+  const LayoutPtr layout = layout_of({at::ones({2, 3})});
+  EXPECT_EQ(layout_of({at::zeros({2, 3})}), layout);
+  EXPECT_EQ(Layout::decode(layout->header_with(0)).value(), layout);
+  const std::vector<LayoutPtr> others = {
+      layout_of({at::ones({3, 2})}), layout_of({at::ones({2, 3}, at::kDouble)}),
+      layout_of({at::ones({3, 2}).t()}), Layout::decode(layout->header_with(1)).value()};
+  for (const LayoutPtr& other : others) {
+    EXPECT_NE(other, layout);
+    EXPECT_NE(other->header_with(other->codec()), layout->header_with(0));
+  }
+  for (std::int64_t i = 0; i < 20; ++i) layout_of({at::ones({i})});
+  EXPECT_EQ(layout_of({at::ones({2, 3})})->tensors(), layout->tensors());
+}
+
 TEST(LayoutTest, a_dtype_that_is_never_stored_as_the_other_is_corruption) {
   ValueHeader header;
   header.tensors.resize(1);
