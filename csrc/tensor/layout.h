@@ -57,6 +57,10 @@ class Layout : public std::enable_shared_from_this<Layout> {
 
   const Node& root() const { return header_.root; }
   bool is_lone_tensor() const { return header_.root.kind == Node::Kind::kTensor; }
+  // Returns whether it is stored in the dtype of a hit.
+  bool is_plain_lone_tensor() const {
+    return is_lone_tensor() && places_.front().dtype == places_.front().stored_dtype;
+  }
   const std::vector<TensorLayout>& tensors() const { return header_.tensors; }
   const std::vector<Place>& places() const { return places_; }
   std::uint8_t codec() const { return header_.codec; }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/row_value.h"
 
+#include <ATen/core/DimVector.h>
 #include <ATen/ops/from_blob.h>
 
 #include <utility>
 
 #include "tensor/cut_outputs.h"
 #include "tensor/dim_order.h"
+#include "tensor/output_buffer.h"
 #include "tensor/placement.h"
 #include "tensor/row_bytes.h"
 #include "tensor/storable.h"
@@ -40,6 +42,22 @@ Result<std::shared_ptr<const cache::Value>> RowValue::read(LayoutPtr layout, std
   MODCACHE_RETURN_IF_ERROR(
       read_payload(*value->layout_, stored_size_bytes, read, value->bytes_.get()));
   return std::shared_ptr<const cache::Value>(std::move(value));
+}
+
+bool RowValue::is_plain_lone_tensor() const {
+  if (is_on_device() || !layout_->is_plain_lone_tensor()) return false;
+  const TensorLayout& tensor = layout_->tensors().front();
+  return tensor.dim_order.empty() && tensor.batch_place == 0 && tensor.padded_dims == 0;
+}
+
+at::Tensor RowValue::batch_of_one() const {
+  OrdinaryTensors ordinary;
+  const Layout::Place& place = layout_->places().front();
+  at::DimVector sizes{1};
+  sizes.append(place.sizes.begin(), place.sizes.end());
+  at::Tensor batch = output_tensor(sizes, place.dtype);
+  copy_bytes(mutable_bytes(batch), bytes(), place.size_bytes);
+  return batch;
 }
 
 std::shared_ptr<const RowValue> RowValue::on(const std::string& device) const {

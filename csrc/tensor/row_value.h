@@ -40,6 +40,11 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   // uint8 [payload size]. REQUIRES: is_on_device().
   const at::Tensor& on_device() const { return on_device_; }
 
+  // Returns whether the bytes are those of batch_of_one(), as they are.
+  bool is_plain_lone_tensor() const;
+  // Returns a batch of this row alone, which is the caller's. REQUIRES: is_plain_lone_tensor().
+  at::Tensor batch_of_one() const;
+
   // Returns the same row on the device; null when the device cannot take it. REQUIRES:
   // !is_on_device().
   std::shared_ptr<const RowValue> on(const std::string& device) const;

@@ -42,7 +42,7 @@ WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache:
       place_(std::move(place)) {
   // Only ordinary memory of the host has copy-on-write aliases.
   if (!place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
-  if (is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
+  if (layout_->is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
     small_bytes_ = const_bytes(masters_.front());
   }
   if (!kHasLazyClone) return;
@@ -52,12 +52,6 @@ WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache:
   for (at::Tensor& master : masters_) {
     if (master.nbytes() > kCopyUpToBytes) master = lazy_clone(master);
   }
-}
-
-bool WholeValue::is_plain_lone_tensor() const {
-  if (!is_lone_tensor()) return false;
-  const Layout::Place& place = layout_->places().front();
-  return place.dtype == place.stored_dtype;
 }
 
 std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,

@@ -71,7 +71,6 @@ class WholeValue final : public cache::Value {
 
   WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place = {},
              Lifetime lifetime = Lifetime::kKept);
-  bool is_plain_lone_tensor() const;  // in its own dtype
   at::Tensor hand_out(std::size_t i, std::optional<at::Device> input_device) const;
   // Return tensors in the order of the dimensions in memory. REQUIRES: OrdinaryTensors.
   at::Tensor copy_of_master(std::size_t i, std::optional<at::Device> input_device) const;

@@ -25,7 +25,13 @@ const tensor::WholeValue& value_of(const cache::Entry& entry) {
   return static_cast<const tensor::WholeValue&>(*entry.value);
 }
 
+const tensor::RowValue& row_of(const cache::Entry& entry) {
+  return static_cast<const tensor::RowValue&>(*entry.value);
+}
+
 bool has_lone_tensor(const cache::Entry& entry) { return value_of(entry).is_lone_tensor(); }
+
+bool has_plain_row(const cache::Entry& entry) { return row_of(entry).is_plain_lone_tensor(); }
 
 // Returns whether the first row is a lone tensor. Rows of other kinds beside it do not fit
 // together.
@@ -33,7 +39,7 @@ bool has_lone_tensors(const cache::BatchFound& found) {
   if (found.is_on_disk(0)) {
     return tensor::is_of_lone_tensor(found.disk().header(found.disk_row(0)).value_header);
   }
-  return static_cast<const tensor::RowValue&>(*found.in_memory(0)->value).layout().is_lone_tensor();
+  return row_of(*found.in_memory(0)).layout().is_lone_tensor();
 }
 
 CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
@@ -69,6 +75,19 @@ std::optional<at::Tensor> put_together(const FoundBatch& batch, const CallParts&
   return std::move(together->tensors.front());
 }
 
+// A batch of one row in memory that needs no steps of its own: a batch is made of lists, which take
+// longer than such a row. Nothing: find_rows() answers.
+std::optional<at::Tensor> find_one_row(const FastCall& call, const CallParts& parts,
+                                       const cache::ContextPtr& context,
+                                       const cache::InputSource& sampler, cache::Session& session) {
+  if (parts.input.device.has_value() && !parts.input.device->is_cpu()) return std::nullopt;
+  const std::string_view key = call.rows->distinct().front();
+  const cache::Request request{context, key, parts.input.signature, &sampler, /*row=*/0};
+  const cache::EntryPtr entry = session.find_in_memory(request, has_plain_row);
+  if (entry == nullptr) return std::nullopt;
+  return row_of(*entry).batch_of_one();
+}
+
 std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& session,
                                     const CallParts& parts) {
   // A repeated key may come with two inputs, and other places of values have steps of their own.
@@ -77,10 +96,13 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
   }
   const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kRow);
   if (sampler.is_costly()) return std::nullopt;
+  const auto context = context_of(session, parts, tensor::Per::kRow);
+  if (call.rows->rows() == 1) {
+    if (auto batch = find_one_row(call, parts, context, sampler, session)) return batch;
+  }
   std::vector<std::size_t> rows(call.rows->rows());
   std::iota(rows.begin(), rows.end(), 0);
   const bool may_write = cache::may_write(cache::Cache::instance().mode());
-  const auto context = context_of(session, parts, tensor::Per::kRow);
   const cache::BatchRequest request{
       context, call.rows->distinct(), parts.input.signature,
       session.compares_input(call.scope, &sampler) ? &sampler : nullptr, rows};

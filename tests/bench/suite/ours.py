@@ -69,3 +69,9 @@ class RanError(Exception):
 def expect_no_misses() -> None:
     if misses() != 0:
         raise RanError(f"modcache ran the module {misses()} times where all should be hits")
+
+
+def expect_memory_hits_alone() -> None:
+    expect_no_misses()
+    if read := modcache.stats()["hits_disk"]:
+        raise RanError(f"modcache read the disk {read} times where all should be in memory")

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "cache/settings.h"
 #include "support/value_tensors.h"
 #include "tensor/stored_value.h"
 
@@ -29,6 +31,18 @@ TEST(RowValueTest, a_row_holds_its_own_bytes_and_nothing_of_the_batch) {
   expect_same(stored_value(*rows[2]).value.tensors[0], at::tensor({4.0, 5.0}, at::kFloat));
   EXPECT_EQ(rows[2]->write(Codec::kNone).payload.size_bytes, 8u);
   EXPECT_LT(rows[2]->size_bytes(), 256u);
+}
+
+TEST(RowValueTest, a_plain_row_is_handed_out_as_a_batch_of_one) {
+  const at::Tensor batch = at::arange(8, at::kFloat).view({4, 2});
+  const auto row = cut(batch)[2];
+  ASSERT_TRUE(row->is_plain_lone_tensor());
+  row->batch_of_one().fill_(-1);
+  expect_same(row->batch_of_one(), batch.narrow(0, 2, 1));
+  const at::Tensor image = at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
+  EXPECT_FALSE(cut(image)[0]->is_plain_lone_tensor()) << "its dimensions have another order";
+  const RowCutter narrowing(tensor::flatten(batch), std::nullopt, cache::StoredDtype::kFloat16);
+  EXPECT_FALSE(narrowing.cut(0)->is_plain_lone_tensor());
 }
 
 TEST(RowValueTest, what_is_written_outlives_the_row) {

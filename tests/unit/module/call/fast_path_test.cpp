@@ -123,6 +123,30 @@ TEST_F(FastPathTest, puts_the_rows_of_a_batch_together_wherever_they_are) {
   }
 }
 
+TEST_F(FastPathTest, finds_one_row_as_it_finds_many) {
+  const at::Tensor wide = at::arange(24, at::kFloat).view({2, 2, 3, 2});
+  const std::vector<at::Tensor> results = {batch_ * 2, at::ones({2}, at::kBool),
+                                           wide.contiguous(at::MemoryFormat::ChannelsLast),
+                                           at::empty({2, 0})};
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::string first = std::to_string(i) + "a", second = std::to_string(i) + "b";
+    store_rows({first, second}, batch_, tensor::flatten(results[i]));
+    for (std::int64_t row = 0; row < 2; ++row) {
+      const std::string& key = row == 0 ? first : second;
+      const at::Tensor expected = results[i].narrow(0, row, 1);
+      for (int turn = 0; turn < 2; ++turn) {
+        const auto one = found_rows({key}, batch_.narrow(0, row, 1));
+        ASSERT_TRUE(one.has_value()) << key;
+        testing::expect_same(*one, expected);
+        one->zero_();
+      }
+      EXPECT_FALSE(found_rows({key}, batch_.narrow(0, 1 - row, 1)).has_value()) << "another input";
+    }
+  }
+  EXPECT_EQ(stat("hits_memory"), 16);
+  EXPECT_EQ(stat("hits_disk"), 0);
+}
+
 TEST_F(FastPathTest, answers_nothing_for_rows_that_are_no_plain_hit_and_counts_nothing) {
   store_rows({"a", "b"}, batch_, tensor::flatten(batch_ * 2));
   store_rows({"c", "d"}, batch_, testing::flat_of({batch_, batch_}));
