@@ -71,8 +71,8 @@ struct LibraryCalls {
   static constexpr std::uint32_t kVersion = 5;
   std::uint32_t version;
 
-  // Returns whether nothing is in force in this thread that operators of torch obey: no mode, no
-  // transform, no tracing.
+  // Returns whether no mode of torch functions or of torch dispatch, no transform of functorch and
+  // no tracing is in force in this thread.
   bool (*is_plain_here)();
   bool (*is_grad_enabled)();
   // Returns whether this process or thread is in mode `off`. The directory is not asked.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/mutex.h"
@@ -61,25 +62,26 @@ Result<at::ScalarType> dtype_from(std::uint8_t number) {
   return type;
 }
 
-// The layouts of the lone tensors that were seen last. Values of one model share their layout, so
-// that a hit finds it in the processor's caches, whichever value it is of.
+// The layouts of the lone tensors that were seen last. With one layout for the values of a model, a
+// hit finds it in the processor's caches, whichever value it is of.
 class RecentLayouts : public ProcessWide<RecentLayouts> {
  public:
   // Returns null where none has this header. REQUIRES: it is that of a lone tensor.
   LayoutPtr find(const ValueHeader& header) {
     MutexLock lock(mutex);
-    for (const auto& [tensor, codec, layout] : recent_) {
-      if (layout != nullptr && codec == header.codec && tensor == header.tensors.front()) {
-        return layout;
-      }
-    }
-    return nullptr;
+    const auto found = std::find_if(recent_.begin(), recent_.end(), [&](const Recent& one) {
+      return one.layout != nullptr && one.codec == header.codec &&
+             one.tensor == header.tensors.front();
+    });
+    if (found == recent_.end()) return nullptr;
+    std::rotate(recent_.begin(), found, std::next(found));
+    return recent_.front().layout;
   }
 
   void add(const ValueHeader& header, const LayoutPtr& layout) {
     MutexLock lock(mutex);
-    recent_[next_] = {header.tensors.front(), header.codec, layout};
-    next_ = (next_ + 1) % recent_.size();
+    std::rotate(recent_.begin(), std::prev(recent_.end()), recent_.end());
+    recent_.front() = {header.tensors.front(), header.codec, layout};
   }
 
  private:
@@ -88,8 +90,7 @@ class RecentLayouts : public ProcessWide<RecentLayouts> {
     std::uint8_t codec = 0;
     LayoutPtr layout;
   };
-  std::array<Recent, 8> recent_ MODCACHE_GUARDED_BY(mutex);
-  std::size_t next_ MODCACHE_GUARDED_BY(mutex) = 0;
+  std::array<Recent, 8> recent_ MODCACHE_GUARDED_BY(mutex);  // front: seen last
 };
 
 }  // namespace
@@ -160,6 +161,12 @@ LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
     header.tensors.push_back(std::move(tensor));
   }
   return of(std::move(header)).value();
+}
+
+// Two hold it beside the values: the value's maker, and the table of those that were seen last.
+std::size_t Layout::share_bytes(const LayoutPtr& layout) {
+  const auto sharers = std::max<std::int64_t>(1, layout.use_count() - 2);
+  return layout->size_bytes_ / static_cast<std::size_t>(sharers);
 }
 
 std::size_t Layout::element_size_bytes() const {

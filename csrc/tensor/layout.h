@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layout: the meaning of a value's bytes: its header, and the place of each tensor in the payload.
-// Immutable and shared, as the rows that a module returns usually have the same layout, and so have
-// the lone tensors that it returns.
+// Immutable. The rows of a batch share their layout, and so do the lone tensors of one shape and
+// dtype that are stored after one another.
 //
 // A lone tensor is the whole payload. Where there are several, each begins at a multiple of 64
 // bytes.
@@ -67,8 +67,9 @@ class Layout : public std::enable_shared_from_this<Layout> {
   bool is_encoded() const { return header_.codec != 0; }
   std::size_t payload_size_bytes() const { return payload_size_bytes_; }
   std::size_t element_size_bytes() const;  // of the first tensor, for the codec
-  // The memory that the layout itself takes.
-  std::size_t size_bytes() const { return size_bytes_; }
+  // Returns what a new value that holds the layout counts for it. Together, values that came one
+  // after another count at least what the layout takes; those left when others went may count less.
+  static std::size_t share_bytes(const LayoutPtr& layout);
   std::string header_with(std::uint8_t codec) const;
 
   // The distance that numbers may have from the stored ones: `rtol`, and the rounding of the stored
@@ -99,7 +100,8 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::size_t size_bytes_ = 0;
 };
 
-// A copy of tensor `i` of a value whose payload is at `payload`, in its original dtype and order.
+// Returns a copy of tensor `i` of a value whose payload is at `payload`, in its original dtype and
+// order.
 at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload);
 
 }  // namespace modcache::tensor

@@ -27,18 +27,20 @@ void copy_plain(const at::Tensor& part, std::byte* target) {
 }  // namespace
 
 // NOLINTNEXTLINE(*-avoid-c-arrays): not zeroed, as a vector would be
-RowValue::RowValue(LayoutPtr layout, std::size_t sharers)
+RowValue::RowValue(LayoutPtr layout)
     : layout_(std::move(layout)),
-      sharers_(sharers),
+      layout_share_bytes_(Layout::share_bytes(layout_)),
       bytes_(new std::byte[layout_->payload_size_bytes()]) {}
 
 RowValue::RowValue(const RowValue& host, at::Tensor on_device)
-    : layout_(host.layout_), sharers_(host.sharers_), on_device_(std::move(on_device)) {}
+    : layout_(host.layout_),
+      layout_share_bytes_(host.layout_share_bytes_),
+      on_device_(std::move(on_device)) {}
 
-Result<std::shared_ptr<const cache::Value>> RowValue::read(LayoutPtr layout, std::size_t sharers,
+Result<std::shared_ptr<const cache::Value>> RowValue::read(LayoutPtr layout,
                                                            std::size_t stored_size_bytes,
                                                            const ReadStored& read) {
-  auto value = std::make_shared<RowValue>(std::move(layout), sharers);
+  auto value = std::make_shared<RowValue>(std::move(layout));
   MODCACHE_RETURN_IF_ERROR(
       read_payload(*value->layout_, stored_size_bytes, read, value->bytes_.get()));
   return std::shared_ptr<const cache::Value>(std::move(value));
@@ -69,7 +71,7 @@ std::shared_ptr<const RowValue> RowValue::on(const std::string& device) const {
 }
 
 std::shared_ptr<const RowValue> RowValue::on_host() const {
-  auto row = std::make_shared<RowValue>(layout_, sharers_);
+  auto row = std::make_shared<RowValue>(layout_);
   note_use_by_current_stream(on_device_);
   const at::Tensor here = on_device_.to(at::kCPU);
   copy_bytes(row->bytes_.get(), const_bytes(here), here.nbytes());
@@ -97,13 +99,10 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
     note_cut_output(tensor);
   }
   layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);
-  if (!copies_.empty() && copies_[0].size(0) > 0) {
-    rows_ = static_cast<std::size_t>(copies_[0].size(0));
-  }
 }
 
 std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {
-  auto value = std::make_shared<RowValue>(layout_, rows_);
+  auto value = std::make_shared<RowValue>(layout_);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout_->places()[i];
     copy_bytes(value->bytes_.get() + place.offset, const_bytes(copies_[i]) + row * place.size_bytes,
@@ -116,7 +115,7 @@ std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row, const std::vecto
                                                std::int64_t length, TruePart part) {
   LayoutPtr& layout = layouts_[length];
   if (layout == nullptr) layout = layout_->cut_to_length(dims, length);
-  auto value = std::make_shared<RowValue>(layout, /*sharers=*/1);
+  auto value = std::make_shared<RowValue>(layout);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     const Layout::Place& place = layout->places()[i];
     const at::Tensor whole = copies_[i].select(0, static_cast<std::int64_t>(row));

@@ -23,12 +23,11 @@ namespace modcache::tensor {
 
 class RowValue final : public cache::Value, public std::enable_shared_from_this<RowValue> {
  public:
-  // `sharers`: the number of rows that share this layout, for size_bytes().
-  RowValue(LayoutPtr layout, std::size_t sharers);
+  explicit RowValue(LayoutPtr layout);
 
   // Reads a row from a directory. Returns kCorruption as read_payload() does; throws
   // std::bad_alloc. REQUIRES: check_payload_size() is ok.
-  static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout, std::size_t sharers,
+  static Result<std::shared_ptr<const cache::Value>> read(LayoutPtr layout,
                                                           std::size_t stored_size_bytes,
                                                           const ReadStored& read);
 
@@ -52,7 +51,7 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   std::shared_ptr<const RowValue> on_host() const;
 
   std::size_t size_bytes() const override {
-    return layout_->payload_size_bytes() + layout_->size_bytes() / sharers_ + kObjectBytes;
+    return layout_->payload_size_bytes() + layout_share_bytes_ + kObjectBytes;
   }
   cache::Written write(codec::Codec codec) const override;
   bool outlives_fork() const override { return !is_on_device(); }
@@ -64,7 +63,7 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   RowValue(const RowValue& host, at::Tensor on_device);
 
   LayoutPtr layout_;
-  std::size_t sharers_;
+  std::size_t layout_share_bytes_;
   std::unique_ptr<std::byte[]> bytes_;
   at::Tensor on_device_;
 };
@@ -83,7 +82,6 @@ class RowCutter {
   std::vector<at::Tensor> copies_;
   std::map<std::int64_t, LayoutPtr> layouts_;  // of the lengths that were cut
   LayoutPtr layout_;
-  std::size_t rows_ = 1;
 };
 
 }  // namespace modcache::tensor

@@ -22,14 +22,14 @@ Result<LayoutPtr> layout_of(const cache::FoundRows::Header& header) {
   return Layout::decode(header.value_header);
 }
 
-Result<ValuePtr> read_one(cache::Form form, const LayoutPtr& layout, std::size_t sharers,
-                          const cache::FoundRows& found, std::size_t row) {
+Result<ValuePtr> read_one(cache::Form form, const LayoutPtr& layout, const cache::FoundRows& found,
+                          std::size_t row) {
   const std::size_t size_bytes = found.payload_size_bytes(row);
   MODCACHE_RETURN_IF_ERROR(check_payload_size(*layout, size_bytes));
   const auto read = [&](void* target) { return found.read(row, target); };
   if (form == cache::Form::kWhole) return WholeValue::read(layout, size_bytes, read);
   try {
-    return RowValue::read(layout, sharers, size_bytes, read);
+    return RowValue::read(layout, size_bytes, read);
   } catch (const std::bad_alloc&) {
     return Status::io_error("no memory for a stored row");
   }
@@ -54,15 +54,13 @@ std::vector<Result<ValuePtr>> StoredFormat::read_all(cache::Form form,
   values.reserve(rows.size());
   // Decode each header once for all rows that share it.
   std::vector<Result<LayoutPtr>> layouts;
-  std::vector<std::size_t> sharers(found.headers().size(), 0);
   for (const auto& header : found.headers()) {
     layouts.push_back(layout_of(header));
   }
-  for (const std::size_t row : rows) ++sharers[found.header_index(row)];
   for (const std::size_t row : rows) {
     const std::size_t k = found.header_index(row);
     if (layouts[k].is_ok()) {
-      values.push_back(read_one(form, layouts[k].value(), sharers[k], found, row));
+      values.push_back(read_one(form, layouts[k].value(), found, row));
     } else {
       values.emplace_back(layouts[k].status());
     }

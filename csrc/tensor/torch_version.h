@@ -93,9 +93,8 @@ std::optional<at::ScalarType> autocast_dtype(at::DeviceType device);
 // functionalization).
 c10::DispatchKeySet transform_keys();
 
-// Returns whether the calling thread has something in force that operators of torch obey: a mode
-// that Python sees operators or functions through, a transform of functorch, or tracing. With torch
-// 1.13, which cannot tell, it always has.
+// Returns whether a mode of torch functions or of torch dispatch, a transform of functorch or
+// tracing is in force in the calling thread. Returns true with torch 1.13, which cannot tell.
 bool is_mode_in_force();
 
 }  // namespace modcache::tensor

@@ -37,10 +37,11 @@ at::Tensor same_memory(const at::Tensor& tensor) {
 WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache::Place place,
                        Lifetime lifetime)
     : layout_(std::move(layout)),
+      layout_share_bytes_(Layout::share_bytes(layout_)),
       masters_(std::move(masters)),
       lifetime_(lifetime),
       place_(std::move(place)) {
-  // Only ordinary memory of the host has copy-on-write aliases.
+  // What lies elsewhere, or is handed out itself, has no copies that are made here.
   if (!place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
   if (layout_->is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
     small_bytes_ = const_bytes(masters_.front());
@@ -126,7 +127,7 @@ std::vector<at::Tensor> WholeValue::hand_out(std::optional<at::Device> input_dev
 }
 
 std::size_t WholeValue::size_bytes() const {
-  std::size_t size = sizeof(WholeValue) + layout_->size_bytes();
+  std::size_t size = sizeof(WholeValue) + layout_share_bytes_;
   for (const at::Tensor& master : masters_) size += master.nbytes() + kTensorBytes;
   return size;
 }

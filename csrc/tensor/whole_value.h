@@ -65,7 +65,7 @@ class WholeValue final : public cache::Value {
 
  private:
   // An estimate for a tensor's impl and storage objects.
-  static constexpr std::size_t kTensorBytes = 400;
+  static constexpr std::size_t kTensorBytes = 440;
 
   enum class Lifetime { kKept, kHandedOutOnce };
 
@@ -80,6 +80,7 @@ class WholeValue final : public cache::Value {
                                              const ReadStored& read, const MapStored& map);
 
   LayoutPtr layout_;
+  const std::size_t layout_share_bytes_;
   // Contiguous, in the stored dtype and the order of the dimensions in memory. Their memory is
   // handed out by a value that is handed out once, at the first time.
   std::vector<at::Tensor> masters_;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast path answers nothing where something changes what operators of torch do."""
+"""The fast path answers nothing under modes of torch, transforms and traces."""
 
 from __future__ import annotations
 

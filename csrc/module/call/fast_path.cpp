@@ -75,11 +75,12 @@ std::optional<at::Tensor> put_together(const FoundBatch& batch, const CallParts&
   return std::move(together->tensors.front());
 }
 
-// A batch of one row in memory that needs no steps of its own: a batch is made of lists, which take
-// longer than such a row. Nothing: find_rows() answers.
+// Finds a batch of one plain row in memory without the lists of keys and rows that a batch needs:
+// they cost more than the row. Nothing: find_rows() goes on as for every batch.
 std::optional<at::Tensor> find_one_row(const FastCall& call, const CallParts& parts,
                                        const cache::ContextPtr& context,
                                        const cache::InputSource& sampler, cache::Session& session) {
+  // A result that lay beside its input goes to the device of this one.
   if (parts.input.device.has_value() && !parts.input.device->is_cpu()) return std::nullopt;
   const std::string_view key = call.rows->distinct().front();
   const cache::Request request{context, key, parts.input.signature, &sampler, /*row=*/0};
@@ -97,7 +98,8 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
   const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kRow);
   if (sampler.is_costly()) return std::nullopt;
   const auto context = context_of(session, parts, tensor::Per::kRow);
-  if (call.rows->rows() == 1) {
+  // The policies would hear of a row in another dtype twice.
+  if (call.rows->rows() == 1 && session.settings().dtype == cache::StoredDtype::kKeep) {
     if (auto batch = find_one_row(call, parts, context, sampler, session)) return batch;
   }
   std::vector<std::size_t> rows(call.rows->rows());

@@ -62,16 +62,16 @@ def misses() -> int:
     return modcache.stats()["misses"]
 
 
-class RanError(Exception):
-    """The module ran where all should be hits."""
+class NoHitError(Exception):
+    """A call was not the hit that is measured: the module ran, or the disk was read."""
 
 
 def expect_no_misses() -> None:
     if misses() != 0:
-        raise RanError(f"modcache ran the module {misses()} times where all should be hits")
+        raise NoHitError(f"modcache ran the module {misses()} times where all should be hits")
 
 
 def expect_memory_hits_alone() -> None:
     expect_no_misses()
     if read := modcache.stats()["hits_disk"]:
-        raise RanError(f"modcache read the disk {read} times where all should be in memory")
+        raise NoHitError(f"modcache read the disk {read} times where all should be in memory")

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "support/whole_values.h"
@@ -52,6 +53,20 @@ TEST(LayoutTest, lone_tensors_that_differ_in_their_numbers_alone_share_theirs) {
   }
   for (std::int64_t i = 0; i < 20; ++i) layout_of({at::ones({i})});
   EXPECT_EQ(layout_of({at::ones({2, 3})})->tensors(), layout->tensors());
+}
+
+TEST(LayoutTest, values_count_their_share_of_a_layout) {
+  std::vector<std::shared_ptr<const WholeValue>> values;
+  std::size_t counted_bytes = 0;
+  const std::size_t alone_bytes = value_of({at::ones({1, 77})})->size_bytes();
+  for (int i = 0; i < 100; ++i) {
+    values.push_back(value_of({at::ones({77, 1})}));
+    counted_bytes += values.back()->size_bytes();
+  }
+  EXPECT_EQ(values.front()->size_bytes(), alone_bytes);
+  const std::size_t layout_bytes = alone_bytes - values.back()->size_bytes();
+  EXPECT_GT(layout_bytes, 200u);
+  EXPECT_LT(counted_bytes, 100 * (alone_bytes - layout_bytes) + 10 * layout_bytes);
 }
 
 TEST(LayoutTest, a_dtype_that_is_never_stored_as_the_other_is_corruption) {
