@@ -41,7 +41,7 @@ WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache:
       masters_(std::move(masters)),
       lifetime_(lifetime),
       place_(std::move(place)) {
-  // What lies elsewhere, or is handed out itself, has no copies that are made here.
+  // Values in other places, and those that are handed out themselves, are copied in other ways.
   if (!place_.is_host() || lifetime_ == Lifetime::kHandedOutOnce) return;
   if (layout_->is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
     small_bytes_ = const_bytes(masters_.front());
