@@ -34,6 +34,11 @@ Kind kind_of_segment(const std::string& name) {
 }
 
 Kind kind_of_note(const std::string&) { return Kind::kNote; }
+Kind kind_of_counters(const std::string&) { return Kind::kCounters; }
+
+bool is_our_folder(const std::string& name) {
+  return name == "segments" || name == "notes" || name == "counters";
+}
 
 Status add(const std::string& directory, const std::string& folder,
            Kind (*kind)(const std::string&), std::vector<DiskFile>& files) {
@@ -48,9 +53,7 @@ Status add(const std::string& directory, const std::string& folder,
     const std::string path = directory + '/' + folder + name;
     const auto info = file_system.name_info(path);
     if (!info.is_ok()) continue;
-    if (info.value().is_directory && folder.empty() && (name == "segments" || name == "notes")) {
-      continue;
-    }
+    if (info.value().is_directory && folder.empty() && is_our_folder(name)) continue;
     files.push_back({ends_with(name, ".new") ? Kind::kInTheMaking : kind(name), folder + name,
                      static_cast<std::int64_t>(info.value().size_bytes),
                      info.value().modified_ns / 1000, file_system.is_writable(path)});
@@ -73,6 +76,7 @@ Result<DiskFiles> DiskFiles::list(const std::string& directory) {
   MODCACHE_RETURN_IF_ERROR(add(root, "", kind_of, found.files_));
   MODCACHE_RETURN_IF_ERROR(add(root, "segments/", kind_of_segment, found.files_));
   MODCACHE_RETURN_IF_ERROR(add(root, "notes/", kind_of_note, found.files_));
+  MODCACHE_RETURN_IF_ERROR(add(root, "counters/", kind_of_counters, found.files_));
   return found;
 }
 

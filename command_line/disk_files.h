@@ -20,6 +20,7 @@ struct DiskFile {
     kControl,
     kLock,
     kNote,
+    kCounters,
     kInTheMaking,
     kUnknown,
   };

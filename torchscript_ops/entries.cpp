@@ -41,7 +41,7 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
   cache::SingleFlight::Lead nobody_waits;
   const auto entry = session->lookup(request, /*may_write=*/false, nobody_waits);
   if (entry == nullptr) {
-    cache.counters().add(Counter::kMisses);
+    cache.counters().add(scope, Counter::kMisses);
     return {false, at::empty({0})};
   }
   const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
@@ -56,13 +56,13 @@ at::Tensor store(const std::string& scope, const std::string& key, const at::Ten
   Cache& cache = Cache::instance();
   if (!may_write(cache.mode())) return value;
   if (value.requires_grad()) {
-    cache.counters().add(Counter::kBypassedGrad);
+    cache.counters().add(scope, Counter::kBypassedGrad);
     log_once(LogLevel::kWarning, "store-grad:" + scope,
              "cache::store: a value that requires grad is not stored; detach() it");
     return value;
   }
   if (const char* why = tensor::why_not_storable(value)) {
-    cache.counters().add(Counter::kBypassedType);
+    cache.counters().add(scope, Counter::kBypassedType);
     log_once(LogLevel::kWarning, "store-type:" + scope,
              std::string("cache::store: a value is not stored: it is ") + why);
     return value;

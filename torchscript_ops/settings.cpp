@@ -37,6 +37,14 @@ Counts stats() {
 
 void reset_stats() { Cache::instance().reset_stats(); }
 
+std::string metrics() { return Cache::instance().metrics(); }
+
+Counts bytes_by_scope() {
+  Counts bytes;
+  for (const auto& [scope, count] : Cache::instance().bytes_by_scope()) bytes.insert(scope, count);
+  return bytes;
+}
+
 void disable_memory_tier() { Cache::instance().disable_memory_tier(); }
 
 }  // namespace
@@ -46,6 +54,8 @@ void register_settings(torch::Library& m) {
   define(m, "settings() -> Dict(str, str)", &settings);
   define(m, "stats() -> Dict(str, int)", &stats);
   define(m, "reset_stats() -> ()", &reset_stats);
+  define(m, "metrics() -> str", &metrics);
+  define(m, "bytes_by_scope() -> Dict(str, int)", &bytes_by_scope);
   define(m, "_disable_memory_tier() -> ()", &disable_memory_tier);
 }
 

@@ -9,7 +9,9 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "cache/context.h"
+#include "cache/metrics.h"
 #include "store/entry/scope_filter.h"
+#include "store/listing/listing.h"
 
 namespace modcache::cache {
 namespace {
@@ -57,8 +59,8 @@ SessionPtr Cache::session_locked() {
   for (const auto& warning : warnings) log_once(LogLevel::kWarning, warning, warning);
   int unknown = kModeUnknown;
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
-  use_mode_page(settings);
-  Tiers tiers = make_tiers(settings, tier_parts());
+  use_directory(settings);
+  Tiers tiers = make_tiers(settings, tier_parts(settings));
   session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return session_;
 }
@@ -94,11 +96,11 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   const SessionPtr current = session_locked();
   Settings settings = current->settings_;
   MODCACHE_RETURN_IF_ERROR(apply_options(options, settings));
-  Tiers tiers = make_tiers(settings, tier_parts(), current->settings_, current->tiers_);
+  Tiers tiers = make_tiers(settings, tier_parts(settings), current->settings_, current->tiers_);
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
-  use_mode_page(settings);
+  use_directory(settings);
   replaced = current;
   session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return Status::ok();
@@ -120,7 +122,7 @@ store::ModePage& Cache::mode_page_of_settings() {
   return *mode_page_.load(std::memory_order_acquire);
 }
 
-void Cache::use_mode_page(const Settings& settings) {
+void Cache::use_directory(const Settings& settings) {
   // A directory that this process does not use has no say in it.
   const std::string dir = settings.disk_bytes == 0 ? "" : settings.dir;
   auto& page = mode_pages_[{dir, settings.io}];
@@ -129,6 +131,18 @@ void Cache::use_mode_page(const Settings& settings) {
   }
   store::ModePage* const before = mode_page_.exchange(page.get(), std::memory_order_acq_rel);
   if (before != nullptr && before != page.get()) before->let_go();
+  stats_.keep_in(counters_of(settings));
+}
+
+// A mapped file that somebody cuts short ends the process that counts in it, which `io=pread` is
+// there to prevent: then no counters are kept.
+store::DirectoryCounters* Cache::counters_of(const Settings& settings) {
+  if (settings.disk_bytes == 0 || settings.io == store::ReadVia::kPread) return nullptr;
+  auto& counters = directory_counters_[settings.dir];
+  if (counters == nullptr) {
+    counters = std::make_unique<store::DirectoryCounters>(file_system_, settings.dir);
+  }
+  return counters.get();
 }
 
 void Cache::set_mode(Mode mode) {
@@ -148,6 +162,22 @@ std::map<std::string, std::int64_t> Cache::stats() {
   const SessionPtr session = this->session();
   for (const auto& tier : session->tiers_.nearest_first) tier->add_sizes(all, may_open);
   return all;
+}
+
+std::string Cache::metrics() { return metrics_text(stats_); }
+
+std::map<std::string, std::int64_t> Cache::bytes_by_scope() {
+  std::map<std::string, std::int64_t> bytes;
+  const SessionPtr session = this->session();
+  if (mode() == Mode::kOff || session->settings_.disk_bytes == 0) return bytes;
+  auto listing = store::Listing::open(file_system_, session->settings_.dir);
+  if (!listing.is_ok()) return bytes;
+  const auto contexts = listing.value()->contexts();
+  if (!contexts.is_ok()) return bytes;
+  for (const store::ListedContext& listed : contexts.value()) {
+    bytes[listed.context.scope] += listed.payload_bytes;
+  }
+  return bytes;
 }
 
 void Cache::flush() { session()->tiers_.disk->flush(); }
@@ -182,7 +212,7 @@ void Cache::disable_memory_tier() {
   if (settings.memory_bytes == 0 || settings.disk_bytes == 0) return;
   settings.memory_bytes = 0;
   left->push_back(current->tiers_.memory);
-  Tiers tiers = with_empty_memory(settings, tier_parts(), current->tiers_);
+  Tiers tiers = with_empty_memory(settings, tier_parts(settings), current->tiers_);
   session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
 }
 

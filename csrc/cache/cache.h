@@ -35,6 +35,7 @@
 #include "cache/tiers.h"
 #include "cache/value.h"
 #include "store/control/mode_page.h"
+#include "store/counters/directory_counters.h"
 
 namespace modcache::cache {
 
@@ -85,6 +86,11 @@ class Cache {
   void set_mode(Mode mode);
 
   Stats& counters() { return stats_; }
+  // What this process counted, as text for Prometheus (metrics.h).
+  std::string metrics();
+  // The payload bytes of each scope in the directory or pack. Reads the whole index. Empty where
+  // nothing can be read, and in mode kOff.
+  std::map<std::string, std::int64_t> bytes_by_scope();
   // All counters, and the entries and bytes of each tier, by name.
   std::map<std::string, std::int64_t> stats();
   void reset_stats() { stats_.reset(); }
@@ -116,29 +122,37 @@ class Cache {
   static constexpr int kModeUnknown = -1;
 
   Shared shared() { return {flights_, stats_, places_, read_ahead_, conflicts_}; }
-  TierParts tier_parts() { return {format_, stats_, places_, file_system_}; }
+  TierParts tier_parts(const Settings& settings) {
+    return {format_, stats_, places_, file_system_, counters_of(settings)};
+  }
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
   bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
   Mode mode_from_settings();
   store::ModePage& mode_page_of_settings();
-  void use_mode_page(const Settings& settings) MODCACHE_REQUIRES(mutex_);
+  // The directory of these settings is the one in use: its mode is asked, and it counts along.
+  void use_directory(const Settings& settings) MODCACHE_REQUIRES(mutex_);
+  store::DirectoryCounters* counters_of(const Settings& settings) MODCACHE_REQUIRES(mutex_);
 
   const ValueFormat& format_;
   fs::FileSystem& file_system_;
-  Stats stats_;
-  SingleFlight flights_;
-  Places places_;
-  ConflictWatch conflicts_;
   Mutex mutex_;
-  SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
-  std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
+  // What a session counts with comes before it, as it may count until it is gone.
   std::atomic<int> mode_{kModeUnknown};
   // One for each directory that was ever configured: calls may be asking the one before.
   std::map<std::pair<std::string, store::ReadVia>, std::unique_ptr<store::ModePage>> mode_pages_
       MODCACHE_GUARDED_BY(mutex_);
   std::atomic<store::ModePage*> mode_page_{nullptr};
+  // The same for what counts in a directory.
+  std::map<std::string, std::unique_ptr<store::DirectoryCounters>> directory_counters_
+      MODCACHE_GUARDED_BY(mutex_);
+  Stats stats_{[this] { return may_write(mode()); }};
+  SingleFlight flights_;
+  Places places_;
+  ConflictWatch conflicts_;
+  SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
+  std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   ReadAhead read_ahead_;
   std::uint64_t fork_registration_;
 };

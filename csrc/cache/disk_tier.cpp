@@ -16,12 +16,12 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 DiskTier::DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
-                   fs::FileSystem& file_system)
+                   fs::FileSystem& file_system, store::DirectoryCounters* counters)
     : settings_(settings),
       format_(format),
       stats_(stats),
       file_system_(file_system),
-      handle_(settings_, stats, file_system) {}
+      handle_(settings_, stats, file_system, counters) {}
 
 void DiskTier::report(const Status& status, const char* during) {
   if (status.is_ok() || status.is_not_found()) return;

@@ -25,9 +25,10 @@ namespace modcache::cache {
 
 class DiskTier final : public Tier {
  public:
-  // Opens nothing. `format`, `stats` and `file_system` must outlive the tier.
+  // Opens nothing. `format`, `stats`, `file_system` and `counters` must outlive the tier.
   DiskTier(const Settings& settings, const ValueFormat& format, Stats& stats,
-           fs::FileSystem& file_system = fs::posix_file_system());
+           fs::FileSystem& file_system = fs::posix_file_system(),
+           store::DirectoryCounters* counters = nullptr);
 
   Counter hits() const override { return Counter::kHitsDisk; }
   // Rows, for one key as for many. A row that is damaged is one miss, counted and dropped; what

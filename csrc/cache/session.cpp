@@ -89,8 +89,7 @@ void Session::settle(const BatchRequest& request, std::size_t tier, const Remain
 void Session::settle_entries(const BatchRequest& request, std::size_t tier,
                              const RemainingKeys& asked, TierFound& answer, Counting counting,
                              BatchFound& found) {
-  std::int64_t hits = 0;
-  std::int64_t saved_us = 0;
+  HitCounts counts{tiers_.nearest_first[tier]->hits()};
   for (std::size_t place = 0; place < answer.entries.size(); ++place) {
     HeldEntry& held = answer.entries[place];
     if (held.entry == nullptr) continue;
@@ -104,13 +103,13 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
       found.conflicts_.push_back(i);
       continue;
     }
-    ++hits;
-    saved_us += entry.run_us.value_or(0);
+    ++counts.hits;
+    counts.saved_us += entry.run_us.value_or(0);
+    counts.bytes += static_cast<std::int64_t>(entry.value->payload_size_bytes());
     found.rows_[i].tier = static_cast<std::uint32_t>(tier);
     found.rows_[i].held = std::move(held);
   }
-  if (counting == Counting::kNone) return;
-  count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
+  if (counting == Counting::kAtOnce) count_hits(*request.context, counts);
 }
 
 void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
@@ -126,8 +125,7 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
                ? is_match[rows.header_index(row)]
                : match_.fits_signature(request.own_signatures[i], rows.header(row).signature);
   };
-  std::int64_t hits = 0;
-  std::int64_t saved_us = 0;
+  HitCounts counts{tiers_.nearest_first[tier]->hits()};
   for (std::size_t row = 0; row < asked.size(); ++row) {
     if (!rows.has(row)) continue;
     const std::size_t i = asked.row(row);
@@ -148,15 +146,15 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
       found.conflicts_.push_back(i);
       continue;
     }
-    ++hits;
-    saved_us += rows.run_us(row);
+    ++counts.hits;
+    counts.saved_us += rows.run_us(row);
+    counts.bytes += static_cast<std::int64_t>(rows.payload_size_bytes(row));
     found.rows_[i].tier = static_cast<std::uint32_t>(tier);
     found.rows_[i].disk_row = static_cast<std::uint32_t>(row);
   }
   assert(!found.disk_.has_value());
   found.disk_ = std::move(rows);
-  if (terms.counting == Counting::kNone) return;
-  count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits, saved_us);
+  if (terms.counting == Counting::kAtOnce) count_hits(*request.context, counts);
 }
 
 void Session::bring_to_device(const BatchRequest& request, const BatchFound& found) {
@@ -170,11 +168,9 @@ void Session::bring_to_device(const BatchRequest& request, const BatchFound& fou
          /*pushes_out=*/false});
 }
 
-void Session::count_hits(const std::string& scope, Counter counter, std::int64_t hits,
-                         std::int64_t saved_us) {
-  if (hits > 0) stats_.add(counter, hits);
-  if (saved_us > 0) stats_.add(Counter::kSavedUs, saved_us);
-  conflicts_.note_agreements(scope, hits);
+void Session::count_hits(const store::Context& context, const HitCounts& counts) {
+  stats_.add_hits(context, counts);
+  conflicts_.note_agreements(context.scope, counts.hits);
 }
 
 std::int64_t Session::run_us_of(const BatchFound& found, std::size_t i) const {
@@ -183,9 +179,16 @@ std::int64_t Session::run_us_of(const BatchFound& found, std::size_t i) const {
                                    : found.disk_->run_us(row.disk_row);
 }
 
-void Session::take_back(BatchFound& found, std::size_t i) {
-  stats_.add(tiers_.nearest_first[found.rows_[i].tier]->hits(), -1);
-  stats_.add(Counter::kSavedUs, -run_us_of(found, i));
+std::int64_t Session::bytes_of(const BatchFound& found, std::size_t i) const {
+  const BatchFound::Row& row = found.rows_[i];
+  return static_cast<std::int64_t>(row.held.entry != nullptr
+                                       ? row.held.entry->value->payload_size_bytes()
+                                       : found.disk_->payload_size_bytes(row.disk_row));
+}
+
+void Session::take_back(const store::Context& context, BatchFound& found, std::size_t i) {
+  stats_.add_hits(context, {tiers_.nearest_first[found.rows_[i].tier]->hits(), -1,
+                            -run_us_of(found, i), -bytes_of(found, i)});
   found.rows_[i] = {};
 }
 
@@ -193,7 +196,7 @@ void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t
                      const Status& broken, bool may_write) {
   if (found.is_missing(i)) return;
   const BatchFound::Row row = found.rows_[i];
-  take_back(found, i);
+  take_back(*request.context, found, i);
   if (row.held.entry != nullptr) return;
   tiers_.nearest_first[row.tier]->refuse({*request.context, request.keys[i], found.addresses_[i]},
                                          found.disk_->sequence(row.disk_row), broken,
@@ -202,10 +205,10 @@ void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t
 
 void Session::refuse_as_conflict(const BatchRequest& request, BatchFound& found, std::size_t i) {
   if (found.is_missing(i)) return;
-  stats_.add(Counter::kKeyConflicts);
+  stats_.add(request.context->scope, Counter::kKeyConflicts);
   warn_of_conflict(request.keys[i], request.context->scope, request.signature_of(i),
                    found.signature(i));
-  take_back(found, i);
+  take_back(*request.context, found, i);
   found.conflicts_.push_back(i);
 }
 
@@ -224,7 +227,7 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
     held = tiers_.nearest_first[row.tier]->read(id, *found.disk_, row.disk_row, access(may_write),
                                                 is_kept ? Reading::kToKeep : Reading::kOnce);
     if (held.entry == nullptr) {
-      take_back(found, i);
+      take_back(*request.context, found, i);
       return nullptr;
     }
     if (!is_kept) return std::move(held.entry);

@@ -110,7 +110,7 @@ class Session {
   // The same if every key has an entry that matches, else nothing: then nothing but damage was
   // counted. take_back_all() undoes the counting where the rows cannot be used after all.
   std::optional<BatchFound> find_hits(const BatchRequest& request, bool may_write);
-  void take_back_all(BatchFound& found);
+  void take_back_all(const BatchRequest& request, BatchFound& found);
 
   // Row i of `found` cannot be used after all: its hit is taken back and it is missing. A row of
   // the disk proved broken when it was read, so it is counted and dropped as well; one from memory
@@ -197,11 +197,11 @@ class Session {
     return match_.fits_signature(request.signature, signature) &&
            match_.fits_sample(request.input, request.row, sample);
   }
-  void count_hits(const std::string& scope, Counter counter, std::int64_t hits,
-                  std::int64_t saved_us);
+  void count_hits(const store::Context& context, const HitCounts& counts);
   std::int64_t run_us_of(const BatchFound& found, std::size_t i) const;
+  std::int64_t bytes_of(const BatchFound& found, std::size_t i) const;
   // Row i is no hit after all.
-  void take_back(BatchFound& found, std::size_t i);
+  void take_back(const store::Context& context, BatchFound& found, std::size_t i);
 
   // session_store.cpp
   std::size_t store_those_worth_it(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);

@@ -17,8 +17,8 @@ EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entr
   if (!wanted(*entry)) return nullptr;
   const Request request = as_compared(given);
   if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
-  count_hits(request.context->scope, tiers_.nearest_first.front()->hits(), 1,
-             entry->run_us.value_or(0));
+  count_hits(*request.context, {tiers_.nearest_first.front()->hits(), 1, entry->run_us.value_or(0),
+                                static_cast<std::int64_t>(entry->value->payload_size_bytes())});
   return entry;
 }
 
@@ -29,30 +29,29 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
   BatchFound found = find_all(request, may_write, Counting::kNone);
   if (found.is_missing(0) || !found.is_on_disk(0)) return nullptr;
   if (!wanted(found.disk().header(found.disk_row(0)).value_header)) return nullptr;
-  count_hits(one.context->scope, tiers_.nearest_first[found.rows_[0].tier]->hits(), 1,
-             run_us_of(found, 0));
+  count_hits(*one.context, {tiers_.nearest_first[found.rows_[0].tier]->hits(), 1,
+                            run_us_of(found, 0), bytes_of(found, 0)});
   return take(request, found, 0, may_write);
 }
 
 std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool may_write) {
   BatchFound found = find_all(request, may_write, Counting::kNone);
-  std::vector<std::int64_t> hits(tiers_.nearest_first.size());
-  std::int64_t saved_us = 0;
+  std::vector<HitCounts> counts;
+  for (const auto& tier : tiers_.nearest_first) counts.push_back({tier->hits()});
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found.is_missing(i)) return std::nullopt;
-    ++hits[found.rows_[i].tier];
-    saved_us += run_us_of(found, i);
+    HitCounts& of_tier = counts[found.rows_[i].tier];
+    ++of_tier.hits;
+    of_tier.saved_us += run_us_of(found, i);
+    of_tier.bytes += bytes_of(found, i);
   }
-  for (std::size_t tier = 0; tier < hits.size(); ++tier) {
-    count_hits(request.context->scope, tiers_.nearest_first[tier]->hits(), hits[tier],
-               std::exchange(saved_us, 0));
-  }
+  for (const HitCounts& of_tier : counts) count_hits(*request.context, of_tier);
   return found;
 }
 
-void Session::take_back_all(BatchFound& found) {
+void Session::take_back_all(const BatchRequest& request, BatchFound& found) {
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (!found.is_missing(i)) take_back(found, i);
+    if (!found.is_missing(i)) take_back(*request.context, found, i);
   }
 }
 

@@ -58,15 +58,19 @@ void Session::store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool 
 void Session::count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept> kept) {
   std::int64_t not_kept = 0;
   std::uint64_t largest_bytes = 0;
+  std::uint64_t kept_bytes = 0;
   for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].is_kept) kept_bytes += entries[i]->value->payload_size_bytes();
     if (kept[i].is_kept) continue;
     ++not_kept;
     largest_bytes = std::max<std::uint64_t>(largest_bytes,
                                             MemoryStore::size_bytes_of(*entries[i], keys.keys[i]));
   }
-  stats_.add(Counter::kStored, static_cast<std::int64_t>(kept.size()) - not_kept);
+  const std::string& scope = keys.context()->scope;
+  stats_.add(scope, Counter::kStored, static_cast<std::int64_t>(kept.size()) - not_kept);
+  stats_.add(scope, Counter::kStoredBytes, static_cast<std::int64_t>(kept_bytes));
   if (not_kept == 0 || settings_.disk_bytes > 0) return;
-  stats_.add(Counter::kNotKept, not_kept);
+  stats_.add(scope, Counter::kNotKept, not_kept);
   if (settings_.memory_bytes == 0 || largest_bytes <= settings_.memory_bytes) return;
   log_once(LogLevel::kWarning, "too-large-for-memory",
            "a result takes " + std::to_string(largest_bytes) +
@@ -78,7 +82,7 @@ void Session::count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept
 
 void Session::note_conflict(const Request& request, std::string_view signature,
                             std::int64_t stored_at_us) {
-  stats_.add(Counter::kKeyConflicts);
+  stats_.add(request.context->scope, Counter::kKeyConflicts);
   warn_of_conflict(request.key, request.context->scope, request.signature, signature);
   if (match_.fits_signature(request.signature, signature)) {
     conflicts_.note_conflict(request.context->scope, stored_at_us);
@@ -86,7 +90,7 @@ void Session::note_conflict(const Request& request, std::string_view signature,
 }
 
 void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
-  stats_.add(Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
+  stats_.add(request.context->scope, Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
   warn_of_conflict(request.key, request.context->scope, request.signature, request.signature);
   for (std::size_t i = 0; i < rows; ++i) {
     conflicts_.note_conflict(request.context->scope, now_us());

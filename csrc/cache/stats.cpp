@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/stats.h"
 
+#include <algorithm>
+
 namespace modcache::cache {
 
 std::string_view counter_name(Counter counter) {
@@ -22,13 +24,54 @@ std::string_view counter_name(Counter counter) {
     case Counter::kErrors: return "errors";
     case Counter::kRunUs: return "run_us";
     case Counter::kSavedUs: return "saved_us";
+    case Counter::kHitBytes: return "hit_bytes";
+    case Counter::kStoredBytes: return "stored_bytes";
     case Counter::kCount: break;
   }
   return "";
 }
 
+store::DirectoryCounters* Stats::directory() const {
+  store::DirectoryCounters* const directory = directory_.load(std::memory_order_acquire);
+  return directory != nullptr && may_keep_ && may_keep_() ? directory : nullptr;
+}
+
+void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
+  if (amount == 0) return;
+  add_here(counter, amount);
+  if (auto* const kept = directory()) kept->add(scope, static_cast<std::size_t>(counter), amount);
+}
+
+void Stats::add_hits(const store::Context& context, const HitCounts& counts) {
+  if (counts.hits == 0) return;
+  using Addition = store::DirectoryCounters::Addition;
+  const std::array<Addition, 3> additions{
+      Addition{static_cast<std::size_t>(counts.tier), counts.hits},
+      Addition{static_cast<std::size_t>(Counter::kSavedUs), counts.saved_us},
+      Addition{static_cast<std::size_t>(Counter::kHitBytes), counts.bytes}};
+  for (const Addition& addition : additions) {
+    counters_[addition.counter].fetch_add(addition.amount, std::memory_order_relaxed);
+  }
+  if (auto* const kept = directory()) {
+    kept->add(context.digest, context.scope, {additions.data(), additions.size()});
+  }
+}
+
 void Stats::reset() {
-  for (auto& counter : counters_) counter.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    const std::int64_t counted = counters_[i].exchange(0, std::memory_order_relaxed);
+    before_reset_[i].fetch_add(counted, std::memory_order_relaxed);
+  }
+}
+
+std::int64_t Stats::ever(Counter counter) const {
+  const auto i = static_cast<std::size_t>(counter);
+  const std::int64_t now = counters_[i].load(std::memory_order_relaxed) +
+                           before_reset_[i].load(std::memory_order_relaxed);
+  std::int64_t shown = shown_[i].load(std::memory_order_relaxed);
+  while (shown < now && !shown_[i].compare_exchange_weak(shown, now, std::memory_order_relaxed)) {
+  }
+  return std::max(shown, now);
 }
 
 }  // namespace modcache::cache

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of this process. Any thread may count; reading is a relaxed snapshot.
+// Counters of this process. Any thread may count; reading is a relaxed snapshot. Where the process
+// may write to its directory, that counts along by scope and day (store/counters/), so that the
+// numbers outlive the process.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <utility>
+
+#include "cache/latency.h"
+#include "store/counters/directory_counters.h"
+#include "store/entry/entry_id.h"
 
 namespace modcache::cache {
 
+// Their numbers are in the files of directories: a new one goes to the end, before kCount.
 enum class Counter : std::size_t {
   kHitsMemory,
   kHitsDisk,
@@ -27,28 +36,70 @@ enum class Counter : std::size_t {
   // Results that the directory (without one: memory) did not take: full of what is rather kept, or
   // too large.
   kNotKept,
-  kCorrupt,  // stored entries that failed a check; each was a miss
-  kErrors,   // failures of the cache; no call failed for them
-  kRunUs,    // time spent running modules on misses
-  kSavedUs,  // what the hits' own runs had taken
+  kCorrupt,      // stored entries that failed a check; each was a miss
+  kErrors,       // failures of the cache; no call failed for them
+  kRunUs,        // time spent running modules on misses
+  kSavedUs,      // what the hits' own runs had taken
+  kHitBytes,     // of the values that were found
+  kStoredBytes,  // of the values that a tier took
   kCount,
 };
+static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters);
 
 // The name under which stats() shows a counter.
 std::string_view counter_name(Counter counter);
 
+// What the hits of one look-up come to.
+struct HitCounts {
+  Counter tier = Counter::kHitsMemory;
+  std::int64_t hits = 0;
+  std::int64_t saved_us = 0;
+  std::int64_t bytes = 0;
+};
+
 class Stats {
  public:
-  void add(Counter counter, std::int64_t amount = 1) {
-    counters_[static_cast<std::size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
-  }
+  // The directory counts along while `may_keep` says so for the calling thread; none: never.
+  explicit Stats(std::function<bool()> may_keep = nullptr) : may_keep_(std::move(may_keep)) {}
+
+  // Counts what belongs to this scope; to none where it is empty.
+  void add(std::string_view scope, Counter counter, std::int64_t amount = 1);
+  void add(Counter counter, std::int64_t amount = 1) { add({}, counter, amount); }
+  // Counts hits of a context, without a look for its scope if the thread did so before.
+  void add_hits(const store::Context& context, const HitCounts& counts);
+
   std::int64_t get(Counter counter) const {
     return counters_[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);
   }
+  // What get() counts from now on; the directory's counters and metrics go on.
   void reset();
+  // Everything that this process ever counted. Never less than an earlier answer: a hit that was
+  // taken back shows once others make up for it.
+  std::int64_t ever(Counter counter) const;
+
+  Latencies& latencies() { return latencies_; }
+  const Latencies& latencies() const { return latencies_; }
+
+  // The directory in use; null: none keeps counters. It must live as long as this object.
+  void keep_in(store::DirectoryCounters* directory) {
+    directory_.store(directory, std::memory_order_release);
+  }
 
  private:
-  std::array<std::atomic<std::int64_t>, static_cast<std::size_t>(Counter::kCount)> counters_{};
+  static constexpr auto kCounters = static_cast<std::size_t>(Counter::kCount);
+  using Numbers = std::array<std::atomic<std::int64_t>, kCounters>;
+
+  void add_here(Counter counter, std::int64_t amount) {
+    counters_[static_cast<std::size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
+  }
+  store::DirectoryCounters* directory() const;
+
+  Numbers counters_{};
+  Numbers before_reset_{};
+  mutable Numbers shown_{};
+  Latencies latencies_;
+  const std::function<bool()> may_keep_;
+  std::atomic<store::DirectoryCounters*> directory_{nullptr};
 };
 
 }  // namespace modcache::cache

@@ -17,10 +17,12 @@ constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
 
 }  // namespace
 
-StoreHandle::StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system)
+StoreHandle::StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system,
+                         store::DirectoryCounters* counters)
     : settings_(settings),
       stats_(stats),
       file_system_(file_system),
+      counters_(counters),
       fork_generation_(fork_generation()),
       fork_registration_(hold_across_fork(mutex_)) {}
 
@@ -60,9 +62,23 @@ std::uint64_t StoreHandle::removals(Access access) {
 }
 
 const StorePtr& StoreHandle::attached(Access access) {
-  if (store_ != nullptr && !store_->is_attached()) store_ = nullptr;
-  if (store_ == nullptr) store_ = open(access);
+  if (store_ != nullptr && !store_->is_attached()) {
+    store_ = nullptr;
+    if (counters_ != nullptr) counters_->detach();
+  }
+  if (store_ == nullptr) {
+    store_ = open(access);
+    are_counters_attached_ = false;
+  }
+  let_counters_attach(access);
   return store_;
+}
+
+void StoreHandle::let_counters_attach(Access access) {
+  if (are_counters_attached_ || counters_ == nullptr || access != Access::kWrite) return;
+  if (store_ == nullptr || store_->is_read_only()) return;
+  counters_->attach();
+  are_counters_attached_ = true;
 }
 
 StorePtr StoreHandle::open(Access access) {

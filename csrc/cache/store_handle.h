@@ -19,6 +19,7 @@
 #include "cache/stats.h"
 #include "cache/tier.h"
 #include "fs/file_system.h"
+#include "store/counters/directory_counters.h"
 #include "store/store.h"
 
 namespace modcache::cache {
@@ -29,8 +30,10 @@ class StoreHandle {
  public:
   static constexpr std::chrono::seconds kBackoff{30};
 
-  // Opens nothing. `settings`, `stats` and `file_system` must outlive the handle.
-  StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system);
+  // Opens nothing. `settings`, `stats`, `file_system` and `counters` must outlive the handle.
+  // `counters` attach to the directory when it is first opened for a call that may write.
+  StoreHandle(const Settings& settings, Stats& stats, fs::FileSystem& file_system,
+              store::DirectoryCounters* counters = nullptr);
   ~StoreHandle();
   StoreHandle(const StoreHandle&) = delete;
   StoreHandle& operator=(const StoreHandle&) = delete;
@@ -61,15 +64,18 @@ class StoreHandle {
   // The store if it still is that of the directory, or the one that is there now, or null.
   const StorePtr& attached(Access access) MODCACHE_REQUIRES(mutex_);
   StorePtr open(Access access) MODCACHE_REQUIRES(mutex_);
+  void let_counters_attach(Access access) MODCACHE_REQUIRES(mutex_);
   store::StoreOptions options() const;
   void abandon_after_fork() MODCACHE_REQUIRES(mutex_);
 
   const Settings& settings_;
   Stats& stats_;
   fs::FileSystem& file_system_;
+  store::DirectoryCounters* const counters_;
 
   Mutex mutex_;
   StorePtr store_ MODCACHE_GUARDED_BY(mutex_);
+  bool are_counters_attached_ MODCACHE_GUARDED_BY(mutex_) = false;  // to `store_`
   std::uint64_t fork_generation_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t last_removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Clock::time_point alone_until_ MODCACHE_GUARDED_BY(mutex_){};

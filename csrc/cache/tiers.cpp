@@ -26,7 +26,8 @@ std::shared_ptr<MemoryStore> make_memory(const Settings& settings, const TierPar
 }
 
 std::shared_ptr<DiskTier> make_disk(const Settings& settings, const TierParts& parts) {
-  return std::make_shared<DiskTier>(settings, parts.format, parts.stats, parts.file_system);
+  return std::make_shared<DiskTier>(settings, parts.format, parts.stats, parts.file_system,
+                                    parts.counters);
 }
 
 bool use_one_store(const Settings& one, const Settings& other) {

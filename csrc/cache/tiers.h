@@ -14,6 +14,7 @@
 #include "cache/tier.h"
 #include "cache/value.h"
 #include "fs/file_system.h"
+#include "store/counters/directory_counters.h"
 
 namespace modcache::cache {
 
@@ -23,6 +24,8 @@ struct TierParts {
   Stats& stats;
   Places& places;
   fs::FileSystem& file_system;
+  // Of the directory; null: none are kept.
+  store::DirectoryCounters* counters = nullptr;
 };
 
 struct Tiers {

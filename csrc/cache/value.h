@@ -37,6 +37,8 @@ class Value {
   virtual ~Value() = default;
   // Memory held while this value lives.
   virtual std::size_t size_bytes() const = 0;
+  // The bytes of the numbers alone, as they are stored.
+  virtual std::size_t payload_size_bytes() const = 0;
   // Returns the bytes to store. `codec` is a wish: the header says how the payload is encoded.
   virtual Written write(codec::Codec codec) const = 0;
   // Whether a forked child can read it, and let go of it: not what lies in an accelerator's memory.

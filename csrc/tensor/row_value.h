@@ -50,6 +50,7 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
   // REQUIRES: is_on_device().
   std::shared_ptr<const RowValue> on_host() const;
 
+  std::size_t payload_size_bytes() const override { return layout_->payload_size_bytes(); }
   std::size_t size_bytes() const override {
     return layout_->payload_size_bytes() + layout_share_bytes_ + kObjectBytes;
   }

@@ -60,6 +60,7 @@ class WholeValue final : public cache::Value {
   }
 
   std::size_t size_bytes() const override;
+  std::size_t payload_size_bytes() const override { return layout_->payload_size_bytes(); }
   cache::Written write(codec::Codec codec) const override;
   bool outlives_fork() const override { return place_.is_host(); }
 

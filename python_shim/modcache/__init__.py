@@ -13,7 +13,7 @@ The frozen part of a model runs once per sample; after that its output comes fro
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
   ``place`` and ``Prefetcher`` while it runs; ``KeyedDataset``, ``trainer_callback`` and
   ``lightning_callback`` in loops of others.
-- **To see**: ``stats``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
+- **To see**: ``stats``, ``metrics``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
   ``"modcache"`` has the messages.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
   ``refresh_fingerprint``.
@@ -58,6 +58,7 @@ from modcache._library.settings import (  # noqa: E402
     configure,
     contains,
     flush,
+    metrics,
     reset_stats,
     settings,
     stats,
@@ -142,6 +143,7 @@ __all__ = [
     "lightning_callback",
     "lookup_or_run",
     "lookup_or_run_any",
+    "metrics",
     "mode",
     "place",
     "prefetch",

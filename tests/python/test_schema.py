@@ -48,6 +48,8 @@ SCHEMAS = {
     "mode": "cache::mode() -> str",
     "stats": "cache::stats() -> Dict(str, int)",
     "reset_stats": "cache::reset_stats() -> ()",
+    "metrics": "cache::metrics() -> str",
+    "bytes_by_scope": "cache::bytes_by_scope() -> Dict(str, int)",
     "flush": "cache::flush() -> ()",
     "clear": 'cache::clear(str scope="", *, str prefix="", str tier="all") -> int',
     "clear.older_than": 'cache::clear.older_than(str scope="", *, str prefix="", str tier="all", '

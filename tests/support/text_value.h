@@ -22,6 +22,7 @@ class TextValue final : public cache::Value {
   explicit TextValue(std::string text) : text_(std::move(text)) {}
   const std::string& text() const { return text_; }
   std::size_t size_bytes() const override { return text_.size(); }
+  std::size_t payload_size_bytes() const override { return text_.size(); }
   cache::Written write(codec::Codec) const override {
     return {std::string(kHeader), share_bytes(text_)};
   }

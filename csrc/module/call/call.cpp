@@ -27,6 +27,7 @@ std::shared_ptr<const tensor::WholeValue> Call::find() {
   }
   const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &replaces_);
   if (entry == nullptr) return nullptr;
+  note_end();
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
 }
 
@@ -39,7 +40,7 @@ void Call::take_sample() {
 void Call::reject_hit() {
   take_sample();
   replaces_ = true;
-  cache::Cache::instance().counters().add(Counter::kKeyConflicts);
+  cache::Cache::instance().counters().add(parts_.scope, Counter::kKeyConflicts);
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
            "a stored result of " + parts_.who() +
                " has another type than the method declares: it is computed anew, and replaced");
@@ -60,6 +61,7 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
   count_run(is_compared ? 0 : 1);
   outcome_.has_stored = may_store() && keep(result, facts);
   if (outcome_.has_stored) lead.stored();
+  note_end();
 }
 
 // The model has its result, and a later failure of the cache must not take it away.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "cache/latency.h"
 #include "module/call/module_run.h"
 #include "module/call/stored_rows.h"
 #include "tensor/input_sampler.h"
@@ -113,7 +114,7 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
   std::optional<at::Tensor> together;
   if (has_lone_tensors(*found))
     together = put_together({session, request, *found, may_write}, parts);
-  if (!together.has_value()) session.take_back_all(*found);
+  if (!together.has_value()) session.take_back_all(request, *found);
   return together;
 }
 
@@ -140,9 +141,13 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
 }
 
 std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
-  const auto session = cache::Cache::instance().session();
-  if (call.rows == nullptr) return find_whole(call, *session, std::move(input));
-  return find_rows(call, *session, parts_of(call, std::move(input)));
+  const cache::HitTimer timer;
+  cache::Cache& cache = cache::Cache::instance();
+  const auto session = cache.session();
+  auto found = call.rows == nullptr ? find_whole(call, *session, std::move(input))
+                                    : find_rows(call, *session, parts_of(call, std::move(input)));
+  if (found.has_value()) timer.note_hit(cache.counters().latencies());
+  return found;
 }
 
 }  // namespace modcache::module

@@ -116,7 +116,7 @@ class GraphFree : public ProcessWide<GraphFree> {
 
 void report_difference(const CallParts& parts, std::string_view key,
                        const std::string& difference) {
-  cache::Cache::instance().counters().add(Counter::kVerifyDifferences);
+  cache::Cache::instance().counters().add(parts.scope, Counter::kVerifyDifferences);
   log(LogLevel::kWarning, "verify:" + parts.who(),
       "verify: what is stored for key '" + std::string(key.substr(0, 200)) + "' of " + parts.who() +
           " is not what the module returns: " + difference +
@@ -127,7 +127,7 @@ void report_difference(const CallParts& parts, std::string_view key,
 
 bool refuse(const CallParts& parts, const cache::Session& session, Counter counter,
             std::int64_t rows, const char* cause, const std::string& message) {
-  cache::Cache::instance().counters().add(counter, rows);
+  cache::Cache::instance().counters().add(parts.scope, counter, rows);
   TORCH_CHECK(!session.settings().strict, "modcache (strict=true): ", message);
   // The scope is not part of the cause: it changes with the weights, and would repeat the warning.
   log_once(LogLevel::kWarning, std::string(cause) + ':' + parts.who(), message);
@@ -246,7 +246,7 @@ bool compare_with_stored(const CallParts& parts, cache::Session& session,
 }
 
 void report_failure(const CallParts& parts, const char* what, const std::exception& error) {
-  cache::Cache::instance().counters().add(Counter::kErrors);
+  cache::Cache::instance().counters().add(parts.scope, Counter::kErrors);
   log(LogLevel::kWarning, std::string(what) + ':' + parts.class_name,
       "a result of " + parts.who() + " could not be " + what + ": " + tensor::text_of(error));
 }

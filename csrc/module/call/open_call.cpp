@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/open_call.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -24,11 +25,21 @@ void OpenCall::abandon() {
   lead_.give_up();
 }
 
-void OpenCall::count_run(std::int64_t misses) const {
+void OpenCall::count_run(std::int64_t misses) {
   if (grad_is_unknown_) note_graph_free(parts_);
   auto& counters = cache::Cache::instance().counters();
-  counters.add(cache::Counter::kRunUs, run_->run_us());
-  counters.add(cache::Counter::kMisses, misses);
+  counters.add(parts_.scope, cache::Counter::kRunUs, run_->run_us());
+  counters.add(parts_.scope, cache::Counter::kMisses, misses);
+  if (misses == 0) return;
+  was_miss_ = true;
+  counters.latencies().run.observe(std::chrono::microseconds(run_->run_us()));
+}
+
+void OpenCall::note_end() const {
+  if (run_.has_value() && !was_miss_) return;
+  auto& latencies = cache::Cache::instance().counters().latencies();
+  (run_.has_value() ? latencies.miss : latencies.hit)
+      .observe(std::chrono::steady_clock::now() - started_);
 }
 
 cache::EntryPtr OpenCall::entry_of(std::shared_ptr<const cache::Value> value,

@@ -5,6 +5,7 @@
 // Used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -60,12 +61,15 @@ class OpenCall {
     return grad_is_unknown_ && !always_runs(mode_) && session_->contains(request);
   }
   // Counts a run that no rule forbids to store, and remembers that its result has no graph.
-  void count_run(std::int64_t misses) const;
+  void count_run(std::int64_t misses);
+  // The caller has its value: adds the time since this object was made to the histograms.
+  void note_end() const;
   // `run_us` is the time that is noted for `value`.
   cache::EntryPtr entry_of(std::shared_ptr<const cache::Value> value, std::string_view signature,
                            const cache::InputSample& sample, std::int64_t run_us,
                            const ConfirmationPtr& confirmation) const;
 
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   CallParts parts_;
   tensor::InputSampler input_;
   cache::SessionPtr session_;
@@ -75,6 +79,7 @@ class OpenCall {
   bool grad_is_unknown_;
   cache::SingleFlight::Lead lead_;
   std::optional<ModuleRun> run_;
+  bool was_miss_ = false;
   Outcome outcome_;
 };
 

@@ -178,7 +178,7 @@ bool RowsCall::has_conflicts_inside() {
 void RowsCall::reject_hits() {
   needs_whole_input_ = true;
   replaces_.assign(keys_.distinct().size(), true);
-  cache::Cache::instance().counters().add(Counter::kKeyConflicts,
+  cache::Cache::instance().counters().add(parts_.scope, Counter::kKeyConflicts,
                                           static_cast<std::int64_t>(keys_.rows()));
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
            "stored results of " + parts_.who() +
@@ -189,7 +189,7 @@ void RowsCall::reject_hits() {
 // own.
 void RowsCall::refuse_stored_rows() {
   replaces_.assign(keys_.distinct().size(), true);
-  cache::Cache::instance().counters().add(Counter::kCorrupt);
+  cache::Cache::instance().counters().add(parts_.scope, Counter::kCorrupt);
   log_once(LogLevel::kWarning, "other-kind:" + parts_.who(),
            "stored rows of " + parts_.who() +
                " have another dtype or number of dimensions than it gives: they are computed anew, "
@@ -278,10 +278,11 @@ std::optional<tensor::Flat> RowsCall::together() {
     // The value of a repeated key came from the memory of this call, which counts as a hit in
     // memory.
     if (!is_refused_ && !always_runs(mode_) && !keys_.repeated().empty()) {
-      cache::Cache::instance().counters().add(Counter::kHitsMemory,
+      cache::Cache::instance().counters().add(parts_.scope, Counter::kHitsMemory,
                                               static_cast<std::int64_t>(keys_.repeated().size()));
     }
   }
+  note_end();
   return output_.together(parts_.input.device);
 }
 

@@ -130,8 +130,9 @@ void keep_samples(const SampleNames& names, const std::vector<std::string_view>&
       --misses;
   }
   auto& counters = Cache::instance().counters();
-  counters.add(Counter::kMisses, misses);
-  counters.add(Counter::kRunUs, std::accumulate(run_us.begin(), run_us.end(), std::int64_t{0}));
+  counters.add(names.scope, Counter::kMisses, misses);
+  counters.add(names.scope, Counter::kRunUs,
+               std::accumulate(run_us.begin(), run_us.end(), std::int64_t{0}));
   if (!may_write(mode)) return;
   try {
     std::vector<cache::EntryPtr> entries;

@@ -79,7 +79,7 @@ Result<std::uint64_t> Directory::folder_bytes(const std::string& path) const {
 
 Result<std::uint64_t> Directory::size_bytes() const {
   std::uint64_t total = 0;
-  for (const std::string& path : {path_, segments_path(), notes_path()}) {
+  for (const std::string& path : {path_, segments_path(), notes_path(), counters_path()}) {
     MODCACHE_ASSIGN_OR_RETURN(auto size_bytes, folder_bytes(path));
     total += size_bytes;
   }

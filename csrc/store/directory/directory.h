@@ -40,6 +40,7 @@ class Directory {
   std::string policy_state_path() const { return path_ + "/policy.state"; }
   std::string segments_path() const { return path_ + "/segments"; }
   std::string notes_path() const { return path_ + "/notes"; }
+  std::string counters_path() const { return path_ + "/counters"; }
   std::string segment_path(std::uint64_t id) const;
   // The name of a retired segment, which no row leads to but which somebody may still read.
   std::string retired_path(std::uint64_t id) const;
@@ -49,7 +50,7 @@ class Directory {
   Result<std::vector<std::uint64_t>> segments() const;
   Result<std::vector<std::uint64_t>> retired_segments() const;
 
-  // Returns the size of all files on disk, notes included.
+  // Returns the size of all files on disk, notes and counters included.
   Result<std::uint64_t> size_bytes() const;
   // Returns the size of the files in one folder (a path that this class gives), without its
   // subfolders.

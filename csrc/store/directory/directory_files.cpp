@@ -32,7 +32,9 @@ class Look {
     look(directory_.index_map_path(), Use::kSpared, Use::kRead, rights);
     look(directory_.policy_state_path(), Use::kSpared, Use::kRead, rights);
     if (is_folder(directory_.segments_path(), Use::kNeeded)) look_at_segments();
-    if (is_folder(directory_.notes_path(), Use::kSpared)) look_at_notes();
+    for (const std::string& path : {directory_.notes_path(), directory_.counters_path()}) {
+      if (is_folder(path, Use::kSpared)) look_at_all_in(path);
+    }
     return std::move(found_);
   }
 
@@ -75,12 +77,12 @@ class Look {
     }
   }
 
-  void look_at_notes() {
-    const auto names = file_system_.list(directory_.notes_path());
+  void look_at_all_in(const std::string& folder) {
+    const auto names = file_system_.list(folder);
     if (!names.is_ok()) return;
-    const std::uint32_t rights = rights_of(directory_.notes_path());
+    const std::uint32_t rights = rights_of(folder);
     for (const std::string& name : names.value()) {
-      look(directory_.notes_path() + '/' + name, Use::kSpared, Use::kRead, rights);
+      look(folder + '/' + name, Use::kSpared, Use::kRead, rights);
     }
   }
 

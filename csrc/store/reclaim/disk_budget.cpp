@@ -52,19 +52,19 @@ std::uint64_t DiskBudget::roomy_bytes() const {
 }
 
 // There may be thousands of notes, and they change seldom; each change renames one.
-Result<std::uint64_t> DiskBudget::notes_bytes() {
-  auto info = directory_.file_system().info(directory_.notes_path());
+Result<std::uint64_t> DiskBudget::size_of(const std::string& path, KnownFolder& known) {
+  auto info = directory_.file_system().info(path);
   if (info.is_not_found()) return std::uint64_t{0};
   if (!info.is_ok()) return info.status();
-  if (info.value().changed_ns != notes_changed_ns_) {
-    // Asked before they are counted: a note that comes later is then known by its time.
+  if (info.value().changed_ns != known.changed_ns) {
+    // Asked before they are counted: a file that comes later is then known by its time.
     const bool is_settled = fs::is_settled(info.value());
-    auto size_bytes = directory_.folder_bytes(directory_.notes_path());
+    auto size_bytes = directory_.folder_bytes(path);
     if (!size_bytes.is_ok()) return size_bytes;
-    notes_bytes_ = size_bytes.value();
-    notes_changed_ns_ = is_settled ? info.value().changed_ns : 0;
+    known.size_bytes = size_bytes.value();
+    known.changed_ns = is_settled ? info.value().changed_ns : 0;
   }
-  return notes_bytes_;
+  return known.size_bytes;
 }
 
 void DiskBudget::measure() {
@@ -72,17 +72,19 @@ void DiskBudget::measure() {
   measured_ms_.store(steady_now_ms(), std::memory_order_relaxed);
   auto top = directory_.folder_bytes(directory_.path());
   auto segments = directory_.folder_bytes(directory_.segments_path());
-  auto notes = notes_bytes();
+  auto notes = size_of(directory_.notes_path(), notes_);
+  auto counters = size_of(directory_.counters_path(), counters_);
   // A size that cannot be measured stays as it was.
-  if (!top.is_ok() || !segments.is_ok() || !notes.is_ok()) return;
-  used_bytes_.store(top.value() + segments.value() + notes.value(), std::memory_order_relaxed);
+  if (!top.is_ok() || !segments.is_ok() || !notes.is_ok() || !counters.is_ok()) return;
+  used_bytes_.store(top.value() + segments.value() + notes.value() + counters.value(),
+                    std::memory_order_relaxed);
 }
 
 std::uint64_t DiskBudget::most_notes_bytes() {
   measure();
   const std::uint64_t free_bytes = budget_bytes_ - std::min(used_bytes(), budget_bytes_);
   MutexLock lock(mutex_);
-  return std::min(notes_limit(budget_bytes_), notes_bytes_ + free_bytes);
+  return std::min(notes_limit(budget_bytes_), notes_.size_bytes + free_bytes);
 }
 
 void DiskBudget::measure_if_older_than(std::int64_t age_ms) {

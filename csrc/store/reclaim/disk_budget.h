@@ -50,7 +50,13 @@ class DiskBudget {
 
  private:
   std::uint64_t reserve_bytes() const;
-  Result<std::uint64_t> notes_bytes() MODCACHE_REQUIRES(mutex_);
+  // The size of the files in a folder, as of its last change.
+  struct KnownFolder {
+    std::int64_t changed_ns = 0;
+    std::uint64_t size_bytes = 0;
+  };
+  Result<std::uint64_t> size_of(const std::string& path, KnownFolder& known)
+      MODCACHE_REQUIRES(mutex_);
 
   const Directory& directory_;
   const std::uint64_t budget_bytes_;
@@ -60,8 +66,8 @@ class DiskBudget {
   std::atomic<bool> was_full_{false};
   std::atomic<std::uint64_t> evictions_when_roomy_{0};
   Mutex mutex_;
-  std::int64_t notes_changed_ns_ MODCACHE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t notes_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  KnownFolder notes_ MODCACHE_GUARDED_BY(mutex_);
+  KnownFolder counters_ MODCACHE_GUARDED_BY(mutex_);
 };
 
 }  // namespace modcache::store

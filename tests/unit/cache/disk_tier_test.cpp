@@ -286,6 +286,7 @@ TEST_F(DiskTierTest, finds_rows_with_the_parts_of_their_headers) {
 class SlowValue final : public Value {
  public:
   std::size_t size_bytes() const override { return 1; }
+  std::size_t payload_size_bytes() const override { return 1; }
   Written write(codec::Codec) const override {
     std::this_thread::sleep_for(std::chrono::milliseconds(250));
     return {std::string(testing::TextValue::kHeader), share_bytes("slow")};

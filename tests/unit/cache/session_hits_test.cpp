@@ -144,7 +144,7 @@ TEST_F(SessionHitsTest, find_hits_finds_a_whole_batch_in_all_tiers_and_counts_ea
   EXPECT_EQ(here_.stat("hits_disk"), 2);
   EXPECT_EQ(here_.stat("hits_memory"), 1);
   EXPECT_EQ(here_.stat("saved_us"), 15);
-  here_.cache().session()->take_back_all(*found);
+  here_.cache().session()->take_back_all({context_, Keys{"a", "b", "c"}, ""}, *found);
   EXPECT_EQ(found->missing().size(), 3U);
   expect_nothing_counted();
 }

@@ -109,6 +109,19 @@ inline void reset_stats() {
   detail::call([] { return "cache::reset_stats"; });
 }
 
+// Returns what this process counted as text for Prometheus: counters and histograms, which only
+// grow while the process lives (reset_stats() leaves them alone).
+inline std::string metrics() {
+  return detail::call([] { return "cache::metrics"; }).toStringRef();
+}
+
+// Returns how many bytes the values of each scope take in the directory or pack. Reads the whole
+// index, which takes about a second for each million entries. Empty where nothing can be read, and
+// in mode off.
+inline std::map<std::string, std::int64_t> bytes_by_scope() {
+  return detail::map_of<std::int64_t>(detail::call([] { return "cache::bytes_by_scope"; }));
+}
+
 // Returns once everything that was stored before survives a crash and a power loss.
 inline void flush() {
   detail::call([] { return "cache::flush"; });

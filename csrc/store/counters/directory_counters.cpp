@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/counters/directory_counters.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "store/counters/counter_totals.h"
+
+namespace modcache::store {
+namespace {
+
+// A slot that a thread has counted in. Generations are unique in a process, so one of another
+// object, or of what is no longer in use, never passes for one.
+struct RememberedSlot {
+  std::uint64_t generation = 0;
+  Digest128 who;
+  CounterSlot* slot = nullptr;
+};
+constexpr std::size_t kRememberedSlots = 8;
+thread_local std::array<RememberedSlot, kRememberedSlots> remembered_slots;
+
+// Reading the clock at each hit would be felt, so threads look at the day now and then.
+constexpr std::uint32_t kAdditionsPerLook = 16;
+thread_local std::uint32_t additions_of_this_thread = 0;
+
+// Files of ended processes are read by whoever asks, and gathered where they are this many.
+constexpr std::size_t kFilesToGather = 8;
+
+constexpr std::size_t kMostWaitingScopes = 256;
+
+std::uint64_t next_generation() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+void add_to(CounterSlot& slot, std::size_t counter, std::int64_t amount) {
+  slot[counter].fetch_add(amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+DirectoryCounters::DirectoryCounters(fs::FileSystem& file_system, std::string directory)
+    : file_system_(file_system),
+      directory_(std::move(directory)),
+      generation_(next_generation()),
+      day_(day_of(now_us())),
+      fork_registration_(hold_across_fork(mutex_)) {}
+
+DirectoryCounters::~DirectoryCounters() { stop_holding_across_fork(fork_registration_); }
+
+void DirectoryCounters::add(const Digest128& who, std::string_view scope,
+                            Span<Addition> additions) {
+  if (++additions_of_this_thread % kAdditionsPerLook == 0) look_at_day();
+  CounterSlot& slot = slot_of(who, scope);
+  for (const Addition& addition : additions) add_to(slot, addition.counter, addition.amount);
+}
+
+void DirectoryCounters::add(std::string_view scope, std::size_t counter, std::int64_t amount) {
+  look_at_day();
+  add_to(slot_of(xxh3_128(scope), scope), counter, amount);
+}
+
+void DirectoryCounters::look_at_day() {
+  const std::int32_t today = day_of(now_us());
+  if (day_.exchange(today, std::memory_order_relaxed) != today) forget_slots();
+}
+
+void DirectoryCounters::forget_slots() {
+  generation_.store(next_generation(), std::memory_order_release);
+}
+
+CounterSlot& DirectoryCounters::slot_of(const Digest128& who, std::string_view scope) {
+  const std::uint64_t generation = generation_.load(std::memory_order_acquire);
+  RememberedSlot& remembered = remembered_slots[who.low % kRememberedSlots];
+  if (remembered.generation != generation || remembered.who != who) {
+    MutexLock lock(mutex_);
+    remembered = {generation, who, &find_slot(scope)};
+  }
+  return *remembered.slot;
+}
+
+CounterSlot& DirectoryCounters::find_slot(std::string_view scope) {
+  if (is_attached_) {
+    move_waiting_counts();
+    if (CounterSlot* const slot = slot_in_file(scope)) return *slot;
+  }
+  const auto known = waiting_.find(scope);
+  if (known != waiting_.end()) return *known->second;
+  const bool is_full = waiting_.size() >= kMostWaitingScopes;
+  auto& slot = waiting_[std::string(is_full ? kOtherScopes : scope)];
+  if (slot == nullptr) slot = std::make_unique<CounterSlot>();
+  return *slot;
+}
+
+// Null: there is no file that can be written.
+CounterSlot* DirectoryCounters::slot_in_file(std::string_view scope) {
+  if (files_.empty()) return nullptr;
+  const std::int32_t today = day_.load(std::memory_order_relaxed);
+  if (CounterSlot* const slot = files_.back()->slot_of(scope, today)) return slot;
+  if (may_open_another()) {
+    open_file();
+    if (CounterSlot* const slot = files_.back()->slot_of(scope, today)) return slot;
+  }
+  return other_scopes_;
+}
+
+void DirectoryCounters::attach() {
+  MutexLock lock(mutex_);
+  if (is_attached_ && files_.back()->is_in_place()) return;
+  const std::size_t files_before = files_.size();
+  if (files_.empty() || !files_.back()->is_in_place()) open_file();
+  is_attached_ = !files_.empty() && files_.back()->is_in_place();
+  if (is_attached_) move_waiting_counts();
+  if (files_.size() > files_before) {
+    (void)gather_counters(Directory::at(file_system_, directory_), kFilesToGather,
+                          /*patience_ms=*/0);
+  }
+  forget_slots();
+}
+
+void DirectoryCounters::detach() {
+  MutexLock lock(mutex_);
+  is_attached_ = false;
+  forget_slots();
+}
+
+// On failure, as on a full disk, what is in use stays so.
+void DirectoryCounters::open_file() {
+  auto file = CounterFile::create(Directory::at(file_system_, directory_));
+  if (!file.is_ok()) return;
+  files_.push_back(std::move(file).value());
+  opened_us_ = now_us();
+  // Taken now, since there will be no slot left when it is needed.
+  other_scopes_ = files_.back()->slot_of(kOtherScopes, day_.load(std::memory_order_relaxed));
+}
+
+// All of them stay mapped, so there must not be ever more.
+bool DirectoryCounters::may_open_another() const {
+  return files_.size() < kMostFiles || now_us() - opened_us_ > kHourUs;
+}
+
+void DirectoryCounters::move_waiting_counts() {
+  for (const auto& [scope, waiting] : waiting_) {
+    for (std::size_t i = 0; i < kMostCounters; ++i) {
+      const std::int64_t amount = (*waiting)[i].exchange(0, std::memory_order_relaxed);
+      if (amount == 0) continue;
+      CounterSlot* const slot = slot_in_file(scope);
+      add_to(slot != nullptr ? *slot : *waiting, i, amount);
+    }
+  }
+}
+
+}  // namespace modcache::store
