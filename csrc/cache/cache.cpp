@@ -155,7 +155,7 @@ std::map<std::string, std::int64_t> Cache::stats() {
   std::map<std::string, std::int64_t> all;
   for (std::size_t i = 0; i < static_cast<std::size_t>(Counter::kCount); ++i) {
     const auto counter = static_cast<Counter>(i);
-    all.emplace(counter_name(counter), stats_.get(counter));
+    if (is_in_stats(counter)) all.emplace(counter_name(counter), stats_.get(counter));
   }
   // While the mode is off the directory is not even opened to be counted.
   const bool may_open = mode() != Mode::kOff;

@@ -86,7 +86,7 @@ class Cache {
   void set_mode(Mode mode);
 
   Stats& counters() { return stats_; }
-  // What this process counted, as text for Prometheus (metrics.h).
+  // Returns what this process counted, as text for Prometheus (metrics.h).
   std::string metrics();
   // The payload bytes of each scope in the directory or pack. Reads the whole index. Empty where
   // nothing can be read, and in mode kOff.
@@ -138,7 +138,7 @@ class Cache {
   const ValueFormat& format_;
   fs::FileSystem& file_system_;
   Mutex mutex_;
-  // What a session counts with comes before it, as it may count until it is gone.
+  // The session may count until it is gone, so all that it counts with comes before it.
   std::atomic<int> mode_{kModeUnknown};
   // One for each directory that was ever configured: calls may be asking the one before.
   std::map<std::pair<std::string, store::ReadVia>, std::unique_ptr<store::ModePage>> mode_pages_

@@ -46,10 +46,16 @@ enum class Counter : std::size_t {
 };
 static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters);
 
-// The name under which stats() shows a counter.
+// The name under which people see a counter.
 std::string_view counter_name(Counter counter);
 
-// What the hits of one look-up come to.
+// Whether stats() shows it. Sums of bytes are for metrics and reports alone: beside bytes_memory and
+// bytes_disk, which are sizes, they would be taken for such.
+constexpr bool is_in_stats(Counter counter) {
+  return counter != Counter::kHitBytes && counter != Counter::kStoredBytes;
+}
+
+// The hits of one look-up, and their sums.
 struct HitCounts {
   Counter tier = Counter::kHitsMemory;
   std::int64_t hits = 0;
@@ -71,7 +77,7 @@ class Stats {
   std::int64_t get(Counter counter) const {
     return counters_[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);
   }
-  // What get() counts from now on; the directory's counters and metrics go on.
+  // get() starts over; the directory's counters and metrics go on.
   void reset();
   // Everything that this process ever counted. Never less than an earlier answer: a hit that was
   // taken back shows once others make up for it.

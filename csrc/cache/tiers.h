@@ -24,7 +24,7 @@ struct TierParts {
   Stats& stats;
   Places& places;
   fs::FileSystem& file_system;
-  // Of the directory; null: none are kept.
+  // They belong to the directory; null: none are kept.
   store::DirectoryCounters* counters = nullptr;
 };
 

@@ -13,8 +13,8 @@ The frozen part of a model runs once per sample; after that its output comes fro
 - **Data**: ``CachedDataset``, ``CachedIterableDataset``; ``fill`` before training; ``prefetch``,
   ``place`` and ``Prefetcher`` while it runs; ``KeyedDataset``, ``trainer_callback`` and
   ``lightning_callback`` in loops of others.
-- **To see**: ``stats``, ``metrics``, ``reset_stats``, ``explain``, ``contains``, ``fingerprint``. The logger
-  ``"modcache"`` has the messages.
+- **To see**: ``stats``, ``metrics``, ``reset_stats``, ``explain``, ``contains``,
+  ``fingerprint``. The logger ``"modcache"`` has the messages.
 - **To steer**: ``configure``, ``settings``, ``mode``, ``set_mode``, ``flush``, ``clear``,
   ``refresh_fingerprint``.
 - **To deploy**: ``freeze``, ``library_path``, ``cmake_prefix_path``, ``build_info``.

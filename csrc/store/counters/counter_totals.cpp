@@ -84,7 +84,7 @@ bool is_in(const TotalsFile& totals, const ProcessFile& file) {
          totals.gathered.end();
 }
 
-// What the totals and the files that are not in them say together.
+// Adds up the totals and the files that are not in them.
 DaysByPair sum_of(const TotalsFile& totals, const std::vector<ProcessFile>& files) {
   DaysByPair sum;
   add_days(totals.days, sum);

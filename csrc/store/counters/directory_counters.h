@@ -81,7 +81,7 @@ class DirectoryCounters {
   std::vector<std::unique_ptr<CounterFile>> files_ MODCACHE_GUARDED_BY(mutex_);
   std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // the last one
   CounterSlot* other_scopes_ MODCACHE_GUARDED_BY(mutex_) = nullptr;  // in there
-  // What was counted while there was no file, by scope. Slots stay, as threads may use them.
+  // They hold what was counted while there was no file, and stay, as threads may use them.
   std::map<std::string, std::unique_ptr<CounterSlot>, std::less<>> waiting_
       MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t fork_registration_;

@@ -119,7 +119,6 @@ def stats() -> Stats:
       which failed a call.
     - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs behind
       the hits had taken.
-    - ``hit_bytes``, ``stored_bytes``: bytes of the values that were found, and that were kept.
     - ``entries_memory``, ``bytes_memory``: entries and bytes in this process; ``entries_disk``,
       ``bytes_disk``: entries and bytes in the directory, of all processes.
 
@@ -136,8 +135,8 @@ def metrics() -> str:
     """Returns what this process counted as the text that Prometheus reads.
 
     There are counters (``modcache_hits_total{tier="memory"}``, ...) and histograms of durations in
-    seconds (``modcache_hit_duration_seconds``: every 16th hit is timed and stands for 16). They only
-    grow while the process lives: ``reset_stats`` leaves them alone.
+    seconds (``modcache_hit_duration_seconds``: every 16th hit is timed and stands for 16). They
+    only grow while the process lives: ``reset_stats`` leaves them alone.
 
     >>> import modcache
     >>> "modcache_misses_total " in modcache.metrics()
