@@ -39,6 +39,8 @@ store::DirectoryCounters* Stats::directory() const {
 void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
   if (amount == 0) return;
   add_here(counter, amount);
+  // In mode off no directory counts, and asking for the mode once more would be felt.
+  if (counter == Counter::kBypassedOff) return;
   if (auto* const kept = directory()) kept->add(scope, static_cast<std::size_t>(counter), amount);
 }
 
