@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "command_line/natural_order.h"
+#include "command_line/terminal_text.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/control/control_page.h"
@@ -145,7 +147,24 @@ Result<std::vector<KnownScope>> CacheDirectory::scopes() const {
     scope.methods = joined(methods[name]);
     known.push_back(std::move(scope));
   }
+  std::sort(known.begin(), known.end(), [](const KnownScope& a, const KnownScope& b) {
+    return a.name_space != b.name_space ? comes_before(a.name_space, b.name_space)
+                                        : comes_before(a.scope, b.scope);
+  });
   return known;
+}
+
+Status CacheDirectory::name_contexts() {
+  MODCACHE_ASSIGN_OR_RETURN(const auto manifests, manifests_in(*listing_));
+  std::map<std::pair<std::string_view, std::string_view>, std::string_view> names;
+  for (const Manifest& manifest : manifests) {
+    names[{manifest.name_space, manifest.scope}] = manifest.class_name;
+  }
+  for (KnownContext& context : contexts_) {
+    const auto name = names.find({context.name_space, context.scope()});
+    if (name != names.end()) context.class_name = name->second;
+  }
+  return Status::ok();
 }
 
 Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_view key_prefix,
@@ -160,6 +179,46 @@ Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_v
     if (page.size() < kRowsOfPage) return true;
     from = store::Listing::key_after(page.back().key);
   }
+}
+
+// The index has the keys in the order of their bytes, so each round reads them all, and keeps the
+// first of those that the rounds before did not have.
+Result<bool> CacheDirectory::for_each_in_order(const KnownContext& context,
+                                               std::string_view key_prefix, std::uint64_t most,
+                                               const Visit& visit) const {
+  const auto in_order = [](const store::ListedEntry& a, const store::ListedEntry& b) {
+    return comes_before(a.key, b.key);
+  };
+  std::vector<store::ListedEntry> held;  // a heap once it is full, the last in order on top
+  bool is_complete = false;
+  std::optional<store::ListedEntry> last;
+  while (most > 0 && !is_complete) {
+    const std::size_t room = std::min<std::uint64_t>(most, kMostHeldEntries);
+    held.clear();
+    is_complete = true;
+    const auto keep = [&](const store::ListedEntry& entry) {
+      if (last && !in_order(*last, entry)) return true;
+      if (held.size() < room) {
+        held.push_back(entry);
+        if (held.size() == room) std::make_heap(held.begin(), held.end(), in_order);
+        return true;
+      }
+      is_complete = false;
+      if (!in_order(entry, held.front())) return true;
+      std::pop_heap(held.begin(), held.end(), in_order);
+      held.back() = entry;
+      std::push_heap(held.begin(), held.end(), in_order);
+      return true;
+    };
+    MODCACHE_RETURN_IF_ERROR(for_each(context, key_prefix, keep).status());
+    std::sort(held.begin(), held.end(), in_order);
+    for (const store::ListedEntry& entry : held) {
+      if (!visit(entry)) return false;
+    }
+    most -= held.size();
+    if (!held.empty()) last = std::move(held.back());
+  }
+  return true;
 }
 
 Status check_has_scope(const std::string& path, const std::string& scope) {

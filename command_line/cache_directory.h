@@ -26,6 +26,8 @@ Status check_is_cache(const std::string& path);
 // Returns whether `path` exists and is not a directory; it may then be a pack.
 bool is_file(const std::string& path);
 
+inline constexpr std::size_t kMostHeldEntries = 1 << 19;
+
 // A context and the parts of its description. They are empty for a description that is not one of
 // cache/context.h.
 struct KnownContext {
@@ -35,6 +37,7 @@ struct KnownContext {
   std::string form;  // "whole" or "row"
   std::string arguments;
   std::string autocast;
+  std::string class_name;  // what Manifest says; empty until name_contexts()
 
   const std::string& scope() const { return listed.context.scope; }
 };
@@ -70,14 +73,21 @@ class CacheDirectory {
   // The contexts, read once when the directory was opened.
   const std::vector<KnownContext>& contexts() const { return contexts_; }
 
-  // Returns the scopes in the order of namespace and scope.
+  // Finds the class or cached function of each context, where that is on record. Reads all notes.
+  Status name_contexts();
+
+  // Returns the scopes in the order of namespace and scope, both as people count.
   Result<std::vector<KnownScope>> scopes() const;
 
-  // Calls visit for entries whose keys begin with `key_prefix`, in the order of their keys, until
-  // it returns false. Returns false in that case.
+  // Calls visit for entries whose keys begin with `key_prefix`, in the order of their keys' bytes,
+  // until it returns false. Returns false in that case.
   using Visit = std::function<bool(const store::ListedEntry&)>;
   Result<bool> for_each(const KnownContext& context, std::string_view key_prefix,
                         const Visit& visit) const;
+  // Does the same for the first `most` entries in natural order. Holds up to kMostHeldEntries in
+  // memory, and reads the context again for each further so many.
+  Result<bool> for_each_in_order(const KnownContext& context, std::string_view key_prefix,
+                                 std::uint64_t most, const Visit& visit) const;
 
  private:
   CacheDirectory(std::string path, std::unique_ptr<store::Listing> listing);

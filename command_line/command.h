@@ -35,7 +35,8 @@ class Command {
  protected:
   // The report about a directory begins with its path.
   Report report(Output& output, std::string_view directory = {}) const {
-    return {output, is_json_ ? Report::Form::kJson : Report::Form::kTables, directory};
+    return {output, is_json_ ? Report::Form::kJson : Report::Form::kTables, directory,
+            is_wide_ ? 0 : output.terminal_columns()};
   }
   bool is_json() const { return is_json_; }
   // Says that a key, a scope or the like is not there, which is a finding. Any other error stays.
@@ -47,6 +48,7 @@ class Command {
  private:
   friend class Program;
   bool is_json_ = false;
+  bool is_wide_ = false;
 };
 
 using CommandPtr = std::unique_ptr<Command>;

@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "cache/settings.h"
+#include "command_line/terminal_text.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/directory/directory.h"

@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/output.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
-#include "command_line/units.h"
+#include "command_line/terminal_text.h"
 
 namespace modcache::command_line {
+namespace {
+
+constexpr std::size_t kUsualColumns = 80;
+
+// Some terminals, such as a serial line, do not know their size.
+std::size_t columns_of_terminal(int file) {
+  winsize size{};
+  if (::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* const set = std::getenv("COLUMNS");
+  const long columns = set == nullptr ? 0 : std::strtol(set, nullptr, 10);
+  return columns > 0 ? static_cast<std::size_t>(columns) : kUsualColumns;
+}
+
+}  // namespace
 
 void Output::write(std::string_view text) {
   if (is_closed() || text.empty()) return;
@@ -38,6 +54,12 @@ void Output::end_progress() {
   if (progress_columns_ == 0) return;
   std::fprintf(messages_, "\r%s\r", std::string(progress_columns_, ' ').c_str());
   progress_columns_ = 0;
+}
+
+std::size_t Output::terminal_columns() const {
+  const int file = ::fileno(data_);
+  if (file < 0 || ::isatty(file) == 0) return 0;
+  return columns_of_terminal(file);
 }
 
 Status Output::finish() {

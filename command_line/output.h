@@ -4,6 +4,7 @@
 // people to standard error. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ class Output {
   // standard error is not a terminal.
   void show_progress(const std::string& text);
   void end_progress();
+
+  // Returns the width of the terminal that shows the data; 0: it goes elsewhere, as into a file.
+  std::size_t terminal_columns() const;
 
   // Returns whether nobody reads the data any more, or it cannot be written; the rest need not be
   // made.

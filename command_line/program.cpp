@@ -57,6 +57,7 @@ Program::Program(std::vector<CommandPtr> commands)
     application->group("Commands");
     application->set_version_flag("--version", kVersion, kVersionHelp);
     arguments->flag("--json", "Write one JSON object instead of tables", command->is_json_);
+    arguments->flag("--wide", "Shorten nothing that does not fit the terminal", command->is_wide_);
     parser_->commands.push_back({application, std::move(arguments)});
   }
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "command_line/terminal_text.h"
 #include "command_line/units.h"
 
 namespace modcache::command_line {
@@ -16,12 +17,6 @@ std::string json_text(std::string_view text) {
   // Invalid UTF-8 becomes U+FFFD. Everything beyond ASCII is escaped, as terminals obey some
   // characters: U+009B begins a command, U+202E reverses the direction.
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
-
-std::string padded(const std::string& text, std::size_t width, bool is_right) {
-  const std::size_t columns = columns_of(text);
-  const std::string blanks(width > columns ? width - columns : 0, ' ');
-  return is_right ? blanks + text : text + blanks;
 }
 
 void strip_end(std::string& line) { line.erase(line.find_last_not_of(' ') + 1); }
@@ -64,8 +59,8 @@ bool Cell::is_number() const {
          kind_ == Kind::kDuration;
 }
 
-Report::Report(Output& output, Form form, std::string_view directory)
-    : output_(output), form_(form) {
+Report::Report(Output& output, Form form, std::string_view directory, std::size_t most_columns)
+    : output_(output), form_(form), most_columns_(most_columns) {
   if (form_ == Form::kJson) output_.write("{");
   if (!directory.empty()) add("directory", "directory", Cell::text(directory));
 }
@@ -136,12 +131,7 @@ bool Report::add_row(std::vector<Cell> cells) {
     }
     output_.write(line + '}');
   } else if (are_records_) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string text = cells[i].for_people();
-      if (columns_[i].label.empty() || text == kNothing) continue;
-      facts_.push_back({columns_[i].label, text});
-    }
-    write_facts();
+    write_as_facts(cells);
   } else {
     block_.push_back(std::move(cells));
     if (block_.size() == kRowsOfBlock) write_block();
@@ -150,42 +140,84 @@ bool Report::add_row(std::vector<Cell> cells) {
   return !output_.is_closed();
 }
 
-// The first block determines the widths; a longer cell in a later row shifts that row alone.
+void Report::write_as_facts(const std::vector<Cell>& cells) {
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string text = cells[i].for_people();
+    if (columns_[i].label.empty() || text == kNothing) continue;
+    facts_.push_back({columns_[i].label, text});
+  }
+  write_facts();
+}
+
+bool Report::is_fitted() const {
+  const auto has_sentences = [](const Column& column) { return column.has_sentences; };
+  return most_columns_ > 0 && std::none_of(columns_.begin(), columns_.end(), has_sentences);
+}
+
+std::vector<std::string> Report::shown_of(const std::vector<Cell>& cells) const {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (!columns_[i].label.empty()) texts.push_back(cells[i].for_people());
+  }
+  return texts;
+}
+
 void Report::measure_columns() {
-  widths_.resize(columns_.size());
-  is_right_.resize(columns_.size());
+  is_right_.clear();
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    widths_[i] = columns_of(columns_[i].label);
+    if (columns_[i].label.empty()) continue;
+    ColumnWidth width{columns_of(columns_[i].label), false};
     bool are_numbers = true;
     bool has_number = false;
     for (const auto& row : block_) {
       const std::string text = row[i].for_people();
-      widths_[i] = std::max(widths_[i], columns_of(text));
+      width.columns = std::max(width.columns, columns_of(text));
+      width.may_shrink = width.may_shrink || row[i].is_text();
       has_number = has_number || row[i].is_number();
       are_numbers = are_numbers && (row[i].is_number() || text == kNothing);
     }
-    is_right_[i] = are_numbers && has_number;
+    is_right_.push_back(are_numbers && has_number);
+    widths_.push_back(width);
   }
+  are_records_ = is_fitted() && !fit(widths_, most_columns_);
+}
+
+void Report::write_line(const std::vector<std::string>& texts) {
+  std::vector<ColumnWidth> widths = widths_;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    widths[i].columns = std::max(widths[i].columns, columns_of(texts[i]));
+  }
+  if (is_fitted()) fit(widths, most_columns_);
+  std::string line;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) line += std::string(kBetweenColumns, ' ');
+    const bool is_cut = widths[i].may_shrink && is_fitted();
+    line += padded(is_cut ? shortened(texts[i], widths[i].columns) : texts[i], widths[i].columns,
+                   is_right_[i]);
+  }
+  strip_end(line);
+  output_.write(line + '\n');
 }
 
 void Report::write_block() {
-  const bool is_first = widths_.empty();
-  if (is_first) measure_columns();
-  const auto write_line = [this](const auto& text_of) {
-    std::string line;
-    for (std::size_t i = 0; i < columns_.size(); ++i) {
-      if (columns_[i].label.empty()) continue;
-      if (!line.empty()) line += "  ";
-      line += padded(text_of(i), widths_[i], is_right_[i]);
+  if (widths_.empty()) {
+    measure_columns();
+    if (!are_records_) {
+      if (has_text_) output_.write("\n");
+      std::vector<std::string> labels;
+      for (const Column& column : columns_) {
+        if (!column.label.empty()) labels.push_back(column.label);
+      }
+      write_line(labels);
     }
-    strip_end(line);
-    output_.write(line + '\n');
-  };
-  if (is_first) {
-    if (has_text_) output_.write("\n");
-    write_line([this](std::size_t i) { return columns_[i].label; });
   }
-  for (const auto& row : block_) write_line([&](std::size_t i) { return row[i].for_people(); });
+  for (const auto& row : block_) {
+    if (are_records_) {
+      write_as_facts(row);
+    } else {
+      write_line(shown_of(row));
+    }
+  }
   block_.clear();
   has_text_ = true;
 }
@@ -197,6 +229,7 @@ void Report::end_rows() {
     return;
   }
   if (!block_.empty()) write_block();
+  are_records_ = false;
   if (rows_ > 0 || if_none_.empty()) return;
   output_.write((has_text_ ? "\n" : "") + if_none_ + '\n');
   has_text_ = true;

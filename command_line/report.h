@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "command_line/output.h"
+#include "command_line/table_layout.h"
 
 namespace modcache::command_line {
 
@@ -35,6 +36,7 @@ class Cell {
   std::string for_people() const;
   std::string as_json() const;
   bool is_number() const;
+  bool is_text() const { return kind_ == Kind::kText; }
 
  private:
   enum class Kind { kText, kCount, kPlainNumber, kSize, kDuration, kTime, kBoolean, kAbsent };
@@ -49,13 +51,17 @@ class Cell {
 struct Column {
   std::string name;   // the name in JSON; empty: for people alone
   std::string label;  // the label for people; empty: for machines alone
+  // Nothing of a table with sentences is left out, as nobody can use a part of one.
+  bool has_sentences = false;
 };
 
 class Report {
  public:
   enum class Form { kTables, kJson };
-  // The first fact is the `directory`, unless it is empty.
-  Report(Output& output, Form form, std::string_view directory = {});
+  // The first fact is the `directory`, unless it is empty. Tables for people take at most
+  // `most_columns`: the widest texts are shortened in their middle, and where even that is too
+  // wide, each row is a list of facts. 0: tables take what they need.
+  Report(Output& output, Form form, std::string_view directory = {}, std::size_t most_columns = 0);
   // Completes a report that was left early because the rest could not be read, so JSON is always
   // whole.
   ~Report();
@@ -78,16 +84,22 @@ class Report {
   void finish();
 
  private:
-  // The first block of rows determines the widths of the columns.
+  // The first block of rows determines the widths of the columns. A longer cell in a later row
+  // shifts that row alone.
   static constexpr std::size_t kRowsOfBlock = 512;
 
   void begin_member(std::string_view name);
   void write_facts();
+  void write_as_facts(const std::vector<Cell>& cells);
   void write_block();
+  void write_line(const std::vector<std::string>& texts);
   void measure_columns();
+  bool is_fitted() const;
+  std::vector<std::string> shown_of(const std::vector<Cell>& cells) const;
 
   Output& output_;
   const Form form_;
+  const std::size_t most_columns_;
   bool has_members_ = false;
   bool has_text_ = false;
   std::vector<std::vector<std::string>> facts_;  // label, value
@@ -97,7 +109,8 @@ class Report {
   bool is_in_rows_ = false;
   bool is_finished_ = false;
   std::vector<std::vector<Cell>> block_;
-  std::vector<std::size_t> widths_;
+  // Both have the columns with a label alone.
+  std::vector<ColumnWidth> widths_;
   std::vector<bool> is_right_;
   std::size_t rows_ = 0;
 };

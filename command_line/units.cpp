@@ -47,75 +47,6 @@ std::string formatted(const std::tm& parts, char between) {
   return text.data();
 }
 
-// The first character of a text, and its size in bytes; size 0: not UTF-8.
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t size = 0;
-};
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return {};
-  std::uint32_t code = lead & (0xffU >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return {};
-    code = code << 6 | (byte(i) & 0x3fU);
-  }
-  constexpr std::array<std::uint32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xd800 && code <= 0xdfff;
-  if (code < kLeast[size] || code > 0x10ffff || is_surrogate) return {};
-  return {code, size};
-}
-
-struct Range {
-  std::uint32_t first;
-  std::uint32_t last;
-};
-template <std::size_t N>
-bool is_in(const std::array<Range, N>& ranges, std::uint32_t code) {
-  for (const Range& range : ranges) {
-    if (code >= range.first && code <= range.last) return true;
-  }
-  return false;
-}
-
-// Characters that terminals show in two columns, approximately: East Asian scripts and pictures.
-constexpr std::array<Range, 10> kWide{{{0x1100, 0x115f},
-                                       {0x2e80, 0xa4cf},
-                                       {0xac00, 0xd7a3},
-                                       {0xf900, 0xfaff},
-                                       {0xfe30, 0xfe6f},
-                                       {0xff00, 0xff60},
-                                       {0xffe0, 0xffe6},
-                                       {0x1f300, 0x1f64f},
-                                       {0x1f900, 0x1f9ff},
-                                       {0x20000, 0x3fffd}}};
-// Characters without a width: combining marks, and characters that join or reorder others.
-constexpr std::array<Range, 4> kNarrow{
-    {{0x0300, 0x036f}, {0x200b, 0x200f}, {0x20d0, 0x20ff}, {0xfe00, 0xfe0f}}};
-// Control characters, and those that change the direction of the following text.
-constexpr std::array<Range, 6> kUnsafe{{{0x00, 0x1f},
-                                        {0x7f, 0x9f},
-                                        {0x061c, 0x061c},
-                                        {0x200e, 0x200f},
-                                        {0x2028, 0x202e},
-                                        {0x2066, 0x2069}}};
-
-std::string escaped(unsigned char byte) {
-  switch (byte) {
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    case '\\': return "\\\\";
-    default: break;
-  }
-  std::array<char, 8> text{};
-  std::snprintf(text.data(), text.size(), "\\x%02x", byte);
-  return text.data();
-}
-
 }  // namespace
 
 std::string count_text(std::int64_t count) {
@@ -184,42 +115,6 @@ Result<std::int64_t> parse_age_us(std::string_view text) {
   return Status::invalid_argument("'" + std::string(text) +
                                   "' is no age; valid are seconds, or a number with one of s, min, "
                                   "h, d, w, such as 90, 36h or 30d");
-}
-
-namespace {
-
-std::string made_printable(std::string_view text, std::string_view kept,
-                           std::string_view escaped_too) {
-  std::string out;
-  while (!text.empty()) {
-    const Character character = first_character(text);
-    const std::size_t size = character.size == 0 ? 1 : character.size;
-    const bool is_unsafe = character.size == 0 || is_in(kUnsafe, character.code) ||
-                           escaped_too.find(text.front()) != std::string_view::npos;
-    if (is_unsafe && kept.find(text.front()) == std::string_view::npos) {
-      for (const char c : text.substr(0, size)) out += escaped(static_cast<unsigned char>(c));
-    } else {
-      out += text.substr(0, size);
-    }
-    text.remove_prefix(size);
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string printable(std::string_view text) { return made_printable(text, "", "\\"); }
-
-std::string printable_message(std::string_view text) { return made_printable(text, "\n", ""); }
-
-std::size_t columns_of(std::string_view text) {
-  std::size_t columns = 0;
-  while (!text.empty()) {
-    const Character character = first_character(text);
-    columns += is_in(kWide, character.code) ? 2 : is_in(kNarrow, character.code) ? 0 : 1;
-    text.remove_prefix(character.size == 0 ? 1 : character.size);
-  }
-  return columns;
 }
 
 }  // namespace modcache::command_line

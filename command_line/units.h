@@ -34,12 +34,4 @@ std::string joined(const Words& words, const char* separator = ", ") {
 // Parses "90", "15min", "36h", "30d", "2w"; a bare number is in seconds, like `max_age`.
 Result<std::int64_t> parse_age_us(std::string_view text);
 
-// Returns the text with escapes (\n, \t, \x1b, \xff) for everything that would move a terminal's
-// cursor or change its colours, for invalid UTF-8, and for \ itself.
-std::string printable(std::string_view text);
-// Does the same for messages that contain printable() texts: keeps line ends and backslashes.
-std::string printable_message(std::string_view text);
-// Returns the number of columns that the text takes on a terminal. REQUIRES: UTF-8.
-std::size_t columns_of(std::string_view text);
-
 }  // namespace modcache::command_line

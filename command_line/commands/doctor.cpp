@@ -50,7 +50,8 @@ class DoctorCommand final : public Command {
     const std::vector<Finding> findings = look_at(path, files);
     Report report = this->report(output, path);
     report.begin_rows(
-        "findings", {{"check", "CHECK"}, {"state", "STATE"}, {"found", "FOUND"}, {"cure", "CURE"}},
+        "findings",
+        {{"check", "CHECK"}, {"state", "STATE"}, {"found", "FOUND", true}, {"cure", "CURE", true}},
         "");
     bool has_problem = false;
     for (const Finding& finding : findings) {

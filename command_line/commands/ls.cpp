@@ -24,7 +24,7 @@ Result<std::uint64_t> parse_limit(const std::optional<std::string>& text) {
 
 const std::vector<Column>& scope_columns() {
   static const std::vector<Column> columns{
-      {"scope", "SCOPE"},     {"namespace", ""},       {"class", "CLASS"},
+      {"scope", "SCOPE"},     {"namespace", ""},       {"class", "CACHED"},
       {"methods", "METHODS"}, {"entries", "ENTRIES"},  {"disk_bytes", "SIZE"},
       {"run_us", "RUN TIME"}, {"first_stored_at", ""}, {"last_stored_at", "STORED LAST"},
       {"has_manifest", ""}};
@@ -47,11 +47,12 @@ std::vector<Cell> cells_of(const KnownScope& scope) {
 class LsCommand final : public Command {
  public:
   void declare(Arguments& arguments) override {
-    arguments.describe({"ls", "[DIR]", "The entries of a directory, or its scopes",
-                        "Entries come in the order of their contexts and, within one, of their "
-                        "keys. Exit status 1: --scope is not there, or --long found damage.\n\n"
-                        "  modcache ls DIR --scopes\n  modcache ls DIR --scope encoder@3 "
-                        "--prefix val/ --long"});
+    arguments.describe(
+        {"ls", "[DIR]", "The entries of a directory, or its scopes",
+         "Entries come in the order of their contexts and, within one, of their "
+         "keys, 2 before 10. Exit status 1: --scope is not there, or --long found damage.\n\n"
+         "  modcache ls DIR --scopes\n  modcache ls DIR --scope encoder@3 "
+         "--prefix val/ --long"});
     arguments.words(0, 1, words_);
     arguments.option("--scope", "S",
                      "Entries of this scope alone; a part that begins only one is "
@@ -97,19 +98,21 @@ class LsCommand final : public Command {
     return ExitCode::kSuccess;
   }
 
-  Result<ExitCode> list_entries(Output& output, const CacheDirectory& directory,
-                                std::uint64_t limit, const std::string& scope) const {
+  Result<ExitCode> list_entries(Output& output, CacheDirectory& directory, std::uint64_t limit,
+                                const std::string& scope) const {
+    MODCACHE_RETURN_IF_ERROR(directory.name_contexts());
     Report report = this->report(output);
     EntryColumns columns(directory.path(), is_long_);
     report.begin_rows("entries", columns.columns(), "no entries");
     for (const KnownContext& context : directory.contexts()) {
       if (scope_ && context.scope() != scope) continue;
-      auto goes_on =
-          directory.for_each(context, prefix_.value_or(""), [&](const store::ListedEntry& entry) {
-            return limit-- > 0 && report.add_row(columns.cells(context, entry));
+      auto goes_on = directory.for_each_in_order(
+          context, prefix_.value_or(""), limit, [&](const store::ListedEntry& entry) {
+            --limit;
+            return report.add_row(columns.cells(context, entry));
           });
       if (!goes_on.is_ok()) return goes_on.status();
-      if (!goes_on.value()) break;
+      if (!goes_on.value() || limit == 0) break;
     }
     report.end_rows();
     report.finish();

@@ -5,6 +5,7 @@
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/progress.h"
+#include "command_line/terminal_text.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"
 #include "store/packing/packing.h"

@@ -5,7 +5,7 @@
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
 #include "command_line/entry_columns.h"
-#include "command_line/units.h"
+#include "command_line/terminal_text.h"
 
 namespace modcache::command_line {
 namespace {
@@ -25,7 +25,8 @@ class ShowCommand final : public Command {
     const std::string& key = words_.back();
     MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 1));
     MODCACHE_ASSIGN_OR_RETURN(auto opened, CacheDirectory::open(path));
-    const CacheDirectory& directory = *opened;
+    CacheDirectory& directory = *opened;
+    MODCACHE_RETURN_IF_ERROR(directory.name_contexts());
     std::string scope;
     if (scope_) {
       std::vector<std::string> names;

@@ -36,7 +36,7 @@ void report_findings(Report& report, std::string_view name, const store::Verific
   report.begin_rows(name,
                     {{"kind", "FINDING"},
                      {"is_damage", "DAMAGE"},
-                     {"what", "WHAT"},
+                     {"what", "WHAT", true},
                      {"scope", "SCOPE"},
                      {"key", "KEY"},
                      {"file", "FILE"},
@@ -122,7 +122,7 @@ class VerifyCommand final : public Command {
     report.add("recovered", "entries found again", Cell::count(repairs.recovered));
     report.add("remaining_damage", "damage that is left", Cell::count(repairs.after.damage));
     report_findings(report, "findings", repairs.before, "no damage");
-    report.begin_rows("steps", {{"step", "DONE"}}, "nothing was to be done");
+    report.begin_rows("steps", {{"step", "DONE", true}}, "nothing was to be done");
     for (const std::string& step : repairs.steps) report.add_row({Cell::text(step)});
     report.end_rows();
     if (!repairs.after.is_clean()) {

@@ -5,7 +5,8 @@
 
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
-#include "command_line/units.h"
+#include "command_line/natural_order.h"
+#include "command_line/terminal_text.h"
 
 namespace modcache::command_line {
 namespace {
@@ -49,13 +50,13 @@ class WhyCommand final : public Command {
   Result<ExitCode> list(Output& output, std::vector<KnownScope> scopes) const {
     const auto made = [](const KnownScope& s) { return s.manifest ? s.manifest->created_us : 0; };
     std::sort(scopes.begin(), scopes.end(), [&](const auto& a, const auto& b) {
-      return made(a) != made(b) ? made(a) < made(b) : a.scope < b.scope;
+      return made(a) != made(b) ? made(a) < made(b) : comes_before(a.scope, b.scope);
     });
     Report report = this->report(output);
     report.begin_rows("scopes",
                       {{"scope", "SCOPE"},
                        {"namespace", ""},
-                       {"class", "CLASS"},
+                       {"class", "CACHED"},
                        {"method", "METHOD"},
                        {"created_at", "MADE"},
                        {"process", "BY PROCESS"},
@@ -85,7 +86,7 @@ class WhyCommand final : public Command {
                       {{"side", ""},
                        {"scope", "SCOPE"},
                        {"namespace", ""},
-                       {"class", "CLASS"},
+                       {"class", "CACHED"},
                        {"method", ""},
                        {"created_at", "MADE"},
                        {"process", "BY PROCESS"},

@@ -9,12 +9,16 @@ changed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import platform
+import sys
 import time
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +38,8 @@ from modcache._identity.walk import Walk, walk_over
 FORMAT = 1
 _MOST_BYTES = 512 << 10  # csrc/module/call/manifest.h
 _DIGITS = 16
+_HOLDER = "modcache._holder.Holder"
+"""The class that the first manifests of cached functions have, for want of the function's name."""
 
 Manifest = dict[str, Any]
 
@@ -80,6 +86,35 @@ def class_name(module: torch.nn.Module) -> str:
     return str(vars(module).get("original_name") or type(module).__name__)
 
 
+def shown_name(module: torch.nn.Module) -> str:
+    """Names a module for people: its class, or the function that it holds, as in ``train.embed``.
+
+    A function of a script is named after the file, as if another program had imported it.
+    """
+    kind = plain_name(type(module))
+    if kind != _HOLDER:
+        return kind
+    forward = vars(module).get("forward")
+    parts = [forward]
+    if isinstance(forward, functools.partial):  # a method, with its object
+        parts = [forward.func, *forward.args]
+    for part in parts:
+        if isinstance(part, types.FunctionType) and part.__module__ in ("__main__", "__mp_main__"):
+            return _name_of_script() + class_name(module)
+    return class_name(module)
+
+
+def _name_of_script() -> str:
+    """Returns the name that importing the running script would need, with a dot; "": none."""
+    main = sys.modules.get("__main__")
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:  # python -m
+        name = str(spec.name).removesuffix(".__main__")
+    else:
+        name = Path(file).stem if file else ""
+    return f"{name}." if name else ""
+
+
 def described(
     module: torch.nn.Module, scope: Scope, method: str, seen: SeenState | None
 ) -> Manifest:
@@ -94,7 +129,7 @@ def described(
         "format": FORMAT,
         "face": "eager",
         "scope": scope.text,
-        "class": plain_name(type(module)),
+        "class": shown_name(module),
         "method": method,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -232,7 +267,8 @@ def changes_between(before: Manifest, now: Manifest) -> Changes:
     if functions:
         code = functions
     others = []
-    if before.get("class") != now.get("class"):
+    classes = (before.get("class"), now.get("class"))
+    if classes[0] != classes[1] and _HOLDER not in classes:
         others.append(f"class {before.get('class')} -> {now.get('class')}")
     if _compiled_by(before) != _compiled_by(now):
         others.append(f"python {before.get('python')} -> {now.get('python')}")

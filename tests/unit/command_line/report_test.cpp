@@ -80,6 +80,55 @@ TEST(ReportTest, a_long_listing_keeps_the_widths_of_its_beginning) {
   EXPECT_EQ(data.substr(data.size() - 9), "xxxxx  1\n");
 }
 
+// A table of a text, a number and a time, as a terminal of this width gets it.
+std::string in_terminal(std::size_t most_columns, const std::string& key, std::int64_t count) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables, "", most_columns);
+  report.begin_rows("rows", {{"key", "KEY"}, {"n", "COUNT"}, {"at", "STORED"}}, "");
+  report.add_row({Cell::text("abcdefghijklmnop"), Cell::count(5), Cell::absent()});
+  report.add_row({Cell::text(key), Cell::count(count), Cell::absent()});
+  report.end_rows();
+  report.finish();
+  return captured.data();
+}
+
+TEST(ReportTest, a_table_fits_the_terminal_and_keeps_its_numbers) {
+  EXPECT_EQ(in_terminal(25, "b", 7),
+            "KEY         COUNT  STORED\n"
+            "abcde\xe2\x80\xa6mnop      5  -\n"
+            "b               7  -\n");
+  EXPECT_EQ(in_terminal(31, "b", 1),
+            "KEY               COUNT  STORED\n"
+            "abcdefghijklmnop      5  -\n"
+            "b                     1  -\n");
+}
+
+TEST(ReportTest, in_a_terminal_too_narrow_for_a_table_rows_are_lists) {
+  EXPECT_EQ(in_terminal(20, "b", 7), "KEY    abcdefghijklmnop\nCOUNT  5\n\nKEY    b\nCOUNT  7\n");
+}
+
+TEST(ReportTest, sentences_are_never_shortened) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables, "", 10);
+  report.begin_rows("rows", {{"cure", "CURE", true}}, "");
+  report.add_row({Cell::text("chmod u+rx, by the owner")});
+  report.end_rows();
+  report.finish();
+  EXPECT_EQ(captured.data(), "CURE\nchmod u+rx, by the owner\n");
+}
+
+TEST(ReportTest, a_later_longer_row_fits_the_terminal_too) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables, "", 20);
+  report.begin_rows("rows", {{"a", "A"}, {"b", "B"}}, "");
+  for (int i = 0; i < 600; ++i) report.add_row({Cell::text("xxx"), Cell::count(1)});
+  report.add_row({Cell::text(std::string(30, 'y')), Cell::count(123'456)});
+  report.end_rows();
+  report.finish();
+  const std::string data = captured.data();
+  EXPECT_EQ(data.substr(data.rfind('y') - 12), "yyyyy\xe2\x80\xa6yyyyy  123,456\n");
+}
+
 TEST(ReportTest, json_of_odd_text_is_json) {
   for (const char* text : {"\xff", "\"", "\n\x1b", "caf\xc3\xa9"}) {
     const auto parsed = nlohmann::json::parse(Cell::text(text).as_json(), nullptr, false);

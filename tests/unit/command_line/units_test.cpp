@@ -67,34 +67,11 @@ TEST(UnitsTest, an_age_is_a_number_and_a_unit) {
   }
 }
 
-TEST(UnitsTest, what_would_move_a_terminals_cursor_is_escaped) {
-  EXPECT_EQ(printable("plain, caf\xc3\xa9 \xe7\x94\xbb"), "plain, caf\xc3\xa9 \xe7\x94\xbb");
-  EXPECT_EQ(printable("a\nb\tc\rd\\e"), "a\\nb\\tc\\rd\\\\e");
-  EXPECT_EQ(printable("\x1b[31m"), "\\x1b[31m");
-  EXPECT_EQ(printable(std::string("\0\x7f", 2)), "\\x00\\x7f");
-  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(printable("\xe2\x80\xae"), "\\xe2\\x80\\xae") << "turns the direction of what follows";
-  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "begins a command";
-}
-
-TEST(UnitsTest, a_message_keeps_its_lines_and_backslashes) {
-  EXPECT_EQ(printable_message("a\nb\\n"), "a\nb\\n");
-  EXPECT_EQ(printable_message("\x1b[31m\xc2\x9b\xe2\x80\xa8"),
-            "\\x1b[31m\\xc2\\x9b\\xe2\\x80\\xa8");
-}
-
 TEST(UnitsTest, utf8_is_told_from_other_bytes) {
   for (const char* good : {"", "a", "\xc3\xa9", "\xf0\x9f\x98\x80"}) EXPECT_TRUE(is_utf8(good));
   for (const char* bad : {"\xff", "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
     EXPECT_FALSE(is_utf8(bad));
   }
-}
-
-TEST(UnitsTest, columns_are_what_a_terminal_shows) {
-  EXPECT_EQ(columns_of("abc"), 3U);
-  EXPECT_EQ(columns_of("caf\xc3\xa9"), 4U);
-  EXPECT_EQ(columns_of("cafe\xcc\x81"), 4U) << "a mark over the letter before";
-  EXPECT_EQ(columns_of("\xe7\x94\xbb\xe5\x83\x8f"), 4U) << "two wide characters";
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text on a terminal: what of it is safe to show, and the room that it takes. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace modcache::command_line {
+
+// Returns the text with escapes (\n, \t, \x1b, \xff) for everything that would move a terminal's
+// cursor or change its colours, for invalid UTF-8, and for \ itself.
+std::string printable(std::string_view text);
+// Does the same for messages that contain printable() texts: keeps line ends and backslashes.
+std::string printable_message(std::string_view text);
+
+// Returns the number of columns that the text takes on a terminal. REQUIRES: UTF-8.
+std::size_t columns_of(std::string_view text);
+// Returns the text, with … for its middle where it takes more than `columns`; of characters that
+// take two, the result may have one column less. REQUIRES: UTF-8.
+std::string shortened(std::string_view text, std::size_t columns);
+
+// Returns the text with blanks before or behind it, until it takes `columns`.
+std::string padded(const std::string& text, std::size_t columns, bool is_right);
+
+}  // namespace modcache::command_line
