@@ -2,6 +2,9 @@
 #include "command_line/report.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,6 +15,22 @@ namespace modcache::command_line {
 namespace {
 
 constexpr char kNothing[] = "-";
+constexpr std::int64_t kWholeShare = 1'000'000'000;
+
+// "0 %" and "100 %" are for exactly these.
+std::string per_cent(std::int64_t share) {
+  if (share == 0 || share == kWholeShare) return share == 0 ? "0 %" : "100 %";
+  const double rounded = std::round(static_cast<double>(share) * 1000 / kWholeShare) / 10;
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", std::clamp(rounded, 0.1, 99.9));
+  return text.data();
+}
+
+std::string fraction(std::int64_t share) {
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", static_cast<double>(share) / kWholeShare);
+  return text.data();
+}
 
 std::string json_text(std::string_view text) {
   // Invalid UTF-8 becomes U+FFFD. Everything beyond ASCII is escaped, as terminals obey some
@@ -32,7 +51,8 @@ std::string Cell::for_people() const {
     case Kind::kDuration: return duration_text(number_);
     case Kind::kTime: return local_time_text(number_);
     case Kind::kBoolean: return number_ != 0 ? "yes" : "no";
-    case Kind::kAbsent: break;
+    case Kind::kShare: return per_cent(number_);
+    case Kind::kAbsent: return text_.empty() ? kNothing : text_;
   }
   return kNothing;
 }
@@ -49,14 +69,21 @@ std::string Cell::as_json() const {
       return time.empty() ? "null" : json_text(time);
     }
     case Kind::kBoolean: return number_ != 0 ? "true" : "false";
+    case Kind::kShare: return fraction(number_);
     case Kind::kAbsent: break;
   }
   return "null";
 }
 
+Cell Cell::share(std::int64_t part, std::int64_t whole) {
+  if (whole <= 0) return absent();
+  const double share = static_cast<double>(part) / static_cast<double>(whole);
+  return {Kind::kShare, std::llround(std::clamp(share, 0.0, 1.0) * kWholeShare)};
+}
+
 bool Cell::is_number() const {
   return kind_ == Kind::kCount || kind_ == Kind::kPlainNumber || kind_ == Kind::kSize ||
-         kind_ == Kind::kDuration;
+         kind_ == Kind::kDuration || kind_ == Kind::kShare;
 }
 
 Report::Report(Output& output, Form form, std::string_view directory, std::size_t most_columns)
@@ -75,6 +102,7 @@ Report::~Report() {
 
 void Report::begin_member(std::string_view name) {
   output_.write(has_members_ ? ",\n " : "\n ");
+  if (is_in_group_) output_.write(" ");
   output_.write(json_text(name));
   output_.write(": ");
   has_members_ = true;
@@ -89,13 +117,36 @@ void Report::add(std::string_view name, std::string_view label, const Cell& valu
   }
 }
 
+void Report::begin_group(std::string_view name) {
+  if (form_ != Form::kJson) {
+    if (!facts_.empty()) facts_.push_back({"", ""});
+    return;
+  }
+  begin_member(name);
+  output_.write("{");
+  has_members_ = false;
+  is_in_group_ = true;
+}
+
+void Report::end_group() {
+  if (form_ != Form::kJson) {
+    if (!facts_.empty()) facts_.push_back({"", ""});
+    return;
+  }
+  output_.write("\n }");
+  has_members_ = true;
+  is_in_group_ = false;
+}
+
 void Report::write_facts() {
   if (facts_.empty()) return;
   std::size_t width = 0;
   for (const auto& fact : facts_) width = std::max(width, columns_of(fact[0]));
   if (has_text_) output_.write("\n");
   for (const auto& fact : facts_) {
-    output_.write(padded(fact[0], width, false) + "  " + fact[1] + '\n');
+    std::string line = padded(fact[0], width, false) + "  " + fact[1];
+    strip_end(line);
+    output_.write(line + '\n');
   }
   facts_.clear();
   has_text_ = true;

@@ -31,7 +31,11 @@ class Cell {
   static Cell text_if_any(std::string_view text) {
     return text.empty() ? absent() : Cell::text(text);
   }
+  // `part` of `whole`: a fraction for machines, per cent for people. Absent when there is no whole.
+  static Cell share(std::int64_t part, std::int64_t whole);
   static Cell absent() { return {Kind::kAbsent, 0}; }
+  // People read why.
+  static Cell absent_as(std::string_view why) { return {Kind::kAbsent, 0, why}; }
 
   std::string for_people() const;
   std::string as_json() const;
@@ -39,7 +43,17 @@ class Cell {
   bool is_text() const { return kind_ == Kind::kText; }
 
  private:
-  enum class Kind { kText, kCount, kPlainNumber, kSize, kDuration, kTime, kBoolean, kAbsent };
+  enum class Kind {
+    kText,
+    kCount,
+    kPlainNumber,
+    kSize,
+    kDuration,
+    kTime,
+    kBoolean,
+    kShare,
+    kAbsent
+  };
   Cell(Kind kind, std::int64_t number, std::string_view text = {})
       : kind_(kind), number_(number), text_(text) {}
 
@@ -70,6 +84,11 @@ class Report {
 
   // Adds a fact. With an empty `label` it is for machines alone.
   void add(std::string_view name, std::string_view label, const Cell& value);
+
+  // The facts until end_group() are one member in JSON, an object. For people a blank line
+  // separates them from others.
+  void begin_group(std::string_view name);
+  void end_group();
 
   // Begins a table of rows, which is an array of objects in JSON. `if_none` is the text for people
   // when there are no rows.
@@ -102,6 +121,7 @@ class Report {
   const std::size_t most_columns_;
   bool has_members_ = false;
   bool has_text_ = false;
+  bool is_in_group_ = false;
   std::vector<std::vector<std::string>> facts_;  // label, value
   std::vector<Column> columns_;
   std::string if_none_;

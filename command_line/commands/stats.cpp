@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// modcache stats: shows how many entries there are and the space that they take.
+// modcache stats: shows what was counted, how many entries there are, and the space that they take.
 #include <algorithm>
 #include <set>
 
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
+#include "command_line/counted_report.h"
 #include "command_line/disk_files.h"
 #include "fs/posix_file_system.h"
 #include "store/control/directory_mode.h"
 
 namespace modcache::command_line {
 namespace {
+
+constexpr std::int64_t kPatienceMs = 10'000;
 
 // Returns the totals, for the files.
 Totals report_entries(Report& report, const std::vector<KnownContext>& contexts) {
@@ -58,24 +61,62 @@ Cell mode_of(const std::string& path) {
 class StatsCommand final : public Command {
  public:
   void declare(Arguments& arguments) override {
-    arguments.describe({"stats", "[DIR]", "How much a directory holds, and what room that takes",
-                        "What the processes that use it counted (hits, misses) is theirs alone: "
-                        "modcache.stats() says it."});
+    arguments.describe(
+        {"stats", "[DIR]", "The hit rate, the time saved, and what a directory holds",
+         "Counted are all processes that may write to the directory, also those that ended, and\n"
+         "running ones to within a second. A pack counts nothing; what a process counted by "
+         "itself,\n"
+         "modcache.stats() says.\n\n  modcache stats DIR --by-scope\n  modcache stats DIR --zero"});
     arguments.words(0, 1, words_);
+    arguments.flag("-z,--zero", "Set what was counted to zero before", is_zeroing_);
+    arguments.flag("--by-scope", "With what was counted for each scope", is_by_scope_);
+    arguments.flag("--by-day", "With what was counted on each day, in UTC", is_by_day_);
   }
 
   Result<ExitCode> run(Output& output) override {
     MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
+    if (is_zeroing_) MODCACHE_RETURN_IF_ERROR(zero(path));
     MODCACHE_ASSIGN_OR_RETURN(auto directory, CacheDirectory::open(path));
     MODCACHE_ASSIGN_OR_RETURN(auto files, DiskFiles::list(path));
-    Report report = this->report(output, path);
+    store::CounterTotals counters;
+    if (!is_file(path)) {
+      MODCACHE_ASSIGN_OR_RETURN(counters, store::read_counters(fs::posix_file_system(), path));
+    }
+    Report report = this->report(output);
+    if (is_file(path)) {
+      report.add("counted", "hit rate", Cell::absent_as("a pack counts nothing"));
+    } else {
+      report_counted(report, counters);
+    }
+    report.add("directory", "directory", Cell::text(path));
     report.add("is_pack", "", Cell::yes_no(is_file(path)));
     report.add("mode", "mode", mode_of(path));
     const Totals totals = report_entries(report, directory->contexts());
     report_disk(report, files, totals);
+    if (is_by_scope_) {
+      MODCACHE_ASSIGN_OR_RETURN(const auto scopes, directory->scopes());
+      report_by_scope(report, counters, scopes);
+    }
+    if (is_by_day_) report_by_day(report, counters);
     report.finish();
     return ExitCode::kSuccess;
   }
+
+ private:
+  static Status zero(const std::string& path) {
+    if (is_file(path)) {
+      return Status::invalid_argument("'" + path + "' is a pack, which counts nothing");
+    }
+    MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+    const Status status = store::zero_counters(fs::posix_file_system(), path, kPatienceMs);
+    if (status.is_ok()) return status;
+    return {status.code(), "what was counted in '" + path + "' cannot be set to zero: " +
+                               status.message() + "; only who may write to the directory can"};
+  }
+
+  bool is_zeroing_ = false;
+  bool is_by_scope_ = false;
+  bool is_by_day_ = false;
 };
 
 }  // namespace

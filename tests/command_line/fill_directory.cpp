@@ -10,18 +10,24 @@
 //                                                      1 stores the keys K0, K1, ...
 //   {"do": "find", "scope": S, "key": K, "count": 1, ...}    fails unless all of them are there
 //   {"do": "note", "about": TEXT, "text": TEXT}
+//   {"do": "count", "scope": S, "days_ago": 0, "hits_disk": 3, "misses": 1, ...}   what a process
+//                                                      that is there until the input ends counted
 //   {"do": "flush"}
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "cache/context.h"
 #include "cache/entry_header.h"
 #include "cache/settings.h"
+#include "cache/stats.h"
 #include "fs/posix_file_system.h"
 #include "policy/policy.h"
+#include "store/counters/counter_file.h"
 #include "store/directory/directory.h"
 #include "store/directory/notes.h"
 #include "store/store.h"
@@ -78,11 +84,34 @@ Status find(store::Store& store, const Json& line) {
   return Status::ok();
 }
 
+// A process counts in one file after the other, since each has few slots.
+Result<store::CounterSlot*> slot_of(const store::Directory& directory, const std::string& scope,
+                                    std::int32_t day) {
+  static std::vector<std::unique_ptr<store::CounterFile>> files;
+  for (const auto& file : files) {
+    if (auto* const slot = file->slot_of(scope, day)) return slot;
+  }
+  MODCACHE_ASSIGN_OR_RETURN(auto file, store::CounterFile::create(directory));
+  files.push_back(std::move(file));
+  return files.back()->slot_of(scope, day);
+}
+
+Status count(const store::Directory& directory, const Json& line) {
+  const std::int32_t day = store::day_of(now_us()) - line.value("days_ago", 0);
+  MODCACHE_ASSIGN_OR_RETURN(auto* const slot, slot_of(directory, text(line, "scope"), day));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(cache::Counter::kCount); ++i) {
+    const std::string name(cache::counter_name(static_cast<cache::Counter>(i)));
+    (*slot)[i].fetch_add(line.value(name, std::int64_t{0}), std::memory_order_relaxed);
+  }
+  return Status::ok();
+}
+
 Status obey(store::Store& store, const store::Directory& directory, const Json& line) {
   const std::string command = text(line, "do");
   if (command == "put") return put(store, line);
   if (command == "find") return find(store, line);
   if (command == "flush") return store.flush();
+  if (command == "count") return count(directory, line);
   if (command == "note") return keep_note(directory, text(line, "about"), text(line, "text"));
   return Status::invalid_argument("'" + command + "' is nothing that this program can do");
 }

@@ -28,6 +28,9 @@ def shown(directory: Path, writer: FillDirectory) -> Path:
     writer.put(scope="vit-b32@2", key="train/0", shape=[512], run_us=8400)
     writer.keep_manifest("vit-b32@1", **MANIFEST)
     writer.keep_manifest("vit-b32@2", **OTHER)
+    hits = {"hits_memory": 10, "hits_disk": 20, "saved_us": 328_000_000}
+    writer.do("count", scope="vit-b32@1", **hits, misses=2, stored=2, run_us=16_400)
+    writer.do("count", scope="vit-b32@1", bypassed_grad=1)
     writer.flush()
     writer.leave()
     directory.rename(directory.with_name("features"))
@@ -90,6 +93,9 @@ def members_in(section: str) -> set[str]:
     ("title", "line", "at"),
     [
         ("stats", "stats features", None),
+        ("stats", "stats features", "counted"),
+        ("stats", "stats features --by-scope", "by_scope"),
+        ("stats", "stats features --by-day", "by_day"),
         ("ls", "ls features --long", "entries"),
         ("ls", "ls features --scopes", "scopes"),
         ("show", "show features train/1", "entries"),
@@ -113,7 +119,8 @@ def test_the_page_has_every_member_of_json(
     section = PAGE.split(f"\n### {title}\n", 1)[1].split("\n### ", 1)[0]
     if at is not None:
         assert f"`{at}`" in section
-    missing = set(said if at is None else said[at][0]) - members_in(section)
+    item = said if at is None else said[at]
+    missing = set(item if isinstance(item, dict) else item[0]) - members_in(section)
     if title == "show":  # as of `ls`
         missing -= members_in(PAGE.split("\n### ls\n", 1)[1].split("\n### ", 1)[0])
     assert missing == set()

@@ -32,11 +32,12 @@ def test_stats_says_what_there_is(modcache: Program, filled: Path) -> None:
 def test_stats_for_people_has_units(modcache: Program, filled: Path) -> None:
     outcome = modcache("stats", filled)
     assert outcome.status == SUCCESS
-    facts = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in outcome.lines)
+    lines = [line for line in outcome.lines if line]
+    facts = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
     assert facts["entries"] == "7"
     assert facts["size of the values"] == "15.4 kB"
     assert facts["time their runs took"] == "1 min 30 s"
-    starts = {re.search(r"\S  +(?=\S)", line).end() for line in outcome.lines}  # type: ignore[union-attr]
+    starts = {re.search(r"\S  +(?=\S)", line).end() for line in lines}  # type: ignore[union-attr]
     assert len(starts) == 1, "values stand below each other"
 
 

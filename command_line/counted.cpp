@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/counted.h"
+
+#include <algorithm>
+
+#include "command_line/units.h"
+
+namespace modcache::command_line {
+namespace {
+
+constexpr std::size_t kCounters = static_cast<std::size_t>(cache::Counter::kCount);
+constexpr std::int64_t kDayUs = 86'400'000'000;
+constexpr std::int64_t kMostCount = std::int64_t{1} << 58;
+
+bool begins_with(std::string_view text, std::string_view beginning) {
+  return text.substr(0, beginning.size()) == beginning;
+}
+
+}  // namespace
+
+std::vector<std::string_view> counter_names() {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    names.push_back(cache::counter_name(static_cast<cache::Counter>(i)));
+  }
+  return names;
+}
+
+Counted Counted::since(const Counted& before) const {
+  Counted difference;
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    // Somebody may have set them to zero in between.
+    difference.counts_[i] = std::max<std::int64_t>(0, at(i) - before.at(i));
+  }
+  return difference;
+}
+
+std::int64_t Counted::at(std::size_t counter) const {
+  return std::clamp<std::int64_t>(counts_[counter], 0, kMostCount);
+}
+
+std::int64_t Counted::of_all(std::string_view beginning) const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    if (begins_with(cache::counter_name(static_cast<cache::Counter>(i)), beginning)) {
+      sum += at(i);
+    }
+  }
+  return sum;
+}
+
+std::int64_t Counted::of(std::string_view name) const {
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    if (cache::counter_name(static_cast<cache::Counter>(i)) == name) return at(i);
+  }
+  return 0;
+}
+
+std::int64_t Counted::hits() const { return of_all("hits_"); }
+
+std::int64_t Counted::bypassed() const { return of_all("bypassed_"); }
+
+bool Counted::is_zero() const {
+  return std::all_of(counts_.begin(), counts_.end(), [](std::int64_t count) { return count == 0; });
+}
+
+Counted sum_of(const store::CounterTotals& totals) {
+  Counted sum;
+  for (const store::CountedDay& day : totals.days) sum.add(day.counts);
+  return sum;
+}
+
+std::map<std::string, Counted> sums_by_scope(const store::CounterTotals& totals) {
+  std::map<std::string, Counted> sums;
+  for (const store::CountedDay& day : totals.days) sums[day.scope].add(day.counts);
+  return sums;
+}
+
+std::map<std::int32_t, Counted> sums_by_day(const store::CounterTotals& totals) {
+  std::map<std::int32_t, Counted> sums;
+  for (const store::CountedDay& day : totals.days) sums[day.day].add(day.counts);
+  return sums;
+}
+
+std::string day_text(std::int32_t days_since_1970) {
+  // The first day of all counts as a time that was never set.
+  const std::string time = utc_time_text(days_since_1970 * kDayUs);
+  return time.empty() ? "-" : time.substr(0, time.find('T'));
+}
+
+}  // namespace modcache::command_line
