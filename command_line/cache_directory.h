@@ -76,6 +76,9 @@ class CacheDirectory {
   // Finds the class or cached function of each context, where that is on record. Reads all notes.
   Status name_contexts();
 
+  // Reads all notes.
+  Result<std::vector<Manifest>> manifests() const { return manifests_in(*listing_); }
+
   // Returns the scopes in the order of namespace and scope, both as people count.
   Result<std::vector<KnownScope>> scopes() const;
 

@@ -12,19 +12,16 @@ constexpr std::size_t kCounters = static_cast<std::size_t>(cache::Counter::kCoun
 constexpr std::int64_t kDayUs = 86'400'000'000;
 constexpr std::int64_t kMostCount = std::int64_t{1} << 58;
 
-bool begins_with(std::string_view text, std::string_view beginning) {
-  return text.substr(0, beginning.size()) == beginning;
+std::vector<std::size_t> counters_that_begin(std::string_view beginning) {
+  std::vector<std::size_t> counters;
+  for (std::size_t i = 0; i < kCounters; ++i) {
+    const std::string_view name = cache::counter_name(static_cast<cache::Counter>(i));
+    if (name.substr(0, beginning.size()) == beginning) counters.push_back(i);
+  }
+  return counters;
 }
 
 }  // namespace
-
-std::vector<std::string_view> counter_names() {
-  std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < kCounters; ++i) {
-    names.push_back(cache::counter_name(static_cast<cache::Counter>(i)));
-  }
-  return names;
-}
 
 Counted Counted::since(const Counted& before) const {
   Counted difference;
@@ -39,13 +36,9 @@ std::int64_t Counted::at(std::size_t counter) const {
   return std::clamp<std::int64_t>(counts_[counter], 0, kMostCount);
 }
 
-std::int64_t Counted::of_all(std::string_view beginning) const {
+std::int64_t Counted::of_all(const std::vector<std::size_t>& counters) const {
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < kCounters; ++i) {
-    if (begins_with(cache::counter_name(static_cast<cache::Counter>(i)), beginning)) {
-      sum += at(i);
-    }
-  }
+  for (const std::size_t counter : counters) sum += at(counter);
   return sum;
 }
 
@@ -56,9 +49,15 @@ std::int64_t Counted::of(std::string_view name) const {
   return 0;
 }
 
-std::int64_t Counted::hits() const { return of_all("hits_"); }
+std::int64_t Counted::hits() const {
+  static const std::vector<std::size_t> counters = counters_that_begin("hits_");
+  return of_all(counters);
+}
 
-std::int64_t Counted::bypassed() const { return of_all("bypassed_"); }
+std::int64_t Counted::bypassed() const {
+  static const std::vector<std::size_t> counters = counters_that_begin("bypassed_");
+  return of_all(counters);
+}
 
 bool Counted::is_zero() const {
   return std::all_of(counts_.begin(), counts_.end(), [](std::int64_t count) { return count == 0; });
@@ -80,6 +79,15 @@ std::map<std::int32_t, Counted> sums_by_day(const store::CounterTotals& totals) 
   std::map<std::int32_t, Counted> sums;
   for (const store::CountedDay& day : totals.days) sums[day.day].add(day.counts);
   return sums;
+}
+
+ScopeNames names_of(const std::vector<Manifest>& manifests) {
+  ScopeNames names;
+  for (const Manifest& manifest : manifests) {
+    // Counters know the beginning of a long scope.
+    names[manifest.scope.substr(0, store::kMostScopeBytes)] = manifest.class_name;
+  }
+  return names;
 }
 
 std::string day_text(std::int32_t days_since_1970) {

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "cache/stats.h"
+#include "command_line/manifest.h"
 #include "store/counters/counter_totals.h"
 
 namespace modcache::command_line {
@@ -34,19 +35,19 @@ class Counted {
  private:
   // Within bounds that sums of all counters stay in, as a damaged file may hold any number.
   std::int64_t at(std::size_t counter) const;
-  // The sum of the counters whose names begin so.
-  std::int64_t of_all(std::string_view beginning) const;
+  std::int64_t of_all(const std::vector<std::size_t>& counters) const;
 
   store::Counts counts_{};
 };
-
-// The names of all counters, in their order.
-std::vector<std::string_view> counter_names();
 
 Counted sum_of(const store::CounterTotals& totals);
 // The scope "" stands for what has none.
 std::map<std::string, Counted> sums_by_scope(const store::CounterTotals& totals);
 std::map<std::int32_t, Counted> sums_by_day(const store::CounterTotals& totals);
+
+// The classes and cached functions on record, by the scope as counters know it.
+using ScopeNames = std::map<std::string, std::string>;
+ScopeNames names_of(const std::vector<Manifest>& manifests);
 
 // "2026-11-28"; "-" for a day that no calendar has.
 std::string day_text(std::int32_t days_since_1970);

@@ -73,16 +73,6 @@ void append_counted_cells(const Counted& counted, std::vector<Cell>& cells) {
 
 }  // namespace
 
-std::string name_of(const std::vector<KnownScope>& scopes, const std::string& counted_scope) {
-  for (const KnownScope& scope : scopes) {
-    // Counters know only the beginning of a long scope.
-    if (scope.manifest && scope.scope.substr(0, store::kMostScopeBytes) == counted_scope) {
-      return scope.manifest->class_name;
-    }
-  }
-  return "";
-}
-
 void report_counted(Report& report, const store::CounterTotals& totals) {
   const Counted counted = sum_of(totals);
   const bool is_none = counted.is_zero();
@@ -107,8 +97,7 @@ void report_counted(Report& report, const store::CounterTotals& totals) {
   report.end_group();
 }
 
-void report_by_scope(Report& report, const store::CounterTotals& totals,
-                     const std::vector<KnownScope>& scopes) {
+void report_by_scope(Report& report, const store::CounterTotals& totals, const ScopeNames& names) {
   std::vector<std::pair<std::string, Counted>> sums;
   for (auto& [scope, counted] : sums_by_scope(totals)) sums.emplace_back(scope, counted);
   std::stable_sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
@@ -118,7 +107,9 @@ void report_by_scope(Report& report, const store::CounterTotals& totals,
   append_counted_columns(columns);
   report.begin_rows("by_scope", columns, "");
   for (const auto& [scope, counted] : sums) {
-    std::vector<Cell> cells{Cell::text_if_any(scope), Cell::text_if_any(name_of(scopes, scope))};
+    const auto name = names.find(scope);
+    std::vector<Cell> cells{Cell::text_if_any(scope),
+                            name == names.end() ? Cell::absent() : Cell::text(name->second)};
     append_counted_cells(counted, cells);
     report.add_row(std::move(cells));
   }

@@ -3,10 +3,6 @@
 // What the processes of a directory counted, in a report: all of it, by scope, or by day.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "command_line/cache_directory.h"
 #include "command_line/counted.h"
 #include "command_line/report.h"
 
@@ -15,13 +11,8 @@ namespace modcache::command_line {
 // Adds the member `counted`: an object.
 void report_counted(Report& report, const store::CounterTotals& totals);
 // Adds the member `by_scope`: rows, those that saved most time first.
-void report_by_scope(Report& report, const store::CounterTotals& totals,
-                     const std::vector<KnownScope>& scopes);
+void report_by_scope(Report& report, const store::CounterTotals& totals, const ScopeNames& names);
 // Adds the member `by_day`: rows, the oldest first.
 void report_by_day(Report& report, const store::CounterTotals& totals);
-
-// Returns the class or cached function of a scope, as counters know it; "" where that is not on
-// record.
-std::string name_of(const std::vector<KnownScope>& scopes, const std::string& counted_scope);
 
 }  // namespace modcache::command_line

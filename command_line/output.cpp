@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "command_line/terminal_text.h"
 
@@ -15,14 +16,23 @@ namespace modcache::command_line {
 namespace {
 
 constexpr std::size_t kUsualColumns = 80;
+constexpr std::size_t kUsualRows = 24;
 
 // Some terminals, such as a serial line, do not know their size.
-std::size_t columns_of_terminal(int file) {
+std::size_t size_or_default(std::size_t known, const char* variable, std::size_t otherwise) {
+  if (known > 0) return known;
+  const char* const set = std::getenv(variable);
+  const long size = set == nullptr ? 0 : std::strtol(set, nullptr, 10);
+  return size > 0 ? static_cast<std::size_t>(size) : otherwise;
+}
+
+// Returns nothing unless the file is a terminal.
+std::optional<winsize> size_of_terminal(std::FILE* stream) {
+  const int file = ::fileno(stream);
+  if (file < 0 || ::isatty(file) == 0) return std::nullopt;
   winsize size{};
-  if (::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* const set = std::getenv("COLUMNS");
-  const long columns = set == nullptr ? 0 : std::strtol(set, nullptr, 10);
-  return columns > 0 ? static_cast<std::size_t>(columns) : kUsualColumns;
+  if (::ioctl(file, TIOCGWINSZ, &size) != 0) size = {};
+  return size;
 }
 
 }  // namespace
@@ -56,15 +66,23 @@ void Output::end_progress() {
   progress_columns_ = 0;
 }
 
+void Output::flush() {
+  if (!is_closed() && std::fflush(data_) != 0) error_ = errno != 0 ? errno : EIO;
+}
+
 std::size_t Output::terminal_columns() const {
-  const int file = ::fileno(data_);
-  if (file < 0 || ::isatty(file) == 0) return 0;
-  return columns_of_terminal(file);
+  const auto size = size_of_terminal(data_);
+  return size ? size_or_default(size->ws_col, "COLUMNS", kUsualColumns) : 0;
+}
+
+std::size_t Output::terminal_rows() const {
+  const auto size = size_of_terminal(data_);
+  return size ? size_or_default(size->ws_row, "LINES", kUsualRows) : 0;
 }
 
 Status Output::finish() {
   end_progress();
-  if (!is_closed() && std::fflush(data_) != 0) error_ = errno != 0 ? errno : EIO;
+  flush();
   if (error_ == 0 || error_ == EPIPE) return Status::ok();
   return Status::io_error(std::string("the output cannot be written: ") + std::strerror(error_));
 }

@@ -25,8 +25,11 @@ class Output {
   void show_progress(const std::string& text);
   void end_progress();
 
+  // Hands over what was written so far, for who watches.
+  void flush();
   // Returns the width of the terminal that shows the data; 0: it goes elsewhere, as into a file.
   std::size_t terminal_columns() const;
+  std::size_t terminal_rows() const;
 
   // Returns whether nobody reads the data any more, or it cannot be written; the rest need not be
   // made.

@@ -117,11 +117,12 @@ void Report::add(std::string_view name, std::string_view label, const Cell& valu
   }
 }
 
+void Report::add_blank_line() {
+  if (!facts_.empty() && !facts_.back()[0].empty()) facts_.push_back({"", ""});
+}
+
 void Report::begin_group(std::string_view name) {
-  if (form_ != Form::kJson) {
-    if (!facts_.empty()) facts_.push_back({"", ""});
-    return;
-  }
+  if (form_ != Form::kJson) return add_blank_line();
   begin_member(name);
   output_.write("{");
   has_members_ = false;
@@ -129,16 +130,14 @@ void Report::begin_group(std::string_view name) {
 }
 
 void Report::end_group() {
-  if (form_ != Form::kJson) {
-    if (!facts_.empty()) facts_.push_back({"", ""});
-    return;
-  }
+  if (form_ != Form::kJson) return add_blank_line();
   output_.write("\n }");
   has_members_ = true;
   is_in_group_ = false;
 }
 
 void Report::write_facts() {
+  if (!facts_.empty() && facts_.back()[0].empty()) facts_.pop_back();
   if (facts_.empty()) return;
   std::size_t width = 0;
   for (const auto& fact : facts_) width = std::max(width, columns_of(fact[0]));

@@ -108,6 +108,7 @@ class Report {
   static constexpr std::size_t kRowsOfBlock = 512;
 
   void begin_member(std::string_view name);
+  void add_blank_line();
   void write_facts();
   void write_as_facts(const std::vector<Cell>& cells);
   void write_block();

@@ -14,7 +14,7 @@
 namespace modcache::command_line {
 namespace {
 
-constexpr std::int64_t kPatienceMs = 10'000;
+constexpr std::int64_t kPatienceToZeroMs = 10'000;
 
 // Returns the totals, for the files.
 Totals report_entries(Report& report, const std::vector<KnownContext>& contexts) {
@@ -94,8 +94,8 @@ class StatsCommand final : public Command {
     const Totals totals = report_entries(report, directory->contexts());
     report_disk(report, files, totals);
     if (is_by_scope_) {
-      MODCACHE_ASSIGN_OR_RETURN(const auto scopes, directory->scopes());
-      report_by_scope(report, counters, scopes);
+      MODCACHE_ASSIGN_OR_RETURN(const auto manifests, directory->manifests());
+      report_by_scope(report, counters, names_of(manifests));
     }
     if (is_by_day_) report_by_day(report, counters);
     report.finish();
@@ -108,7 +108,7 @@ class StatsCommand final : public Command {
       return Status::invalid_argument("'" + path + "' is a pack, which counts nothing");
     }
     MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
-    const Status status = store::zero_counters(fs::posix_file_system(), path, kPatienceMs);
+    const Status status = store::zero_counters(fs::posix_file_system(), path, kPatienceToZeroMs);
     if (status.is_ok()) return status;
     return {status.code(), "what was counted in '" + path + "' cannot be set to zero: " +
                                status.message() + "; only who may write to the directory can"};

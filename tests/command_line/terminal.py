@@ -32,6 +32,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # signals come from it
             **options,
         )
         self._theirs = theirs
@@ -64,9 +65,11 @@ class Terminal:
             self._read_some(0.2)
         return self.text[begin:]
 
-    def read_to_end(self) -> str:
+    def read_to_end(self, within_s: float = 30) -> str:
         """Waits until the program leaves, and returns all that it ever wrote."""
+        end = time.monotonic() + within_s
         while self.process.poll() is None:
+            assert time.monotonic() < end, "the program does not leave"
             self._read_some(0.05)
         while self._read_some(0):
             pass

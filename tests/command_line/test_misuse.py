@@ -18,6 +18,7 @@ Program = Callable[..., Outcome]
 # As they are called with a directory.
 OF_A_DIRECTORY = {
     "stats": ["DIR"],
+    "top": ["DIR", "--once", "--interval", "0.1"],
     "ls": ["DIR"],
     "show": ["DIR", "key-0"],
     "verify": ["DIR"],
@@ -88,7 +89,7 @@ def test_the_version(modcache: Program) -> None:
     ("arguments", "message"),
     [
         ([], "no command was given"),
-        (["lss"], "there is no command 'lss'; valid are: stats, ls, show"),
+        (["lss"], "there is no command 'lss'; valid are: stats, top, ls, show"),
         (["ls", "DIR", "--no-such"], "--no-such"),
         (["ls", "DIR", "DIR"], "not expected"),
         (["ls", "DIR", "--limit", "many"], "--limit is 'many', but must be a number"),

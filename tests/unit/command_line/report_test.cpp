@@ -129,6 +129,40 @@ TEST(ReportTest, a_later_longer_row_fits_the_terminal_too) {
   EXPECT_EQ(data.substr(data.rfind('y') - 12), "yyyyy\xe2\x80\xa6yyyyy  123,456\n");
 }
 
+TEST(ReportTest, a_group_is_an_object_and_stands_apart) {
+  const auto write = [](Output& output, Report::Form form) {
+    Report report(output, form);
+    report.begin_group("counted");
+    report.add("hit_rate", "hit rate", Cell::share(3, 4));
+    report.end_group();
+    report.begin_group("now");
+    report.add("none", "", Cell::share(0, 0));
+    report.end_group();
+    report.add("entries", "entries", Cell::count(1));
+    report.finish();
+  };
+  testing::CapturedOutput people;
+  write(people.output(), Report::Form::kTables);
+  EXPECT_EQ(people.data(), "hit rate  75.0 %\n\nentries   1\n");
+  testing::CapturedOutput machines;
+  write(machines.output(), Report::Form::kJson);
+  EXPECT_EQ(nlohmann::json::parse(machines.data()),
+            nlohmann::json::parse(
+                R"({"counted": {"hit_rate": 0.75}, "now": {"none": null}, "entries": 1})"));
+}
+
+TEST(ReportTest, all_and_nothing_are_exact_in_per_cent) {
+  EXPECT_EQ(Cell::share(7, 7).for_people(), "100 %");
+  EXPECT_EQ(Cell::share(0, 7).for_people(), "0 %");
+  EXPECT_EQ(Cell::share(999'999, 1'000'000).for_people(), "99.9 %");
+  EXPECT_EQ(Cell::share(1, 1'000'000).for_people(), "0.1 %");
+  EXPECT_EQ(Cell::share(1, 1'000'000).as_json(), "1e-06");
+  EXPECT_EQ(Cell::share(0, 0).for_people(), "-");
+  EXPECT_EQ(Cell::share(0, 0).as_json(), "null");
+  EXPECT_EQ(Cell::absent_as("none counted yet").for_people(), "none counted yet");
+  EXPECT_EQ(Cell::absent_as("none counted yet").as_json(), "null");
+}
+
 TEST(ReportTest, json_of_odd_text_is_json) {
   for (const char* text : {"\xff", "\"", "\n\x1b", "caf\xc3\xa9"}) {
     const auto parsed = nlohmann::json::parse(Cell::text(text).as_json(), nullptr, false);
