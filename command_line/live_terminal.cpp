@@ -78,7 +78,7 @@ LiveTerminal::LiveTerminal(Output& output)
     : output_(output), has_keys_(::isatty(STDIN_FILENO) != 0) {
   catch_signals(signals_before_);
   if (has_keys_) {
-    // What a buffer holds would not wake ppoll.
+    // Keys in a buffer would not wake ppoll.
     std::setvbuf(stdin, nullptr, _IONBF, 0);
     ::tcgetattr(STDIN_FILENO, &settings_before_);
   }
