@@ -339,7 +339,7 @@ build() {
 # Into .venv, the way a user installs it. Nothing is done if nothing changed since.
 install_package() {
   local mark=$VENV/.modcache-installed sources
-  sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,command_line,torchscript_ops,python_shim})
+  sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,command_line,triton_cache,torchscript_ops,python_shim})
   # The mark holds the torch that the package was built against.
   if [[ -e $mark ]] && cmp -s "$mark" "$VENV/constraints.txt" && [[ -z $(find "${sources[@]}" -name __pycache__ -prune -o -newer "$mark" -print -quit) ]] &&
     "$PYTHON" -m pip show --quiet modcache 2>/dev/null; then

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from compiled_units import Unit, threads, units_of
 from tree_check import ROOT
 
-FOLDERS = ("csrc", "torchscript_ops", "command_line", "python_shim", "tests")
+FOLDERS = ("csrc", "torchscript_ops", "command_line", "triton_cache", "python_shim", "tests")
 # The largest first: a source gets the first one that it brings.
 _LARGE = (
     "ATen/ATen.h",

@@ -25,10 +25,14 @@ from tree_check import circle_in, report
 
 ARCHITECTURE = "csrc/ARCHITECTURE.md"
 TORCHSCRIPT_OPS = "torchscript_ops"
-# The program stands outside of the library, as the Python package does. It needs no torch, so of
-# the rooms that do it may include what was written to be known without.
+# The program and the cache for Triton stand outside of the library, as the Python package does.
+# They need no torch, so of the rooms that do they may include what was written to be known without.
 COMMAND_LINE = "command_line"
-COMMAND_LINE_MAY_INCLUDE = frozenset({"cache", "store", "policy", "codec", "fs", "base"})
+TRITON_CACHE = "triton_cache"
+OUTSIDE = {
+    COMMAND_LINE: frozenset({"cache", "store", "policy", "codec", "fs", "base"}),
+    TRITON_CACHE: frozenset({"cache", "codec", "base"}),
+}
 DIAGNOSIS = "command_line/diagnosis.cpp"  # asks the system about the machine
 TORCH_FREE_HEADERS = ("tensor/value_header.h",)
 
@@ -90,7 +94,8 @@ LIBRARIES = [
         "JSON",
         re.compile(r"nlohmann/"),
         re.compile(
-            r"(torchscript_ops/model_settings|command_line/(installation|manifest|report))\.cpp$"
+            r"(torchscript_ops/model_settings|command_line/(installation|manifest|report)"
+            r"|triton_cache/config)\.cpp$"
         ),
     ),
     Library("CLI11", re.compile(r"CLI/"), re.compile(r"command_line/(arguments|program)\.cpp$")),
@@ -150,15 +155,15 @@ def subroom_of(name: str, table: Table) -> str | None:
 
 
 def sources_of(root: Path) -> Iterator[Path]:
-    """The C++ files of the library and of the program."""
-    for folder in ("csrc", TORCHSCRIPT_OPS, COMMAND_LINE):
+    """The C++ files of the library, of the program and of the cache for Triton."""
+    for folder in ("csrc", TORCHSCRIPT_OPS, *OUTSIDE):
         yield from sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp"))
 
 
 def room_of(path: Path, root: Path) -> str:
-    """`csrc/<room>/file`, torchscript_ops, or command_line."""
+    """`csrc/<room>/file`, torchscript_ops, or what stands outside."""
     parts = path.relative_to(root).parts
-    return parts[0] if parts[0] in (TORCHSCRIPT_OPS, COMMAND_LINE) else parts[1]
+    return parts[0] if parts[0] in (TORCHSCRIPT_OPS, *OUTSIDE) else parts[1]
 
 
 def faults(root: Path) -> list[str]:
@@ -166,7 +171,7 @@ def faults(root: Path) -> list[str]:
     rooms = rooms_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
     found = [*_faults_of_table("room", rooms), *_faults_of_subrooms(root)]
     users: dict[str, list[str]] = {}
-    rooms = {**rooms, COMMAND_LINE: COMMAND_LINE_MAY_INCLUDE}
+    rooms = {**rooms, **OUTSIDE}
     for path in sources_of(root):
         name = path.relative_to(root).as_posix()
         room = room_of(path, root)
@@ -239,7 +244,7 @@ def _faults_of_include(
 ) -> Iterator[str]:
     target = header.split("/")[0] if "/" in header else None
     if target in rooms:
-        is_torch_free = room == COMMAND_LINE and header in TORCH_FREE_HEADERS
+        is_torch_free = room in OUTSIDE and header in TORCH_FREE_HEADERS
         if target != room and target not in rooms[room] and not is_torch_free:
             yield f"{name}: room '{room}' may not include '{header}'"
     elif quote == '"' and not (room == TORCHSCRIPT_OPS and target is None):

@@ -19,7 +19,15 @@ from pathlib import Path
 
 from tree_check import report
 
-_BUILT_FOLDERS = ("csrc", "command_line", "torchscript_ops", "python_shim", "tests", "examples")
+_BUILT_FOLDERS = (
+    "csrc",
+    "command_line",
+    "torchscript_ops",
+    "triton_cache",
+    "python_shim",
+    "tests",
+    "examples",
+)
 _CPP_TEST = re.compile(r"^\s*(TYPED_TEST|TEST)(_F|_P)?\s*\(", re.MULTILINE)
 
 

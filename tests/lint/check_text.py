@@ -23,7 +23,9 @@ LONGER_FILES: dict[str, str] = {}
 _CODE = re.compile(r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)(run|make_wheel))$")
 _TEXT = re.compile(_CODE.pattern + r"|\.(md|json|toml|txt)$|(^|/)\.[\w-]+$")
 _EMPTY_NAMES = re.compile(r"(^|/|_)(util|utils|common|manager|helper|helpers|misc)(_|\.|/|$)")
-_PRODUCT = re.compile(r"^(csrc|torchscript_ops|command_line|python_shim)/.*\.(cpp|h|py)$")
+_PRODUCT = re.compile(
+    r"^(csrc|torchscript_ops|command_line|triton_cache|python_shim)/.*\.(cpp|h|py)$"
+)
 _COMMENT = re.compile(r"\s*(//|#)")
 # A comment that begins so is a fragment, whose subject the reader has to guess.
 _FRAGMENT = re.compile(r"\s*(//|#) (Of|What|By|To) ")
