@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "triton_cache/miss_times.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+namespace modcache::triton_cache {
+namespace {
+
+class MissTimesTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<MissTimes> times_ = std::make_unique<MissTimes>();
+};
+
+TEST_F(MissTimesTest, tells_once_how_long_ago_a_key_missed) {
+  times_->note_miss("a", 1000);
+  times_->note_miss("b", 1500);
+  EXPECT_EQ(times_->take_us("a", 4000), 3000);
+  EXPECT_EQ(times_->take_us("b", 4000), 2500);
+  EXPECT_EQ(times_->take_us("a", 5000), std::nullopt);
+  EXPECT_EQ(times_->take_us("never", 5000), std::nullopt);
+}
+
+TEST_F(MissTimesTest, a_clock_that_was_set_back_makes_no_negative_time) {
+  times_->note_miss("a", 1000);
+  EXPECT_EQ(times_->take_us("a", 10), 0);
+}
+
+TEST_F(MissTimesTest, never_gives_the_time_of_another_key) {
+  constexpr int kKeys = 3 * static_cast<int>(MissTimes::kPlaces);
+  for (int i = 1; i <= kKeys; ++i) times_->note_miss(std::to_string(i), i);
+  int known = 0;
+  for (int i = 1; i <= kKeys; ++i) {
+    const auto us = times_->take_us(std::to_string(i), 1'000'000);
+    if (!us.has_value()) continue;
+    EXPECT_EQ(*us, 1'000'000 - i);
+    ++known;
+  }
+  EXPECT_GT(known, static_cast<int>(MissTimes::kPlaces) / 2);
+  EXPECT_LE(known, static_cast<int>(MissTimes::kPlaces));
+}
+
+}  // namespace
+}  // namespace modcache::triton_cache
