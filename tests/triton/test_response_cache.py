@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Responses of models of any backend, kept by libtritoncache_modcache.so in a real Triton."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from served_models import write_double
+from triton_server import (
+    OUR_CACHES,
+    THEIR_CACHES,
+    RequestError,
+    StartServer,
+    TritonServer,
+    cache_options,
+    tensor,
+)
+
+
+def test_a_request_that_was_answered_before_runs_no_model(start: StartServer) -> None:
+    server = start()
+    with server.connection() as connection:
+        assert connection.double(1, 2) == connection.double(1, 2) == [2, 4]
+        assert connection.double(3) == [6]
+    assert (server.runs(), server.hits()) == (2, 1)
+
+
+def test_after_a_restart_all_are_hits(start: StartServer) -> None:
+    server = start()
+    for i in range(50):
+        assert server.double(i, 1) == [2 * i, 2]
+    server.stop()
+    server = start()
+    for i in range(50):
+        assert server.double(i, 1) == [2 * i, 2]
+    assert (server.runs(), server.hits()) == (0, 50)
+
+
+def test_servers_on_one_machine_share_a_directory(start: StartServer) -> None:
+    one, other = start(), start()
+    answers = [one.double(i) for i in range(20)]
+    one.stop()  # what it stored is committed
+    assert [other.double(i) for i in range(20)] == answers
+    assert (other.runs(), other.hits()) == (0, 20)
+
+
+def test_the_program_sees_the_entries(start: StartServer, modcache: Callable[..., str]) -> None:
+    server = start()
+    server.double(1, 2, 3)
+    server.stop()
+    stats = json.loads(modcache("stats", "--json"))
+    assert stats["entries"] == 1
+    (entry,) = json.loads(modcache("ls", "--json"))["entries"]
+    assert (entry["scope"], entry["method"]) == ("triton", "infer")
+    assert entry["key"].isdigit()
+    assert entry["run_us"] >= 10_000  # the model sleeps so long
+    modcache("verify")
+    modcache("clear", "--scope", "triton")
+    server = start()
+    server.double(1, 2, 3)
+    assert server.hits() == 0
+
+
+def test_a_running_server_is_switched_off_and_on_from_outside(
+    start: StartServer, modcache: Callable[..., str]
+) -> None:
+    server = start()
+    server.double(1)
+    modcache("mode", "off")
+    server.double(1)
+    server.double(2)
+    assert (server.runs(), server.hits()) == (3, 0)
+    modcache("mode", "on")
+    server.double(1)
+    assert (server.runs(), server.hits()) == (3, 1)
+    server.double(2)  # nothing was stored meanwhile
+    assert (server.runs(), server.hits()) == (4, 1)
+    modcache("mode", "read")
+    server.double(3)
+    server.double(3)
+    assert (server.runs(), server.hits()) == (6, 1)
+
+
+def test_clearing_reaches_what_a_server_has_in_memory(
+    start: StartServer, modcache: Callable[..., str]
+) -> None:
+    server = start()
+    server.double(1)
+    server.double(1)
+    modcache("clear")
+    server.double(1)
+    assert (server.runs(), server.hits()) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"size": "1000"}, ["unknown setting 'size'", "valid settings are: dir, mode, memory"]),
+        ({"disk": "plenty"}, ["option 'disk' is 'plenty'", "a number of bytes such as"]),
+        ({"policy": "fifo"}, ["option 'policy' is 'fifo'", "one of: auto, lru, s3fifo, keep"]),
+    ],
+)
+def test_a_bad_setting_ends_the_server_with_a_message_that_lists_the_valid_ones(
+    models: Path,
+    directory: Path,
+    servers: list[TritonServer],
+    settings: dict[str, str],
+    expected: list[str],
+) -> None:
+    server = TritonServer(models, OUR_CACHES, *cache_options(directory, **settings))
+    servers.append(server)
+    server.launch()
+    assert server.wait() != 0
+    for part in expected:
+        assert part in server.text_of_log()
+
+
+def test_messages_go_to_the_log_of_the_server(start: StartServer, directory: Path) -> None:
+    server = start(log="info")
+    assert f"modcache: responses are cached in '{directory}', mode on" in server.text_of_log()
+
+
+def test_a_directory_that_cannot_be_used_is_a_message_and_no_failure(
+    start: StartServer, directory: Path
+) -> None:
+    directory.write_text("a file", encoding="utf-8")
+    server = start()
+    assert server.double(1) == server.double(1) == [2]
+    assert 1 <= server.text_of_log().count("models run without it") <= 2, server.text_of_log()
+    assert server.hits() == 1  # memory goes on
+
+
+# From the second time on Triton's local cache answers it with success, without outputs.
+def test_a_model_that_fails_is_not_cached(start: StartServer) -> None:
+    server = start()
+    for _ in range(3):
+        with pytest.raises(RequestError, match="a negative number"):
+            server.double(-1)
+    assert server.hits() == 0
+
+
+# --- What Triton's key does not tell apart, whatever the cache (docs/triton.md) -----------------
+
+
+@pytest.fixture(params=["modcache", "local"])
+def any_cache(
+    request: pytest.FixtureRequest, models: Path, directory: Path, servers: list[TritonServer]
+) -> TritonServer:
+    ours = request.param == "modcache"
+    options = cache_options(directory) if ours else ["--cache-config=local,size=10000000"]
+    server = TritonServer(models, OUR_CACHES if ours else THEIR_CACHES, *options)
+    servers.append(server)
+    return server
+
+
+def test_the_shape_of_an_input_is_not_in_the_key(any_cache: TritonServer, models: Path) -> None:
+    write_double(models, dims="[ -1, -1 ]")
+    any_cache.start()
+    with any_cache.connection() as connection:
+        for shape in ([2, 3], [3, 2]):
+            connection.post("double", [tensor("x", [0, 1, 2, 3, 4, 5], shape)])
+    assert any_cache.hits() == 1
+
+
+def test_a_model_that_was_changed_under_its_version_gives_old_responses(
+    start: StartServer, models: Path
+) -> None:
+    server = start()
+    assert server.double(1) == [2]
+    server.stop()
+    write_double(models, factor=10)
+    server = start()
+    assert server.double(1) == [2]
+    server.stop()
+    # The cure without a new version: another namespace.
+    server = start(namespace="weights of May")
+    assert server.double(1) == [10]
+
+
+def test_a_new_version_of_a_model_is_asked_anew(start: StartServer, models: Path) -> None:
+    server = start()
+    assert server.double(1) == [2]
+    server.stop()
+    write_double(models, factor=10)
+    (models / "double" / "1").rename(models / "double" / "2")
+    server = start()
+    assert server.double(1) == [10]
+
+
+# --- The library ------------------------------------------------------------------------------
+
+
+def output_of(*command: str | Path) -> str:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_library_exports_what_triton_asks_for_and_nothing_else() -> None:
+    library = OUR_CACHES / "modcache" / "libtritoncache_modcache.so"
+    symbols = output_of("nm", "--dynamic", "--defined-only", "--format=just-symbols", library)
+    assert set(symbols.split()) == {
+        "TRITONCACHE_CacheInitialize",
+        "TRITONCACHE_CacheFinalize",
+        "TRITONCACHE_CacheLookup",
+        "TRITONCACHE_CacheInsert",
+    }
+    dynamic = output_of("readelf", "--dynamic", "-W", library)
+    assert "NODELETE" in dynamic
+    assert "torch" not in dynamic
+    assert "sqlite" not in dynamic
