@@ -203,4 +203,19 @@ Result<InstalledLibrary> library_for(const Installation& installation, const std
                            ": take one of those, or build modcache against this torch");
 }
 
+Result<std::string> triton_caches_of(const Installation& installation) {
+  if (installation.libraries.empty()) return library_for(installation, "").status();
+  files::path folder = files::path(installation.libraries.front().path).parent_path();
+  if (folder.filename().string().rfind(kTorchFolder, 0) == 0) folder = folder.parent_path();
+  folder /= "triton_caches";
+  std::error_code error;
+  if (files::is_regular_file(folder / "modcache" / "libtritoncache_modcache.so", error)) {
+    return folder.string();
+  }
+  return Status::not_found(
+      "'" + folder.string() +
+      "' has no modcache/libtritoncache_modcache.so: `cmake --install` and pip "
+      "put it there");
+}
+
 }  // namespace modcache::command_line

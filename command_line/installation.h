@@ -39,4 +39,8 @@ Installation installation_beside(const std::string& program);
 // kInvalidArgument when `torch` is not a version.
 Result<InstalledLibrary> library_for(const Installation& installation, const std::string& torch);
 
+// Returns the folder for Triton's --cache-directory. kNotFound: the cache for Triton does not lie
+// where it would be installed with the library.
+Result<std::string> triton_caches_of(const Installation& installation);
+
 }  // namespace modcache::command_line

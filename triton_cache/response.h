@@ -43,6 +43,7 @@ class Response final : public cache::Value {
   bool is_sound() const;
 
   std::size_t size_bytes() const override { return sizeof *this + payload_size_bytes_; }
+  std::size_t payload_size_bytes() const override { return payload_size_bytes_; }
   // The bytes as they are: nobody knows of what size their numbers are.
   cache::Written write(codec::Codec codec) const override;
 

@@ -40,18 +40,15 @@ ResponseCache::~ResponseCache() {
 ResponsePtr ResponseCache::lookup(std::string_view key) {
   const cache::Mode mode = cache_.mode();
   if (mode == cache::Mode::kOff) {
-    cache_.counters().add(Counter::kBypassedOff);
+    count(Counter::kBypassedOff);
     return nullptr;
   }
   cache::EntryPtr entry;
   if (cache::may_read(mode) && !cache::always_runs(mode)) {
-    // A look-up that may not write waits for nobody. What it finds damaged is replaced when the
-    // response comes.
-    cache::SingleFlight::Lead none;
-    entry = session_->lookup(request(key), /*may_write=*/false, none);
+    entry = session_->lookup_at_once(request(key), cache::may_write(mode));
   }
   if (entry != nullptr) return std::static_pointer_cast<const Response>(entry->value);
-  cache_.counters().add(Counter::kMisses);
+  count(Counter::kMisses);
   miss_times_.note_miss(key, now_us());
   return nullptr;
 }
@@ -62,7 +59,7 @@ bool ResponseCache::wants(std::size_t size_bytes) {
   if (!cache::may_write(mode)) return false;
   const cache::Settings& settings = session_->settings();
   if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return true;
-  cache_.counters().add(Counter::kNotKept);
+  count(Counter::kNotKept);
   log_once(LogLevel::kWarning, "triton response too large",
            "a response of " + std::to_string(size_bytes) +
                " bytes is larger than all that the settings 'memory' and 'disk' allow: such "
@@ -73,9 +70,9 @@ bool ResponseCache::wants(std::size_t size_bytes) {
 void ResponseCache::insert(std::string_view key, ResponsePtr response) {
   const cache::Mode mode = cache_.mode();
   const auto run_us = miss_times_.take_us(key, now_us());
-  if (run_us.has_value()) cache_.counters().add(Counter::kRunUs, *run_us);
+  if (run_us.has_value()) count(Counter::kRunUs, *run_us);
   if (!response->is_sound()) {
-    cache_.counters().add(Counter::kBypassedType);
+    count(Counter::kBypassedType);
     log_once(LogLevel::kInfo, "triton response unknown",
              "a response without outputs, or packed by Triton in a way that this library does not "
              "know, was not kept");
@@ -92,7 +89,7 @@ void ResponseCache::compare(std::string_view key, const Response& fresh) {
   const cache::EntryPtr stored = session_->peek(request(key));
   if (stored == nullptr) return;
   if (static_cast<const Response&>(*stored->value).payload() == fresh.payload()) return;
-  cache_.counters().add(Counter::kVerifyDifferences);
+  count(Counter::kVerifyDifferences);
   log(LogLevel::kWarning, "triton verify",
       "mode verify: the stored response under the key '" + std::string(key) +
           "' is not what the model gave now. Was the model changed under its name and version?");

@@ -52,6 +52,9 @@ class ResponseCache {
   ResponseCache() : cache_(format_) {}
 
   cache::Request request(std::string_view key) const { return {context_, key, /*signature=*/{}}; }
+  void count(cache::Counter counter, std::int64_t amount = 1) {
+    cache_.counters().add(kScope, counter, amount);
+  }
   void compare(std::string_view key, const Response& fresh);
 
   ResponseFormat format_;

@@ -31,10 +31,16 @@ class PathCommand final : public Command {
                         "MODCACHE_LIBRARY names it.\n"
                         "Where there are several, this is the one for the torch beside them."});
     arguments.option("--torch", "VERSION", "The one for this torch, such as 2.13", torch_);
+    arguments.flag("--triton-caches",
+                   "The folder with the response cache for Triton, for its --cache-directory",
+                   is_of_triton_);
   }
 
   Result<ExitCode> run(Output& output) override {
-    auto library = find();
+    auto installation = find();
+    if (!installation.is_ok()) return finding_if_not_found(output, installation.status());
+    if (is_of_triton_) return show_triton_caches(output, installation.value());
+    auto library = library_for(installation.value(), torch_.value_or(""));
     if (!library.is_ok()) return finding_if_not_found(output, library.status());
     const InstalledLibrary& found = library.value();
     Report report = this->report(output);
@@ -47,18 +53,27 @@ class PathCommand final : public Command {
   }
 
  private:
-  Result<InstalledLibrary> find() const {
+  Result<Installation> find() const {
     if (torch_.has_value() && torch_->empty()) {
       return Status::invalid_argument("--torch is empty, but must be a version such as 2.13");
     }
     const char* const named = std::getenv("MODCACHE_LIBRARY");
-    MODCACHE_ASSIGN_OR_RETURN(auto installation, named != nullptr && *named != '\0'
-                                                     ? installation_named(named)
-                                                     : find_installation());
-    return library_for(installation, torch_.value_or(""));
+    return named != nullptr && *named != '\0' ? installation_named(named) : find_installation();
+  }
+
+  // One for all versions of torch, as it needs none.
+  Result<ExitCode> show_triton_caches(Output& output, const Installation& installation) {
+    const auto caches = triton_caches_of(installation);
+    if (!caches.is_ok()) return finding_if_not_found(output, caches.status());
+    Report report = this->report(output);
+    report.add("triton_caches", "", Cell::text(caches.value()));
+    report.finish();
+    if (!is_json()) output.write(caches.value() + '\n');
+    return ExitCode::kSuccess;
   }
 
   std::optional<std::string> torch_;
+  bool is_of_triton_ = false;
 };
 
 }  // namespace

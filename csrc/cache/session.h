@@ -71,6 +71,9 @@ class Session {
   EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
                   bool* is_conflict = nullptr);
 
+  // The same for callers that wait for nobody, and whose result nobody waits for.
+  EntryPtr lookup_at_once(const Request& request, bool may_write);
+
   // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
   // but a hit is counted.
   EntryPtr find_in_memory(const Request& request, bool (*wanted)(const Entry&));

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The look-ups of Session that answer plain hits and leave every other call as if it had not been
-// made.
+// The look-ups of Session without single flight: one for hosts that do not wait, and those that
+// answer plain hits and leave every other call as if it had not been made.
 #include <utility>
 
 #include "cache/session.h"
 
 namespace modcache::cache {
+
+EntryPtr Session::lookup_at_once(const Request& given, bool may_write) {
+  const Request one = as_compared(given);
+  const BatchRequest request = batch_of(one);
+  BatchFound found = find_all(request, may_write);
+  return take(request, found, 0, may_write);
+}
+
 EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
   const store::EntryId id = given.id();
   TierFound found = tiers_.nearest_first.front()->find(TierKeys::of_one(given.context, id),

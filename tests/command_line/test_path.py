@@ -97,6 +97,24 @@ def test_a_library_of_the_environment_answers_for_its_own_torch(
     assert path_of(installed, "--torch", "two", MODCACHE_LIBRARY=str(library)).status == MISUSE
 
 
+@pytest.mark.parametrize("torch", ["", "torch-2.13"])
+def test_the_folder_of_the_cache_for_triton(installed: Path, torch: str) -> None:
+    lib = installed.parent.parent / "lib"
+    assert path_of(installed, "--triton-caches").status == FINDINGS
+    library = lib / ("python3.11/site-packages/modcache/lib" if torch else "") / torch
+    library.mkdir(parents=True)
+    (library / "libmodcache.so").write_bytes(b"")
+    missing = path_of(installed, "--triton-caches")
+    assert (missing.status, missing.data) == (FINDINGS, "")
+    caches = (library.parent if torch else library).resolve() / "triton_caches"
+    assert f"'{caches}'" in missing.messages
+    (caches / "modcache").mkdir(parents=True)
+    (caches / "modcache" / "libtritoncache_modcache.so").write_bytes(b"")
+    assert path_of(installed, "--triton-caches") == Outcome(SUCCESS, f"{caches}\n", "")
+    told = path_of(installed, "--triton-caches", "--json").json()
+    assert told == {"triton_caches": str(caches)}
+
+
 def test_the_program_needs_neither_torch_nor_python_nor_what_is_linked_into_it() -> None:
     listed = subprocess.run(
         ["readelf", "--dynamic", "-W", binary("modcache")],

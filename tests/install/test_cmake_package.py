@@ -105,6 +105,24 @@ def test_the_library_exports_these_names_and_no_other(library: Path) -> None:
     }
 
 
+def test_the_cache_for_triton_is_installed_and_exports_what_triton_asks_for(prefix: Path) -> None:
+    program = prefix / "bin" / "modcache"
+    caches = Path(output_of(program, "path", "--triton-caches", MODCACHE_LIBRARY="").strip())
+    library = caches / "modcache" / "libtritoncache_modcache.so"
+    symbols = output_of("nm", "--dynamic", "--defined-only", "--format=just-symbols", library)
+    assert set(symbols.split()) == {
+        "TRITONCACHE_CacheInitialize",
+        "TRITONCACHE_CacheFinalize",
+        "TRITONCACHE_CacheLookup",
+        "TRITONCACHE_CacheInsert",
+    }
+    dynamic = output_of("readelf", "--dynamic", "-W", library)
+    assert "NODELETE" in dynamic
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
+    assert "libc.so.6" in needed
+    assert not [name for name in needed if re.search("torch|triton|sqlite|sodium|zstd", name)]
+
+
 def test_the_header_is_installed(prefix: Path) -> None:
     source = ROOT / "torchscript_ops" / "include" / "modcache" / "modcache.h"
     assert (prefix / "include" / "modcache" / "modcache.h").read_bytes() == source.read_bytes()

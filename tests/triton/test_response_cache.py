@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,25 +188,3 @@ def test_a_new_version_of_a_model_is_asked_anew(start: StartServer, models: Path
     (models / "double" / "1").rename(models / "double" / "2")
     server = start()
     assert server.double(1) == [10]
-
-
-# --- The library ------------------------------------------------------------------------------
-
-
-def output_of(*command: str | Path) -> str:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout
-
-
-def test_the_library_exports_what_triton_asks_for_and_nothing_else() -> None:
-    library = OUR_CACHES / "modcache" / "libtritoncache_modcache.so"
-    symbols = output_of("nm", "--dynamic", "--defined-only", "--format=just-symbols", library)
-    assert set(symbols.split()) == {
-        "TRITONCACHE_CacheInitialize",
-        "TRITONCACHE_CacheFinalize",
-        "TRITONCACHE_CacheLookup",
-        "TRITONCACHE_CacheInsert",
-    }
-    dynamic = output_of("readelf", "--dynamic", "-W", library)
-    assert "NODELETE" in dynamic
-    assert "torch" not in dynamic
-    assert "sqlite" not in dynamic

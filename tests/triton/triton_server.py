@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "release"
 PACKAGES = ROOT / "build" / "triton" / "site-packages"
 TRITON = PACKAGES / "pytriton" / "tritonserver"
-OUR_CACHES = BUILD / "triton" / "caches"
+OUR_CACHES = BUILD / "triton_caches"
 THEIR_CACHES = TRITON / "caches"
 START_S = 60
 

@@ -66,6 +66,20 @@ class SessionTest : public testing::CacheTest {
   }
 };
 
+TEST_F(SessionTest, a_look_up_at_once_waits_for_no_run_and_keeps_nobody_waiting) {
+  const SessionPtr session = here_.cache().session();
+  const Request request = Process::request("key");
+  SingleFlight::Lead lead;
+  EXPECT_EQ(session->lookup(request, /*may_write=*/true, lead), nullptr);
+  std::thread other([&] { EXPECT_EQ(session->lookup_at_once(request, true), nullptr); });
+  other.join();  // while this thread leads
+  lead.give_up();
+  EXPECT_EQ(session->lookup_at_once(request, true), nullptr);
+  EXPECT_TRUE(session->store(request, text_entry("text")));
+  EXPECT_EQ(text_of(session->lookup_at_once(request, true)), "text");
+  EXPECT_EQ(here_.stat("hits_memory"), 1);
+}
+
 // Of the calls of a scope with such inputs the first are looked at, and then a share. A call that
 // is looked at is not served, after it waited, with what the other call stored for its own input.
 TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {

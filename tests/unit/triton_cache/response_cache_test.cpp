@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "fs/posix_file_system.h"
 #include "store/control/directory_mode.h"
+#include "store/counters/counter_totals.h"
 #include "support/captured_log.h"
 #include "support/packed_response.h"
 #include "support/temporary_directory.h"
@@ -85,6 +87,24 @@ TEST_F(ResponseCacheTest, survives_a_restart) {
   EXPECT_EQ(stat(*responses, "hits_disk"), 1);
   EXPECT_EQ(find(*responses, "1"), one_);
   EXPECT_EQ(stat(*responses, "hits_memory"), 1);
+}
+
+TEST_F(ResponseCacheTest, counts_in_the_directory_beyond_the_life_of_a_server) {
+  put(*open(), "1", one_);
+  for (int server = 0; server < 2; ++server) find(*open(), "1");
+  find(*open(), "2");
+  const auto counters = store::read_counters(fs::posix_file_system(), directory_ / "cache");
+  ASSERT_TRUE(counters.is_ok());
+  const auto count = [&](cache::Counter counter) {
+    std::int64_t sum = 0;
+    for (const store::CountedDay& day : counters.value().days) {
+      if (day.scope == "triton") sum += day.counts.at(static_cast<std::size_t>(counter));
+    }
+    return sum;
+  };
+  EXPECT_EQ(count(cache::Counter::kHitsDisk), 2);
+  EXPECT_EQ(count(cache::Counter::kMisses), 1);
+  EXPECT_EQ(count(cache::Counter::kStored), 1);
 }
 
 TEST_F(ResponseCacheTest, is_shared_by_servers) {
