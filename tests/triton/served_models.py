@@ -33,10 +33,10 @@ class TritonPythonModel:
 _DOUBLE_CONFIG = """
 backend: "python"
 max_batch_size: 0
-input [{{ name: "x", data_type: TYPE_FP32, dims: {dims} }}]
-output [{{ name: "y", data_type: TYPE_FP32, dims: {dims} }}]
-instance_group [{{ count: {instances}, kind: KIND_CPU }}]
-response_cache {{ enable: true }}
+input [{ name: "x", data_type: TYPE_FP32, dims: [ -1 ] }]
+output [{ name: "y", data_type: TYPE_FP32, dims: [ -1 ] }]
+instance_group [{ count: 1, kind: KIND_CPU }]
+response_cache { enable: true }
 """
 
 
@@ -52,9 +52,34 @@ def write_model(
     return version
 
 
-def write_double(
-    models: Path, delay_s: float = 0.01, factor: float = 2, dims: str = "[ -1 ]", instances: int = 1
-) -> None:
+def write_double(models: Path, delay_s: float = 0.01, factor: float = 2) -> None:
     """A model `double`, whose responses Triton caches. It fails for a negative first number."""
-    config = _DOUBLE_CONFIG.format(dims=dims, instances=instances)
-    write_model(models, "double", config, _DOUBLE.format(delay_s=delay_s, factor=factor))
+    code = _DOUBLE.format(delay_s=delay_s, factor=factor)
+    write_model(models, "double", _DOUBLE_CONFIG, code)
+
+
+_TWO_OUTPUTS = """
+import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(pb.get_input_tensor_by_name(r, "x").as_numpy()) for r in requests]
+
+    def answer(self, x):
+        return pb.InferenceResponse([pb.Tensor("y", 2 * x), pb.Tensor("z", 3 * x)])
+"""
+
+_TWO_OUTPUTS_CONFIG = """
+backend: "python"
+max_batch_size: 0
+input [{ name: "x", data_type: TYPE_FP32, dims: [ -1, -1 ] }]
+output [{ name: "y", data_type: TYPE_FP32, dims: [ -1, -1 ] },
+        { name: "z", data_type: TYPE_FP32, dims: [ -1, -1 ] }]
+instance_group [{ count: 1, kind: KIND_CPU }]
+response_cache { enable: true }
+"""
+
+
+def write_two_outputs(models: Path) -> None:
+    """A model `two_outputs` that takes a matrix."""
+    write_model(models, "two_outputs", _TWO_OUTPUTS_CONFIG, _TWO_OUTPUTS)

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from served_models import write_double
+from served_models import write_double, write_two_outputs
 from triton_server import (
     OUR_CACHES,
+    ROOT,
     THEIR_CACHES,
     RequestError,
     StartServer,
@@ -118,6 +120,20 @@ def test_a_bad_setting_ends_the_server_with_a_message_that_lists_the_valid_ones(
         assert part in server.text_of_log()
 
 
+def test_the_page_of_the_documentation_lists_the_valid_settings(
+    models: Path, directory: Path, servers: list[TritonServer]
+) -> None:
+    server = TritonServer(models, OUR_CACHES, *cache_options(directory, size="1"))
+    servers.append(server)
+    server.launch()
+    server.wait()
+    listed = re.search(r"valid settings are: ([\w, ]+)", server.text_of_log())
+    assert listed is not None
+    page = (ROOT / "docs" / "triton.md").read_text(encoding="utf-8")
+    in_page = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert in_page == listed[1].split(", ")
+
+
 def test_messages_go_to_the_log_of_the_server(start: StartServer, directory: Path) -> None:
     server = start(log="info")
     assert f"modcache: responses are cached in '{directory}', mode on" in server.text_of_log()
@@ -144,25 +160,27 @@ def test_a_model_that_fails_is_not_cached(start: StartServer) -> None:
 
 # --- What Triton's key does not tell apart, whatever the cache (docs/triton.md) -----------------
 
+X = [0, 1, 2, 3, 4, 5]
 
-@pytest.fixture(params=["modcache", "local"])
-def any_cache(
-    request: pytest.FixtureRequest, models: Path, directory: Path, servers: list[TritonServer]
-) -> TritonServer:
-    ours = request.param == "modcache"
+
+@pytest.mark.parametrize("cache", ["modcache", "local"])
+def test_shapes_parameters_and_wanted_outputs_are_not_in_the_key(
+    models: Path, directory: Path, servers: list[TritonServer], cache: str
+) -> None:
+    write_two_outputs(models)
+    ours = cache == "modcache"
     options = cache_options(directory) if ours else ["--cache-config=local,size=10000000"]
     server = TritonServer(models, OUR_CACHES if ours else THEIR_CACHES, *options)
     servers.append(server)
-    return server
-
-
-def test_the_shape_of_an_input_is_not_in_the_key(any_cache: TritonServer, models: Path) -> None:
-    write_double(models, dims="[ -1, -1 ]")
-    any_cache.start()
-    with any_cache.connection() as connection:
-        for shape in ([2, 3], [3, 2]):
-            connection.post("double", [tensor("x", [0, 1, 2, 3, 4, 5], shape)])
-    assert any_cache.hits() == 1
+    server.start()
+    with server.connection() as connection:
+        x = tensor("x", X, [2, 3])
+        first = connection.post("two_outputs", [x], outputs=[{"name": "y"}])
+        assert list(first) == ["y"]
+        assert connection.post("two_outputs", [x], outputs=[{"name": "z"}]) == first
+        assert connection.post("two_outputs", [x], parameters={"temperature": 2}) == first
+        assert connection.post("two_outputs", [tensor("x", X, [3, 2])]) == first
+    assert server.hits("two_outputs") == 3
 
 
 def test_a_model_that_was_changed_under_its_version_gives_old_responses(

@@ -72,9 +72,11 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def post(self, model: str, inputs: list[dict[str, object]]) -> dict[str, list[object]]:
+    def post(
+        self, model: str, inputs: list[dict[str, object]], **more: object
+    ) -> dict[str, list[object]]:
         """The data of each output. RequestError: the server refused, or the model failed."""
-        body = json.dumps({"inputs": inputs})
+        body = json.dumps({"inputs": inputs, **more})
         self._http.request("POST", f"/v2/models/{model}/infer", body)
         answer = json.loads(self._http.getresponse().read())
         if "error" in answer:
