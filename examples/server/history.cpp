@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "history.h"
+
+#include <modcache/cache.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <utility>
+#include <vector>
+
+namespace server {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostSamples = 600;
+constexpr std::size_t kMostScopes = 50;
+constexpr std::int64_t kSamplesBetweenScopes = 5;  // since that asks the directory
+constexpr std::chrono::seconds kInterval{1};
+// How stats() names what the page shows: each is the sum of some counters.
+const std::map<std::string, std::vector<std::string>> kShown = {
+    {"hits", {"hits_memory", "hits_disk", "hits_remote"}},
+    {"misses", {"misses"}},
+    {"bypassed",
+     {"bypassed_off", "bypassed_grad", "bypassed_impure", "bypassed_type", "bypassed_admission"}},
+    {"stored", {"stored"}},
+    {"errors", {"errors", "corrupt"}},
+    {"saved_us", {"saved_us"}},
+};
+
+std::int64_t sum_of(const std::map<std::string, std::int64_t>& stats,
+                    const std::vector<std::string>& names) {
+  std::int64_t sum = 0;
+  for (const std::string& name : names) {
+    const auto found = stats.find(name);
+    if (found != stats.end()) sum += found->second;
+  }
+  return sum;
+}
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+History::History(const Metrics& metrics) : metrics_(metrics), last_(look()) {
+  thread_ = std::thread([this] { run(); });
+}
+
+History::~History() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_ending_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+History::Totals History::look() const {
+  return {modcache::stats(), metrics_.answers(), metrics_.predict_durations().counts()};
+}
+
+void History::run() {
+  auto due = std::chrono::steady_clock::now();
+  for (;;) {
+    due += kInterval;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (wake_.wait_until(lock, due, [this] { return is_ending_; })) return;
+    }
+    try {
+      add_sample();
+    } catch (const std::exception& error) {  // the page goes without this second
+      std::fprintf(stderr, "modcache_server: no sample: %s\n", error.what());
+    }
+  }
+}
+
+void History::add_sample() {
+  const Totals now = look();
+  Json sample = {{"at_s", now_s()}};
+  for (const auto& [name, counters] : kShown) {
+    // Somebody may have reset the counters.
+    sample[name] =
+        std::max<std::int64_t>(0, sum_of(now.stats, counters) - sum_of(last_.stats, counters));
+  }
+  Histogram::Counts grown = now.durations;
+  for (std::size_t i = 0; i < grown.size(); ++i) grown[i] -= last_.durations[i];
+  sample["requests"] = now.answers.all - last_.answers.all;
+  sample["refused"] = now.answers.refused - last_.answers.refused;
+  sample["failed"] = now.answers.failed - last_.answers.failed;
+  sample["p50_ms"] = quantile(grown, 0.5) * 1e3;
+  sample["p99_ms"] = quantile(grown, 0.99) * 1e3;
+
+  const bool has_scopes = next_ % kSamplesBetweenScopes == 0;
+  Scopes scopes = has_scopes ? modcache::bytes_by_scope() : Scopes();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sample["number"] = next_++;
+  samples_.push_back(std::move(sample));
+  if (samples_.size() > kMostSamples) samples_.pop_front();
+  if (has_scopes) scopes_ = std::move(scopes);
+  last_ = now;
+}
+
+Json History::status(std::int64_t after) const {
+  const Totals now = look();
+  Json totals = Json::object();
+  for (const auto& [name, counters] : kShown) totals[name] = sum_of(now.stats, counters);
+  totals["requests"] = now.answers.all;
+  totals["refused"] = now.answers.refused;
+  totals["failed"] = now.answers.failed;
+
+  Json samples = Json::array();
+  std::vector<std::pair<std::int64_t, std::string>> scopes;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const Json& sample : samples_) {
+      if (sample["number"].get<std::int64_t>() > after) samples.push_back(sample);
+    }
+    for (const auto& [scope, bytes] : scopes_) scopes.emplace_back(bytes, scope);
+  }
+  std::sort(scopes.rbegin(), scopes.rend());
+  Json largest = Json::array();
+  for (const auto& [bytes, scope] : scopes) {
+    if (largest.size() == kMostScopes) break;
+    largest.push_back({{"scope", scope}, {"bytes", bytes}});
+  }
+  return {{"totals", totals},
+          {"samples", samples},
+          {"scopes", largest},
+          {"scopes_in_all", scopes.size()}};
+}
+
+}  // namespace server

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An inference server whose model modcache answers for. See docs/serving.md.
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <modcache/modcache.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "arguments.h"
+#include "bounded_server.h"
+#include "history.h"
+#include "log_tail.h"
+#include "metrics.h"
+#include "routes.h"
+#include "served_model.h"
+
+namespace {
+
+using namespace server;
+
+constexpr int kStopped = 0;
+constexpr int kFailed = 1;
+constexpr std::size_t kMostHeaderBytes = std::size_t{64} << 10;
+
+void configure_cache(const Configuration& configuration) {
+  std::map<std::string, std::string> settings = configuration.settings;
+  // Traffic may never repeat: what is asked for once is not stored. A library that is older than
+  // this setting stores all.
+  if (modcache::settings().count("admission") != 0) settings.emplace("admission", "second");
+  modcache::configure(settings);
+}
+
+ConnectionBounds bounds_of(const Configuration& configuration) {
+  ConnectionBounds bounds;
+  bounds.connections = configuration.connections;
+  bounds.request.bytes = configuration.body_bytes + kMostHeaderBytes;
+  bounds.request.arrival = std::chrono::milliseconds(configuration.request_timeout_ms);
+  bounds.idle = std::chrono::milliseconds(configuration.idle_timeout_ms);
+  return bounds;
+}
+
+// Blocks the signals that end a server in this thread and all that it starts.
+sigset_t block_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Returns once a signal asked the server to stop and it has answered what it had taken. The first
+// signal lets it go on for a while, with the word in each answer that its connection ends, so that
+// clients and balancers turn away before it is gone; a second one ends that while.
+// False: the socket failed.
+bool serve_until_signal(BoundedServer& server, const sigset_t& signals, int drain_ms) {
+  std::atomic<bool> has_failed{false};
+  std::thread serving([&] {
+    if (server.serve()) return;
+    has_failed = true;
+    kill(getpid(), SIGTERM);
+  });
+  int signal = 0;
+  sigwait(&signals, &signal);
+  std::printf("stopping\n");
+  server.drain();
+  const timespec drain{drain_ms / 1000, (drain_ms % 1000) * 1'000'000L};
+  sigtimedwait(&signals, nullptr, &drain);
+  server.stop_serving();
+  serving.join();
+  return !has_failed;
+}
+
+int run(const Configuration& configuration, const sigset_t& signals) {
+  LogTail::instance().begin();
+  configure_cache(configuration);
+  at::set_num_threads(configuration.threads);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const std::unique_ptr<ServedModel> model = load_model(configuration.model, cores);
+
+  BoundedServer server(bounds_of(configuration));
+  Metrics metrics;
+  const History history(metrics);
+  const Routes routes(configuration, *model, server, metrics, history);
+  const int port = server.bind(configuration.host, configuration.port);
+  std::printf("model       %s\n            %s\ncache       %s, mode %s\nlistening   http://%s:%d\n",
+              configuration.model.c_str(), model->description().c_str(),
+              modcache::settings().at("dir").c_str(), modcache::mode().c_str(),
+              configuration.host.c_str(), port);
+  std::fflush(stdout);
+  const bool was_asked_to_stop = serve_until_signal(server, signals, configuration.drain_ms);
+  modcache::flush();
+  std::printf("stopped, and what was stored is on disk\n");
+  return was_asked_to_stop ? kStopped : kFailed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const sigset_t signals = block_stop_signals();
+  Configuration configuration;
+  int exit_code = kStopped;
+  if (!read_arguments(argc, argv, configuration, exit_code)) return exit_code;
+  try {
+    return run(configuration, signals);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "modcache_server: %s\n", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "modcache_server: %s\n", error.what());
+  }
+  return kFailed;
+}

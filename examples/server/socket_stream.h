@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A connection as cpp-httplib reads and writes it, with bounds that it has not: on the time until a
+// request has arrived whole, however slowly its bytes come, on the bytes of it, and on the time
+// that an answer may take to leave.
+#pragma once
+
+#include <httplib.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace server {
+
+struct RequestBounds {
+  std::size_t bytes = 0;  // of headers and body together
+  std::chrono::milliseconds arrival{0};
+  std::chrono::milliseconds departure{30'000};
+};
+
+class SocketStream : public httplib::Stream {
+ public:
+  // Does not own the socket.
+  SocketStream(int socket, const RequestBounds& bounds);
+
+  // Bounds hold anew from here on. What was read beyond the last request belongs to this one.
+  void begin_request();
+  bool has_unread() const { return begin_ < end_; }
+  std::size_t bytes_read() const { return bytes_read_; }  // of this request
+  // Sends what was written. Returns false once something could not be sent in time.
+  bool flush();
+
+  bool is_readable() const override;
+  bool is_writable() const override { return !is_broken_; }
+  ssize_t read(char* to, std::size_t size) override;
+  ssize_t write(const char* from, std::size_t size) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  int socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool fill();
+
+  const int socket_;
+  const RequestBounds bounds_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;  // of what of the buffer is unread
+  std::size_t end_ = 0;
+  std::size_t bytes_read_ = 0;
+  Clock::time_point arrival_deadline_;
+  std::string unsent_;
+  bool is_broken_ = false;
+};
+
+// Waits until the socket has something to read, or was closed by the other side. False after
+// `time`.
+bool wait_readable(int socket, std::chrono::milliseconds time);
+
+// Closes a connection so that the other side still reads what was sent: a socket that is closed
+// with unread bytes takes the answer back. Takes `time` at most.
+void close_gently(int socket, std::chrono::milliseconds time);
+
+}  // namespace server
