@@ -4,13 +4,13 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <modcache/cache.h>
-#include <torch/csrc/jit/runtime/jit_exception.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -123,24 +123,22 @@ std::string last_line(const std::string& text) {
   return last;
 }
 
-// Where the input's shape was checked the model should have taken it; else the input is the likely
-// cause.
-void answer_failure(Response& response, const std::exception_ptr& failure, bool is_shape_checked) {
-  const int status = is_shape_checked ? 500 : 422;
-  const std::string title = "the model failed on this input: ";
+void answer_failure(Response& response, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const Refusal& refusal) {
     answer_error(response, refusal.status(), refusal.what());
-  } catch (const c10::Error& error) {
-    answer_error(response, status, title + last_line(error.what_without_backtrace()));
-  } catch (const torch::jit::JITException& error) {
-    answer_error(response, status, title + last_line(error.what()));
   } catch (const std::bad_alloc&) {
     answer_error(response, 503, "there is not enough memory for this request now");
   } catch (const std::exception& error) {
     answer_error(response, 500, error.what());
   }
+}
+
+// Where the input's shape was checked the model should have taken it; else the input is the likely
+// cause.
+[[noreturn]] void tell_failure_of_model(const std::string& text, bool is_shape_checked) {
+  throw Refusal(is_shape_checked ? 500 : 422, "the model failed on this input: " + last_line(text));
 }
 
 InputForm input_form_of(const Configuration& configuration) {
@@ -181,8 +179,8 @@ Routes::Routes(const Configuration& configuration, const ServedModel& model, Bou
     }
   });
   server.set_exception_handler(
-      [this](const Request&, Response& response, const std::exception_ptr& failure) {
-        answer_failure(response, failure, !form_.shape.empty());
+      [](const Request&, Response& response, const std::exception_ptr& failure) {
+        answer_failure(response, failure);
       });
   server.set_error_handler([](const Request&, Response& response) {
     if (response.body.empty())
@@ -237,11 +235,25 @@ void Routes::predict(const Request& request, Response& response) const {
   const PredictRequest parsed = parse_predict_request(request.body, form_);
   std::optional<modcache::ModeGuard> off;
   if (bypasses_cache(request)) off.emplace("off");
-  const c10::IValue output = model_.predict(parsed, request.get_header_value(kSaltHeader));
+  const c10::IValue output = run_model(parsed, request.get_header_value(kSaltHeader));
   std::string text = "{\"output\": ";
   append_json(text, output);
   text += "}\n";
   response.set_content(text, kJson);
+}
+
+c10::IValue Routes::run_model(const PredictRequest& parsed, const std::string& salt) const {
+  try {
+    return model_.predict(parsed, salt);
+  } catch (const Refusal&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::Error& error) {
+    tell_failure_of_model(error.what_without_backtrace(), !form_.shape.empty());
+  } catch (const std::exception& error) {  // TorchScript's own are such
+    tell_failure_of_model(error.what(), !form_.shape.empty());
+  }
 }
 
 Json Routes::mode_json() {
