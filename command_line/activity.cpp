@@ -68,13 +68,15 @@ Result<Activity> ActivityWatch::look_anew() {
     if (!is_first) one.now = total.since(scopes_[scope]);
     activity.scopes.push_back(std::move(one));
   }
-  std::stable_sort(activity.scopes.begin(), activity.scopes.end(),
-                   [](const auto& a, const auto& b) {
-                     const auto rank = [](const ScopeActivity& s) {
-                       return std::pair(s.now.looked_up() + s.now.bypassed(), s.total.looked_up());
-                     };
-                     return rank(a) > rank(b);
-                   });
+  std::sort(activity.scopes.begin(), activity.scopes.end(), [](const auto& a, const auto& b) {
+    const auto calls = [](const Counted& counted) {
+      return counted.looked_up() + counted.bypassed();
+    };
+    const auto rank = [&](const ScopeActivity& s) {
+      return std::pair(calls(s.now), calls(s.total));
+    };
+    return rank(a) != rank(b) ? rank(a) > rank(b) : a.scope < b.scope;
+  });
   MODCACHE_RETURN_IF_ERROR(name_scopes(activity));
   if (!is_first) looked_up_.push_back(activity.now.looked_up());
   if (looked_up_.size() > kMostIntervals) looked_up_.erase(looked_up_.begin());

@@ -100,8 +100,10 @@ void report_counted(Report& report, const store::CounterTotals& totals) {
 void report_by_scope(Report& report, const store::CounterTotals& totals, const ScopeNames& names) {
   std::vector<std::pair<std::string, Counted>> sums;
   for (auto& [scope, counted] : sums_by_scope(totals)) sums.emplace_back(scope, counted);
-  std::stable_sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
-    return a.second.saved_us() > b.second.saved_us();
+  std::sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) {
+    const std::int64_t saved_a = a.second.saved_us();
+    const std::int64_t saved_b = b.second.saved_us();
+    return saved_a != saved_b ? saved_a > saved_b : a.first < b.first;
   });
   std::vector<Column> columns{{"scope", "SCOPE"}, {"class", "CACHED"}};
   append_counted_columns(columns);

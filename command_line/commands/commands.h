@@ -9,6 +9,7 @@ namespace modcache::command_line {
 
 CommandPtr make_stats_command();
 CommandPtr make_top_command();
+CommandPtr make_report_command();
 CommandPtr make_ls_command();
 CommandPtr make_show_command();
 CommandPtr make_verify_command();

@@ -19,6 +19,7 @@ Program = Callable[..., Outcome]
 OF_A_DIRECTORY = {
     "stats": ["DIR"],
     "top": ["DIR", "--once", "--interval", "0.1"],
+    "report": ["DIR", "-o", "-"],
     "ls": ["DIR"],
     "show": ["DIR", "key-0"],
     "verify": ["DIR"],
@@ -89,7 +90,7 @@ def test_the_version(modcache: Program) -> None:
     ("arguments", "message"),
     [
         ([], "no command was given"),
-        (["lss"], "there is no command 'lss'; valid are: stats, top, ls, show"),
+        (["lss"], "there is no command 'lss'; valid are: stats, top, report, ls, show"),
         (["ls", "DIR", "--no-such"], "--no-such"),
         (["ls", "DIR", "DIR"], "not expected"),
         (["ls", "DIR", "--limit", "many"], "--limit is 'many', but must be a number"),

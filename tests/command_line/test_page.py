@@ -100,6 +100,7 @@ def members_in(section: str) -> set[str]:
         ("top", "top features --interval 0.1", "now"),
         ("top", "top features --interval 0.1", "total"),
         ("top", "top features --interval 0.1", "scopes"),
+        ("report", "report features -o report.html", None),
         ("ls", "ls features --long", "entries"),
         ("ls", "ls features --scopes", "scopes"),
         ("show", "show features train/1", "entries"),
