@@ -6,11 +6,12 @@
 namespace modcache::command_line {
 namespace {
 
-bool begins_with_digit(std::string_view text) { return text.front() >= '0' && text.front() <= '9'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Takes the number off that the text begins with; without zeros before it.
 std::string_view take_number(std::string_view& text) {
-  const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto end =
+      static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
   std::string_view number = text.substr(0, end);
   text.remove_prefix(end);
   number.remove_prefix(std::min(number.find_first_not_of('0'), number.size()));
@@ -23,7 +24,7 @@ bool comes_before(std::string_view a, std::string_view b) {
   std::string_view rest_a = a;
   std::string_view rest_b = b;
   while (!rest_a.empty() && !rest_b.empty()) {
-    if (begins_with_digit(rest_a) && begins_with_digit(rest_b)) {
+    if (is_digit(rest_a.front()) && is_digit(rest_b.front())) {
       const std::string_view number_a = take_number(rest_a);
       const std::string_view number_b = take_number(rest_b);
       if (number_a.size() != number_b.size()) return number_a.size() < number_b.size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/terminal_text.h"
 
+#include <algorithm>
 #include <array>
 #include <clocale>
 #include <cstdint>
@@ -138,6 +139,10 @@ std::string printable(std::string_view text) { return made_printable(text, "", "
 std::string printable_message(std::string_view text) { return made_printable(text, "\n", ""); }
 
 std::size_t columns_of(std::string_view text) {
+  // Nearly all text is of this kind, and a listing measures millions.
+  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c < 0x7f; })) {
+    return text.size();
+  }
   std::size_t columns = 0;
   while (!text.empty()) {
     const Shown shown = first_shown(text);
