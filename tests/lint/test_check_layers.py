@@ -73,6 +73,11 @@ def test_an_empty_tree_has_no_fault(tree: Path) -> None:
         ("command_line/a.cpp", '#include "table.h"'),
         ("csrc/cache/a.cpp", '#include "command_line/units.h"'),
         ("torchscript_ops/a.cpp", '#include "command_line/units.h"'),
+        ("triton_cache/a.cpp", "#include <ATen/core/Tensor.h>"),
+        ("triton_cache/a.cpp", '#include "store/store.h"'),
+        ("triton_cache/plugin.cpp", "#include <nlohmann/json.hpp>"),
+        ("csrc/cache/a.cpp", '#include "triton_cache/plugin.h"'),
+        ("command_line/a.cpp", '#include "triton_cache/plugin.h"'),
     ],
 )
 def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str) -> None:
@@ -104,6 +109,9 @@ def test_a_wrong_include_is_found(tree: Path, write: Write, name: str, line: str
         ("command_line/a.cpp", '#include "tensor/value_header.h"'),
         ("command_line/arguments.cpp", "#include <CLI/CLI.hpp>"),
         ("command_line/report.cpp", "#include <nlohmann/json.hpp>"),
+        ("triton_cache/a.cpp", '#include "cache/cache.h"'),
+        ("triton_cache/a.cpp", '#include "tensor/value_header.h"'),
+        ("triton_cache/config.cpp", "#include <nlohmann/json.hpp>"),
     ],
 )
 def test_a_right_include_is_none(tree: Path, write: Write, name: str, line: str) -> None:
