@@ -24,10 +24,13 @@ constexpr int kBacklog = 1024;
 constexpr std::size_t kMostRequests = 1'000'000;  // of one connection: as good as no limit
 constexpr std::chrono::milliseconds kGentleClose{300};
 constexpr std::chrono::milliseconds kRefusal{100};
-constexpr const char* kFull =
-    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-    "Connection: close\r\nContent-Length: 59\r\n\r\n"
-    "{\"error\": \"all connections are in use; try again shortly\"}\n";
+
+// An answer without cpp-httplib, of a connection that ends with it.
+std::string last_answer(const std::string& status, const std::string& reason) {
+  const std::string body = "{\"error\": \"" + reason + "\"}\n";
+  return "HTTP/1.1 " + status + "\r\nContent-Type: application/json\r\nConnection: close\r\n" +
+         "Retry-After: 1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
 
 // A pool that makes the accepting thread wait rather than queue without bound. More connections
 // wait in the kernel then, which holds no handles of this process for them.
@@ -118,7 +121,9 @@ void BoundedServer::refuse(int socket) {
   ++refused_;
   // An answer that comes before the request would be taken for none by some clients.
   wait_readable(socket, kRefusal);
-  ::send(socket, kFull, std::strlen(kFull), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const std::string answer =
+      last_answer("503 Service Unavailable", "all connections are in use; try again shortly");
+  ::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   close_gently(socket, kRefusal);
 }
 
@@ -150,10 +155,18 @@ bool BoundedServer::serve_request(SocketStream& stream) {
   bool is_last = false;
   const bool was_served =
       process_request(stream, is_closing, is_last, [&](httplib::Request& request) {
+        stream.begin_body();
         header_bytes = stream.bytes_read();
         body_bytes = length_of_body(request);
         request.ranges.clear();  // what is served here is whole
       });
+  if (!stream.has_answer() && stream.bytes_read() > 0) {
+    const std::string answer =
+        stream.is_too_long()
+            ? last_answer("431 Request Header Fields Too Large", "the headers are too long")
+            : last_answer("408 Request Timeout", "the request did not arrive in time");
+    stream.write(answer.data(), answer.size());
+  }
   if (!stream.flush() || !was_served || is_last || is_closing) return false;
   // A body that was not read would be taken for the next request.
   return body_bytes == std::to_string(stream.bytes_read() - header_bytes);

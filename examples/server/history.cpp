@@ -16,6 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostSamples = 600;
+constexpr std::size_t kSamplesOfMinute = 60;
 constexpr std::size_t kMostScopes = 50;
 constexpr std::int64_t kSamplesBetweenScopes = 5;  // since that asks the directory
 constexpr std::chrono::seconds kInterval{1};
@@ -40,13 +41,18 @@ std::int64_t sum_of(const std::map<std::string, std::int64_t>& stats,
   return sum;
 }
 
+Histogram::Counts difference(Histogram::Counts counts, const Histogram::Counts& before) {
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] -= before[i];
+  return counts;
+}
+
 double now_s() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
 
-History::History(const Metrics& metrics) : metrics_(metrics), last_(look()) {
+History::History(const Metrics& metrics) : metrics_(metrics), started_s_(now_s()), last_(look()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -87,8 +93,7 @@ void History::add_sample() {
     sample[name] =
         std::max<std::int64_t>(0, sum_of(now.stats, counters) - sum_of(last_.stats, counters));
   }
-  Histogram::Counts grown = now.durations;
-  for (std::size_t i = 0; i < grown.size(); ++i) grown[i] -= last_.durations[i];
+  const Histogram::Counts grown = difference(now.durations, last_.durations);
   sample["requests"] = now.answers.all - last_.answers.all;
   sample["refused"] = now.answers.refused - last_.answers.refused;
   sample["failed"] = now.answers.failed - last_.answers.failed;
@@ -101,11 +106,15 @@ void History::add_sample() {
   sample["number"] = next_++;
   samples_.push_back(std::move(sample));
   if (samples_.size() > kMostSamples) samples_.pop_front();
+  recent_durations_.push_back(now.durations);
+  if (recent_durations_.size() > kSamplesOfMinute) recent_durations_.pop_front();
   if (has_scopes) scopes_ = std::move(scopes);
   last_ = now;
 }
 
-Json History::status(std::int64_t after) const {
+Json History::status(std::int64_t after, double started_s) const {
+  if (started_s != started_s_) after = -1;  // they are numbers of a process before
+
   const Totals now = look();
   Json totals = Json::object();
   for (const auto& [name, counters] : kShown) totals[name] = sum_of(now.stats, counters);
@@ -115,8 +124,10 @@ Json History::status(std::int64_t after) const {
 
   Json samples = Json::array();
   std::vector<std::pair<std::int64_t, std::string>> scopes;
+  Histogram::Counts minute = now.durations;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!recent_durations_.empty()) minute = difference(minute, recent_durations_.front());
     for (const Json& sample : samples_) {
       if (sample["number"].get<std::int64_t>() > after) samples.push_back(sample);
     }
@@ -128,7 +139,10 @@ Json History::status(std::int64_t after) const {
     if (largest.size() == kMostScopes) break;
     largest.push_back({{"scope", scope}, {"bytes", bytes}});
   }
-  return {{"totals", totals},
+  return {{"now_s", now_s()},
+          {"started_s", started_s_},
+          {"totals", totals},
+          {"minute", {{"p50_ms", quantile(minute, 0.5) * 1e3}, {"p99_ms", quantile(minute, 0.99) * 1e3}}},
           {"samples", samples},
           {"scopes", largest},
           {"scopes_in_all", scopes.size()}};

@@ -24,9 +24,10 @@ class History {
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
-  // Returns the samples whose numbers are higher than `after`, the totals of the process, and the
-  // bytes of each scope in the directory. Any thread.
-  nlohmann::json status(std::int64_t after) const;
+  // Returns the samples whose numbers are higher than `after` (all of them where `started_s` is not
+  // this process's, as they are numbers of another), the totals of the process, and the bytes of
+  // each scope in the directory. Any thread.
+  nlohmann::json status(std::int64_t after, double started_s) const;
 
  private:
   struct Totals {
@@ -41,10 +42,12 @@ class History {
   void add_sample();
 
   const Metrics& metrics_;
+  const double started_s_;  // since 1970
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool is_ending_ = false;
   std::deque<nlohmann::json> samples_;  // each an object
+  std::deque<Histogram::Counts> recent_durations_;  // durations as they stood at the last samples
   Totals last_;
   std::int64_t next_ = 0;
   Scopes scopes_;

@@ -3,6 +3,7 @@
 // An inference server whose model modcache answers for. See docs/serving.md.
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <malloc.h>
 #include <modcache/modcache.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -30,7 +31,6 @@ using namespace server;
 
 constexpr int kStopped = 0;
 constexpr int kFailed = 1;
-constexpr std::size_t kMostHeaderBytes = std::size_t{64} << 10;
 
 void configure_cache(const Configuration& configuration) {
   std::map<std::string, std::string> settings = configuration.settings;
@@ -43,7 +43,7 @@ void configure_cache(const Configuration& configuration) {
 ConnectionBounds bounds_of(const Configuration& configuration) {
   ConnectionBounds bounds;
   bounds.connections = configuration.connections;
-  bounds.request.bytes = configuration.body_bytes + kMostHeaderBytes;
+  bounds.request.body_bytes = configuration.body_bytes;
   bounds.request.arrival = std::chrono::milliseconds(configuration.request_timeout_ms);
   bounds.idle = std::chrono::milliseconds(configuration.idle_timeout_ms);
   return bounds;
@@ -81,6 +81,13 @@ bool serve_until_signal(BoundedServer& server, const sigset_t& signals, int drai
   return !has_failed;
 }
 
+// Gives large buffers back as soon as they are free. Otherwise each thread might keep those of the
+// largest request that it ever had.
+void keep_no_large_buffers() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 int run(const Configuration& configuration, const sigset_t& signals) {
   LogTail::instance().begin();
   configure_cache(configuration);
@@ -108,6 +115,7 @@ int run(const Configuration& configuration, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   const sigset_t signals = block_stop_signals();
+  keep_no_large_buffers();
   Configuration configuration;
   int exit_code = kStopped;
   if (!read_arguments(argc, argv, configuration, exit_code)) return exit_code;

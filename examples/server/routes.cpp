@@ -141,6 +141,11 @@ void answer_failure(Response& response, const std::exception_ptr& failure) {
   throw Refusal(is_shape_checked ? 500 : 422, "the model failed on this input: " + last_line(text));
 }
 
+template <typename Number>
+void read_number(const std::string& text, Number& number) {
+  std::from_chars(text.data(), text.data() + text.size(), number);
+}
+
 InputForm input_form_of(const Configuration& configuration) {
   const at::ScalarType dtype = configuration.dtype == "int64"     ? at::kLong
                                : configuration.dtype == "float64" ? at::kDouble
@@ -278,9 +283,10 @@ void Routes::put_mode(const Request& request, Response& response) {
 
 void Routes::status(const Request& request, Response& response) const {
   std::int64_t after = -1;
-  const std::string text = request.get_param_value("after");
-  std::from_chars(text.data(), text.data() + text.size(), after);
-  Json status = history_.status(after);
+  double started_s = 0;
+  read_number(request.get_param_value("after"), after);
+  read_number(request.get_param_value("started"), started_s);
+  Json status = history_.status(after, started_s);
   status.update(mode_json());
   status["model"] = configuration_.model.substr(configuration_.model.find_last_of('/') + 1);
   status["dir"] = modcache::settings().at("dir");

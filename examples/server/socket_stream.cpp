@@ -58,7 +58,9 @@ SocketStream::SocketStream(int socket, const RequestBounds& bounds)
 }
 
 void SocketStream::begin_request() {
+  has_answer_ = false;
   bytes_read_ = 0;
+  most_bytes_ = bounds_.header_bytes;
   arrival_deadline_ = Clock::now() + bounds_.arrival;
 }
 
@@ -79,9 +81,9 @@ bool SocketStream::fill() {
 }
 
 ssize_t SocketStream::read(char* to, std::size_t size) {
-  if (bytes_read_ >= bounds_.bytes) return -1;
+  if (bytes_read_ >= most_bytes_) return -1;
   if (!has_unread() && !fill()) return -1;
-  const std::size_t count = std::min({size, end_ - begin_, bounds_.bytes - bytes_read_});
+  const std::size_t count = std::min({size, end_ - begin_, most_bytes_ - bytes_read_});
   std::memcpy(to, buffer_.data() + begin_, count);
   begin_ += count;
   bytes_read_ += count;
@@ -89,6 +91,7 @@ ssize_t SocketStream::read(char* to, std::size_t size) {
 }
 
 ssize_t SocketStream::write(const char* from, std::size_t size) {
+  has_answer_ = true;
   unsent_.append(from, size);
   if (unsent_.size() >= kMostUnsent && !flush()) return -1;
   return is_broken_ ? -1 : static_cast<ssize_t>(size);

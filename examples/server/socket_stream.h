@@ -15,7 +15,8 @@
 namespace server {
 
 struct RequestBounds {
-  std::size_t bytes = 0;  // of headers and body together
+  std::size_t header_bytes = std::size_t{64} << 10;
+  std::size_t body_bytes = 0;
   std::chrono::milliseconds arrival{0};
   std::chrono::milliseconds departure{30'000};
 };
@@ -27,7 +28,11 @@ class SocketStream : public httplib::Stream {
 
   // Bounds hold anew from here on. What was read beyond the last request belongs to this one.
   void begin_request();
+  // What is read from here on is the body.
+  void begin_body() { most_bytes_ = bytes_read_ + bounds_.body_bytes; }
   bool has_unread() const { return begin_ < end_; }
+  bool has_answer() const { return has_answer_; }  // or a part of one
+  bool is_too_long() const { return bytes_read_ >= most_bytes_; }
   std::size_t bytes_read() const { return bytes_read_; }  // of this request
   // Sends what was written. Returns false once something could not be sent in time.
   bool flush();
@@ -51,8 +56,10 @@ class SocketStream : public httplib::Stream {
   std::size_t begin_ = 0;  // of what of the buffer is unread
   std::size_t end_ = 0;
   std::size_t bytes_read_ = 0;
+  std::size_t most_bytes_ = 0;
   Clock::time_point arrival_deadline_;
   std::string unsent_;
+  bool has_answer_ = false;
   bool is_broken_ = false;
 };
 

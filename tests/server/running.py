@@ -43,12 +43,13 @@ class Answer:
 
 class RunningServer:
     def __init__(self, model: Path, directory: Path, *options: str) -> None:
+        port = () if "--port" in options else ("--port", "0")
         self.directory = directory
         environment = {n: v for n, v in os.environ.items() if not n.startswith("MODCACHE_")}
         self.log = directory.parent / f"server-{os.urandom(4).hex()}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [SERVER, "--model", model, "--dir", directory, "--port", "0", *options],
+                [SERVER, "--model", model, "--dir", directory, *port, *options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
