@@ -185,7 +185,7 @@ Result<bool> CacheDirectory::for_each(const KnownContext& context, std::string_v
 // first of those that the rounds before did not have.
 Result<bool> CacheDirectory::for_each_in_order(const KnownContext& context,
                                                std::string_view key_prefix, std::uint64_t most,
-                                               const Visit& visit) const {
+                                               const Visit& visit, std::size_t most_held) const {
   const auto in_order = [](const store::ListedEntry& a, const store::ListedEntry& b) {
     return comes_before(a.key, b.key);
   };
@@ -193,7 +193,7 @@ Result<bool> CacheDirectory::for_each_in_order(const KnownContext& context,
   bool is_complete = false;
   std::optional<store::ListedEntry> last;
   while (most > 0 && !is_complete) {
-    const std::size_t room = std::min<std::uint64_t>(most, kMostHeldEntries);
+    const std::size_t room = std::min<std::uint64_t>(most, most_held);
     held.clear();
     is_complete = true;
     const auto keep = [&](const store::ListedEntry& entry) {

@@ -87,10 +87,11 @@ class CacheDirectory {
   using Visit = std::function<bool(const store::ListedEntry&)>;
   Result<bool> for_each(const KnownContext& context, std::string_view key_prefix,
                         const Visit& visit) const;
-  // Does the same for the first `most` entries in natural order. Holds up to kMostHeldEntries in
-  // memory, and reads the context again for each further so many.
+  // Does the same for the first `most` entries in natural order. Holds up to `most_held` in memory,
+  // and reads the context again for each further so many.
   Result<bool> for_each_in_order(const KnownContext& context, std::string_view key_prefix,
-                                 std::uint64_t most, const Visit& visit) const;
+                                 std::uint64_t most, const Visit& visit,
+                                 std::size_t most_held = kMostHeldEntries) const;
 
  private:
   CacheDirectory(std::string path, std::unique_ptr<store::Listing> listing);
