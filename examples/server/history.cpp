@@ -142,7 +142,8 @@ Json History::status(std::int64_t after, double started_s) const {
   return {{"now_s", now_s()},
           {"started_s", started_s_},
           {"totals", totals},
-          {"minute", {{"p50_ms", quantile(minute, 0.5) * 1e3}, {"p99_ms", quantile(minute, 0.99) * 1e3}}},
+          {"minute",
+           {{"p50_ms", quantile(minute, 0.5) * 1e3}, {"p99_ms", quantile(minute, 0.99) * 1e3}}},
           {"samples", samples},
           {"scopes", largest},
           {"scopes_in_all", scopes.size()}};

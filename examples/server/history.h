@@ -46,7 +46,7 @@ class History {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool is_ending_ = false;
-  std::deque<nlohmann::json> samples_;  // each an object
+  std::deque<nlohmann::json> samples_;              // each an object
   std::deque<Histogram::Counts> recent_durations_;  // durations as they stood at the last samples
   Totals last_;
   std::int64_t next_ = 0;

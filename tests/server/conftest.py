@@ -32,7 +32,9 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def start(make_model: Callable[..., Path], tmp_path: Path) -> Iterator[Callable[..., RunningServer]]:
+def start(
+    make_model: Callable[..., Path], tmp_path: Path
+) -> Iterator[Callable[..., RunningServer]]:
     """Starts servers, which share a directory; they are gone when the test ends."""
     assert SERVER.exists(), "first: ./examples/serve --build-only"
     running: list[RunningServer] = []

@@ -133,7 +133,16 @@ def test_form_data_is_not_even_read(shared: RunningServer) -> None:
 def test_an_id_never_becomes_a_path(server: RunningServer) -> None:
     server.predict(1, "a")
     before = {path.name for path in server.directory.parent.iterdir()}
-    for id in ("../../escape", "/tmp/x", "..", "a/../../b", "con", "%2e%2e%2f", "$(touch x)", "'\"`"):
+    for id in (
+        "../../escape",
+        "/tmp/x",
+        "..",
+        "a/../../b",
+        "con",
+        "%2e%2e%2f",
+        "$(touch x)",
+        "'\"`",
+    ):
         server.predict(1, id)
         server.predict(1, id, X_Cache_Salt=id)
     assert server.stop() == 0

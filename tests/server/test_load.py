@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cache is worth under load, and that nothing gets lost in it.
+
+MODCACHE_LOAD_S says how long each load lasts; 60 is what a release is measured with.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+from load import LOAD_S, Load, load
+from running import ROOT, RunningServer
+
+Start = Callable[..., RunningServer]
+PROGRAM = os.environ.get("MODCACHE_PROGRAM", str(ROOT / "build" / "release" / "bin" / "modcache"))
+RUN_MS = 12  # at least 10 on a core that is busy with nothing else
+CONNECTIONS = ("--connections", "80")  # of wrk, and those of the test
+
+
+def modcache(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_nine_in_ten_repeated_are_five_times_the_throughput(start: Start) -> None:
+    server = start(*CONNECTIONS, run_ms=RUN_MS)
+    server.mode("off")
+    off = load(server)
+    server.mode("on")
+    load(server, seconds=2)  # each repeated id is seen for the second time
+    on = load(server)
+    print(f"\noff {off.per_s:.0f} per s, p99 {off.p99_ms:.0f} ms;", end=" ")
+    print(f"on {on.per_s:.0f} per s, p50 {on.p50_ms:.2f} ms, p99 {on.p99_ms:.0f} ms")
+    assert off.errors == on.errors == 0
+    assert on.per_s >= 5 * off.per_s
+
+
+def test_the_mode_is_switched_under_load_and_no_request_is_lost(start: Start) -> None:
+    server = start(*CONNECTIONS, run_ms=RUN_MS)
+    server.predict(1, "a")  # the directory is there
+    running = Load(server, seconds=LOAD_S)
+    seen: dict[str, int] = {}
+    while running.is_running():
+        for name, switch in {
+            "the server": lambda mode: server.mode(mode),
+            "the program": lambda mode: modcache("mode", mode, server.directory),
+        }.items():
+            before = server.counted()[2]
+            switch("off")
+            assert server.mode() == "off"
+            time.sleep(0.3)
+            switch("on")
+            assert server.mode() == "on"
+            seen[name] = seen.get(name, 0) + server.counted()[2] - before
+            time.sleep(0.2)
+    assert running.result().errors == 0
+    assert min(seen.values()) > 0
+
+
+def test_keys_that_never_come_again_cost_little(start: Start) -> None:
+    server = start(*CONNECTIONS, run_ms=RUN_MS)
+
+    def cpu_ms_per_request() -> float:
+        before_s = server.cpu_s()
+        counted = load(server, seconds=max(2, LOAD_S // 4), repeated=0)
+        assert counted.errors == 0
+        return (server.cpu_s() - before_s) * 1e3 / counted.requests
+
+    ratios = []
+    for _ in range(3):  # beside each other, as the machine may be busy with other things
+        server.mode("off")
+        off = cpu_ms_per_request()
+        server.mode("on")
+        ratios.append(cpu_ms_per_request() / off)
+    print(f"\nCPU per request, on : off {', '.join(f'{ratio:.3f}' for ratio in ratios)}")
+    assert statistics.median(ratios) <= 1.05
+
+
+def test_a_server_that_is_killed_under_load_goes_on_with_its_hits(start: Start) -> None:
+    server = start(*CONNECTIONS, run_ms=1)
+    running = Load(server, seconds=4)
+    time.sleep(3)
+    server.kill()
+    running.result()  # with errors: nobody is there any more
+    checked = modcache("verify", server.directory)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    server = start(*CONNECTIONS, run_ms=1)
+    for number in range(1, 21):
+        server.predict(number, f"repeated/{number}")
+    hits, misses, _ = server.counted()
+    assert hits + misses == 20
+    assert hits >= 18
+    assert load(server, seconds=1).errors == 0
+
+
+@pytest.mark.parametrize("share", [pytest.param(1.0, id="all of them repeated")])
+def test_hits_alone(start: Start, share: float) -> None:
+    server = start(*CONNECTIONS, run_ms=RUN_MS)
+    Load(server, seconds=2, repeated=share, ids=20).result()
+    before_s = server.cpu_s()
+    on = Load(server, seconds=2, repeated=share, ids=20).result()
+    cpu_us = (server.cpu_s() - before_s) * 1e6 / on.requests
+    print(
+        f"\n{on.per_s:.0f} per s, p50 {on.p50_ms:.2f} ms, p99 {on.p99_ms:.2f} ms, {cpu_us:.0f} us"
+    )
+    assert on.errors == 0
+    assert on.per_s > 1000

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server, and ./examples/serve, say to who starts them wrongly."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import ROOT, SERVER
+
+
+def outcome(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+
+
+def test_help() -> None:
+    assert "--connections" in outcome(SERVER, "--help").stdout
+    helped = outcome(ROOT / "examples" / "serve", "--help")
+    assert helped.returncode == 0
+    for option in ("--model", "--pack", "--dir", "--build-only"):
+        assert option in helped.stdout
+
+
+MISUSE = {
+    "no model": ([], "--model is required"),
+    "a model that is not there": (["--model", "gone.pt"], "gone.pt"),
+    "no option": (["--modle", "x"], "--modle"),
+    "a port": (["--port", "70000"], "70000 not in range"),
+    "a shape": (["--shape", "1xtwo"], "'1xtwo'; valid are sizes with an x between them"),
+    "a dtype": (["--dtype", "float8"], "float8 not in {float32,float64,int64}"),
+    "a setting": (["--set", "memory"], "valid is NAME=VALUE"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_a_bad_option_is_an_error_that_says_what_is_valid(
+    make_model: Callable[..., Path], name: str
+) -> None:
+    options, reason = MISUSE[name]
+    model = [] if "model" in name else ["--model", make_model("scripted")]
+    said = outcome(SERVER, *model, *options)
+    assert said.returncode == 2
+    assert reason in said.stdout + said.stderr
+
+
+def test_what_is_no_model(tmp_path: Path, make_model: Callable[..., Path]) -> None:
+    for name in ("text.pt", "text.pt2"):
+        path = tmp_path / name
+        path.write_text("no model")
+        said = outcome(SERVER, "--model", path, "--dir", tmp_path / "cache")
+        assert said.returncode == 1
+        assert f"cannot load '{path}'" in said.stderr
+    bad = outcome(SERVER, "--model", make_model("scripted"), "--set", "memry=1GB")
+    assert bad.returncode == 1
+    assert "unknown option 'memry'" in bad.stderr
+    assert "\n#" not in bad.stderr  # no traceback
+
+
+def test_serve_refuses_a_file_that_is_not_there() -> None:
+    said = outcome(ROOT / "examples" / "serve", "--pack", "gone.modcache")
+    assert said.returncode == 1
+    assert "there is no file 'gone.modcache'" in said.stderr

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server under load for a long time, with modes that change and requests that are hostile: it
+takes no more memory and no more handles with time.
+
+MODCACHE_SOAK_S says how long; ./tests/run has two minutes, and a release hours.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+
+from load import Load
+from running import RunningServer, sample
+from test_hostile import BODIES
+from test_load import CONNECTIONS, modcache
+
+SOAK_S = int(os.environ.get("MODCACHE_SOAK_S", "120"))
+MIB = 1 << 20
+SMALL = ("--set", "memory=16MiB", "--set", "disk=64MiB")  # so that what is full is full soon
+
+
+class Nuisance(threading.Thread):
+    """What else comes to a server: other modes, requests that are refused, and pages."""
+
+    def __init__(self, server: RunningServer) -> None:
+        super().__init__()
+        self.server = server
+        self.is_ending = threading.Event()
+        self.statuses: set[int] = set()
+
+    def run(self) -> None:
+        bodies = [body for _, body in BODIES.values()]
+        for turn in range(1_000_000):
+            self.statuses.add(
+                self.server.ask("POST", "/predict", bodies[turn % len(bodies)]).status
+            )
+            self.statuses.add(self.server.ask("GET", ("/", "/metrics", "/status")[turn % 3]).status)
+            salt = {"X-Cache-Salt": f"tenant {turn % 5}"}
+            body = {"input": sample(turn % 50), "id": turn % 50}
+            self.statuses.add(self.server.ask("POST", "/predict", body, salt).status)
+            if turn % 20 == 10:
+                self.server.mode("off")
+                modcache("mode", "read", self.server.directory)
+                self.server.mode("on")
+                modcache("mode", "on", self.server.directory)
+            if self.is_ending.wait(0.1):
+                return
+
+
+def test_a_soak_takes_no_more_memory_and_handles(start: Callable[..., RunningServer]) -> None:
+    server = start(*CONNECTIONS, *SMALL, run_ms=0.2)
+    nuisance = Nuisance(server)
+    nuisance.start()
+    memory, handles, errors, requests = [], [], 0, 0
+    ending = time.monotonic() + SOAK_S
+    while time.monotonic() < ending:
+        running = Load(server, seconds=5)
+        while running.is_running():
+            memory.append(server.memory_bytes())
+            handles.append(server.handles())
+            time.sleep(0.5)
+        counted = running.result()
+        errors += counted.errors
+        requests += counted.requests
+    nuisance.is_ending.set()
+    nuisance.join()
+
+    third = len(memory) // 3
+    before, after = memory[third : 2 * third], memory[-third:]
+    grown_mib = (statistics.median(after) - statistics.median(before)) / MIB
+    print(f"\n{requests} requests in {SOAK_S} s; {memory[-1] // MIB} MiB, grown by {grown_mib:.1f}")
+    print(f"handles {max(handles[third : 2 * third])}, then {max(handles[-third:])}")
+    assert errors == 0
+    assert nuisance.statuses <= {200, 400, 411, 413, 415}
+    assert grown_mib < 16
+    assert max(handles[-third:]) <= max(handles[third : 2 * third]) + 4
+    assert server.stop() == 0
+    checked = modcache("verify", server.directory)
+    assert checked.returncode == 0, checked.stdout
