@@ -135,7 +135,7 @@ class RunningServer:
         return int(found.group(1)) * 1024
 
     def handles(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def stop(self, timeout_s: float = 30) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -37,8 +37,8 @@ def test_a_content_key_where_there_is_no_id(server: RunningServer) -> None:
 
 
 def test_an_integer_is_the_id_of_its_digits(server: RunningServer) -> None:
-    for id in (7, "7", 7):
-        server.predict(1, id)
+    for each in (7, "7", 7):
+        server.predict(1, each)
     assert server.counted()[0] >= 1
 
 
@@ -69,7 +69,7 @@ def test_a_header_bypasses_the_cache_for_one_request(server: RunningServer) -> N
 
 def test_what_was_stored_is_there_for_the_next_server(start: Start) -> None:
     server = start()
-    output = [server.predict(1, "a") for _ in range(3)][0]
+    output, _, _ = (server.predict(1, "a") for _ in range(3))
     assert server.stop() == 0
     server = start()
     assert server.predict(1, "a") == output

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from test_load import modcache as program
 
 Start = Callable[..., RunningServer]
 PICTURES = ROOT / "build" / "pictures"  # for people to look at
@@ -93,13 +93,11 @@ def test_each_mode_has_a_button(start: Start, chrome: webdriver.Chrome) -> None:
         buttons = chrome.find_elements(By.CSS_SELECTOR, "#modes button")
         (button,) = [button for button in buttons if button.text == mode]
         button.click()
-        until(chrome, lambda: server.mode() == mode)
-        until(chrome, lambda: button.get_attribute("aria-pressed") == "true")
+        until(chrome, lambda mode=mode: server.mode() == mode)
+        until(chrome, lambda button=button: button.get_attribute("aria-pressed") == "true")
 
 
 def test_a_directory_that_is_switched_off_is_told(start: Start, chrome: webdriver.Chrome) -> None:
-    from test_load import modcache as program
-
     server = start()
     server.predict(1, "a")
     open_page(chrome, server)
@@ -186,7 +184,8 @@ def test_a_server_that_is_gone_is_told_and_found_again(
 
 PAGE_OF_A_STRANGER = """<!doctype html><title>a stranger's</title><script>
 const told = [];
-const put = { method: "PUT", body: '{"mode": "off"}', headers: { "Content-Type": "application/json" } };
+const headers = { "Content-Type": "application/json" };
+const put = { method: "PUT", body: '{"mode": "off"}', headers };
 const ways = [["fetch", put], ["without CORS", { ...put, mode: "no-cors" }],
   ["as text", { method: "POST", body: put.body, mode: "no-cors" }]];
 (async () => {

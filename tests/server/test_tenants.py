@@ -48,13 +48,13 @@ def test_no_two_of_salt_and_id_make_one_key(start: Callable[..., RunningServer])
     server = start(*BY_KEY_ALONE)
     pairs = [("a", "bc"), ("ab", "c"), ("abc", "x"), ("a", ":id:bc"), ("a:id", "bc"), ("", "a:bc")]
     pairs += [("ä", "c"), ("a ", "c"), ("A", "c"), ("a\tb", "c")]
-    for number, (salt, id) in enumerate(pairs):
+    for number, (salt, name) in enumerate(pairs):
         for _ in range(2):
-            server.predict(number, id, **({"X_Cache_Salt": salt} if salt else {}))
-    for number, (salt, id) in enumerate(pairs):
+            server.predict(number, name, **({"X_Cache_Salt": salt} if salt else {}))
+    for number, (salt, name) in enumerate(pairs):
         headers = {"X_Cache_Salt": salt} if salt else {}
-        want = server.predict(number, id, Cache_Control="no-cache", **headers)
-        assert server.predict(number, id, **headers) == want, (salt, id)
+        want = server.predict(number, name, Cache_Control="no-cache", **headers)
+        assert server.predict(number, name, **headers) == want, (salt, name)
     assert server.stop() == 0
     assert len(keys_of(server)) == len(pairs)
 
