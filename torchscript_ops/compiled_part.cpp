@@ -121,10 +121,11 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
     const std::string key(call.is_rows ? std::string_view() : view(call.texts[0]));
     if (call.is_rows ? !rows.has_value() : key.empty()) return Answer::kNothing;
     const at::IValue input = input_of(inputs.all());
-    std::optional<at::Tensor> value =
+    module::FastAnswer answer =
         find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
-    if (!value.has_value()) return Answer::kNothing;
-    *found = value->unsafeReleaseTensorImpl();
+    if (answer.goes_past) return Answer::kBypassed;
+    if (!answer.value.has_value()) return Answer::kNothing;
+    *found = answer.value->unsafeReleaseTensorImpl();
     return Answer::kFound;
   } catch (const std::exception&) {
     return Answer::kNothing;
@@ -182,12 +183,13 @@ Answer begin_eager(const PlainCall& call, const Text& class_name, const void* wa
 
 Answer find_eager(const PlainCall& call, void** found) {
   bool is_plain = false;
-  const auto find = [&](const module::FastCall& question) -> std::optional<at::Tensor> {
+  const auto find = [&](const module::FastCall& question) -> module::FastAnswer {
     // Without a scope the mode was `off` just now.
-    if (question.scope.empty() || !module::fast_path_is_open()) return std::nullopt;
+    if (question.scope.empty() || !module::fast_path_is_open()) return {};
     auto input = module::plain_input(question);
     is_plain = input.has_value();
-    return is_plain ? module::find_on_fast_path(question, *std::move(input)) : std::nullopt;
+    if (!is_plain) return {};
+    return module::find_on_fast_path(question, *std::move(input));
   };
   const Answer answered = answer(
       call, found, [] { return true; }, find);

@@ -44,13 +44,15 @@ struct Weights {
 };
 
 enum class Answer : int {
-  kNothing = 0,   // the ordinary way has to handle it, and nothing was counted
-  kFound = 1,     // `found` is the stored value, which the caller owns and has to release
-  kBypassed = 2,  // the mode is `off`: the call was counted, and is to be run without the cache
-  kMade = 3,      // the whole call was made, a run included: Run.take_result() gives its result
-  kMissing = 4,   // a plain call for which no lone tensor is stored; nothing was counted
-  kBegun = 5,     // `found` is the call's module::Run, which the caller owns, and has to drop
-  kTagged = 6,    // Run.take_result() gives the stored value, tagged (tensor/tree.h)
+  kNothing = 0,  // the ordinary way has to handle it, and nothing was counted
+  kFound = 1,    // `found` is the stored value, which the caller owns and has to release
+  // The mode is `off`, or the gate lets the call pass by (cache/traffic_gate.h): it was counted,
+  // and is to be run without the cache.
+  kBypassed = 2,
+  kMade = 3,     // the whole call was made, a run included: Run.take_result() gives its result
+  kMissing = 4,  // a plain call for which no lone tensor is stored; nothing was counted
+  kBegun = 5,    // `found` is the call's module::Run, which the caller owns, and has to drop
+  kTagged = 6,   // Run.take_result() gives the stored value, tagged (tensor/tree.h)
 };
 
 // These are module::RunFacts: only the code that ran the module knows them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mode, at its three levels.
+// The mode, at its three levels; and whether a thread's results are stored whatever the gate says.
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -64,6 +64,9 @@ std::tuple<std::string, std::string, std::string> mode_levels() {
           std::string(mode_name(directory))};
 }
 
+// Sets it for the calling thread, and returns what it was (cache/traffic_gate.h).
+bool store_all(bool stores_all) { return cache::StoreAllGuard::store_all_here(stores_all); }
+
 }  // namespace
 
 void register_modes(torch::Library& m) {
@@ -72,6 +75,7 @@ void register_modes(torch::Library& m) {
   define(m, "_enter_mode(str mode) -> int", &enter_mode);
   define(m, "_leave_mode(int previous) -> ()", &leave_mode);
   define(m, "_follow_modes(str[] modes) -> ()", &follow_modes);
+  define(m, "_store_all(bool stores_all) -> bool", &store_all);
   define(m, "_mode_levels() -> (str, str, str)", &mode_levels);
 }
 

@@ -6,7 +6,7 @@
 //     lead = session->lead_rows(found)                      which of those this thread shall run
 //         run lead.led, and if session->store_all(...) kept any: lead.lead.stored()
 //         lead.lead.give_up()                               before it waits for others
-//     if (session->wait_for(request, lead.awaited)) ...     look those up again
+//     if (session->wait_for(request, lead.awaited).look_again) ...   look those up again
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,8 @@ struct BatchRequest {
   Form form = Form::kRow;
   // One for each key, in place of `signature`, where the rows have shapes of their own.
   Span<std::string_view> own_signatures = {};
+  // The caller can run the module, to compare hits with what it returns (verify_share).
+  bool may_be_verified = false;
 
   std::string_view signature_of(std::size_t i) const {
     return own_signatures.empty() ? signature : own_signatures[i];
@@ -49,8 +51,10 @@ class BatchFound {
   std::size_t size() const { return rows_.size(); }
 
   bool is_missing(std::size_t i) const { return rows_[i].tier == kNone; }
-  // In ascending order.
+  // In ascending order. Those to be compared are not among them.
   std::vector<std::size_t> missing() const;
+  // Rows that were found, and are to be run and compared with what is stored; in ascending order.
+  const std::vector<std::size_t>& verified() const { return verified_; }
 
   // Missing rows of which there is an entry of another input: their results replace it.
   const std::vector<std::size_t>& conflicts() const { return conflicts_; }
@@ -84,6 +88,7 @@ class BatchFound {
   OneOrMany<Row> rows_;
   OneOrMany<Digest128> addresses_;  // of the keys
   std::vector<std::size_t> conflicts_;
+  std::vector<std::size_t> verified_;
   std::optional<FoundRows> disk_;
   std::uint64_t completed_runs_ = 0;  // of single flight, before the first look
 };

@@ -60,6 +60,7 @@ SessionPtr Cache::session_locked() {
   int unknown = kModeUnknown;
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   use_directory(settings);
+  if (settings.admission != Admission::kAll) gate_.prepare();
   Tiers tiers = make_tiers(settings, tier_parts(settings));
   session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return session_;
@@ -99,6 +100,9 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   Tiers tiers = make_tiers(settings, tier_parts(settings), current->settings_, current->tiers_);
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
+  if (options.count("verify_share") != 0 || options.count("verify_rtol") != 0) verified_.forget();
+  if (options.count("admission") != 0) gate_.forget();
+  if (settings.admission != Admission::kAll) gate_.prepare();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   use_directory(settings);
   replaced = current;
@@ -185,6 +189,7 @@ void Cache::flush() { session()->tiers_.disk->flush(); }
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
   conflicts_.forget();
+  verified_.forget();
   const std::string& name_space = session->settings_.name_space;
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);

@@ -33,6 +33,7 @@
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/tiers.h"
+#include "cache/traffic_gate.h"
 #include "cache/value.h"
 #include "store/control/mode_page.h"
 #include "store/counters/directory_counters.h"
@@ -121,7 +122,9 @@ class Cache {
  private:
   static constexpr int kModeUnknown = -1;
 
-  Shared shared() { return {flights_, stats_, places_, read_ahead_, conflicts_}; }
+  Shared shared() {
+    return {flights_, stats_, places_, read_ahead_, conflicts_, gate_, verified_, run_times_};
+  }
   TierParts tier_parts(const Settings& settings) {
     return {format_, stats_, places_, file_system_, counters_of(settings)};
   }
@@ -151,6 +154,9 @@ class Cache {
   SingleFlight flights_;
   Places places_;
   ConflictWatch conflicts_;
+  TrafficGate gate_;
+  VerifyWatch verified_;
+  RunTimes run_times_;
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   ReadAhead read_ahead_;

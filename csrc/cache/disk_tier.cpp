@@ -101,6 +101,14 @@ void DiskTier::refuse(const store::EntryId& id, store::Sequence sequence, const 
   }
 }
 
+void DiskTier::drop(const store::EntryId& id, Access access) {
+  if (access != Access::kWrite) return;
+  const StorePtr store = handle_.get(access);
+  if (store == nullptr) return;
+  const store::Sequence sequence = store->sequences(store::batch_of(id)).front();
+  if (sequence != 0) report(store->drop(id, sequence), "dropping an entry");
+}
+
 std::optional<EntryInfo> DiskTier::look(const store::EntryId& id) {
   const StorePtr store = handle_.get(Access::kRead);
   if (store == nullptr) return std::nullopt;

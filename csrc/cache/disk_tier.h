@@ -42,6 +42,7 @@ class DiskTier final : public Tier {
              OneOrMany<Kept>& kept) override;
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access) override;
+  void drop(const store::EntryId& id, Access access) override;
   std::optional<EntryInfo> look(const store::EntryId& id) override;
   void add_sizes(std::map<std::string, std::int64_t>& sizes, bool may_open) override;
 

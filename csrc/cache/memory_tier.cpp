@@ -79,6 +79,10 @@ EntryPtr MemoryTier::moved_to_place(const std::string& scope, EntryPtr entry) co
   return std::make_shared<const Entry>(std::move(moved));
 }
 
+void MemoryTier::drop(const store::EntryId& id, Access) {
+  store_->settle_all({{id, /*sequence=*/0, /*is_current=*/false}}, /*removals=*/0);
+}
+
 std::optional<EntryInfo> MemoryTier::look(const store::EntryId& id) {
   const ContextPtr context(ContextPtr(), &id.context);
   const TierFound found =

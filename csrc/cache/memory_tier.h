@@ -45,6 +45,7 @@ class MemoryTier final : public Tier {
              OneOrMany<Kept>& kept) override;
   // An entry in memory was whole when it came: it stays.
   void refuse(const store::EntryId&, store::Sequence, const Status&, Access) override {}
+  void drop(const store::EntryId& id, Access access) override;
   std::optional<EntryInfo> look(const store::EntryId& id) override;
   void add_sizes(std::map<std::string, std::int64_t>& sizes, bool may_open) override;
 

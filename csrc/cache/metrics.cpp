@@ -18,7 +18,7 @@ struct Series {
 struct Family {
   std::string_view name;
   std::string_view help;
-  std::array<Series, 5> series;  // those with a counter of kCount are none
+  std::array<Series, 6> series;  // those with a counter of kCount are none
   double unit = 1;
 };
 
@@ -27,15 +27,15 @@ constexpr double kMicrosecond = 1e-6;
 
 constexpr Family one(std::string_view name, std::string_view help, Counter counter,
                      double unit = 1) {
-  return {name, help, {Series{"", counter}, kNone, kNone, kNone, kNone}, unit};
+  return {name, help, {Series{"", counter}, kNone, kNone, kNone, kNone, kNone}, unit};
 }
 
-constexpr std::array<Family, 14> kFamilies{
+constexpr std::array<Family, 15> kFamilies{
     Family{"modcache_hits_total",
            "Keys that were found, by the tier that had them.",
            {Series{"tier=\"memory\"", Counter::kHitsMemory},
             Series{"tier=\"disk\"", Counter::kHitsDisk},
-            Series{"tier=\"remote\"", Counter::kHitsRemote}, kNone, kNone}},
+            Series{"tier=\"remote\"", Counter::kHitsRemote}, kNone, kNone, kNone}},
     one("modcache_misses_total", "Keys that were looked up, not found, and run.", Counter::kMisses),
     one("modcache_stored_total", "Results that a tier took.", Counter::kStored),
     Family{"modcache_bypassed_total",
@@ -43,10 +43,14 @@ constexpr std::array<Family, 14> kFamilies{
            {Series{"cause=\"off\"", Counter::kBypassedOff},
             Series{"cause=\"grad\"", Counter::kBypassedGrad},
             Series{"cause=\"impure\"", Counter::kBypassedImpure},
-            Series{"cause=\"type\"", Counter::kBypassedType}, kNone}},
+            Series{"cause=\"type\"", Counter::kBypassedType},
+            Series{"cause=\"admission\"", Counter::kBypassedAdmission},
+            Series{"cause=\"verify\"", Counter::kBypassedVerify}}},
     one("modcache_key_conflicts_total",
         "Keys that came with another input than their entry was computed from.",
         Counter::kKeyConflicts),
+    one("modcache_verified_total", "Stored values that were compared with a fresh result.",
+        Counter::kVerified),
     one("modcache_verify_differences_total",
         "Stored values that differed from what the module returned anew.",
         Counter::kVerifyDifferences),

@@ -26,7 +26,10 @@ Session::Session(Settings settings, Tiers tiers, const Shared& shared)
       stats_(shared.stats),
       places_(shared.places),
       read_ahead_(shared.read_ahead),
-      conflicts_(shared.conflicts) {}
+      conflicts_(shared.conflicts),
+      gate_(shared.gate),
+      verified_(shared.verified),
+      run_times_(shared.run_times) {}
 
 bool Session::compares_input(const std::string& scope, const InputSource* input) {
   if (input == nullptr || !match_.compares_samples()) return false;
@@ -52,6 +55,7 @@ Request Session::as_compared(const Request& given) {
 
 BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
   BatchFound found = find_all(request, may_write);
+  if (request.may_be_verified && settings_.verify_share > 0) draw_verified(request, found);
   bring_to_device(request, found);
   return found;
 }
@@ -258,31 +262,47 @@ bool Session::has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier,
 }
 
 EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lead& lead,
-                         bool* is_conflict) {
+                         Missed* missed) {
   const Request one = as_compared(given);
   const BatchRequest request = batch_of(one);
   const auto take_one = [&](BatchFound& found) {
-    if (is_conflict != nullptr) *is_conflict = !found.conflicts().empty();
+    if (missed != nullptr) {
+      if (settings_.verify_share > 0) draw_verified(request, found);
+      *missed = {!found.conflicts().empty(), !found.verified().empty()};
+    }
     return take(request, found, 0, may_write);
   };
   while (true) {
     BatchFound found = find_all(request, may_write);
     EntryPtr entry = take_one(found);
-    if (entry != nullptr || !may_write) return entry;
+    if (entry != nullptr || !may_write || !found.verified().empty()) return entry;
     BatchLead rows = lead_rows(found);
     if (rows.led.empty()) {
-      if (!wait_for(request, rows.awaited)) return nullptr;
-      continue;
+      SingleFlight::Waited waited = wait_for(request, rows.awaited);
+      if (waited.look_again) continue;
+      lead = std::move(waited.lead);
+      return nullptr;
     }
     lead = std::move(rows.lead);
     if (!rows.look_again) return nullptr;
     found = find_all(request, may_write);
     entry = take_one(found);
-    if (entry != nullptr) {
+    if (entry != nullptr || !found.verified().empty()) {
       lead.stored();
       lead.give_up();
     }
     return entry;
+  }
+}
+
+void Session::draw_verified(const BatchRequest& request, BatchFound& found) {
+  std::vector<std::size_t> hits;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found.is_missing(i)) hits.push_back(i);
+  }
+  for (const std::size_t place : HitDraw::chosen(settings_.verify_share, hits.size())) {
+    take_back(*request.context, found, hits[place]);
+    found.verified_.push_back(hits[place]);
   }
 }
 
@@ -342,7 +362,7 @@ void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_vi
     }
     if (!answer.is_empty()) remaining = remaining.without(answer);
   }
-  if (remaining.empty()) return;
+  if (remaining.empty()) return note_expected(context->scope, addresses, is_there);
   // Whoever asks does not wait until the disk has read anything: the index tells what is there.
   const std::vector<bool> are_on_disk = tiers_.disk->are_there(remaining.keys());
   std::vector<std::string> brought;
@@ -352,43 +372,12 @@ void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_vi
     brought.emplace_back(keys[remaining.row(i)]);
   }
   bring({tiers_.memory, tiers_.disk, context, form, std::move(brought)});
+  note_expected(context->scope, addresses, is_there);
 }
 
 void Session::bring(ReadAhead::Request request) {
   if (request.keys.empty() || settings_.memory_bytes == 0) return;
   read_ahead_.ask(std::move(request));
-}
-
-BatchLead Session::lead_rows(const BatchFound& found) {
-  const std::vector<std::size_t> missing = found.missing();
-  BatchLead rows;
-  if (missing.empty()) return rows;
-  std::vector<Digest128> addresses;
-  addresses.reserve(missing.size());
-  for (const std::size_t i : missing) addresses.push_back(found.addresses_[i]);
-  std::vector<bool> is_led;
-  rows.lead = flights_.try_enter_all(addresses, is_led);
-  for (std::size_t place = 0; place < missing.size(); ++place) {
-    (is_led[place] ? rows.led : rows.awaited).push_back(missing[place]);
-  }
-  rows.look_again = flights_.completed_runs() != found.completed_runs_;
-  return rows;
-}
-
-BatchFound Session::lookup_led(const BatchRequest& request, SingleFlight::Lead& lead) {
-  BatchFound found = lookup_all(request, /*may_write=*/true);
-  if (found.missing().size() < found.size()) lead.stored();
-  return found;
-}
-
-bool Session::wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows) {
-  if (rows.empty()) return false;
-  std::vector<Digest128> addresses;
-  addresses.reserve(rows.size());
-  for (const std::size_t row : rows) {
-    addresses.push_back(store::address_of(request.context->digest, request.keys[row]));
-  }
-  return flights_.wait_all(addresses);
 }
 
 }  // namespace modcache::cache

@@ -27,11 +27,14 @@
 #include "cache/place.h"
 #include "cache/read_ahead.h"
 #include "cache/remaining_keys.h"
+#include "cache/run_times.h"
 #include "cache/settings.h"
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/tiers.h"
+#include "cache/traffic_gate.h"
 #include "cache/value.h"
+#include "cache/verify_watch.h"
 
 namespace modcache::cache {
 
@@ -53,23 +56,63 @@ struct Shared {
   Places& places;
   ReadAhead& read_ahead;
   ConflictWatch& conflicts;
+  TrafficGate& gate;
+  VerifyWatch& verified;
+  RunTimes& run_times;
 };
 
 class Session {
  public:
   Session(Settings settings, Tiers tiers, const Shared& shared);
 
+  // A single key is a batch of one. Borrowed from `request`.
+  static BatchRequest batch_of(const Request& request);
+
   const Settings& settings() const { return settings_; }
   // Where this scope's values lie in memory.
   Place place_of(const std::string& scope) const { return places_.of(scope); }
 
+  // Whether there is a gate that calls have to pass (traffic_gate.h). Without one, none of the next
+  // functions needs to be called.
+  bool is_gated() const {
+    return settings_.admission != Admission::kAll || verified_.has_switched_off();
+  }
+  // Asks the gate about each key, once for each call and before its first look-up.
+  OneOrMany<Passage> ask_gate(const BatchRequest& request, Mode mode);
+  // For callers that answer plain hits and leave every other call to ask_gate(). They ask this
+  // before they look up. True: all keys go past; that was noted and counted, and the call is to be
+  // run uncached. Otherwise nothing was noted, and note_plain_hits() is told of hits.
+  bool goes_past_gate(const BatchRequest& request, Mode mode);
+  void note_plain_hits(const BatchRequest& request, Mode mode);
+  // So many keys were found for which ask_gate() said kLookUp.
+  void note_found(const std::string& scope, std::size_t keys);
+  // Counts keys that go past the cache.
+  void count_past(const std::string& scope, Passage passage, std::int64_t keys);
+  // These note what a look-up and a store took, each with all that a call does for it.
+  bool measures_costs() const { return settings_.admission == Admission::kBenefit; }
+  void note_cost_of_lookup(const std::string& scope, std::int64_t took_ns) {
+    gate_.note_lookup(scope, took_ns);
+  }
+  void note_cost_of_store(const std::string& scope, std::int64_t took_ns, std::int64_t size_bytes) {
+    gate_.note_store(scope, took_ns, size_bytes);
+  }
+  // Whether a run of so long gave what is worth its bytes, under admission=benefit.
+  bool is_worth_storing(const std::string& scope, std::int64_t run_us, std::int64_t size_bytes);
+  // Whether other threads wait for the key that this lead is for.
+  bool is_awaited(const SingleFlight::Lead& lead, const Request& request) const;
+
+  // The outcome of a look-up that returned no entry.
+  struct Missed {
+    bool is_conflict = false;  // an entry of another input: the result replaces it
+    bool is_verified = false;  // an entry that the result is to be compared with (verify_share)
+  };
   // The entry, counted as a hit. Null: a miss, which the caller counts once it knows that no rule
   // forbade caching; the caller runs the module and, if `may_write`, hands the result to store().
   // `lead` is then what keeps other threads waiting for that result; it is empty where nobody
   // should wait. Waits while another thread runs this key.
-  // `is_conflict` is set where the miss is an entry of another input: the result replaces it.
+  // `missed`: null for callers that cannot run anything. No hit of theirs is to be compared.
   EntryPtr lookup(const Request& request, bool may_write, SingleFlight::Lead& lead,
-                  bool* is_conflict = nullptr);
+                  Missed* missed = nullptr);
 
   // The same for callers that wait for nobody, and whose result nobody waits for.
   EntryPtr lookup_at_once(const Request& request, bool may_write);
@@ -81,6 +124,13 @@ class Session {
   // the value is read. Damage is counted, too.
   EntryPtr find_on_disk(const Request& request, bool may_write,
                         bool (*wanted)(std::string_view value_header));
+
+  // Notes that the stored value was compared with a fresh result, as verify_share wants it, and
+  // what differs. A value that differs is dropped from every tier, as far as that is allowed.
+  void note_verified(const Request& request, const std::string& who, std::string_view difference,
+                     bool may_write);
+  // A run of this scope took so long.
+  void note_run(const std::string& scope, std::int64_t run_us) { run_times_.note(scope, run_us); }
 
   // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
   bool has_stopped_storing(const std::string& scope) {
@@ -131,8 +181,8 @@ class Session {
   // the lead. Whoever waits for the lead looks them up, too, if any is there now.
   BatchFound lookup_led(const BatchRequest& request, SingleFlight::Lead& lead);
   // Waits until nobody runs these rows any more, for a bounded time, and not in a thread that leads
-  // any itself: give up first what lead_rows() gave. True: look them up again.
-  bool wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
+  // any itself: give up first what lead_rows() gave. The result says whether to look them up again.
+  SingleFlight::Waited wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
 
   // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
   std::size_t store_all(const ContextPtr& context, Span<std::string_view> keys,
@@ -167,8 +217,6 @@ class Session {
 
   static Access access(bool may_write) { return may_write ? Access::kWrite : Access::kRead; }
 
-  // A single key is a batch of one. Borrowed from `request`.
-  static BatchRequest batch_of(const Request& request);
   // The request without its input where that is not to be compared, which is decided here.
   Request as_compared(const Request& given);
   // kAtOnce: hits and conflicts are counted as they are found, and the policies learn of misses.
@@ -206,6 +254,20 @@ class Session {
   // Row i is no hit after all.
   void take_back(const store::Context& context, BatchFound& found, std::size_t i);
 
+  // Whether none of so many plain hits is to be compared.
+  bool spares(std::size_t hits) const {
+    return settings_.verify_share == 0 || HitDraw::spares(settings_.verify_share, hits);
+  }
+  // Takes back the hits that are to be compared.
+  void draw_verified(const BatchRequest& request, BatchFound& found);
+
+  // session_gate.cpp
+  bool has_admission() const;
+  void note_expected(const std::string& scope, Span<Digest128> addresses,
+                     const std::vector<bool>& are_there);
+  template <typename Ask>
+  bool ask_each(const BatchRequest& request, Mode mode, Ask ask);
+
   // session_store.cpp
   std::size_t store_those_worth_it(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
   void store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
@@ -220,6 +282,9 @@ class Session {
   Places& places_;
   ReadAhead& read_ahead_;
   ConflictWatch& conflicts_;
+  TrafficGate& gate_;
+  VerifyWatch& verified_;
+  RunTimes& run_times_;
 };
 
 using SessionPtr = std::shared_ptr<Session>;

@@ -89,6 +89,15 @@ void Session::note_conflict(const Request& request, std::string_view signature,
   }
 }
 
+void Session::note_verified(const Request& request, const std::string& who,
+                            std::string_view difference, bool may_write) {
+  if (!difference.empty()) {
+    const store::EntryId id = request.id();
+    for (const auto& tier : tiers_.nearest_first) tier->drop(id, access(may_write));
+  }
+  verified_.note({request.context->scope, who, request.key, difference});
+}
+
 void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
   stats_.add(request.context->scope, Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
   warn_of_conflict(request.key, request.context->scope, request.signature, request.signature);

@@ -24,6 +24,8 @@ constexpr std::array<Choice<policy::Kind>, 4> kPolicies{{{"auto", policy::Kind::
                                                          {"lru", policy::Kind::kLru},
                                                          {"s3fifo", policy::Kind::kS3Fifo},
                                                          {"keep", policy::Kind::kKeep}}};
+constexpr std::array<Choice<Admission>, 3> kAdmissions{
+    {{"all", Admission::kAll}, {"second", Admission::kSecond}, {"benefit", Admission::kBenefit}}};
 constexpr std::array<Choice<Match>, 4> kMatches{{{"input", Match::kInput},
                                                  {"shape", Match::kShape},
                                                  {"dtype", Match::kDtype},
@@ -143,7 +145,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 18> kOptions{{
+constexpr std::array<Option, 20> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return s.dir; }},
     {"mode",
@@ -174,6 +176,11 @@ constexpr std::array<Option, 18> kOptions{{
     {"policy",
      [](std::string_view v, Settings& s) { return choose("policy", v, kPolicies, s.policy); },
      [](const Settings& s) { return std::string(policy::kind_name(s.policy)); }},
+    {"admission",
+     [](std::string_view v, Settings& s) {
+       return choose("admission", v, kAdmissions, s.admission);
+     },
+     [](const Settings& s) { return name_of(kAdmissions, s.admission); }},
     {"match", [](std::string_view v, Settings& s) { return choose("match", v, kMatches, s.match); },
      [](const Settings& s) { return name_of(kMatches, s.match); }},
     {"match_device_share",
@@ -194,6 +201,9 @@ constexpr std::array<Option, 18> kOptions{{
      [](const Settings& s) { return name_of(kReadVias, s.io); }},
     {"log", [](std::string_view v, Settings& s) { return choose("log", v, kLogLevels, s.log); },
      [](const Settings& s) { return name_of(kLogLevels, s.log); }},
+    {"verify_share",
+     [](std::string_view v, Settings& s) { return set_share("verify_share", v, s.verify_share); },
+     [](const Settings& s) { return text_of(s.verify_share); }},
     {"verify_rtol",
      [](std::string_view v, Settings& s) { return set_tolerance("verify_rtol", v, s.verify_rtol); },
      [](const Settings& s) { return text_of(s.verify_rtol); }},

@@ -26,6 +26,10 @@ enum class Match { kInput, kShape, kDtype, kNone };
 // The dtype that floating-point values are stored as. Hits come back in the module's own dtype.
 enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
 
+// Which results are stored. kSecond: those of keys that were asked for before. kBenefit: of these
+// the ones whose run is dearer than looking up and storing (traffic_gate.h).
+enum class Admission { kAll, kSecond, kBenefit };
+
 struct Settings {
   std::string dir;  // absolute
   Mode mode = Mode::kOn;
@@ -36,12 +40,14 @@ struct Settings {
   codec::Codec codec = codec::Codec::kNone;
   store::Durability durability = store::Durability::kRelaxed;
   policy::Kind policy = policy::Kind::kAuto;
+  Admission admission = Admission::kAll;
   Match match = Match::kInput;
   double match_device_share = 0.02;  // of the calls with an input on an accelerator; 0 to 1
   bool strict = false;
   std::string name_space;  // option `namespace`
   store::ReadVia io = store::ReadVia::kMmap;
   LogLevel log = LogLevel::kWarning;
+  double verify_share = 0;      // of the hits that are run and compared; 0 to 1
   double verify_rtol = 1e-4;    // finite, not negative
   std::int64_t min_run_us = 0;  // results of shorter runs are not kept
   std::int64_t max_rows = 0;    // of one run on a partly missing batch; 0: no bound

@@ -2,42 +2,67 @@
 #include "cache/single_flight.h"
 
 #include <algorithm>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "cache/leader_watch.h"
 
 namespace modcache::cache {
-
-struct SingleFlight::Lead::Flight {
-  std::thread::id leader = std::this_thread::get_id();
-  WatchedThread watched = watched_self();
-  bool done = false;  // guarded by the owner's mutex, like stored
-  bool stored = false;
-};
-
 namespace {
+
+using SteadyClock = std::chrono::steady_clock;
 
 // How many flights this thread leads. A Lead given up in another thread than the one that took
 // it leaves this too high there, which only means that the thread does not wait for others.
 thread_local int leads_of_this_thread = 0;
 
+constexpr int kMostDoublings = 16;
+// The more waiters there are, the less often each looks.
+constexpr int kWaitersPerInterval = 8;
+
 }  // namespace
+
+// All of it is guarded by the owner's mutex.
+struct SingleFlight::Lead::Flight {
+  std::vector<Digest128> addresses;  // at which it stands on the board
+  std::vector<Digest128> awaited;
+  std::optional<LeaderWatch> watch;  // of the thread that began to run last
+  SteadyClock::time_point next_look;
+  SteadyClock::time_point since = SteadyClock::now();  // when others were let out last
+  int runners = 1;
+  int waiters = 0;
+  int places = 0;    // for waiters that are let out
+  int releases = 0;  // how often some were
+  bool done = false;
+  bool stored = false;
+  bool kept_nothing = false;
+
+  void watch_this_thread() {
+    watch.emplace(watched_self());
+    next_look = {};
+  }
+  // Reads /proc, so not each waiter does it each time.
+  bool is_blocked(SteadyClock::time_point now) {
+    if (now < next_look) return false;
+    next_look = now + LeaderWatch::kInterval;
+    return watch->is_blocked();
+  }
+};
 
 SingleFlight::SingleFlight() : fork_registration_(hold_across_fork(mutex_)) {}
 SingleFlight::~SingleFlight() { stop_holding_across_fork(fork_registration_); }
 
 SingleFlight::Lead::Lead(Lead&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)),
-      addresses_(std::move(other.addresses_)),
-      flight_(std::move(other.flight_)) {}
+      flight_(std::move(other.flight_)),
+      thread_(other.thread_) {}
 
 SingleFlight::Lead& SingleFlight::Lead::operator=(Lead&& other) noexcept {
   if (this != &other) {
     give_up();
     owner_ = std::exchange(other.owner_, nullptr);
-    addresses_ = std::move(other.addresses_);
     flight_ = std::move(other.flight_);
+    thread_ = other.thread_;
   }
   return *this;
 }
@@ -49,6 +74,30 @@ void SingleFlight::Lead::stored() {
   owner_->completed_runs_.fetch_add(1, std::memory_order_release);
 }
 
+void SingleFlight::Lead::kept_nothing() {
+  if (owner_ == nullptr) return;
+  MutexLock lock(owner_->mutex_);
+  flight_->kept_nothing = true;
+}
+
+bool SingleFlight::Lead::is_awaited(const Digest128& address) const {
+  if (owner_ == nullptr) return false;
+  MutexLock lock(owner_->mutex_);
+  const std::vector<Digest128>& awaited = flight_->awaited;
+  return std::find(awaited.begin(), awaited.end(), address) != awaited.end();
+}
+
+void SingleFlight::Lead::give_up() {
+  if (owner_ == nullptr) return;
+  if (thread_ == std::this_thread::get_id()) --leads_of_this_thread;
+  {
+    MutexLock lock(owner_->mutex_);
+    owner_->end_run(owner_->board(), flight_);
+  }
+  owner_ = nullptr;
+  flight_ = nullptr;
+}
+
 SingleFlight::Board& SingleFlight::board() {
   if (board_->fork_generation != fork_generation()) {
     [[maybe_unused]] const Board* const leaked = board_.release();
@@ -57,82 +106,132 @@ SingleFlight::Board& SingleFlight::board() {
   return *board_;
 }
 
-void SingleFlight::Lead::give_up() {
-  if (owner_ == nullptr) return;
-  if (flight_->leader == std::this_thread::get_id()) --leads_of_this_thread;
-  {
-    MutexLock lock(owner_->mutex_);
-    Board& board = owner_->board();
-    flight_->done = true;
-    for (const Digest128& address : addresses_) {
-      const auto current = board.flights.find(address);
-      if (current != board.flights.end() && current->second == flight_) {
-        board.flights.erase(current);
-      }
-    }
-    board.landed.notify_all();
+// A run that failed is tried again as long as somebody waits.
+void SingleFlight::end_run(Board& board, const FlightPtr& flight) {
+  if (flight->done) return;
+  --flight->runners;
+  const bool has_outcome = flight->stored || flight->kept_nothing;
+  if (has_outcome || (flight->runners == 0 && flight->waiters == 0)) {
+    land(board, *flight);
+  } else if (flight->runners == 0 && flight->places == 0) {
+    let_more_run(board, *flight, SteadyClock::now());
   }
-  owner_ = nullptr;
-  flight_ = nullptr;
 }
 
-SingleFlight::Lead SingleFlight::lead(std::vector<Digest128> addresses,
-                                      std::shared_ptr<Lead::Flight> flight) {
+void SingleFlight::land(Board& board, Flight& flight) {
+  flight.done = true;
+  for (const Digest128& address : flight.addresses) {
+    const auto current = board.flights.find(address);
+    if (current != board.flights.end() && current->second.get() == &flight) {
+      board.flights.erase(current);
+    }
+  }
+  board.landed.notify_all();
+}
+
+// One, one more, two, four.
+void SingleFlight::let_more_run(Board& board, Flight& flight, Time now) {
+  flight.places = 1 << std::clamp(flight.releases - 1, 0, kMostDoublings);
+  ++flight.releases;
+  flight.since = now;
+  board.landed.notify_all();
+}
+
+SingleFlight::Lead SingleFlight::lead_of(FlightPtr flight) {
   Lead lead;
   lead.owner_ = this;
-  lead.addresses_ = std::move(addresses);
   lead.flight_ = std::move(flight);
+  lead.thread_ = std::this_thread::get_id();
   ++leads_of_this_thread;
   return lead;
 }
 
-bool SingleFlight::await(Board& board, const Lead::Flight& flight,
-                         std::chrono::steady_clock::time_point deadline) {
-  LeaderWatch watch(flight.watched);
+SingleFlight::Outcome SingleFlight::await(Board& board, Flight& flight, Time deadline,
+                                          Duration patience) {
+  Outcome outcome = Outcome::kLanded;
+  ++flight.waiters;
   while (!flight.done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline || watch.is_blocked()) return false;
-    board.landed.wait_until(mutex_, std::min(deadline, now + LeaderWatch::kInterval));
+    const auto now = SteadyClock::now();
+    if (flight.places == 0 && (now - flight.since >= patience || flight.is_blocked(now))) {
+      let_more_run(board, flight, now);
+    }
+    if (flight.places > 0) {
+      --flight.places;
+      ++flight.runners;
+      outcome = Outcome::kJoins;
+      break;
+    }
+    if (now >= deadline) {
+      outcome = Outcome::kTimedOut;
+      break;
+    }
+    const auto interval = LeaderWatch::kInterval * (1 + flight.waiters / kWaitersPerInterval);
+    board.landed.wait_until(mutex_, std::min({deadline, flight.since + patience, now + interval}));
   }
-  return true;
+  --flight.waiters;
+  // The last waiter leaves a flight of which nobody runs anything any more.
+  if (!flight.done && flight.runners == 0 && flight.waiters == 0) land(board, flight);
+  return outcome;
 }
 
 SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& addresses,
                                                std::vector<bool>& is_led) {
   is_led.assign(addresses.size(), false);
   // Made before the lock, so that it gives up what it has, and can, should memory run out.
-  Lead lead = this->lead({}, std::make_shared<Lead::Flight>());
-  lead.addresses_.reserve(addresses.size());
+  const auto flight = std::make_shared<Flight>();
+  flight->watch_this_thread();
+  flight->addresses.reserve(addresses.size());
+  Lead lead = lead_of(flight);
   {
     MutexLock lock(mutex_);
     Board& board = this->board();
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-      is_led[i] = board.flights.emplace(addresses[i], lead.flight_).second;
-      if (is_led[i]) lead.addresses_.push_back(addresses[i]);
+      is_led[i] = board.flights.emplace(addresses[i], flight).second;
+      if (is_led[i]) flight->addresses.push_back(addresses[i]);
     }
   }
-  if (lead.addresses_.empty()) lead.give_up();
+  if (flight->addresses.empty()) lead.give_up();
   return lead;
 }
 
-bool SingleFlight::wait_all(const std::vector<Digest128>& addresses) {
-  if (leads_of_this_thread > 0) return false;
-  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-  MutexLock lock(mutex_);
-  Board& board = this->board();
-  // The flights that are under way now. Later ones are not waited for.
-  std::vector<std::shared_ptr<Lead::Flight>> awaited;
-  for (const Digest128& address : addresses) {
-    const auto current = board.flights.find(address);
-    if (current != board.flights.end()) awaited.push_back(current->second);
+SingleFlight::Waited SingleFlight::wait_all(const std::vector<Digest128>& addresses,
+                                            Duration patience) {
+  Waited waited;
+  if (leads_of_this_thread > 0) return waited;
+  const auto deadline = SteadyClock::now() + kLongestWait;
+  FlightPtr joined;
+  {
+    MutexLock lock(mutex_);
+    Board& board = this->board();
+    // The flights that are under way now. Later ones are not waited for.
+    std::vector<FlightPtr> awaited;
+    for (const Digest128& address : addresses) {
+      const auto current = board.flights.find(address);
+      if (current == board.flights.end()) continue;
+      awaited.push_back(current->second);
+      current->second->awaited.push_back(address);
+    }
+    // One that had ended before may have stored, too.
+    bool has_stored = awaited.size() < addresses.size();
+    for (const FlightPtr& flight : awaited) {
+      const Outcome outcome = await(board, *flight, deadline, patience);
+      if (outcome == Outcome::kTimedOut) return waited;
+      if (outcome == Outcome::kJoins && has_stored) {
+        // A batch looks up first what it need not run, and lets another one run this.
+        end_run(board, flight);
+        break;
+      }
+      if (outcome == Outcome::kJoins) {
+        joined = flight;
+        joined->watch_this_thread();
+        break;
+      }
+      has_stored = has_stored || flight->stored;
+    }
+    waited.look_again = joined == nullptr && has_stored;
   }
-  for (const auto& flight : awaited) {
-    if (!await(board, *flight, deadline)) return false;
-  }
-  const auto has_stored = [](const auto& flight) { return flight->stored; };
-  // One that had ended before may have stored, too.
-  return awaited.size() < addresses.size() ||
-         std::any_of(awaited.begin(), awaited.end(), has_stored);
+  if (joined != nullptr) waited.lead = lead_of(std::move(joined));
+  return waited;
 }
 
 }  // namespace modcache::cache

@@ -42,6 +42,11 @@ enum class Counter : std::size_t {
   kSavedUs,      // what the hits' own runs had taken
   kHitBytes,     // of the values that were found
   kStoredBytes,  // of the values that a tier took
+  // Keys that the gate (traffic_gate.h) let pass by, and runs whose results it kept out.
+  kBypassedAdmission,
+  kBypassedVerify,  // keys of a scope that was switched off, as its hits differed from fresh
+                    // results
+  kVerified,        // results that were compared with stored ones
   kCount,
 };
 static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters);
@@ -49,8 +54,8 @@ static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters)
 // The name under which people see a counter.
 std::string_view counter_name(Counter counter);
 
-// Whether stats() shows it. Sums of bytes are for metrics and reports alone: beside bytes_memory and
-// bytes_disk, which are sizes, they would be taken for such.
+// Whether stats() shows it. Sums of bytes are for metrics and reports alone: beside bytes_memory
+// and bytes_disk, which are sizes, they would be taken for such.
 constexpr bool is_in_stats(Counter counter) {
   return counter != Counter::kHitBytes && counter != Counter::kStoredBytes;
 }

@@ -129,6 +129,10 @@ class Tier {
   virtual void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
                       Access access) = 0;
 
+  // Removes the entry that the key leads to, whichever it is: its value proved wrong. Where the
+  // access allows no more, the tier of this process's own memory does.
+  virtual void drop(const store::EntryId& id, Access access) = 0;
+
   // Returns what is known without reading the value; nothing if there is no entry. Counts and drops
   // nothing.
   virtual std::optional<EntryInfo> look(const store::EntryId& id) = 0;

@@ -29,6 +29,8 @@ class ModuleTest : public ::testing::Test {
                {"dtype", "keep"},
                {"codec", "none"},
                {"match", "input"},
+               {"admission", "all"},
+               {"verify_share", "0"},
                {"max_rows", "0"},
                {"min_run_us", "0"},
                {"strict", "false"}});

@@ -17,18 +17,32 @@ Call::Call(CallParts parts, std::string key)
 
 std::shared_ptr<const tensor::WholeValue> Call::lookup() {
   auto found = find();
-  if (found == nullptr) take_sample();
+  if (found == nullptr && !goes_past_) take_sample();
   return found;
 }
 
 std::shared_ptr<const tensor::WholeValue> Call::find() {
-  if (grad_is_unknown_ || parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) {
-    return nullptr;
-  }
-  const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &replaces_);
+  if (parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) return nullptr;
+  if (session_->is_gated() && !passes_gate()) return nullptr;
+  if (grad_is_unknown_) return nullptr;
+  const CostClock clock(session_->measures_costs());
+  cache::Session::Missed missed;
+  const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &missed);
+  replaces_ = missed.is_conflict;
+  is_drawn_ = missed.is_verified;
   if (entry == nullptr) return nullptr;
   note_end();
+  if (passage_ == cache::Passage::kLookUp) session_->note_found(parts_.scope, 1);
+  if (clock.runs()) session_->note_cost_of_lookup(parts_.scope, clock.elapsed_ns());
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
+}
+
+bool Call::passes_gate() {
+  const cache::Request asked = request();
+  passage_ = session_->ask_gate(cache::Session::batch_of(asked), mode_)[0];
+  goes_past_ = cache::goes_past(passage_);
+  if (goes_past_) session_->count_past(parts_.scope, passage_, 1);
+  return !goes_past_;
 }
 
 void Call::take_sample() {
@@ -55,12 +69,30 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
   // Releases the lead also when this throws: whoever keeps the exception may keep this call, too.
   cache::SingleFlight::Lead lead = std::move(lead_);
   run_->end();
-  if (!run_->may_keep(parts_, *session_, result, facts, 1, outcome_)) return;
-  const bool is_compared =
-      is_verified() && compare_with_stored(parts_, *session_, request(), [&] { return result; });
-  count_run(is_compared ? 0 : 1);
-  outcome_.has_stored = may_store() && keep(result, facts);
-  if (outcome_.has_stored) lead.stored();
+  if (goes_past_) return;
+  if (!run_->may_keep(parts_, *session_, result, facts, 1, outcome_)) {
+    lead.kept_nothing();
+    return;
+  }
+  const bool compares = is_verified() || (is_drawn_ && !has_other_weights(facts));
+  const Comparison comparison =
+      compares ? compare(request(), is_drawn_, [&] { return result; }) : Comparison::kNothingStored;
+  if (is_drawn_ && comparison == Comparison::kDifferent) replaces_ = true;
+  const bool stores = may_store() && !(is_drawn_ && comparison == Comparison::kSame);
+  const bool is_kept_out =
+      stores && !replaces_ &&
+      !is_admitted(passage_, lead, request(), run_->run_us(), size_bytes_of(result));
+  if (comparison != Comparison::kNothingStored) {
+    count_run(0);
+  } else {
+    count_run(is_kept_out ? 0 : 1, is_kept_out ? 1 : 0);
+  }
+  outcome_.has_stored = stores && !is_kept_out && keep(result, facts);
+  if (outcome_.has_stored) {
+    lead.stored();
+  } else if (!is_kept_out || passage_ != cache::Passage::kLookUp) {
+    lead.kept_nothing();  // else whoever came to wait just now asks for the key again, and stores
+  }
   note_end();
 }
 
@@ -69,13 +101,18 @@ bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
     if (weights.is_changed || is_stored_already(request())) return false;
+    const CostClock clock(session_->measures_costs());
     auto value =
         tensor::WholeValue::copy_of(result, parts_.input.device, session_->settings().dtype);
-    return session_->store(
+    const bool is_stored = session_->store(
         request(),
         entry_of(std::move(value), parts_.input.signature, sample_.value_or(cache::InputSample()),
                  run_->run_us(), weights.confirmation),
         replaces_);
+    if (clock.runs()) {
+      session_->note_cost_of_store(parts_.scope, clock.elapsed_ns(), size_bytes_of(result));
+    }
+    return is_stored;
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

@@ -51,19 +51,31 @@ CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
   return parts;
 }
 
-std::optional<at::Tensor> find_whole(const FastCall& call, cache::Session& session,
-                                     tensor::InputSummary input) {
+bool goes_past_gate(cache::Session& session, const cache::BatchRequest& request) {
+  return session.goes_past_gate(request, cache::Cache::instance().mode());
+}
+
+void note_plain_hits(cache::Session& session, const cache::BatchRequest& request) {
+  session.note_plain_hits(request, cache::Cache::instance().mode());
+}
+
+FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::InputSummary input) {
   const auto context = context_of(session, call.scope, call.method, tensor::Per::kCall,
                                   input.arguments, tensor::arithmetic_state());
   const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
+  const bool is_gated = session.is_gated();
+  if (is_gated && goes_past_gate(session, cache::Session::batch_of(request))) {
+    return {std::nullopt, /*goes_past=*/true};
+  }
   cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
   if (entry == nullptr && call.looks_on_disk && !sampler.is_costly()) {
     const bool may_write = cache::may_write(cache::Cache::instance().mode());
     entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
   }
-  if (entry == nullptr) return std::nullopt;
-  return value_of(*entry).hand_out_tensor(input.device);
+  if (entry == nullptr) return {};
+  if (is_gated) note_plain_hits(session, cache::Session::batch_of(request));
+  return {value_of(*entry).hand_out_tensor(input.device)};
 }
 
 // The rows in one tensor; nothing where they prove broken or do not fit together.
@@ -90,18 +102,23 @@ std::optional<at::Tensor> find_one_row(const FastCall& call, const CallParts& pa
   return row_of(*entry).batch_of_one();
 }
 
-std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& session,
-                                    const CallParts& parts) {
+FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallParts& parts) {
   // A repeated key may come with two inputs, and other places of values have steps of their own.
   if (!call.rows->repeated().empty() || !session.place_of(call.scope).is_host()) {
-    return std::nullopt;
+    return {};
   }
   const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kRow);
-  if (sampler.is_costly()) return std::nullopt;
+  if (sampler.is_costly()) return {};
   const auto context = context_of(session, parts, tensor::Per::kRow);
+  const bool is_gated = session.is_gated();
+  const cache::BatchRequest question{context, call.rows->distinct(), parts.input.signature};
+  if (is_gated && goes_past_gate(session, question)) return {std::nullopt, /*goes_past=*/true};
   // The policies would hear of a row in another dtype twice.
   if (call.rows->rows() == 1 && session.settings().dtype == cache::StoredDtype::kKeep) {
-    if (auto batch = find_one_row(call, parts, context, sampler, session)) return batch;
+    if (auto batch = find_one_row(call, parts, context, sampler, session)) {
+      if (is_gated) note_plain_hits(session, question);
+      return {std::move(batch)};
+    }
   }
   std::vector<std::size_t> rows(call.rows->rows());
   std::iota(rows.begin(), rows.end(), 0);
@@ -110,12 +127,16 @@ std::optional<at::Tensor> find_rows(const FastCall& call, cache::Session& sessio
       context, call.rows->distinct(), parts.input.signature,
       session.compares_input(call.scope, &sampler) ? &sampler : nullptr, rows};
   auto found = session.find_hits(request, may_write);
-  if (!found.has_value()) return std::nullopt;
+  if (!found.has_value()) return {};
   std::optional<at::Tensor> together;
   if (has_lone_tensors(*found))
     together = put_together({session, request, *found, may_write}, parts);
-  if (!together.has_value()) session.take_back_all(request, *found);
-  return together;
+  if (!together.has_value()) {
+    session.take_back_all(request, *found);
+  } else if (is_gated) {
+    note_plain_hits(session, question);
+  }
+  return {std::move(together)};
 }
 
 // Returns whether everything in the input goes row by row, and nothing else might.
@@ -140,14 +161,15 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
   return summary;
 }
 
-std::optional<at::Tensor> find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
+FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
   const cache::HitTimer timer;
   cache::Cache& cache = cache::Cache::instance();
   const auto session = cache.session();
-  auto found = call.rows == nullptr ? find_whole(call, *session, std::move(input))
-                                    : find_rows(call, *session, parts_of(call, std::move(input)));
-  if (found.has_value()) timer.note_hit(cache.counters().latencies());
-  return found;
+  FastAnswer answer = call.rows == nullptr
+                          ? find_whole(call, *session, std::move(input))
+                          : find_rows(call, *session, parts_of(call, std::move(input)));
+  if (answer.value.has_value()) timer.note_hit(cache.counters().latencies());
+  return answer;
 }
 
 }  // namespace modcache::module

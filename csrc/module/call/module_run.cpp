@@ -229,20 +229,25 @@ bool is_grad_unknown(const CallParts& parts) {
 }
 void note_graph_free(const CallParts& parts) { GraphFree::instance().insert(parts); }
 
-bool compare_with_stored(const CallParts& parts, cache::Session& session,
-                         const cache::Request& request,
-                         const std::function<tensor::Flat()>& fresh) {
+Comparison compare_with_stored(const CallParts& parts, cache::Session& session,
+                               const cache::Request& request,
+                               const std::function<tensor::Flat()>& fresh,
+                               std::string* difference) {
   try {
     const cache::EntryPtr entry = session.peek(request);
-    if (entry == nullptr) return false;
+    if (entry == nullptr) return Comparison::kNothingStored;
     const tensor::StoredValue stored = tensor::stored_value(*entry->value);
     const std::string found = tensor::difference(
         fresh(), stored.value, stored.layout->tolerance(session.settings().verify_rtol));
-    if (!found.empty()) report_difference(parts, request.key, found);
+    cache::Cache::instance().counters().add(parts.scope, Counter::kVerified);
+    if (difference != nullptr) *difference = found;
+    if (found.empty()) return Comparison::kSame;
+    report_difference(parts, request.key, found);
+    return Comparison::kDifferent;
   } catch (const std::exception& error) {
     report_failure(parts, "verified", error);
+    return Comparison::kSame;
   }
-  return true;
 }
 
 void report_failure(const CallParts& parts, const char* what, const std::exception& error) {

@@ -142,10 +142,15 @@ class ModuleRun {
 bool is_grad_unknown(const CallParts& parts);
 void note_graph_free(const CallParts& parts);
 
+enum class Comparison { kNothingStored, kSame, kDifferent };
+
 // Compares the result that `fresh` gives with the stored value, as the mode `verify` does; counts
-// and logs a difference. Returns false, and does not call `fresh`, when there is no stored value.
-bool compare_with_stored(const CallParts& parts, cache::Session& session,
-                         const cache::Request& request, const std::function<tensor::Flat()>& fresh);
+// that, and counts and logs a difference. `fresh` is not called when there is no stored value.
+// `difference`, where given, says what differs. A failure of the cache counts as no difference.
+Comparison compare_with_stored(const CallParts& parts, cache::Session& session,
+                               const cache::Request& request,
+                               const std::function<tensor::Flat()>& fresh,
+                               std::string* difference = nullptr);
 
 // Counts and logs that a result could not be "kept", "verified" or "looked up" because the cache
 // failed; `what` is that word.

@@ -2,6 +2,7 @@
 #include "module/call/open_call.h"
 
 #include <chrono>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -25,8 +26,26 @@ void OpenCall::abandon() {
   lead_.give_up();
 }
 
-void OpenCall::count_run(std::int64_t misses) {
+std::int64_t size_bytes_of(const tensor::Flat& result) {
+  std::int64_t size_bytes = 0;
+  for (const at::Tensor& tensor : result.tensors) {
+    size_bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return size_bytes;
+}
+
+bool OpenCall::is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
+                           const cache::Request& request, std::int64_t run_us,
+                           std::int64_t size_bytes) const {
+  if (passage == cache::Passage::kLookUp && !session_->is_awaited(lead, request)) return false;
+  return !cache::goes_past(passage) && session_->is_worth_storing(parts_.scope, run_us, size_bytes);
+}
+
+void OpenCall::count_run(std::int64_t misses, std::int64_t kept_out) {
   if (grad_is_unknown_) note_graph_free(parts_);
+  session_->note_run(parts_.scope, run_->run_us());
+  if (kept_out > 0) session_->count_past(parts_.scope, cache::Passage::kPassBy, kept_out);
+  if (misses == 0 && kept_out > 0) return;
   auto& counters = cache::Cache::instance().counters();
   counters.add(parts_.scope, cache::Counter::kRunUs, run_->run_us());
   counters.add(parts_.scope, cache::Counter::kMisses, misses);
@@ -40,6 +59,25 @@ void OpenCall::note_end() const {
   auto& latencies = cache::Cache::instance().counters().latencies();
   (run_.has_value() ? latencies.miss : latencies.hit)
       .observe(std::chrono::steady_clock::now() - started_);
+}
+
+bool OpenCall::has_other_weights(const RunFacts& facts) const {
+  try {
+    return judge_weights(parts_, facts, run_->run_us()).is_changed;
+  } catch (const std::exception& error) {
+    report_failure(parts_, "verified", error);
+    return true;
+  }
+}
+
+Comparison OpenCall::compare(const cache::Request& request, bool is_drawn,
+                             const std::function<tensor::Flat()>& fresh) const {
+  std::string difference;
+  const Comparison comparison = compare_with_stored(parts_, *session_, request, fresh, &difference);
+  if (is_drawn && comparison != Comparison::kNothingStored) {
+    session_->note_verified(request, parts_.who(), difference, may_write(mode_));
+  }
+  return comparison;
 }
 
 cache::EntryPtr OpenCall::entry_of(std::shared_ptr<const cache::Value> value,

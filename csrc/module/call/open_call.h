@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -21,6 +22,26 @@ namespace modcache::module {
 // Returns what reads the values of a call's input. `parts` must outlive it.
 tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per);
 
+// The bytes of all tensors in a result.
+std::int64_t size_bytes_of(const tensor::Flat& result);
+
+// The time since it was made, where that is asked for: reading the clock takes as long as a part of
+// a hit.
+class CostClock {
+ public:
+  explicit CostClock(bool runs) : runs_(runs) {
+    if (runs) started_ = std::chrono::steady_clock::now();
+  }
+  bool runs() const { return runs_; }
+  std::int64_t elapsed_ns() const {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count();
+  }
+
+ private:
+  const bool runs_;
+  std::chrono::steady_clock::time_point started_;
+};
+
 class OpenCall {
  public:
   OpenCall(const OpenCall&) = delete;
@@ -33,6 +54,10 @@ class OpenCall {
   }
   // Ends a run that raised: nothing of it is stored, and threads that wait for its result continue.
   void abandon();
+
+  // After a look-up that found nothing: whether the call is to be run uncached, and has no further
+  // part in the cache (cache/traffic_gate.h). It was counted.
+  bool goes_past() const { return goes_past_; }
 
   const CallParts& parts() const { return parts_; }
   const Outcome& outcome() const { return outcome_; }
@@ -60,10 +85,21 @@ class OpenCall {
   bool is_stored_already(const cache::Request& request) const {
     return grad_is_unknown_ && !always_runs(mode_) && session_->contains(request);
   }
+  // Whether the gate lets the result be stored. `passage`: what it said before the look-up.
+  bool is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
+                   const cache::Request& request, std::int64_t run_us,
+                   std::int64_t size_bytes) const;
   // Counts a run that no rule forbids to store, and remembers that its result has no graph.
-  void count_run(std::int64_t misses);
+  // `kept_out`: results that the gate did not admit, which are no misses.
+  void count_run(std::int64_t misses, std::int64_t kept_out = 0);
   // The caller has its value: adds the time since this object was made to the histograms.
   void note_end() const;
+  // Compares the result that `fresh` gives with the stored value. `is_drawn`: for verify_share.
+  Comparison compare(const cache::Request& request, bool is_drawn,
+                     const std::function<tensor::Flat()>& fresh) const;
+  // Returns whether the weights are others by now than those of the scope, so that the result says
+  // nothing of what is stored.
+  bool has_other_weights(const RunFacts& facts) const;
   // `run_us` is the time that is noted for `value`.
   cache::EntryPtr entry_of(std::shared_ptr<const cache::Value> value, std::string_view signature,
                            const cache::InputSample& sample, std::int64_t run_us,
@@ -78,6 +114,7 @@ class OpenCall {
   // Until it is known that the result has no graph the module must run: a hit would cut it off.
   bool grad_is_unknown_;
   cache::SingleFlight::Lead lead_;
+  bool goes_past_ = false;
   std::optional<ModuleRun> run_;
   bool was_miss_ = false;
   Outcome outcome_;

@@ -104,7 +104,8 @@ struct RowsCall::Part {
             call.compares_input_ ? &call.input_ : nullptr,
             input_rows,
             cache::Form::kRow,
-            signatures};
+            signatures,
+            /*may_be_verified=*/true};
   }
   std::vector<std::size_t> places_of(const std::vector<std::size_t>& rows) const {
     std::vector<std::size_t> found;
@@ -128,7 +129,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
     if (has_conflicts_inside()) return whole_input();
     std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
     if (may_read(mode_) && !always_runs(mode_)) {
-      look_up_and_lead(std::move(all));
+      look_up_and_lead(pass_gate(std::move(all)));
     } else {
       mine_ = std::move(all);
     }
@@ -210,30 +211,58 @@ std::vector<std::int64_t> RowsCall::whole_input() {
   return running_;
 }
 
+std::vector<std::size_t> RowsCall::pass_gate(std::vector<std::size_t> places) {
+  if (!session_->is_gated()) return places;
+  const Part part(*this, std::move(places));
+  passages_ = session_->ask_gate(part.request(*this), mode_);
+  std::vector<std::size_t> looked_up;
+  for (const std::size_t place : part.places) {
+    (cache::goes_past(passages_[place]) ? mine_ : looked_up).push_back(place);
+  }
+  goes_past_ = looked_up.empty();
+  if (goes_past_) {
+    session_->count_past(parts_.scope, passages_[0], static_cast<std::int64_t>(keys_.rows()));
+  }
+  return looked_up;
+}
+
+// Adds to mine_ what is missing and not run by others.
 void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
+  if (places.empty()) return;
+  const CostClock clock(session_->measures_costs());
   const Part part(*this, std::move(places));
   const cache::BatchRequest request = part.request(*this);
   cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
   add_found(part, request, found);
   std::vector<std::size_t> missing = found.missing();
-  if (missing.empty()) return;
-  // Nothing is stored, so other threads gain nothing by waiting for these rows.
-  if (!may_write(mode_)) {
-    mine_ = part.places_of(missing);
-    return;
+  if (clock.runs() && missing.size() < part.places.size()) {
+    session_->note_cost_of_lookup(parts_.scope,
+                                  clock.elapsed_ns() / static_cast<std::int64_t>(part.keys.size()));
   }
+  if (!missing.empty()) lead(part, found, std::move(missing));
+  if (!std::is_sorted(mine_.begin(), mine_.end())) std::sort(mine_.begin(), mine_.end());
+}
+
+void RowsCall::lead(const Part& part, const cache::BatchFound& found,
+                    std::vector<std::size_t> missing) {
+  const auto add_to = [](std::vector<std::size_t>& all, const std::vector<std::size_t>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  // Nothing is stored, so other threads gain nothing by waiting for these rows.
+  if (!may_write(mode_)) return add_to(mine_, part.places_of(missing));
   cache::BatchLead lead = session_->lead_rows(found);
   lead_ = std::move(lead.lead);
-  mine_ = part.places_of(lead.led);
+  std::vector<std::size_t> led = part.places_of(lead.led);
   awaited_ = part.places_of(lead.awaited);
   // A run that ended between the lookup and the lead may have stored some of these rows.
-  if (lead.look_again && !mine_.empty()) {
-    const Part again(*this, std::move(mine_));
+  if (lead.look_again && !led.empty()) {
+    const Part again(*this, std::move(led));
     const cache::BatchRequest question = again.request(*this);
     cache::BatchFound found_now = session_->lookup_led(question, lead_);
     add_found(again, question, found_now);
-    mine_ = again.places_of(found_now.missing());
+    led = again.places_of(found_now.missing());
   }
+  add_to(mine_, led);
 }
 
 // Gives up its own leads first: two batches that each wait for a row of the other's would wait for
@@ -241,16 +270,27 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
 void RowsCall::wait_for_others() {
   lead_.give_up();
   const Part part(*this, std::exchange(awaited_, {}));
-  if (session_->wait_for(part.request(*this), first_numbers(part.places.size()))) {
+  cache::SingleFlight::Waited waited =
+      session_->wait_for(part.request(*this), first_numbers(part.places.size()));
+  if (waited.look_again) {
     look_up_and_lead(part.places);
   } else {
+    lead_ = std::move(waited.lead);
     mine_ = part.places;
   }
 }
 
 void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
                          cache::BatchFound& found) {
+  if (!passages_.empty()) note_found(part, found);
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
+  if (!found.verified().empty()) {
+    drawn_.resize(keys_.distinct().size(), false);
+    for (const std::size_t place : part.places_of(found.verified())) {
+      drawn_[place] = true;
+      mine_.push_back(place);
+    }
+  }
   if (!found.conflicts().empty()) {
     replaces_.resize(keys_.distinct().size(), false);
     for (const std::size_t place : part.places_of(found.conflicts())) replaces_[place] = true;
@@ -263,9 +303,19 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   }
 }
 
+// Tells the gate of keys that were not asked for before, and are found.
+void RowsCall::note_found(const Part& part, const cache::BatchFound& found) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool is_new = passages_[part.places[i]] == cache::Passage::kLookUp;
+    if (is_new && !found.is_missing(i)) ++count;
+  }
+  session_->note_found(parts_.scope, count);
+}
+
 void RowsCall::take_samples() {
   samples_.clear();
-  if (!may_ever_store()) return;
+  if (!may_ever_store() || goes_past_) return;
   samples_.reserve(running_keys_.size());
   for (const std::size_t place : running_keys_) {
     samples_.push_back(session_->sample_to_keep(input_, row_of(place)));

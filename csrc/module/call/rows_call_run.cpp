@@ -51,12 +51,14 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
     return;
   }
   is_refused_ = true;
-  const bool may_keep = run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
+  const bool may_keep =
+      !goes_past_ && run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
   TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
               " rows, one key each, and returned ", why_no_rows,
               "; every tensor of its result must have the rows as its first dimension. For one key "
               "for the whole input, pass the key as a str");
   if (!may_keep) {
+    lead_.kept_nothing();
     output_.add_computed(running_, std::move(result));
   } else if (parts_.padding.has_value()) {
     accept_padded(std::move(result), facts);
@@ -67,6 +69,7 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
 
 void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   is_refused_ = false;
+  result_bytes_ = size_bytes_of(result);
   const tensor::RowPadding* const padding = parts_.padding.has_value() ? &*parts_.padding : nullptr;
   const auto length = [&](std::size_t k) { return padding->lengths[row_of(running_keys_[k])]; };
   const auto row_of_run = [&](std::size_t k) {
@@ -118,8 +121,12 @@ void RowsCall::judge_apart(std::vector<tensor::Flat> apart, const RunFacts& fact
   }
   is_refused_ = true;
   const auto rows = static_cast<std::int64_t>(count);
-  if (run_->may_keep(parts_, *session_, joined(apart), facts, rows, outcome_)) {
+  const tensor::Flat all = joined(apart);
+  if (goes_past_ || !run_->may_keep(parts_, *session_, all, facts, rows, outcome_)) {
+    lead_.kept_nothing();
+  } else {
     is_refused_ = false;
+    result_bytes_ = size_bytes_of(all);
     const auto row_of_run = [&](std::size_t k) {
       const tensor::Flat& kept = apart[place_in_run(k)];
       tensor::Flat row{kept.root, {}, {}};
@@ -189,6 +196,7 @@ void RowsCall::refuse_for_padding(tensor::Flat result, const std::string& why) {
     needs_whole_input_ = true;
     return;
   }
+  lead_.kept_nothing();
   output_.add_computed(running_, std::move(result));
   outcome_.refused_for = "padding";
   outcome_.refusal = "the result of " + parts_.who() + " is not cached, since " + why;
@@ -213,17 +221,56 @@ std::optional<tensor::Flat> RowsCall::padded(const tensor::Flat& result) const {
 }
 
 void RowsCall::take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts) {
+  const bool stores = may_store();
+  std::vector<bool> are_kept(running_keys_.size(), stores);
   const auto rows = static_cast<std::int64_t>(running_.size());
-  count_run(rows - (is_verified() ? compare(row_of_run) : 0));
-  if (may_store()) keep(cut, facts);
+  // Asked once for all rows, and only where some are compared.
+  if (!drawn_.empty() && has_other_weights(facts)) drawn_.clear();
+  std::int64_t compared = 0;
+  std::int64_t kept_out = 0;
+  const bool judges_each = is_verified() || !drawn_.empty() || !passages_.empty();
+  for (std::size_t k = 0; judges_each && k < running_keys_.size(); ++k) {
+    const std::size_t place = running_keys_[k];
+    const Comparison comparison = compare_row(k, row_of_run);
+    if (comparison != Comparison::kNothingStored) ++compared;
+    are_kept[k] = false;
+    if (is_drawn(place) && comparison == Comparison::kSame) continue;
+    are_kept[k] = stores && (replaces(place) || is_row_admitted(place));
+    if (stores && !are_kept[k]) ++kept_out;
+  }
+  count_run(rows - compared - kept_out, kept_out);
+  if (stores) {
+    keep(cut, facts, are_kept);
+  } else {
+    lead_.kept_nothing();
+  }
+}
+
+bool RowsCall::is_row_admitted(std::size_t place) const {
+  if (passages_.empty() || always_runs(mode_)) return true;
+  return is_admitted(passages_[place], lead_, request(place), run_us_per_row(),
+                     result_bytes_ / static_cast<std::int64_t>(running_.size()));
+}
+
+Comparison RowsCall::compare_row(std::size_t k, const RowOfRun& row_of_run) {
+  const std::size_t place = running_keys_[k];
+  if (!is_verified() && !is_drawn(place)) return Comparison::kNothingStored;
+  const Comparison comparison =
+      compare(request(place), is_drawn(place), [&] { return row_of_run(k); });
+  if (is_drawn(place) && comparison == Comparison::kDifferent) {
+    replaces_.resize(keys_.distinct().size(), false);
+    replaces_[place] = true;
+  }
+  return comparison;
 }
 
 // The model has its result, and a later failure of the cache must not take it away.
-void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
+void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept) {
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
-    if (weights.is_changed) return;
-    const std::int64_t run_us = run_->run_us() / static_cast<std::int64_t>(running_.size());
+    if (weights.is_changed) return lead_.kept_nothing();
+    const CostClock clock(session_->measures_costs());
+    const std::int64_t run_us = run_us_per_row();
     struct Kept {
       std::vector<std::string_view> keys;
       std::vector<cache::EntryPtr> entries;
@@ -232,7 +279,7 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
     Kept replacing;
     for (std::size_t k = 0; k < running_keys_.size(); ++k) {
       const std::size_t place = running_keys_[k];
-      if (!may_keep_row(place) || is_stored_already(request(place))) continue;
+      if (!are_kept[k] || !may_keep_row(place) || is_stored_already(request(place))) continue;
       Kept& kept = always_runs(mode_) || replaces(place) ? replacing : fresh;
       kept.keys.push_back(keys_.distinct()[place]);
       kept.entries.push_back(
@@ -241,7 +288,17 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
     const std::size_t stored =
         session_->store_all(context_, fresh.keys, fresh.entries) +
         session_->store_all(context_, replacing.keys, replacing.entries, /*replaces=*/true);
-    if (stored == 0) return;
+    if (stored == 0) {
+      // Those who came to wait just now ask again for what the gate kept out, and then it is
+      // stored.
+      if (passages_.empty()) lead_.kept_nothing();
+      return;
+    }
+    if (clock.runs()) {
+      const auto rows = static_cast<std::int64_t>(stored);
+      session_->note_cost_of_store(parts_.scope, clock.elapsed_ns() / rows,
+                                   result_bytes_ / static_cast<std::int64_t>(running_.size()));
+    }
     outcome_.has_stored = true;
     lead_.stored();
   } catch (const std::exception& error) {
@@ -254,15 +311,6 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts) {
 bool RowsCall::may_keep_row(std::size_t place) const {
   if (!parts_.padding.has_value()) return true;
   return learned_->agrees() && parts_.padding->lengths[row_of(place)] > 0;
-}
-
-std::int64_t RowsCall::compare(const RowOfRun& row_of_run) {
-  std::int64_t compared = 0;
-  for (std::size_t k = 0; k < running_keys_.size(); ++k) {
-    const auto fresh = [&] { return row_of_run(k); };
-    if (compare_with_stored(parts_, *session_, request(running_keys_[k]), fresh)) ++compared;
-  }
-  return compared;
 }
 
 }  // namespace modcache::module

@@ -126,8 +126,9 @@ void keep_samples(const SampleNames& names, const std::vector<std::string_view>&
   const CallParts parts = parts_of(names);
   std::int64_t misses = static_cast<std::int64_t>(keys.size());
   for (std::size_t i = 0; may_read(mode) && always_runs(mode) && i < keys.size(); ++i) {
-    if (compare_with_stored(parts, *session, {context, keys[i], {}}, [&] { return values[i]; }))
-      --misses;
+    const Comparison comparison =
+        compare_with_stored(parts, *session, {context, keys[i], {}}, [&] { return values[i]; });
+    if (comparison != Comparison::kNothingStored) --misses;
   }
   auto& counters = Cache::instance().counters();
   counters.add(names.scope, Counter::kMisses, misses);

@@ -36,6 +36,10 @@ Begun begin_eager(CallParts parts, const std::string& key, const at::IValue& inp
     begun.run.reset();
     return begun;
   }
+  if (call.goes_past()) {
+    begun.run.reset();
+    return begun;
+  }
   call.begin_run();
   begun.next = Next::kRunAndFinish;
   return begun;
@@ -51,6 +55,10 @@ RowsBegun begin_eager_rows(CallParts parts, BatchKeys keys, const at::IValue& in
   begun.run = c10::make_intrusive<RowsRun>(std::move(parts), std::move(keys));
   RowsCall& call = begun.run->call;
   auto rows = call.next_rows();
+  if (call.goes_past()) {
+    begun.run.reset();
+    return begun;
+  }
   begun.next = rows.has_value() ? Next::kRunAndFinish : Next::kReturn;
   if (rows.has_value()) {
     begun.rows = *std::move(rows);

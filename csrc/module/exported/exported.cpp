@@ -219,6 +219,7 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
         std::make_shared<ProbedCall>(parts, recorded.key, std::move(ids), std::move(expected));
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
+    if (held->goes_past()) return Handles::none();
     return Handles::instance().issue(question, held, is_found);
   } catch (const std::exception& error) {
     report_failure(parts, "looked up", error);

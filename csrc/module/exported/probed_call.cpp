@@ -56,6 +56,11 @@ bool ProbedCall::look_up() {
   return look_up_locked();
 }
 
+bool ProbedCall::goes_past() {
+  MutexLock lock(mutex_);
+  return whole_ != nullptr ? whole_->goes_past() : rows_ != nullptr && rows_->goes_past();
+}
+
 std::optional<std::vector<at::Tensor>> ProbedCall::take() {
   MutexLock lock(mutex_);
   if (is_used_ && !look_up_locked()) return std::nullopt;

@@ -305,25 +305,24 @@ void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::stri
 namespace {
 
 // Returns a plain hit in memory. A miss on this way costs a small part of what a run does.
-std::optional<at::Tensor> find_in_memory(const ScriptedCall& call, const std::string& key) {
-  if (call.is_no_plain_hit || call.unloaded != nullptr || !call.module.isObject()) {
-    return std::nullopt;
-  }
+FastAnswer find_in_memory(const ScriptedCall& call, const std::string& key) {
+  if (call.is_no_plain_hit || call.unloaded != nullptr || !call.module.isObject()) return {};
   try {
     return scripted_fast_path(call.module.toObject(),
                               {call.scope, call.method, call.input, key, /*rows=*/nullptr,
                                /*looks_on_disk=*/false});
   } catch (const std::exception&) {  // it is met again, and reported, on the way of every call
-    return std::nullopt;
+    return {};
   }
 }
 
 }  // namespace
 
 at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
-  if (auto hit = find_in_memory(scripted, key)) return *std::move(hit);
+  FastAnswer fast = find_in_memory(scripted, key);
+  if (fast.value.has_value()) return *std::move(fast.value);
   Target target(scripted);
-  if (is_bypassed_by_mode(1)) return target.run_uncached();
+  if (fast.goes_past || is_bypassed_by_mode(1)) return target.run_uncached();
   auto parts = target.prepare(tensor::Per::kCall, 1);
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);
@@ -332,6 +331,7 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
     if (value.has_value()) return *std::move(value);
     call.reject_hit();
   }
+  if (call.goes_past()) return target.run_uncached();
   return target.run_observed(scripted.input, call);
 }
 
@@ -347,6 +347,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
     at::IValue last;
     bool is_whole = false;
     while (const auto rows = call.next_rows()) {
+      if (call.goes_past()) return {target.run_uncached(), {}};
       is_whole = call.is_whole_input(*rows);
       last = target.run_observed(
           is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);

@@ -37,27 +37,27 @@ bool ScriptedModule::has_method(const std::string& method) const {
   return module && is_module_with(*module->type(), method);
 }
 
-std::optional<at::Tensor> ScriptedModule::fast_path(const FastCall& call) const {
+FastAnswer ScriptedModule::fast_path(const FastCall& call) const {
   const ObjectPtr module = object();
-  if (!module) return std::nullopt;
+  if (!module) return {};
   return scripted_fast_path(module, call);
 }
 
-std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
-  if (!fast_path_is_open()) return std::nullopt;
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
+  if (!fast_path_is_open()) return {};
   const c10::ClassTypePtr type = module->type();
   if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
-    return std::nullopt;
+    return {};
   }
   auto input = plain_input(call);
-  if (!input.has_value()) return std::nullopt;
+  if (!input.has_value()) return {};
   const auto identity = identity_of(module, call.method);
   if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
-    return std::nullopt;
+    return {};
   }
   if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input));
   const std::string fingerprint = identity->fingerprint(module).text;
-  if (fingerprint.empty()) return std::nullopt;
+  if (fingerprint.empty()) return {};
   return find_on_fast_path(
       {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
       *std::move(input));

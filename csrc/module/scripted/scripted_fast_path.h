@@ -18,7 +18,7 @@ namespace modcache::module {
 
 // Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module that
 // lacks the method.
-std::optional<at::Tensor> scripted_fast_path(const ObjectPtr& module, const FastCall& call);
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call);
 
 // Does not keep the module alive. Thread-safe.
 class ScriptedModule : public torch::CustomClassHolder {
@@ -32,7 +32,7 @@ class ScriptedModule : public torch::CustomClassHolder {
   bool has_method(const std::string& method) const;
 
   // Does as scripted_fast_path(). Returns nothing also for a module that no longer lives.
-  std::optional<at::Tensor> fast_path(const FastCall& call) const;
+  FastAnswer fast_path(const FastCall& call) const;
 
  private:
   const c10::weak_intrusive_ptr<c10::ivalue::Object> object_;

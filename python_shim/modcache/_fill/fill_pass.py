@@ -153,6 +153,16 @@ def _check_mode() -> None:
         )
 
 
+@contextlib.contextmanager
+def _storing_all() -> Iterator[None]:
+    """Has the calling thread's results stored whatever ``admission`` is."""
+    before = torch.ops.cache._store_all(True)
+    try:
+        yield
+    finally:
+        torch.ops.cache._store_all(before)
+
+
 class _Tally:
     """Counts what a fill does, by the growth of the counters during its look-ups.
 
@@ -169,7 +179,8 @@ class _Tally:
     def lookup(self) -> Iterator[None]:
         """Counts one look-up of a batch, which is made inside."""
         before = torch.ops.cache.stats()
-        yield
+        with _storing_all():
+            yield
         self._grown.update(torch.ops.cache.stats())
         self._grown.subtract(before)
 

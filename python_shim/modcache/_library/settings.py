@@ -33,6 +33,11 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
             - ``disk``: size of the directory (``"100GB"``); 0: no directory is used.
             - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
               ``"s3fifo"`` or ``"keep"`` (docs/eviction.md).
+            - ``admission``: which results are stored: ``"all"``; ``"second"``: those of keys that
+              were asked for before, of late; ``"benefit"``: of these the ones whose run was dearer
+              than looking up and storing. Under the last two, keys of a scope that hardly ever
+              repeat pass by the cache (docs/eviction.md). ``fill``, datasets and
+              ``cache::store`` always store.
             - ``max_age``: seconds after which an entry is not found any more; 0: none is too old.
             - ``mode``: as ``set_mode``.
             - ``dtype``: the dtype of stored floating-point values: ``"keep"``, ``"float16"`` or
@@ -48,7 +53,11 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
             - ``namespace``: a text; entries of one namespace are not found in another.
             - ``max_rows``: how many rows one run on a partly missing batch may have; 0: all.
             - ``min_run_us``: results of runs shorter than this many microseconds are not kept (0).
-            - ``verify_rtol``: the relative tolerance of mode ``"verify"`` (0.0001).
+            - ``verify_share``: the share of hits, chosen at random, for which the module runs all
+              the same, to compare (0). What differs is dropped, and a scope that goes on differing
+              is switched off in this process (docs/limits.md).
+            - ``verify_rtol``: the relative tolerance of such comparisons, and of mode ``"verify"``
+              (0.0001).
             - ``io``: how files are read: ``"mmap"``, or ``"pread"`` where others may truncate them.
             - ``log``: ``"off"``, ``"error"``, ``"warning"`` or ``"info"``: the lowest level logged.
 
@@ -110,8 +119,12 @@ def stats() -> Stats:
     - ``bypassed_off``, ``bypassed_grad``, ``bypassed_impure``, ``bypassed_type``: uncached runs,
       since the mode was off, the result requires grad, it is no function of state and input, or it
       cannot be stored.
+    - ``bypassed_admission``: keys that ``admission`` let pass by without a look-up, and runs whose
+      results it did not store; none of them is a miss. ``bypassed_verify``: uncached runs of a
+      scope that ``verify_share`` switched off.
     - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
-    - ``verify_differences``: results that differ from the stored ones, in mode ``"verify"``.
+    - ``verified``: results that were compared with stored ones, by ``verify_share`` or in mode
+      ``"verify"``; none of them is a hit or a miss. ``verify_differences``: those that differ.
     - ``evicted``: entries that others pushed out of a tier.
     - ``not_kept``: results that the directory (with ``disk=0``: memory) did not take, since it is
       full of more valuable entries, or they are too large for it.

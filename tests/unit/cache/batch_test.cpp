@@ -271,13 +271,13 @@ TEST_F(BatchTest, leads_the_missing_rows_that_nobody_else_leads) {
   EXPECT_THAT(lead.led, ElementsAre(0u));
   EXPECT_THAT(lead.awaited, ElementsAre(2u));
   EXPECT_FALSE(lead.look_again);
-  EXPECT_FALSE(session.wait_for(request, lead.awaited)) << "not while it leads";
+  EXPECT_FALSE(session.wait_for(request, lead.awaited).look_again) << "not while it leads";
 
   found = session.lookup_all(request, true);
   other.lead.stored();
   other.lead.give_up();
   lead.lead.give_up();
-  EXPECT_TRUE(session.wait_for(request, lead.awaited));
+  EXPECT_TRUE(session.wait_for(request, lead.awaited).look_again);
   lead = session.lead_rows(found);
   EXPECT_TRUE(lead.look_again) << "a run ended since the lookup";
 }
@@ -300,7 +300,7 @@ TEST_F(BatchTest, whoever_waits_for_a_lead_that_found_its_rows_looks_them_up) {
   std::atomic<bool> is_waiting{false};
   auto waits = std::async(std::launch::async, [&] {
     is_waiting = true;
-    return session.wait_for(request, {0});
+    return session.wait_for(request, {0}).look_again;
   });
   while (!is_waiting) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -337,7 +337,7 @@ TEST_F(BatchTest, overlapping_batches_run_each_row_once) {
         session->store_all(row_context(), led, entries);
         if (!led.empty()) lead.lead.stored();
         lead.lead.give_up();
-        session->wait_for(request, lead.awaited);
+        (void)session->wait_for(request, lead.awaited);
       }
     }
   };

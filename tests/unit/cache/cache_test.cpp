@@ -138,9 +138,9 @@ TEST_F(CacheTest, a_lookup_says_whether_its_miss_is_a_conflict) {
   here_.store("key", "one", "float32[2,3]");
   const auto is_conflict = [this](const std::string& key, const std::string& signature) {
     SingleFlight::Lead lead;
-    bool answer = false;
-    (void)here_.cache().session()->lookup(Process::request(key, signature), true, lead, &answer);
-    return answer;
+    Session::Missed missed;
+    (void)here_.cache().session()->lookup(Process::request(key, signature), true, lead, &missed);
+    return missed.is_conflict;
   };
   EXPECT_TRUE(is_conflict("key", "float32[2,4]"));
   EXPECT_FALSE(is_conflict("key", "float32[2,3]"));

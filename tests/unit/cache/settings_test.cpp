@@ -86,6 +86,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"min_run_us", "5000", "5000"},
         Case{"min_run_us", "9223372036854775807", "9223372036854775807"},
         Case{"max_rows", "0", "0"}, Case{"max_rows", "64", "64"}, Case{"max_age", "86400", "86400"},
+        Case{"admission", "all", "all"}, Case{"admission", "second", "second"},
+        Case{"admission", "benefit", "benefit"}, Case{"verify_share", "0", "0"},
+        Case{"verify_share", "0.001", "0.001"}, Case{"verify_share", "1", "1"},
         Case{"verify_rtol", "0", "0"}, Case{"verify_rtol", "0.0001", "0.0001"},
         Case{"verify_rtol", "1e-05", "1e-05"}, Case{"verify_rtol", "2.5E-3", "0.0025"},
         Case{"verify_rtol", "12345.678", "12345.678"}, Case{"memory", "0", "0"},
@@ -142,6 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
         Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
         Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
+        Case{"admission", "once", "one of: all, second, benefit"},
+        Case{"verify_share", "1.5", "0 to 1"}, Case{"verify_share", "-0.1", "0 to 1"},
         Case{"match", "value", "one of: input, shape, dtype, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
@@ -171,6 +176,7 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"disk", "100000000000"},
                          {"durability", "relaxed"},
                          {"policy", "auto"},
+                         {"admission", "all"},
                          {"match", "input"},
                          {"match_device_share", "0.02"},
                          {"strict", "false"},
@@ -179,6 +185,7 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"log", "warning"},
                          {"dtype", "keep"},
                          {"codec", "none"},
+                         {"verify_share", "0"},
                          {"verify_rtol", "0.0001"},
                          {"min_run_us", "0"},
                          {"max_rows", "0"},
@@ -203,6 +210,8 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable disk("MODCACHE_DISK", "1MB");
   const EnvironmentVariable durability("MODCACHE_DURABILITY", "strict");
   const EnvironmentVariable policy("MODCACHE_POLICY", "s3fifo");
+  const EnvironmentVariable admission("MODCACHE_ADMISSION", "second");
+  const EnvironmentVariable verify_share("MODCACHE_VERIFY_SHARE", "0.001");
   const EnvironmentVariable match("MODCACHE_MATCH", "none");
   const EnvironmentVariable match_device_share("MODCACHE_MATCH_DEVICE_SHARE", "0.5");
   const EnvironmentVariable strict("MODCACHE_STRICT", "1");
@@ -215,13 +224,16 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable min_run_us("MODCACHE_MIN_RUN_US", "200");
   const EnvironmentVariable max_rows("MODCACHE_MAX_ROWS", "32");
   std::vector<std::string> warnings;
-  const Options expected{
-      {"dir", "/elsewhere"},    {"mode", "read"},      {"memory", "1024"},
-      {"disk", "1000000"},      {"match", "none"},     {"durability", "strict"},
-      {"strict", "true"},       {"io", "pread"},       {"log", "error"},
-      {"namespace", "team"},    {"dtype", "float16"},  {"codec", "zstd"},
-      {"verify_rtol", "0.001"}, {"min_run_us", "200"}, {"max_rows", "32"},
-      {"policy", "s3fifo"},     {"max_age", "0"},      {"match_device_share", "0.5"}};
+  const Options expected{{"dir", "/elsewhere"},     {"mode", "read"},
+                         {"memory", "1024"},        {"disk", "1000000"},
+                         {"match", "none"},         {"durability", "strict"},
+                         {"strict", "true"},        {"io", "pread"},
+                         {"log", "error"},          {"namespace", "team"},
+                         {"dtype", "float16"},      {"codec", "zstd"},
+                         {"verify_rtol", "0.001"},  {"min_run_us", "200"},
+                         {"max_rows", "32"},        {"admission", "second"},
+                         {"verify_share", "0.001"}, {"policy", "s3fifo"},
+                         {"max_age", "0"},          {"match_device_share", "0.5"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }

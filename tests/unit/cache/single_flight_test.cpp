@@ -18,13 +18,18 @@ namespace modcache::cache {
 namespace {
 
 using Lead = SingleFlight::Lead;
+using Waited = SingleFlight::Waited;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 const Digest128 kKey{1, 2};
 const Digest128 kOtherKey{3, 4};
 // Long enough for a thread that does not wait to show it; a thread that waits is not delayed.
 constexpr std::chrono::milliseconds kAWhile{20};
 
-// As a call enters: it leads, or it has waited for whoever leads.
+constexpr SingleFlight::Duration kLongTime = SingleFlight::kLongestWait;
+
+// As a call enters: it leads, or it has waited for whoever leads, and may run beside it.
 struct Entered {
   Lead lead;
   bool look_again = false;
@@ -40,11 +45,16 @@ class SingleFlightTest : public ::testing::Test {
     std::vector<bool> is_led;
     return flights_.try_enter_all({address}, is_led);
   }
-  bool wait_for_lead(const Digest128& address) { return flights_.wait_all({address}); }
-  Entered enter(const Digest128& address) {
+  Waited wait_for_lead(const Digest128& address, SingleFlight::Duration patience = kLongTime) {
+    return flights_.wait_all({address}, patience);
+  }
+  Entered enter(const Digest128& address, SingleFlight::Duration patience = kLongTime) {
     Entered entered;
     entered.lead = try_enter(address);
-    if (!entered.lead.is_held()) entered.look_again = wait_for_lead(address);
+    if (entered.lead.is_held()) return entered;
+    Waited waited = wait_for_lead(address, patience);
+    entered.look_again = waited.look_again;
+    entered.lead = std::move(waited.lead);
     return entered;
   }
   // Enters from a thread of its own, which has begun when this returns.
@@ -97,12 +107,13 @@ TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
   }
 }
 
-TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side) {
+TEST_F(SingleFlightTest, where_nothing_may_be_kept_the_waiters_go_on_side_by_side) {
   std::optional<Entered> first(enter(kKey));
   auto second = enter_elsewhere(kKey);
   auto third = enter_elsewhere(kKey);
   EXPECT_TRUE(is_waiting(second) && is_waiting(third));
-  first.reset();  // as when the module raises
+  first->lead.kept_nothing();
+  first.reset();
   const auto a = second.get();
   const auto b = third.get();
   EXPECT_FALSE(a.look_again || b.look_again);
@@ -110,21 +121,23 @@ TEST_F(SingleFlightTest, where_nothing_was_stored_the_waiters_go_on_side_by_side
 }
 
 TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_for) {
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   auto first = enter(kKey);
   auto second = enter_elsewhere(kKey);
-  EXPECT_FALSE(second.get().look_again);
-  const auto waited = std::chrono::steady_clock::now() - started;
+  const auto entered = second.get();
+  EXPECT_FALSE(entered.look_again);
+  EXPECT_TRUE(entered.lead.is_held());
+  const auto waited = Clock::now() - started;
   EXPECT_GE(waited, LeaderWatch::kLongestBlocked);
   EXPECT_LT(waited, SingleFlight::kLongestWait / 3);
 }
 
 TEST_F(SingleFlightTest, a_batch_does_not_wait_for_such_a_leader_either) {
-  const auto started = std::chrono::steady_clock::now();
+  const auto started = Clock::now();
   auto first = enter(kKey);
   auto second = std::async(std::launch::async, [&] { return flights_.wait_all({kKey}); });
-  EXPECT_FALSE(second.get());
-  EXPECT_LT(std::chrono::steady_clock::now() - started, SingleFlight::kLongestWait / 3);
+  EXPECT_FALSE(second.get().look_again);
+  EXPECT_LT(Clock::now() - started, SingleFlight::kLongestWait / 3);
 }
 
 TEST_F(SingleFlightTest, a_leader_that_waits_for_no_thread_is_waited_for) {
@@ -264,7 +277,7 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
   Lead first = try_enter(kKey);
   Lead second = try_enter(kOtherKey);
   auto waited = std::async(std::launch::async, [this] {
-    return flights_.wait_all({kKey, kOtherKey});
+    return flights_.wait_all({kKey, kOtherKey}).look_again;
   });
   first.stored();
   first.give_up();
@@ -275,19 +288,21 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
 
 TEST_F(SingleFlightTest, looking_again_is_of_no_use_where_nothing_was_stored) {
   Lead lead = try_enter(kKey);
-  auto waited = std::async(std::launch::async, [this] { return wait_for_lead(kKey); });
+  auto waited = std::async(std::launch::async, [this] { return wait_for_lead(kKey).look_again; });
   EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
+  lead.kept_nothing();
   lead.give_up();
   EXPECT_FALSE(waited.get());
   // From a thread of its own: this one may have counted a lead that ended elsewhere.
-  EXPECT_TRUE(std::async(std::launch::async, [this] { return wait_for_lead(kKey); }).get())
+  EXPECT_TRUE(
+      std::async(std::launch::async, [this] { return wait_for_lead(kKey).look_again; }).get())
       << "a run that ended before may have stored something";
 }
 
 TEST_F(SingleFlightTest, a_thread_that_leads_a_batch_does_not_wait) {
   auto other = std::async(std::launch::async, [this] { return try_enter(kOtherKey); }).get();
   Lead lead = try_enter(kKey);
-  EXPECT_FALSE(wait_for_lead(kOtherKey));
+  EXPECT_FALSE(wait_for_lead(kOtherKey).look_again);
   EXPECT_FALSE(enter(kOtherKey).lead.is_held());
   EXPECT_TRUE(other.is_held());
 }

@@ -25,7 +25,8 @@ TEST(StatsTest, has_every_counter_that_is_promised_under_its_name) {
                          "hits_memory", "hits_disk", "hits_remote", "misses", "stored",
                          "bypassed_off", "bypassed_grad", "bypassed_impure", "bypassed_type",
                          "key_conflicts", "verify_differences", "evicted", "not_kept", "corrupt",
-                         "errors", "run_us", "saved_us", "hit_bytes", "stored_bytes"));
+                         "errors", "run_us", "saved_us", "bypassed_admission", "bypassed_verify",
+                         "verified", "hit_bytes", "stored_bytes"));
 }
 
 TEST(StatsTest, counts_each_counter_by_itself_until_all_are_reset) {

@@ -97,6 +97,66 @@ TEST_F(CallTest, lets_others_go_on_when_it_is_abandoned_destroyed_or_refused) {
   others.join();
 }
 
+TEST_F(CallTest, under_admission_second_a_result_is_kept_at_the_second_sight_of_its_key) {
+  configure({{"admission", "second"}});
+  store("a", 5);
+  EXPECT_EQ(stat("bypassed_admission"), 1);
+  EXPECT_EQ(stat("misses"), 0) << "what is kept out is no miss";
+  store("a", 6);
+  EXPECT_EQ(found("a"), 6);
+  EXPECT_EQ(stat("misses"), 1);
+  EXPECT_EQ(stat("stored"), 1);
+}
+
+// Whoever waits has asked for the key as well.
+TEST_F(CallTest, under_admission_second_a_result_that_others_wait_for_is_kept) {
+  configure({{"admission", "second"}});
+  const auto leading = call_of("a");
+  ASSERT_EQ(leading->lookup(), nullptr);
+  std::atomic<double> waited_for{0};
+  std::thread waiting([&] { waited_for = found("a"); });
+  // Should the other thread not wait by then, it finds nothing, and the test says so.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  run(*leading, at::full({}, 5.0));
+  waiting.join();
+  EXPECT_EQ(waited_for, 5);
+  EXPECT_EQ(stat("misses"), 1);
+  EXPECT_EQ(stat("bypassed_admission"), 0);
+}
+
+TEST_F(CallTest, that_goes_past_is_counted_once_and_keeps_nothing) {
+  configure({{"admission", "second"}});
+  std::unique_ptr<Call> past;
+  std::int64_t asked = 0;
+  do {
+    past = call_of("new " + std::to_string(asked++));
+    EXPECT_EQ(past->lookup(), nullptr);
+  } while (!past->goes_past() && asked < 10'000);
+  ASSERT_TRUE(past->goes_past());
+  EXPECT_EQ(stat("bypassed_admission"), 1) << "the others were not run";
+  run(*past, at::full({}, 5.0));
+  EXPECT_EQ(stat("bypassed_admission"), 1);
+  EXPECT_EQ(stat("stored"), 0);
+}
+
+TEST_F(CallTest, whose_hit_is_drawn_compares_its_result_and_replaces_what_differs) {
+  store("a", 5);
+  configure({{"verify_share", "1"}});
+  for (const double fresh : {5.0, 6.0}) {
+    const auto call = call_of("a");
+    EXPECT_EQ(call->lookup(), nullptr);
+    run(*call, at::full({}, fresh));
+  }
+  EXPECT_EQ(stat("verified"), 2);
+  EXPECT_EQ(stat("verify_differences"), 1);
+  EXPECT_EQ(stat("misses"), 1) << "that of the first run";
+  EXPECT_EQ(stat("hits_memory"), 0);
+  configure({{"verify_share", "0"}});
+  EXPECT_EQ(found("a"), 6);
+  forget_memory();
+  EXPECT_EQ(found("a"), 6);
+}
+
 TEST_F(CallTest, that_rejects_a_hit_replaces_it) {
   store("a", 5);
   const auto call = call_of("a");

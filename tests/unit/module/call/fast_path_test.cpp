@@ -30,7 +30,7 @@ class FastPathTest : public testing::ModuleTest {
   }
   std::optional<at::Tensor> found(const std::string& key, const at::IValue& input) const {
     const FastCall call{scope_, method_, input, key};
-    return find_on_fast_path(call, plain_input(call).value());
+    return find_on_fast_path(call, plain_input(call).value()).value;
   }
   std::optional<tensor::InputSummary> summary(const at::IValue& input) const {
     return plain_input({scope_, method_, input, key_});
@@ -42,7 +42,7 @@ class FastPathTest : public testing::ModuleTest {
     const FastCall question{scope_, method_, input, none, &rows};
     auto summary = plain_input(question);
     if (!summary.has_value()) return std::nullopt;
-    return find_on_fast_path(question, *std::move(summary));
+    return find_on_fast_path(question, *std::move(summary)).value;
   }
   void store_rows(const std::vector<std::string_view>& keys, const at::Tensor& input,
                   const tensor::Flat& result) const {
@@ -59,6 +59,30 @@ class FastPathTest : public testing::ModuleTest {
   const at::Tensor input_ = at::ones({3});
   const at::Tensor batch_ = at::arange(6, at::kFloat).view({2, 3});
 };
+
+TEST_F(FastPathTest, says_of_a_key_that_the_gate_lets_pass_by_that_it_goes_past) {
+  configure({{"admission", "second"}});
+  const auto ask = [&](const std::string& key) {
+    const FastCall call{scope_, method_, input_, key};
+    return find_on_fast_path(call, plain_input(call).value());
+  };
+  std::int64_t asked = 0;
+  while (!ask("new " + std::to_string(asked++)).goes_past && asked < 10'000) {
+    (void)Call(parts_of(input_), "new call " + std::to_string(asked)).lookup();
+  }
+  ASSERT_LT(asked, 10'000);
+  EXPECT_EQ(stat("bypassed_admission"), 1);
+  EXPECT_FALSE(ask("new " + std::to_string(asked - 1)).goes_past) << "its second sight";
+}
+
+TEST_F(FastPathTest, leaves_a_hit_that_is_to_be_compared_to_the_call) {
+  store("a", tensor::flatten(at::ones({2})));
+  configure({{"verify_share", "1"}});
+  EXPECT_FALSE(found("a").has_value());
+  EXPECT_EQ(stat("hits_memory"), 0);
+  configure({{"verify_share", "0"}});
+  EXPECT_TRUE(found("a").has_value());
+}
 
 TEST_F(FastPathTest, is_open_where_a_stored_value_may_be_returned_without_a_run) {
   for (const Mode mode : {Mode::kOn, Mode::kRead}) {

@@ -205,17 +205,23 @@ TEST_F(ModuleRunTest, compares_a_fresh_result_with_the_stored_value) {
   const tensor::Flat result = tensor::flatten(at::ones({2}));
   const auto same = [&] { return result; };
   const auto failing = []() -> tensor::Flat { throw std::runtime_error("no row"); };
-  EXPECT_FALSE(compare_with_stored(parts_, *session, request, failing)) << "nothing is stored";
+  EXPECT_EQ(compare_with_stored(parts_, *session, request, failing), Comparison::kNothingStored);
   auto value = tensor::WholeValue::copy_of(result, std::nullopt, session->settings().dtype);
   ASSERT_TRUE(session->store(
       request, std::make_shared<const cache::Entry>(cache::Entry{std::move(value), "", 1})));
-  EXPECT_TRUE(compare_with_stored(parts_, *session, request, same));
+  std::string difference = "not said";
+  EXPECT_EQ(compare_with_stored(parts_, *session, request, same, &difference), Comparison::kSame);
+  EXPECT_EQ(difference, "");
   EXPECT_EQ(stat("verify_differences"), 0);
-  EXPECT_TRUE(compare_with_stored(parts_, *session, request,
-                                  [] { return tensor::flatten(at::zeros({2})); }));
+  const auto other = [] { return tensor::flatten(at::zeros({2})); };
+  EXPECT_EQ(compare_with_stored(parts_, *session, request, other, &difference),
+            Comparison::kDifferent);
+  EXPECT_NE(difference, "");
+  EXPECT_EQ(stat("verified"), 2);
   EXPECT_EQ(stat("verify_differences"), 1);
   EXPECT_EQ(log_.about("key 'train/1' of Encoder.forward").size(), 1u);
-  EXPECT_TRUE(compare_with_stored(parts_, *session, request, failing)) << "the run goes on";
+  EXPECT_EQ(compare_with_stored(parts_, *session, request, failing), Comparison::kSame)
+      << "the run goes on";
   EXPECT_EQ(stat("errors"), 1);
 }
 

@@ -35,7 +35,7 @@ class ScriptedFastPathTest : public testing::ModuleTest {
   }
   bool is_found(const std::string& scope, const std::string& method = "forward") const {
     const std::string key = "a";
-    return held_->fast_path({scope, method, input_, key}).has_value();
+    return held_->fast_path({scope, method, input_, key}).value.has_value();
   }
 
   Module module_{"__torch__.Encoder"};
@@ -89,7 +89,7 @@ TEST_F(ScriptedFastPathTest, keeps_no_module_alive_and_finds_nothing_without_it)
   const std::string scope = "encoder@1";
   const std::string method = "forward";
   const std::string key = "a";
-  EXPECT_FALSE(held.fast_path({scope, method, input_, key}).has_value());
+  EXPECT_FALSE(held.fast_path({scope, method, input_, key}).value.has_value());
 }
 
 TEST_F(ScriptedFastPathTest, takes_no_other_value) {

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ScopeTable: a few numbers for each scope, found without a lock. Numbers that steer the cost of
+// calls, and never what they return: beyond kSlots scopes, several share theirs.
+//
+// State is made of atomics, for which all zeros is the beginning. Thread-safe; usable in a forked
+// child.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/hash.h"
+
+namespace modcache::cache {
+
+template <typename State>
+class ScopeTable {
+ public:
+  static constexpr std::size_t kSlots = 256;
+
+  State& of(std::string_view scope) {
+    const std::uint64_t hash = xxh3_64(scope.data(), scope.size()) | 1;  // 0: a free slot
+    for (std::size_t probe = 0; probe < kProbes; ++probe) {
+      Slot& slot = slots_[(hash / 2 + probe) % kSlots];
+      std::uint64_t found = slot.hash.load(std::memory_order_relaxed);
+      if (found == 0 && slot.hash.compare_exchange_strong(found, hash, std::memory_order_relaxed)) {
+        return slot.state;
+      }
+      if (found == hash) return slot.state;
+    }
+    return slots_[hash / 2 % kSlots].state;
+  }
+
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (Slot& slot : slots_) visit(slot.state);
+  }
+
+ private:
+  static constexpr std::size_t kProbes = 8;
+
+  // On a cache line of its own: threads with different scopes do not meet.
+  struct alignas(64) Slot {
+    std::atomic<std::uint64_t> hash{0};
+    State state;
+  };
+
+  std::array<Slot, kSlots> slots_{};
+};
+
+}  // namespace modcache::cache

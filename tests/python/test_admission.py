@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``admission``: which results are stored, and what traffic that never repeats costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import modcache
+import pytest
+import torch
+from models import Encoder, frozen, in_form
+from recorded_models import exported
+from test_threads import together
+from torch import nn
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+Growth = Callable[[], dict[str, int]]
+WINDOW = 4096  # keys, after which a gate that saw none twice is closed
+
+
+class Doubles(nn.Module):
+    """Plain code, which torch.jit.script takes as well."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Asks(nn.Module):
+    """The operator inside a scripted model."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, key: str) -> torch.Tensor:
+        return torch.ops.cache.lookup_or_run(self.inner, x, key)
+
+
+def asking(face: str) -> Callable[[torch.Tensor, str], torch.Tensor]:
+    """A call with one key, of a module that doubles."""
+    if face in ("eager", "scripted"):
+        module = in_form(Doubles(), face)
+        return lambda x, key: modcache.lookup_or_run(module, x, key)
+    model = torch.jit.script(Asks(Doubles()).eval())
+    if face == "lowered":
+        model = modcache.freeze(model)
+    return model
+
+
+@pytest.fixture(params=["eager", "scripted", "operator", "lowered"])
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def second() -> None:
+    modcache.configure(admission="second")
+
+
+def close(ask: Callable[[torch.Tensor, str], Any], name: str = "unique") -> None:
+    for number in range(WINDOW):
+        ask(X, f"{name}/{number}")
+
+
+def test_a_result_is_stored_at_the_second_sight_of_its_key(
+    face: str, second: None, counted: Growth
+) -> None:
+    ask = asking(face)
+    for growth in (
+        {"bypassed_admission": 1},
+        {"misses": 1, "stored": 1},
+        {"hits_memory": 1},
+        {"hits_memory": 1},
+    ):
+        assert torch.equal(ask(X, "k"), X * 2)
+        assert counted() == growth
+
+
+@pytest.mark.parametrize("form", ["eager", "scripted"])
+def test_each_row_of_a_batch_is_a_key(form: str, second: None, counted: Growth) -> None:
+    module = in_form(Doubles(), form)
+    x = torch.arange(12.0).reshape(4, 3)
+
+    def ask(rows: list[int]) -> dict[str, int]:
+        ids = torch.tensor(rows)
+        assert torch.equal(modcache.lookup_or_run(module, x[ids], ids), x[ids] * 2)
+        return counted()
+
+    assert ask([0, 1]) == {"bypassed_admission": 2}
+    assert ask([1, 2]) == {"bypassed_admission": 1, "misses": 1, "stored": 1}
+    assert ask([1, 2]) == {"hits_memory": 1, "misses": 1, "stored": 1}
+    assert ask([0, 1, 2, 3]) == {
+        "hits_memory": 2, "misses": 1, "stored": 1, "bypassed_admission": 1,
+    }  # fmt: skip
+
+
+def test_keys_that_never_repeat_pass_by_and_leave_nothing(
+    face: str, second: None, counted: Growth
+) -> None:
+    ask = asking(face)
+    close(ask)
+    counted()
+    for number in range(1000):
+        assert torch.equal(ask(X, f"later/{number}"), X * 2)
+    assert counted() == {"bypassed_admission": 1000}
+    assert modcache.stats()["entries_disk"] == 0
+    assert modcache.stats()["entries_memory"] == 0
+
+
+def test_while_they_pass_by_a_key_that_comes_again_is_cached(
+    face: str, second: None, counted: Growth
+) -> None:
+    ask = asking(face)
+    close(ask)
+    for _ in range(2):
+        ask(X, "k")
+    counted()
+    assert torch.equal(ask(X, "k"), X * 2)
+    assert counted() == {"hits_memory": 1}
+
+
+def test_batches_of_new_rows_pass_by_as_a_whole(second: None, counted: Growth) -> None:
+    module = Doubles()
+    for start in range(0, WINDOW, 256):
+        modcache.lookup_or_run(module, torch.ones(256, 2), torch.arange(start, start + 256))
+    counted()
+    x = torch.arange(64.0).reshape(32, 2)
+    ids = torch.arange(10_000, 10_032)
+    assert torch.equal(modcache.lookup_or_run(module, x, ids), x * 2)
+    assert counted() == {"bypassed_admission": 32}
+    assert torch.equal(modcache.lookup_or_run(module, x, ids), x * 2)
+    assert counted() == {"misses": 32, "stored": 32}
+    assert torch.equal(modcache.lookup_or_run(module, x, ids), x * 2)
+    assert counted() == {"hits_memory": 32}
+
+
+def test_traffic_that_repeats_again_opens_the_gate_by_itself(second: None, counted: Growth) -> None:
+    ask = asking("scripted")
+    close(ask)
+    # 64 keys that come again are enough; each then is stored, and from its third sight on found.
+    for _ in range(3):
+        for number in range(64):
+            ask(X, f"again/{number}")
+    counted()
+    # The gate is open: a new key is looked up, so that one which the directory has is found.
+    torch.ops.cache.store(modcache.fingerprint(torch.jit.script(Doubles())), "stored", X * 2)
+    assert torch.equal(ask(X, "stored"), X * 2)
+    assert counted()["hits_memory"] == 1
+
+
+def test_what_an_earlier_process_stored_opens_the_gate(counted: Growth) -> None:
+    ask = asking("scripted")
+    for number in range(500):
+        ask(X, f"warm/{number}")
+    modcache.configure(admission="second")
+    close(ask)
+    counted()
+    for number in range(500):
+        ask(X, f"warm/{number}")
+    growth = counted()
+    assert growth["bypassed_admission"] < 480, "four keys of the sample are enough"
+    assert growth["hits_memory"] + growth["bypassed_admission"] == 500
+
+
+def test_an_exported_program_obeys(second: None, counted: Growth) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = frozen(Encoder())
+
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return modcache.lookup_or_run(self.encoder, x, ids)
+
+    model = Model()
+    ids = torch.tensor([5, 6])
+    run = exported(model, X, ids).module()
+    want = model.encoder(X)
+    for growth in ({"bypassed_admission": 2}, {"misses": 2, "stored": 2}, {"hits_memory": 2}):
+        counted()
+        assert torch.allclose(run(X, ids), want, atol=1e-6)
+        assert counted() == growth
+
+
+# ----- what is stored all the same
+
+
+def test_fill_stores_at_once(second: None, counted: Growth) -> None:
+    module = Doubles()
+    batches = [(torch.ones(4, 2), torch.arange(start, start + 4)) for start in (0, 4)]
+    summary = modcache.fill(module, batches, key=1, progress=False)
+    assert (summary.runs, summary.stored) == (8, 8)
+    counted()
+    modcache.lookup_or_run(module, *batches[0])
+    assert counted() == {"hits_memory": 4}
+    modcache.lookup_or_run(module, torch.ones(1, 2), torch.tensor([99]))
+    assert counted() == {"bypassed_admission": 1}, "the calls after it are as before"
+
+
+def test_datasets_and_store_store_at_once(second: None, counted: Growth) -> None:
+    dataset = modcache.CachedDataset([torch.ones(2)] * 3, scope="ones@1")
+    assert torch.equal(dataset[0], torch.ones(2))
+    assert counted() == {"misses": 1, "stored": 1}
+    torch.ops.cache.store("s", "k", X)
+    assert counted() == {"stored": 1}
+    assert torch.ops.cache.lookup("s", "k")[0]
+
+
+def test_refresh_stores_at_once(second: None, counted: Growth) -> None:
+    with modcache.mode("refresh"):
+        modcache.lookup_or_run(Doubles(), X, "k")
+    assert counted() == {"misses": 1, "stored": 1}
+
+
+def test_a_result_for_another_input_replaces_the_entry_at_once(counted: Growth) -> None:
+    modcache.lookup_or_run(Doubles(), X, "k")
+    modcache.configure(admission="second")
+    counted()
+    assert torch.equal(modcache.lookup_or_run(Doubles(), X + 1, "k"), X * 2 + 2)
+    assert counted() == {"key_conflicts": 1, "misses": 1, "stored": 1}
+
+
+def test_strict_judges_every_call(second: None) -> None:
+    ask = asking("eager")
+    close(ask)
+    modcache.configure(strict=True)
+    for number in range(200):
+        with pytest.raises(RuntimeError, match="strict=true"):
+            modcache.lookup_or_run(nn.Dropout(), X, f"k{number}")
+
+
+def test_where_nothing_may_be_stored_misses_are_misses(second: None, counted: Growth) -> None:
+    with modcache.mode("read"):
+        for _ in range(3):
+            modcache.lookup_or_run(Doubles(), X, "k")
+    assert counted() == {"misses": 3}
+
+
+# ----- benefit
+
+
+class Slow(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.eye(100)
+        for _ in range(100):
+            y = (y @ y).tanh()
+        return x * 2 + y.sum() * 0
+
+
+def test_under_benefit_only_what_is_dear_is_stored() -> None:
+    modcache.configure(admission="benefit")
+    for module, is_dear in ((Slow(), True), (Doubles(), False)):
+        stored = modcache.stats()["stored"]
+        for number in range(100):
+            for _ in range(2):
+                modcache.lookup_or_run(module, X, f"k{number}", scope=type(module).__name__)
+        grown = modcache.stats()["stored"] - stored
+        assert grown == 100 if is_dear else grown < 50
+
+
+# ----- threads
+
+
+def test_a_burst_of_one_new_key_runs_once_and_is_stored(second: None, counted: Growth) -> None:
+    module = torch.jit.script(Slow())
+    counted()
+    for result in together(50, lambda _: modcache.lookup_or_run(module, X, "k")):
+        assert torch.equal(result, X * 2)
+    growth = counted()
+    # Should the first one end before the second has come, that one runs, too.
+    assert growth["stored"] == 1
+    assert growth["misses"] + growth.get("bypassed_admission", 0) <= 2
+    assert sum(growth.get(f"hits_{tier}", 0) for tier in ("memory", "disk")) >= 48
+
+
+@pytest.mark.parametrize("admission", ["second", "benefit"])
+def test_no_traffic_makes_a_value_wrong(admission: str) -> None:
+    modcache.configure(admission=admission, memory="20kB")
+    module = torch.jit.script(Doubles())
+
+    def work(index: int) -> bool:
+        draw = random.Random(index)
+        for step in range(3000):
+            number = draw.randrange(50) if draw.random() < 0.3 else index * 10_000 + step
+            x = torch.full((2, 4), float(number))
+            if not torch.equal(modcache.lookup_or_run(module, x, str(number)), x * 2):
+                return False
+        return True
+
+    assert together(4, work) == [True] * 4
+    stats = modcache.stats()
+    calls = ("hits_memory", "hits_disk", "misses", "bypassed_admission")
+    assert sum(stats[name] for name in calls) == 12_000
