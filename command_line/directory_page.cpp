@@ -150,6 +150,7 @@ std::string days_table(const std::vector<Span>& spans) {
       "<th scope=\"col\">Bypassed</th><th scope=\"col\">Stored</th></tr></thead><tbody>\n";
   for (const Span& span : spans) {
     const Counted& counted = span.counted;
+    if (counted.is_zero()) continue;
     text += "<tr><td>" + span.label() + "</td><td>" + rate_text(counted) + "</td><td>" +
             count_text(counted.hits()) + "</td><td>" + count_text(counted.misses()) + "</td><td>" +
             duration_text(counted.saved_us()) + "</td><td>" + count_text(counted.bypassed()) +

@@ -42,7 +42,7 @@ margin-top:1.25rem}
 .chart .bars{fill:var(--time)}
 .chart .at{fill:var(--text);opacity:0}
 .chart .at:hover{opacity:.08}
-.ticks{display:flex;flex-direction:column;justify-content:space-between;height:11rem;text-align:right;
+.ticks{min-width:3.4rem;display:flex;flex-direction:column;justify-content:space-between;height:11rem;text-align:right;
 font-size:.8rem;color:var(--soft);font-variant-numeric:tabular-nums}
 .ticks span{line-height:0;white-space:nowrap}
 .dates{grid-column:2;display:flex;justify-content:space-between;font-size:.8rem;color:var(--soft);
