@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 namespace server {
@@ -98,7 +99,15 @@ int BoundedServer::bind(const std::string& host, int port) {
   return bound;
 }
 
+bool BoundedServer::serve() {
+  const bool was_asked_to_stop = listen_after_bind();
+  has_ended_ = true;
+  return was_asked_to_stop;
+}
+
 void BoundedServer::stop_serving() {
+  // stop() does nothing to a server that has yet to begin.
+  while (!is_running() && !has_ended_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   stop();
   const std::uint64_t one = 1;
   if (::write(stopped_, &one, sizeof one) < 0) {  // cannot be, and connections end by themselves

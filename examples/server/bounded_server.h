@@ -34,13 +34,15 @@ class BoundedServer : public httplib::Server {
 
   // Returns the port. Throws std::runtime_error with the reason.
   int bind(const std::string& host, int port);
-  // Serves until stop_serving(), and returns once each request that was read has its answer.
-  bool serve() { return listen_after_bind(); }
+  // Serves until stop_serving(), and returns once each request that was read has its answer. False:
+  // the socket failed.
+  bool serve();
 
   // From now on each answer says that its connection ends. New connections are still served.
   void drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
-  // No new connections; those that wait for a request are closed.
+  // No new connections; those that wait for a request are closed. REQUIRES: serve() is called, in
+  // another thread.
   void stop_serving();
 
   std::uint64_t accepted() const { return accepted_; }
@@ -57,6 +59,7 @@ class BoundedServer : public httplib::Server {
   const ConnectionBounds bounds_;
   int stopped_ = -1;  // an eventfd, readable once stop_serving() was called
   std::atomic<bool> is_draining_{false};
+  std::atomic<bool> has_ended_{false};
   std::atomic<std::size_t> open_{0};
   std::atomic<std::uint64_t> accepted_{0};
   std::atomic<std::uint64_t> closed_{0};

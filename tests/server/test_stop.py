@@ -96,7 +96,7 @@ def test_idle_connections_do_not_hold_up_a_stop(start: Start) -> None:
 
 
 def test_a_request_that_runs_is_finished(start: Start) -> None:
-    server = start("--drain-ms", "0", run_ms=400)
+    server = start("--drain-ms", "0", run_ms=200)
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(server.predict(1, "a")))
     asking.start()
