@@ -20,7 +20,9 @@ README_LINES_AT_MOST = 150
 # path -> why it may be longer than CODE_LINES_AT_MOST
 LONGER_FILES: dict[str, str] = {}
 
-_CODE = re.compile(r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)(run|serve|make_wheel))$")
+_CODE = re.compile(
+    r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)(run|serve|make_wheel))$"
+)
 _TEXT = re.compile(_CODE.pattern + r"|\.(md|json|toml|txt)$|(^|/)\.[\w-]+$")
 _EMPTY_NAMES = re.compile(r"(^|/|_)(util|utils|common|manager|helper|helpers|misc)(_|\.|/|$)")
 _PRODUCT = re.compile(

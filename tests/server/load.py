@@ -13,7 +13,7 @@ from pathlib import Path
 from running import RunningServer
 
 CONNECTIONS = 64
-# How long each load lasts. ./tests/run keeps it short; 60 is what "It must show" asks for.
+# How long each load lasts. ./tests/run keeps it short; 60 is what a release is measured with.
 LOAD_S = int(os.environ.get("MODCACHE_LOAD_S", "8"))
 _SCRIPT = Path(__file__).with_name("load.lua")
 _seeds = itertools.count(1)

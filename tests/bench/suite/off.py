@@ -65,7 +65,7 @@ class TenMilliseconds(nn.Module):
         self.times = max(1, round(0.2 / (time.process_time() - started)))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.weight
+        y: Tensor = self.weight
         for _ in range(self.times):
             y = torch.tanh(y @ self.weight)
         return y[:1] + x
