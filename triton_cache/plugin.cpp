@@ -123,7 +123,7 @@ TritonApi::Error Plugin::argument_error(const char* key, const TritonApi::Entry*
 }
 
 void Plugin::report(const char* during, const Status& failure) noexcept {
-  responses_->cache().counters().add(cache::Counter::kErrors);
+  responses_->cache().counters().add(ResponseCache::kScope, cache::Counter::kErrors);
   const Status logged = without_throwing([&] {
     log(LogLevel::kWarning, during, std::string("while ") + during + ": " + failure.message());
     return Status::ok();

@@ -59,7 +59,7 @@ SlotHead slot_head(std::string_view scope, std::int32_t day, std::uint64_t file_
   head.day = day;
   head.scope_bytes = static_cast<std::uint32_t>(std::min(scope.size(), kMostScopeBytes));
   std::memcpy(head.scope_digest, xxh3_128(scope).byte_array().data(), Digest128::kSizeBytes);
-  std::memcpy(head.scope, scope.data(), head.scope_bytes);
+  scope.copy(head.scope, head.scope_bytes);  // unlike memcpy it takes an empty one that has no data
   head.checksum = checksum_of(head, file_id);
   return head;
 }
