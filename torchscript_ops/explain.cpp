@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "cache/cache.h"
 #include "module/call/dry_run.h"
 #include "module/call/manifest.h"
 #include "registration.h"
@@ -79,11 +80,17 @@ EntryFacts dry_run(const std::string& scope, const std::string& method, const at
           std::move(places),       std::move(signatures), std::move(facts)};
 }
 
+// Whether verify_share has switched the scope off in this process.
+bool is_switched_off(const std::string& scope) {
+  return cache::Cache::instance().session()->is_switched_off(scope);
+}
+
 }  // namespace
 
 void register_explain(torch::Library& m) {
   m.class_<Explain>("Explain")
       .def_static("dry_run", &dry_run)
+      .def_static("is_switched_off", &is_switched_off)
       .def_static("manifest", &module::manifest_of)
       .def_static("scopes_of_class", &scopes_of_class);
 }

@@ -129,6 +129,8 @@ class Session {
   // what differs. A value that differs is dropped from every tier, as far as that is allowed.
   void note_verified(const Request& request, const std::string& who, std::string_view difference,
                      bool may_write);
+  // Whether such comparisons have switched the scope off in this process.
+  bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
   // A run of this scope took so long.
   void note_run(const std::string& scope, std::int64_t run_us) { run_times_.note(scope, run_us); }
 

@@ -183,6 +183,15 @@ def test_an_exported_program_obeys(second: None, counted: Growth) -> None:
         assert counted() == growth
 
 
+def test_explain_says_why_an_entry_may_be_missing(second: None) -> None:
+    module = Doubles()
+    for _ in range(2):
+        modcache.lookup_or_run(module, X, "k")
+    found = modcache.explain(module, X, "once")
+    assert found.status == "miss"
+    assert "admission='second'" in found.reason
+
+
 # ----- what is stored all the same
 
 

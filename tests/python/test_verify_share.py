@@ -237,16 +237,17 @@ def test_after_three_differences_the_scope_is_switched_off_with_one_message(
 
 
 def test_the_message_names_scope_count_key_and_cures(capfd: Any) -> None:
+    scope = "told-of@1"  # a scope is told of once in a while, and others were before
     for number in range(3):
-        store(f"wrong {number}", WRONG)
+        torch.ops.cache.store(scope, f"wrong {number}", WRONG)
     modcache.configure(verify_share=1)
     capfd.readouterr()
     for number in range(3):
-        modcache.lookup_or_run(Doubles(), X, f"wrong {number}", scope=SCOPE)
+        modcache.lookup_or_run(Doubles(), X, f"wrong {number}", scope=scope)
     lines = [line for line in capfd.readouterr().err.splitlines() if "SWITCHED OFF" in line]
     assert len(lines) == 1
     for part in (
-        "error", "3 of 3", SCOPE, "Doubles.forward", "wrong 2", "modcache clear", "verify_rtol",
+        "error", "3 of 3", scope, "Doubles.forward", "wrong 2", "modcache clear", "verify_rtol",
     ):  # fmt: skip
         assert part in lines[0]
 
@@ -277,6 +278,20 @@ def test_clearing_or_another_setting_switches_it_on_again(cure: str, counted: Gr
         modcache.configure(verify_share=1)
     modcache.lookup_or_run(Doubles(), X, "new", scope=SCOPE)
     assert counted() == {"misses": 1, "stored": 1}
+
+
+def test_explain_says_so() -> None:
+    for number in range(3):
+        store(str(number), WRONG)
+    modcache.configure(verify_share=1)
+    for number in range(3):
+        modcache.lookup_or_run(Doubles(), X, str(number), scope=SCOPE)
+    for module in (Doubles(), torch.jit.script(Doubles())):
+        found = modcache.explain(module, X, "k", scope=SCOPE)
+        assert found.status == "bypassed"
+        assert "verify_share" in found.reason
+    modcache.clear(SCOPE)
+    assert modcache.explain(Doubles(), X, "k", scope=SCOPE).status == "miss"
 
 
 def test_under_admission_it_is_the_same(counted: Growth) -> None:

@@ -112,6 +112,12 @@ def explain(
     return _Question(target, sample, keys, scope, method, padding).answer()
 
 
+_SWITCHED_OFF = (
+    "verify_share has switched this scope off in this process, as what is stored was not what the "
+    "module returns; modcache.clear(scope) switches it on again"
+)
+
+
 class _Question:
     """One call that is not made. Its checks have the order of those of a real call."""
 
@@ -146,6 +152,8 @@ class _Question:
             return self._explanation("bypassed", why)
         if not self._scope:
             return self._explanation("miss", f"{self._name} is loaded once, to learn who it is")
+        if torch.classes.cache.Explain.is_switched_off(self._scope):
+            return self._explanation("bypassed", _SWITCHED_OFF)
         found = torch.classes.cache.Explain.dry_run(
             self._scope, self._method, self._seen, self._keys, self._pattern, *self._padding
         )
@@ -386,4 +394,6 @@ def _why_absent() -> str:
             f"never stored, or evicted: this process has evicted {evicted} from memory, and "
             "there is no disk tier (disk=0)"
         )
-    return "never stored, or removed since, of which no record is kept"
+    admission = torch.ops.cache.settings()["admission"]
+    kept_out = "" if admission == "all" else f"kept out by admission={admission!r}, "
+    return f"{kept_out}never stored, or removed since, of which no record is kept"

@@ -30,6 +30,7 @@ _CAUSES = {
     "bypassed_impure": "the results are no function of the module's state and input, or padding "
     "changes them (the warning before this one names the culprit), or it cannot be identified",
     "bypassed_type": "an input or a result is of a type that cannot be cached",
+    "bypassed_verify": "verify_share has switched the scope off (the message before says why)",
     "errors": "the cache failed (modcache.stats() counts, the log says why)",
 }
 
