@@ -32,13 +32,14 @@ def chrome() -> Iterator[webdriver.Chrome]:
 
 
 def text_of(chrome: webdriver.Chrome, id: str) -> str:
-    return chrome.find_element(By.ID, id).text
+    script = "return document.getElementById(arguments[0])?.textContent ?? ''"
+    text: str = chrome.execute_script(script, id)  # at once: an element may be replaced meanwhile
+    return text
 
 
 def number_of(chrome: webdriver.Chrome, id: str) -> int:
     """A number of the totals; -1 before the first answer."""
-    found = chrome.find_elements(By.ID, id)
-    return int(found[0].text.replace(",", "")) if found else -1
+    return int(text_of(chrome, id).replace(",", "") or -1)
 
 
 def until(chrome: webdriver.Chrome, holds: Callable[[], object]) -> None:

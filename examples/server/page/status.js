@@ -282,9 +282,11 @@ function showTotals(totals) {
     requests: "Answers", hits: "Hits", misses: "Misses", bypassed: "Bypassed", stored: "Stored",
     refused: "Refused (4xx)", failed: "Failed (5xx)", errors: "Errors of the cache",
   };
-  $("totals").replaceChildren(...Object.entries(titles).map(([name, title]) =>
-    element("div", {}, element("dt", { textContent: title }),
-      element("dd", { id: `total-${name}`, textContent: grouped(totals[name]) }))));
+  if (!$("total-requests")) {
+    $("totals").append(...Object.entries(titles).map(([name, title]) =>
+      element("div", {}, element("dt", { textContent: title }), element("dd", { id: `total-${name}` }))));
+  }
+  for (const name of Object.keys(titles)) tell(`total-${name}`, grouped(totals[name]));
 }
 function show(status) {
   if (status.started_s !== started) { // another process answers now
@@ -313,6 +315,7 @@ async function poll() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     show(await answer.json());
     lostSince = null;
+    tell("lost", "");
   } catch (error) {
     lostSince ??= Date.now();
     tell("lost", `No answer from the server since ${clock(lostSince / 1000)} (${error.message}). Trying on.`);
