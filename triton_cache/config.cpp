@@ -2,20 +2,20 @@
 #include "triton_cache/config.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace modcache::triton_cache {
 namespace {
 
-constexpr std::array<std::string_view, 11> kSettings{
-    "dir",    "mode",      "memory", "disk", "max_age",   "durability",
-    "policy", "namespace", "io",     "log",  "min_run_us"};
+constexpr const char* kSettings[] = {"dir",     "mode",       "memory",     "disk",
+                                     "max_age", "durability", "policy",     "namespace",
+                                     "io",      "log",        "min_run_us", "admission"};
 
 std::string valid_settings() {
   std::string valid;
-  for (const std::string_view name : kSettings) {
+  for (const char* name : kSettings) {
     if (!valid.empty()) valid += ", ";
     valid += name;
   }
@@ -34,7 +34,7 @@ Result<cache::Options> parse_config(std::string_view config) {
   }
   cache::Options options;
   for (const auto& [name, value] : parsed.items()) {
-    if (std::find(kSettings.begin(), kSettings.end(), name) == kSettings.end()) {
+    if (std::find(std::begin(kSettings), std::end(kSettings), name) == std::end(kSettings)) {
       return Status::invalid_argument("unknown setting '" + name +
                                       "'; valid settings are: " + valid_settings());
     }

@@ -7,20 +7,20 @@
 
 namespace modcache::triton_cache {
 
-void MissTimes::note_miss(std::string_view key, std::int64_t now_us) {
+void MissTimes::note_miss(std::string_view key, std::int64_t now_us, bool is_to_be_kept) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
-  misses_[hash % kPlaces] = {hash, now_us};
+  misses_[hash % kPlaces] = {hash, now_us, is_to_be_kept};
 }
 
-std::optional<std::int64_t> MissTimes::take_us(std::string_view key, std::int64_t now_us) {
+std::optional<MissTimes::Missed> MissTimes::take(std::string_view key, std::int64_t now_us) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
   Miss& miss = misses_[hash % kPlaces];
   if (miss.at_us == 0 || miss.key_hash != hash) return std::nullopt;
-  const std::int64_t at_us = miss.at_us;
+  const Missed taken{std::max<std::int64_t>(0, now_us - miss.at_us), miss.is_to_be_kept};
   miss = {};
-  return std::max<std::int64_t>(0, now_us - at_us);
+  return taken;
 }
 
 }  // namespace modcache::triton_cache

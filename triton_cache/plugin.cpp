@@ -106,10 +106,11 @@ Status Plugin::take_over(std::string_view key, TritonApi::Entry* entry,
   MODCACHE_ASSIGN_OR_RETURN(const auto sizes_bytes, sizes_asked_for(api_, entry));
   std::size_t sum = 0;
   for (const std::size_t size_bytes : sizes_bytes) sum += size_bytes;
-  if (!responses_->wants(sum)) return Status::ok();
+  const auto wanted = responses_->wanted(key, sum);
+  if (!wanted.has_value()) return Status::ok();
   MODCACHE_ASSIGN_OR_RETURN(auto response, Response::allocate(sizes_bytes));
   MODCACHE_RETURN_IF_ERROR(fill(api_, *response, entry, allocator));
-  responses_->insert(key, std::move(response));
+  responses_->insert(*wanted, std::move(response));
   return Status::ok();
 }
 

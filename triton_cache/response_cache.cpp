@@ -2,6 +2,7 @@
 #include "triton_cache/response_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,20 @@
 #include "triton_cache/config.h"
 
 namespace modcache::triton_cache {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const ResponseFormat& response_format() {
+  static const auto* const format = new ResponseFormat;  // as all that is process-wide
+  return *format;
+}
+
+std::int64_t ns_since(Clock::time_point started) {
+  return std::chrono::nanoseconds(Clock::now() - started).count();
+}
+
+}  // namespace
 
 using cache::Counter;
 
@@ -32,6 +47,8 @@ Result<std::unique_ptr<ResponseCache>> ResponseCache::create(std::string_view co
   return created;
 }
 
+ResponseCache::ResponseCache() : cache_(response_format()) {}
+
 ResponseCache::~ResponseCache() {
   cache_.flush();
   cache_.close();
@@ -43,34 +60,71 @@ ResponsePtr ResponseCache::lookup(std::string_view key) {
     count(Counter::kBypassedOff);
     return nullptr;
   }
-  cache::EntryPtr entry;
+  cache::Passage passage = cache::Passage::kStore;
   if (cache::may_read(mode) && !cache::always_runs(mode)) {
-    entry = session_->lookup_at_once(request(key), cache::may_write(mode));
+    if (session_->is_gated()) passage = ask_gate(key, mode);
+    if (cache::goes_past(passage)) return nullptr;
+    if (ResponsePtr response = find(key, cache::may_write(mode))) {
+      if (passage == cache::Passage::kLookUp) session_->note_found(context_->scope, 1);
+      return response;
+    }
   }
-  if (entry != nullptr) return std::static_pointer_cast<const Response>(entry->value);
   count(Counter::kMisses);
-  miss_times_.note_miss(key, now_us());
+  miss_times_.note_miss(key, now_us(), passage == cache::Passage::kStore);
   return nullptr;
 }
 
-bool ResponseCache::wants(std::size_t size_bytes) {
+cache::Passage ResponseCache::ask_gate(std::string_view key, cache::Mode mode) {
+  const cache::Request asked = request(key);
+  const cache::Passage passage = session_->ask_gate(cache::Session::batch_of(asked), mode)[0];
+  if (cache::goes_past(passage)) session_->count_past(context_->scope, passage, 1);
+  return passage;
+}
+
+ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
+  const auto started = Clock::now();
+  const cache::EntryPtr entry = session_->lookup_at_once(request(key), may_write);
+  if (entry == nullptr) return nullptr;
+  if (session_->measures_costs()) {
+    session_->note_cost_of_lookup(context_->scope, ns_since(started));
+  }
+  return std::static_pointer_cast<const Response>(entry->value);
+}
+
+std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
+                                                           std::size_t size_bytes) {
   const cache::Mode mode = cache_.mode();
-  if (mode == cache::Mode::kVerify) return true;
-  if (!cache::may_write(mode)) return false;
+  const auto missed = miss_times_.take(key, now_us());
+  Wanted wanted{key, mode, std::nullopt};
+  if (missed.has_value()) {
+    wanted.run_us = missed->ago_us;
+    count(Counter::kRunUs, missed->ago_us);
+  }
+  if (mode == cache::Mode::kVerify) return wanted;
+  if (!cache::may_write(mode) || !is_admitted(missed, size_bytes)) return std::nullopt;
   const cache::Settings& settings = session_->settings();
-  if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return true;
+  if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return wanted;
   count(Counter::kNotKept);
   log_once(LogLevel::kWarning, "triton response too large",
            "a response of " + std::to_string(size_bytes) +
                " bytes is larger than all that the settings 'memory' and 'disk' allow: such "
                "responses are not kept");
-  return false;
+  return std::nullopt;
 }
 
-void ResponseCache::insert(std::string_view key, ResponsePtr response) {
-  const cache::Mode mode = cache_.mode();
-  const auto run_us = miss_times_.take_us(key, now_us());
-  if (run_us.has_value()) count(Counter::kRunUs, *run_us);
+// A key that passed by was counted when it did.
+bool ResponseCache::is_admitted(const std::optional<MissTimes::Missed>& missed,
+                                std::size_t size_bytes) {
+  if (!session_->is_gated()) return true;
+  if (!missed.has_value()) return false;
+  const bool is_admitted =
+      missed->is_to_be_kept && session_->is_worth_storing(context_->scope, missed->ago_us,
+                                                          static_cast<std::int64_t>(size_bytes));
+  if (!is_admitted) session_->count_past(context_->scope, cache::Passage::kPassBy, 1);
+  return is_admitted;
+}
+
+void ResponseCache::insert(const Wanted& wanted, ResponsePtr response) {
   if (!response->is_sound()) {
     count(Counter::kBypassedType);
     log_once(LogLevel::kInfo, "triton response unknown",
@@ -78,11 +132,16 @@ void ResponseCache::insert(std::string_view key, ResponsePtr response) {
              "know, was not kept");
     return;
   }
-  if (mode == cache::Mode::kVerify) compare(key, *response);
-  if (!cache::may_write(mode)) return;
-  auto entry = std::make_shared<const cache::Entry>(
-      cache::Entry{std::move(response), /*signature=*/{}, run_us});
-  session_->store(request(key), entry, /*replaces=*/mode == cache::Mode::kRefresh);
+  if (wanted.mode == cache::Mode::kVerify) return compare(wanted.key, *response);
+  const auto started = Clock::now();
+  const auto size_bytes = static_cast<std::int64_t>(response->payload_size_bytes());
+  const auto entry = std::make_shared<const cache::Entry>(
+      cache::Entry{std::move(response), /*signature=*/{}, wanted.run_us});
+  session_->store(request(wanted.key), entry,
+                  /*replaces=*/wanted.mode == cache::Mode::kRefresh);
+  if (session_->measures_costs()) {
+    session_->note_cost_of_store(context_->scope, ns_since(started), size_bytes);
+  }
 }
 
 void ResponseCache::compare(std::string_view key, const Response& fresh) {

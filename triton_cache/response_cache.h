@@ -11,11 +11,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "base/result.h"
 #include "cache/cache.h"
 #include "cache/context.h"
+#include "cache/mode.h"
+#include "cache/traffic_gate.h"
 #include "triton_cache/miss_times.h"
 #include "triton_cache/response.h"
 
@@ -41,23 +44,33 @@ class ResponseCache {
   // Null: the model has to run.
   ResponsePtr lookup(std::string_view key);
 
-  // Whether a response of this size would be kept; counts where not. Asked before it is copied.
-  bool wants(std::size_t size_bytes);
-  // Keeps a response, replacing what the key led to. One that Triton could not unpack is not kept.
-  void insert(std::string_view key, ResponsePtr response);
+  // A response that is wanted. `key` is borrowed.
+  struct Wanted {
+    std::string_view key;
+    cache::Mode mode = cache::Mode::kOff;
+    std::optional<std::int64_t> run_us;  // how long the response took; nothing: not known
+  };
+  // Nothing: the response to this key would not be kept, which is counted where it is no matter of
+  // the mode. Once for each response, before it is copied.
+  std::optional<Wanted> wanted(std::string_view key, std::size_t size_bytes);
+  // Keeps the response, replacing what the key led to. One that Triton could not unpack is not
+  // kept. In mode `verify` it is compared instead.
+  void insert(const Wanted& wanted, ResponsePtr response);
 
   cache::Cache& cache() { return cache_; }
 
  private:
-  ResponseCache() : cache_(format_) {}
+  ResponseCache();
 
   cache::Request request(std::string_view key) const { return {context_, key, /*signature=*/{}}; }
   void count(cache::Counter counter, std::int64_t amount = 1) {
     cache_.counters().add(kScope, counter, amount);
   }
+  cache::Passage ask_gate(std::string_view key, cache::Mode mode);
+  ResponsePtr find(std::string_view key, bool may_write);
+  bool is_admitted(const std::optional<MissTimes::Missed>& missed, std::size_t size_bytes);
   void compare(std::string_view key, const Response& fresh);
 
-  ResponseFormat format_;
   cache::Cache cache_;
   cache::SessionPtr session_;
   cache::ContextPtr context_;

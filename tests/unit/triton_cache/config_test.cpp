@@ -30,7 +30,7 @@ TEST(TritonConfigTest, an_unknown_setting_is_an_error_that_lists_the_valid_ones)
     EXPECT_THAT(options.status().message(),
                 AllOf(HasSubstr("unknown setting '" + name + "'"),
                       HasSubstr("dir, mode, memory, disk, max_age, durability, policy, namespace, "
-                                "io, log, min_run_us")));
+                                "io, log, min_run_us, admission")));
   }
 }
 

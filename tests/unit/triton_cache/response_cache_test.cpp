@@ -51,7 +51,8 @@ class ResponseCacheTest : public ::testing::Test {
     return found == nullptr ? "<missing>" : std::string(found->payload());
   }
   static void put(ResponseCache& responses, const std::string& key, const std::string& bytes) {
-    responses.insert(key, one_buffer(bytes));
+    const auto wanted = responses.wanted(key, bytes.size());
+    if (wanted.has_value()) responses.insert(*wanted, one_buffer(bytes));
   }
   static std::int64_t stat(ResponseCache& responses, const std::string& name) {
     return responses.cache().stats().at(name);
@@ -168,7 +169,6 @@ TEST_F(ResponseCacheTest, holds_its_budgets) {
   const auto responses = open(R"(, "memory": "200kB", "disk": "1MB")");
   const std::string large = packed_response({std::string(50'000, 'x')});
   for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(responses->wants(large.size()));
     put(*responses, std::to_string(i), large);
   }
   responses->cache().flush();
@@ -180,10 +180,33 @@ TEST_F(ResponseCacheTest, holds_its_budgets) {
 TEST_F(ResponseCacheTest, wants_no_response_that_is_larger_than_both_budgets) {
   const CapturedLog log;
   const auto responses = open(R"(, "memory": "1MB", "disk": "2MB")");
-  EXPECT_TRUE(responses->wants(2'000'000));
-  EXPECT_FALSE(responses->wants(2'000'001));
+  EXPECT_TRUE(responses->wanted("1", 2'000'000).has_value());
+  EXPECT_FALSE(responses->wanted("1", 2'000'001).has_value());
   EXPECT_EQ(stat(*responses, "not_kept"), 1);
   EXPECT_THAT(log.about("larger than all that the settings"), SizeIs(1));
+}
+
+// --- Admission ---------------------------------------------------------------------------------
+
+TEST_F(ResponseCacheTest, under_admission_second_a_response_is_kept_at_the_second_sight) {
+  const auto responses = open(R"(, "admission": "second")");
+  for (const char* expected : {"<missing>", "<missing>"}) {
+    EXPECT_EQ(find(*responses, "1"), expected);
+    put(*responses, "1", one_);
+  }
+  EXPECT_EQ(find(*responses, "1"), one_);
+  EXPECT_EQ(stat(*responses, "stored"), 1);
+  EXPECT_EQ(stat(*responses, "bypassed_admission"), 1);
+}
+
+TEST_F(ResponseCacheTest, keys_that_never_repeat_pass_by_after_a_while) {
+  const auto responses = open(R"(, "admission": "second")");
+  for (int i = 0; i < 10'000; ++i) {
+    find(*responses, std::to_string(i));
+    EXPECT_FALSE(responses->wanted(std::to_string(i), 1).has_value());
+  }
+  EXPECT_LT(stat(*responses, "misses"), 6'000);
+  EXPECT_EQ(stat(*responses, "bypassed_admission"), 10'000);
 }
 
 // --- Modes -------------------------------------------------------------------------------------
@@ -193,7 +216,7 @@ TEST_F(ResponseCacheTest, is_switched_off_and_on_from_outside) {
   put(*responses, "1", one_);
   set_mode("off");
   EXPECT_EQ(find(*responses, "1"), "<missing>");
-  EXPECT_FALSE(responses->wants(1));
+  EXPECT_FALSE(responses->wanted("3", 1).has_value());
   put(*responses, "2", two_);
   EXPECT_EQ(stat(*responses, "bypassed_off"), 1);
   set_mode("on");
@@ -205,7 +228,7 @@ TEST_F(ResponseCacheTest, mode_read_keeps_nothing) {
   put(*open(), "1", one_);
   const auto responses = open(R"(, "mode": "read")");
   EXPECT_EQ(find(*responses, "1"), one_);
-  EXPECT_FALSE(responses->wants(1));
+  EXPECT_FALSE(responses->wanted("3", 1).has_value());
   put(*responses, "2", two_);
   EXPECT_EQ(find(*responses, "2"), "<missing>");
 }
@@ -224,7 +247,7 @@ TEST_F(ResponseCacheTest, mode_verify_runs_and_compares) {
   put(*open(), "1", one_);
   const auto responses = open(R"(, "mode": "verify")");
   EXPECT_EQ(find(*responses, "1"), "<missing>");
-  EXPECT_TRUE(responses->wants(1));
+  EXPECT_TRUE(responses->wanted("3", 1).has_value());
   put(*responses, "1", one_);
   EXPECT_EQ(stat(*responses, "verify_differences"), 0);
   put(*responses, "1", two_);
