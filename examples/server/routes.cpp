@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "routes.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <modcache/cache.h>
@@ -236,6 +237,10 @@ void Routes::check(const Request& request) const {
 }
 
 void Routes::predict(const Request& request, Response& response) const {
+  // torch's number of threads is one of each thread, which a thread that is new has yet to take.
+  // Without it, each of many threads has a team of its own, whose members wait busily.
+  static thread_local const bool has_number_of_threads = (at::init_num_threads(), true);
+  (void)has_number_of_threads;
   const c10::InferenceMode no_gradients;
   const PredictRequest parsed = parse_predict_request(request.body, form_);
   std::optional<modcache::ModeGuard> off;

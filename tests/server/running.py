@@ -112,6 +112,10 @@ class RunningServer:
         totals = self.ask("GET", "/status").json["totals"]
         return totals["hits"], totals["misses"], totals["bypassed"]
 
+    def answered(self) -> int:
+        """Requests of /predict that have their answer."""
+        return int(self.ask("GET", "/status").json["totals"]["requests"])
+
     def raw(self, data: bytes, timeout_s: float = 20) -> bytes:
         """Sends bytes as they are, and returns all until the server closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
