@@ -125,7 +125,7 @@ class Cache {
   Shared shared() {
     return {flights_, stats_, places_, read_ahead_, conflicts_, gate_, verified_, run_times_};
   }
-  TierParts tier_parts(const Settings& settings) {
+  TierParts tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_) {
     return {format_, stats_, places_, file_system_, counters_of(settings)};
   }
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
@@ -138,6 +138,9 @@ class Cache {
   void use_directory(const Settings& settings) MODCACHE_REQUIRES(mutex_);
   store::DirectoryCounters* counters_of(const Settings& settings) MODCACHE_REQUIRES(mutex_);
 
+  // These two lie on cache lines of their own.
+  TrafficGate gate_;
+  RunTimes run_times_;
   const ValueFormat& format_;
   fs::FileSystem& file_system_;
   Mutex mutex_;
@@ -154,9 +157,7 @@ class Cache {
   SingleFlight flights_;
   Places places_;
   ConflictWatch conflicts_;
-  TrafficGate gate_;
   VerifyWatch verified_;
-  RunTimes run_times_;
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   ReadAhead read_ahead_;

@@ -88,7 +88,7 @@ class Session {
   void note_found(const std::string& scope, std::size_t keys);
   // Counts keys that go past the cache.
   void count_past(const std::string& scope, Passage passage, std::int64_t keys);
-  // These note what a look-up and a store took, each with all that a call does for it.
+  // These note what a look-up that hit took, and a store, each with all that a call does for it.
   bool measures_costs() const { return settings_.admission == Admission::kBenefit; }
   void note_cost_of_lookup(const std::string& scope, std::int64_t took_ns) {
     gate_.note_lookup(scope, took_ns);

@@ -47,6 +47,7 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
 std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool may_write) {
   BatchFound found = find_all(request, may_write, Counting::kNone);
   std::vector<HitCounts> counts;
+  counts.reserve(tiers_.nearest_first.size());
   for (const auto& tier : tiers_.nearest_first) counts.push_back({tier->hits()});
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found.is_missing(i)) return std::nullopt;

@@ -103,8 +103,11 @@ bool TrafficGate::is_worth_storing(std::string_view scope, std::int64_t run_us,
   const double of_usual_size =
       static_cast<double>(size_bytes) /
       static_cast<double>(std::max<std::int64_t>(traffic.store_bytes.load(kRelaxed), 1));
-  const double cost_ns = static_cast<double>(traffic.lookup_ns.load(kRelaxed)) +
-                         static_cast<double>(store_ns) * std::max(of_usual_size, 1.0);
+  const double to_store_ns = static_cast<double>(store_ns) * std::max(of_usual_size, 1.0);
+  // As long as there was no hit, a look-up is taken to cost as much as a store.
+  const std::int64_t lookup_ns = traffic.lookup_ns.load(kRelaxed);
+  const double cost_ns =
+      to_store_ns + (lookup_ns == 0 ? to_store_ns : static_cast<double>(lookup_ns));
   if (static_cast<double>(run_us) * 1e3 > cost_ns) return true;
   return traffic.kept_out.fetch_add(1, kRelaxed) % kMeasuresOneIn == kMeasuresOneIn - 1;
 }

@@ -76,7 +76,8 @@ class TrafficGate {
   // The key was found, and ask() was not called.
   void note_hit(const Question& question);
 
-  // These note the cost of a look-up and of a store, each with all that a call does for it.
+  // These note the cost of a look-up that hit, and of a store, each with all that a call does for
+  // it.
   void note_lookup(std::string_view scope, std::int64_t took_ns);
   void note_store(std::string_view scope, std::int64_t took_ns, std::int64_t size_bytes);
   // Whether a run of so long is dearer than a look-up and a store of so many bytes, as far as that

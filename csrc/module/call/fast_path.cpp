@@ -12,6 +12,7 @@
 #include "cache/cache.h"
 #include "cache/latency.h"
 #include "module/call/module_run.h"
+#include "module/call/open_call.h"
 #include "module/call/stored_rows.h"
 #include "tensor/input_sampler.h"
 #include "tensor/row_value.h"
@@ -65,6 +66,7 @@ FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::Inp
   const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
   const bool is_gated = session.is_gated();
+  const CostClock clock(session.measures_costs());
   if (is_gated && goes_past_gate(session, cache::Session::batch_of(request))) {
     return {std::nullopt, /*goes_past=*/true};
   }
@@ -74,8 +76,10 @@ FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::Inp
     entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
   }
   if (entry == nullptr) return {};
+  at::Tensor value = value_of(*entry).hand_out_tensor(input.device);
   if (is_gated) note_plain_hits(session, cache::Session::batch_of(request));
-  return {value_of(*entry).hand_out_tensor(input.device)};
+  if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns());
+  return {std::move(value)};
 }
 
 // The rows in one tensor; nothing where they prove broken or do not fit together.
@@ -111,6 +115,7 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   if (sampler.is_costly()) return {};
   const auto context = context_of(session, parts, tensor::Per::kRow);
   const bool is_gated = session.is_gated();
+  const CostClock clock(session.measures_costs());
   const cache::BatchRequest question{context, call.rows->distinct(), parts.input.signature};
   if (is_gated && goes_past_gate(session, question)) return {std::nullopt, /*goes_past=*/true};
   // The policies would hear of a row in another dtype twice.
@@ -135,6 +140,8 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
     session.take_back_all(request, *found);
   } else if (is_gated) {
     note_plain_hits(session, question);
+    const auto keys = static_cast<std::int64_t>(rows.size());
+    if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns() / keys);
   }
   return {std::move(together)};
 }

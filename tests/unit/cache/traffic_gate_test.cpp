@@ -197,6 +197,14 @@ TEST_F(TrafficGateTest, a_run_is_worth_storing_once_it_is_dearer_than_look_up_an
   EXPECT_FALSE(gate_.is_worth_storing(scope_, 20, 10)) << "few bytes are not cheaper than a call";
 }
 
+TEST_F(TrafficGateTest, as_long_as_nothing_hit_a_look_up_counts_as_much_as_a_store) {
+  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
+    gate_.note_store(scope_, 15'000, 1000);
+  }
+  EXPECT_TRUE(gate_.is_worth_storing(scope_, 31, 1000));
+  EXPECT_FALSE(gate_.is_worth_storing(scope_, 30, 1000));
+}
+
 // The first store of a process may open a directory.
 TEST_F(TrafficGateTest, a_slow_first_store_is_no_measure) {
   gate_.note_lookup(scope_, 1'000);
