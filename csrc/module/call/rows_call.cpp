@@ -234,18 +234,19 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
   const cache::BatchRequest request = part.request(*this);
   cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
   add_found(part, request, found);
-  std::vector<std::size_t> missing = found.missing();
+  const std::vector<std::size_t> missing = found.missing();
   if (clock.runs() && missing.size() < part.places.size()) {
     session_->note_cost_of_lookup(parts_.scope,
                                   clock.elapsed_ns() / static_cast<std::int64_t>(part.keys.size()));
   }
-  if (!missing.empty()) lead(part, found, std::move(missing));
+  if (!missing.empty()) lead(part, found, missing);
   if (!std::is_sorted(mine_.begin(), mine_.end())) std::sort(mine_.begin(), mine_.end());
 }
 
 void RowsCall::lead(const Part& part, const cache::BatchFound& found,
-                    std::vector<std::size_t> missing) {
-  const auto add_to = [](std::vector<std::size_t>& all, const std::vector<std::size_t>& more) {
+                    const std::vector<std::size_t>& missing) {
+  const auto add_to = [](std::vector<std::size_t>& all, std::vector<std::size_t> more) {
+    if (all.empty()) all.swap(more);
     all.insert(all.end(), more.begin(), more.end());
   };
   // Nothing is stored, so other threads gain nothing by waiting for these rows.
@@ -262,7 +263,7 @@ void RowsCall::lead(const Part& part, const cache::BatchFound& found,
     add_found(again, question, found_now);
     led = again.places_of(found_now.missing());
   }
-  add_to(mine_, led);
+  add_to(mine_, std::move(led));
 }
 
 // Gives up its own leads first: two batches that each wait for a row of the other's would wait for

@@ -103,7 +103,8 @@ class RowsCall : public OpenCall {
   // Asks the gate about all keys. Returns the places that are to be looked up; the others are run.
   std::vector<std::size_t> pass_gate(std::vector<std::size_t> places);
   void look_up_and_lead(std::vector<std::size_t> places);
-  void lead(const Part& part, const cache::BatchFound& found, std::vector<std::size_t> missing);
+  void lead(const Part& part, const cache::BatchFound& found,
+            const std::vector<std::size_t>& missing);
   void wait_for_others();
   void note_found(const Part& part, const cache::BatchFound& found);
   void add_found(const Part& part, const cache::BatchRequest& request, cache::BatchFound& found);
