@@ -65,7 +65,7 @@ class TenMilliseconds(nn.Module):
         self.times = max(1, round(0.2 / (time.process_time() - started)))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.weight
+        y = torch.tanh(self.weight)
         for _ in range(self.times):
             y = torch.tanh(y @ self.weight)
         return y[:1] + x
@@ -85,7 +85,7 @@ class UniqueKeys(Measurement):
         return [
             Comparison(
                 "unique keys, admission=second, a model of 10 ms, over mode off",
-                "10 ms, second", 1.05, "10 ms, off", ceiling=1.5,
+                "10 ms, second", 1.05, "10 ms, off", ceiling=2.5,
             ),
             Comparison(
                 "unique keys, admission=second, scripted, 2 KiB, over mode off",
