@@ -14,6 +14,7 @@ namespace modcache {
 namespace {
 
 struct Registry {
+  Mutex pause;  // see ForkPause
   Mutex mutex;
   std::uint64_t next_registration = 1;
   std::map<std::uint64_t, Mutex*> held;  // by handle, hence in order of registration
@@ -21,15 +22,21 @@ struct Registry {
 };
 
 std::atomic<std::uint64_t> generation{0};
+thread_local int pauses_of_this_thread = 0;
 
 Registry& registry();
 
 bool try_lock_all(Registry& state) MODCACHE_LOCKS_UNCHECKED {
-  if (!state.mutex.try_lock()) return false;
+  if (!state.pause.try_lock()) return false;
+  if (!state.mutex.try_lock()) {
+    state.pause.unlock();
+    return false;
+  }
   for (auto entry = state.held.begin(); entry != state.held.end(); ++entry) {
     if (entry->second->try_lock()) continue;
     while (entry != state.held.begin()) (--entry)->second->unlock();
     state.mutex.unlock();
+    state.pause.unlock();
     return false;
   }
   return true;
@@ -48,6 +55,7 @@ void release_all(Registry& state) MODCACHE_LOCKS_UNCHECKED {
     entry->second->unlock();
   }
   state.mutex.unlock();
+  state.pause.unlock();
 }
 
 void in_parent() { release_all(registry()); }
@@ -75,6 +83,15 @@ std::uint64_t fork_generation() {
   static Registry& installed = registry();
   (void)installed;
   return generation.load(std::memory_order_relaxed);
+}
+
+ForkPause::ForkPause() MODCACHE_LOCKS_UNCHECKED {
+  if (pauses_of_this_thread == 0) registry().pause.lock();
+  ++pauses_of_this_thread;
+}
+
+ForkPause::~ForkPause() MODCACHE_LOCKS_UNCHECKED {
+  if (--pauses_of_this_thread == 0) registry().pause.unlock();
 }
 
 std::uint64_t hold_across_fork(Mutex& mutex) {

@@ -22,6 +22,17 @@ std::uint64_t fork_generation();
 std::uint64_t hold_across_fork(Mutex& mutex);
 void stop_holding_across_fork(std::uint64_t registration);
 
+// While it lives, fork waits, as for a mutex that is held across it; and so do other threads that
+// make one. Nests within a thread. For what a thread makes once for all: a child that is forked
+// meanwhile would find it half made, with nobody to go on. REQUIRES: the thread does not fork.
+class [[nodiscard]] ForkPause {
+ public:
+  ForkPause();
+  ~ForkPause();
+  ForkPause(const ForkPause&) = delete;
+  ForkPause& operator=(const ForkPause&) = delete;
+};
+
 // Runs `action` in each forked child right after fork, once all held mutexes are free again. Only
 // async-signal-safe work and writes to memory belong into it. It is never unregistered.
 void run_in_forked_child(std::function<void()> action);

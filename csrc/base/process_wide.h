@@ -10,6 +10,8 @@
 //     MutexLock lock(Seen::instance().mutex);
 #pragma once
 
+#include <atomic>
+
 #include "base/fork.h"
 #include "base/mutex.h"
 
@@ -21,18 +23,26 @@ class ProcessWide {
  public:
   // Thread-safe. Costs one atomic load after the first call.
   static T& instance() {
-    static T* const only = [] {
-      auto* made = new T;
-      hold_across_fork(made->mutex);
-      return made;
-    }();
-    return *only;
+    static std::atomic<T*> only{nullptr};
+    T* const made = only.load(std::memory_order_acquire);
+    return made != nullptr ? *made : make(only);
   }
 
   Mutex mutex;
 
  private:
   friend T;
+  // A static of this function would be made under a guard of the compiler's, for which a child that
+  // is forked meanwhile waits for ever.
+  static T& make(std::atomic<T*>& only) {
+    const ForkPause pause;
+    if (T* const there = only.load(std::memory_order_acquire)) return *there;
+    T* const made = new T;
+    hold_across_fork(made->mutex);
+    only.store(made, std::memory_order_release);
+    return *made;
+  }
+
   ProcessWide() = default;
   ~ProcessWide() = default;
 };

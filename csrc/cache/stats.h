@@ -46,7 +46,7 @@ enum class Counter : std::size_t {
   kBypassedAdmission,
   kBypassedVerify,  // keys of a scope that was switched off, as its hits differed from fresh
                     // results
-  kVerified,        // results that were compared with stored ones
+  kVerified,        // hits that were run and compared instead, for verify_share
   kCount,
 };
 static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters);

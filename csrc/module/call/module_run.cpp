@@ -239,7 +239,6 @@ Comparison compare_with_stored(const CallParts& parts, cache::Session& session,
     const tensor::StoredValue stored = tensor::stored_value(*entry->value);
     const std::string found = tensor::difference(
         fresh(), stored.value, stored.layout->tolerance(session.settings().verify_rtol));
-    cache::Cache::instance().counters().add(parts.scope, Counter::kVerified);
     if (difference != nullptr) *difference = found;
     if (found.empty()) return Comparison::kSame;
     report_difference(parts, request.key, found);

@@ -75,6 +75,7 @@ Comparison OpenCall::compare(const cache::Request& request, bool is_drawn,
   std::string difference;
   const Comparison comparison = compare_with_stored(parts_, *session_, request, fresh, &difference);
   if (is_drawn && comparison != Comparison::kNothingStored) {
+    cache::Cache::instance().counters().add(parts_.scope, cache::Counter::kVerified);
     session_->note_verified(request, parts_.who(), difference, may_write(mode_));
   }
   return comparison;

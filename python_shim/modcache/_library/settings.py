@@ -123,8 +123,9 @@ def stats() -> Stats:
       results it did not store; none of them is a miss. ``bypassed_verify``: uncached runs of a
       scope that ``verify_share`` switched off.
     - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
-    - ``verified``: results that were compared with stored ones, by ``verify_share`` or in mode
-      ``"verify"``; none of them is a hit or a miss. ``verify_differences``: those that differ.
+    - ``verified``: hits that ``verify_share`` had run and compared instead; none of them is a hit
+      or a miss. ``verify_differences``: results that differ from the stored ones, in mode
+      ``"verify"`` too.
     - ``evicted``: entries that others pushed out of a tier.
     - ``not_kept``: results that the directory (with ``disk=0``: memory) did not take, since it is
       full of more valuable entries, or they are too large for it.

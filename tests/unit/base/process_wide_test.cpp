@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -46,6 +47,25 @@ TEST(ProcessWideTest, is_not_destroyed_at_the_end_of_the_process) {
 }
 
 #if MODCACHE_CAN_FORK_WITH_THREADS
+struct MadeSlowly : ProcessWide<MadeSlowly> {
+  MadeSlowly() {
+    is_being_made = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  static inline std::atomic<bool> is_being_made{false};
+};
+
+TEST(ProcessWideTest, gives_a_child_that_is_forked_while_it_is_made_a_whole_one) {
+  std::thread maker([] { (void)MadeSlowly::instance(); });
+  while (!MadeSlowly::is_being_made) std::this_thread::yield();
+  ChildProcess child([] {
+    ::alarm(10);  // rather than to wait for ever
+    return MadeSlowly::instance().mutex.try_lock() ? 0 : 1;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  maker.join();
+}
+
 TEST(ProcessWideTest, gives_a_forked_child_a_free_mutex_while_other_threads_use_it) {
   std::atomic<bool> is_over{false};
   std::thread user([&] {

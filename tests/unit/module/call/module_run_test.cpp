@@ -217,7 +217,7 @@ TEST_F(ModuleRunTest, compares_a_fresh_result_with_the_stored_value) {
   EXPECT_EQ(compare_with_stored(parts_, *session, request, other, &difference),
             Comparison::kDifferent);
   EXPECT_NE(difference, "");
-  EXPECT_EQ(stat("verified"), 2);
+  EXPECT_EQ(stat("verified"), 0) << "that is for hits that were drawn";
   EXPECT_EQ(stat("verify_differences"), 1);
   EXPECT_EQ(log_.about("key 'train/1' of Encoder.forward").size(), 1u);
   EXPECT_EQ(compare_with_stored(parts_, *session, request, failing), Comparison::kSame)
