@@ -11,12 +11,13 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 thread_local bool stores_all = false;
 
 // A cost is what it takes when nothing else is in the way, so less counts at once, and more little
-// by little. Threads that note at once may lose one of the two.
+// by little, however much more: a thread may have lost its processor meanwhile. Threads that note
+// at once may lose one of the two.
 void follow(std::atomic<std::int64_t>& known, std::int64_t measured) {
   measured = std::max<std::int64_t>(measured, 1);
   const std::int64_t before = known.load(kRelaxed);
   const bool is_less = before == 0 || measured < before;
-  known.store(is_less ? measured : before + (measured - before) / 16, kRelaxed);
+  known.store(is_less ? measured : before + std::min(measured - before, 3 * before) / 16, kRelaxed);
 }
 
 }  // namespace

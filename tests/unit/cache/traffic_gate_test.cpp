@@ -217,6 +217,15 @@ TEST_F(TrafficGateTest, a_slow_first_store_is_no_measure) {
   EXPECT_EQ(kept_out, 0);
 }
 
+TEST_F(TrafficGateTest, one_store_that_was_interrupted_hardly_counts) {
+  gate_.note_lookup(scope_, 5'000);
+  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
+    gate_.note_store(scope_, 15'000, 1000);
+  }
+  gate_.note_store(scope_, 100'000'000, 1000);
+  EXPECT_TRUE(gate_.is_worth_storing(scope_, 25, 1000));
+}
+
 TEST_F(TrafficGateTest, what_is_kept_out_is_measured_again_now_and_then) {
   for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
     gate_.note_store(scope_, 50'000'000, 1000);
