@@ -12,7 +12,7 @@ from running import ROOT, RunningServer, sample
 
 PROGRAM = os.environ.get("MODCACHE_PROGRAM", str(ROOT / "build" / "release" / "bin" / "modcache"))
 # With the default the cache itself would tell two inputs apart, whatever their keys.
-BY_KEY_ALONE = ("--set", "match=none", "--set", "memory=0")
+BY_KEY_ALONE = ("--set", "match=none", "--set", "memory=0", "--set", "admission=all")
 
 
 def keys_of(server: RunningServer) -> list[str]:
