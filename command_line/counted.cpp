@@ -2,6 +2,7 @@
 #include "command_line/counted.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "command_line/units.h"
 
@@ -91,6 +92,9 @@ ScopeNames names_of(const std::vector<Manifest>& manifests) {
 }
 
 std::string day_text(std::int32_t days_since_1970) {
+  // No calendar of ours goes on for ten thousand years, nor would the product fit.
+  constexpr std::int32_t kMostDays = 3'000'000;
+  if (std::abs(std::int64_t{days_since_1970}) > kMostDays) return "-";
   // The first day of all counts as a time that was never set.
   const std::string time = utc_time_text(days_since_1970 * kDayUs);
   return time.empty() ? "-" : time.substr(0, time.find('T'));
