@@ -2,6 +2,8 @@
 //
 // An inference server whose model modcache answers for. See docs/serving.md.
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <malloc.h>
 #include <modcache/modcache.h>
@@ -16,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "arguments.h"
 #include "bounded_server.h"
@@ -38,6 +41,19 @@ void configure_cache(const Configuration& configuration) {
   // this setting stores all.
   if (modcache::settings().count("admission") != 0) settings.emplace("admission", "second");
   modcache::configure(settings);
+}
+
+// Runs the model as often as TorchScript observes it before it compiles it. Otherwise the first
+// requests, which come at once, would all wait for that.
+void warm_up(const ServedModel& model, const InputForm& form) {
+  if (form.shape.empty()) return;
+  std::vector<std::int64_t> shape = form.shape;
+  for (std::int64_t& size : shape) size = std::max<std::int64_t>(size, 1);
+  const c10::InferenceMode no_gradients;
+  const modcache::ModeGuard off("off");
+  PredictRequest request;
+  request.input = at::zeros(shape, at::TensorOptions(form.dtype));
+  for (int run = 0; run < 3; ++run) model.predict(request, "");
 }
 
 ConnectionBounds bounds_of(const Configuration& configuration) {
@@ -70,8 +86,10 @@ bool serve_until_signal(BoundedServer& server, const sigset_t& signals, int drai
     has_failed = true;
     kill(getpid(), SIGTERM);
   });
-  int signal = 0;
-  sigwait(&signals, &signal);
+  // What is kept for long lies between what runs need for a moment, and holds their pages: glibc
+  // gives those back when it is told to.
+  const timespec interval{30, 0};
+  while (sigtimedwait(&signals, nullptr, &interval) < 0) malloc_trim(0);
   std::printf("stopping\n");
   server.drain();
   const timespec drain{drain_ms / 1000, (drain_ms % 1000) * 1'000'000L};
@@ -94,6 +112,7 @@ int run(const Configuration& configuration, const sigset_t& signals) {
   at::set_num_threads(configuration.threads);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::unique_ptr<ServedModel> model = load_model(configuration.model, cores);
+  warm_up(*model, input_form_of(configuration));
 
   BoundedServer server(bounds_of(configuration));
   Metrics metrics;

@@ -270,6 +270,13 @@ void require_shape(const at::Tensor& input, const InputForm& form) {
 
 }  // namespace
 
+InputForm input_form_of(const Configuration& configuration) {
+  const at::ScalarType dtype = configuration.dtype == "int64"     ? at::kLong
+                               : configuration.dtype == "float64" ? at::kDouble
+                                                                  : at::kFloat;
+  return {dtype, configuration.shape};
+}
+
 PredictRequest parse_predict_request(const std::string& body, const InputForm& form) {
   Reader reader(form);
   Json::sax_parse(body, &reader);

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
+
 namespace server {
 
 struct PredictRequest {
@@ -25,6 +27,8 @@ struct InputForm {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;  // -1: any size. Empty: any shape
 };
+
+InputForm input_form_of(const Configuration& configuration);
 
 // Throws Refusal.
 PredictRequest parse_predict_request(const std::string& body, const InputForm& form);

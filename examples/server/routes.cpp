@@ -147,13 +147,6 @@ void read_number(const std::string& text, Number& number) {
   std::from_chars(text.data(), text.data() + text.size(), number);
 }
 
-InputForm input_form_of(const Configuration& configuration) {
-  const at::ScalarType dtype = configuration.dtype == "int64"     ? at::kLong
-                               : configuration.dtype == "float64" ? at::kDouble
-                                                                  : at::kFloat;
-  return {dtype, configuration.shape};
-}
-
 std::string route_label(const std::string& path) {
   for (const Route& route : kRoutes) {
     if (path == route.path) return path;
