@@ -37,14 +37,13 @@ constexpr int kFailed = 1;
 
 void configure_cache(const Configuration& configuration) {
   std::map<std::string, std::string> settings = configuration.settings;
-  // Traffic may never repeat: what is asked for once is not stored. A library that is older than
-  // this setting stores all.
-  if (modcache::settings().count("admission") != 0) settings.emplace("admission", "second");
+  settings.emplace("admission", "second");  // traffic may never repeat
   modcache::configure(settings);
 }
 
 // Runs the model as often as TorchScript observes it before it compiles it. Otherwise the first
-// requests, which come at once, would all wait for that.
+// requests, which come at once, would all wait for that. Throws where the model does not take what
+// --shape and --dtype say.
 void warm_up(const ServedModel& model, const InputForm& form) {
   if (form.shape.empty()) return;
   std::vector<std::int64_t> shape = form.shape;
@@ -53,7 +52,8 @@ void warm_up(const ServedModel& model, const InputForm& form) {
   const modcache::ModeGuard off("off");
   PredictRequest request;
   request.input = at::zeros(shape, at::TensorOptions(form.dtype));
-  for (int run = 0; run < 3; ++run) model.predict(request, "");
+  for (int run = 0; run < 3; ++run) predict_or_refuse(model, request, "", 500);
+  modcache::reset_stats();  // nobody asked for these
 }
 
 ConnectionBounds bounds_of(const Configuration& configuration) {

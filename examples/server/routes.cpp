@@ -114,16 +114,6 @@ bool bypasses_cache(const Request& request) {
   return wish.find("no-cache") != std::string::npos || wish.find("no-store") != std::string::npos;
 }
 
-// TorchScript's messages are a traceback whose last line says what happened.
-std::string last_line(const std::string& text) {
-  std::istringstream lines(text);
-  std::string last;
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty()) last = line;
-  }
-  return last;
-}
-
 void answer_failure(Response& response, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -134,12 +124,6 @@ void answer_failure(Response& response, const std::exception_ptr& failure) {
   } catch (const std::exception& error) {
     answer_error(response, 500, error.what());
   }
-}
-
-// Where the input's shape was checked the model should have taken it; else the input is the likely
-// cause.
-[[noreturn]] void tell_failure_of_model(const std::string& text, bool is_shape_checked) {
-  throw Refusal(is_shape_checked ? 500 : 422, "the model failed on this input: " + last_line(text));
 }
 
 template <typename Number>
@@ -238,25 +222,15 @@ void Routes::predict(const Request& request, Response& response) const {
   const PredictRequest parsed = parse_predict_request(request.body, form_);
   std::optional<modcache::ModeGuard> off;
   if (bypasses_cache(request)) off.emplace("off");
-  const c10::IValue output = run_model(parsed, request.get_header_value(kSaltHeader));
+  // Where the input's shape was checked the model should have taken it; else the input is the
+  // likely cause of a failure.
+  const int failure = form_.shape.empty() ? 422 : 500;
+  const c10::IValue output =
+      predict_or_refuse(model_, parsed, request.get_header_value(kSaltHeader), failure);
   std::string text = "{\"output\": ";
   append_json(text, output);
   text += "}\n";
   response.set_content(text, kJson);
-}
-
-c10::IValue Routes::run_model(const PredictRequest& parsed, const std::string& salt) const {
-  try {
-    return model_.predict(parsed, salt);
-  } catch (const Refusal&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::Error& error) {
-    tell_failure_of_model(error.what_without_backtrace(), !form_.shape.empty());
-  } catch (const std::exception& error) {  // TorchScript's own are such
-    tell_failure_of_model(error.what(), !form_.shape.empty());
-  }
 }
 
 Json Routes::mode_json() {

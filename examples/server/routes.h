@@ -34,7 +34,6 @@ class Routes {
   // Throws Refusal for a request that no handler should see, nor its body be read.
   void check(const httplib::Request& request) const;
   void predict(const httplib::Request& request, httplib::Response& response) const;
-  c10::IValue run_model(const PredictRequest& parsed, const std::string& salt) const;
   void status(const httplib::Request& request, httplib::Response& response) const;
   static void put_mode(const httplib::Request& request, httplib::Response& response);
   static nlohmann::json mode_json();

@@ -4,6 +4,8 @@
 #include <modcache/modcache.h>
 #include <torch/script.h>
 
+#include <new>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -93,11 +95,36 @@ std::unique_ptr<ServedModel> model_of(torch::jit::Module module) {
                            "(x, ids: Tensor), where x is a Tensor");
 }
 
+// TorchScript's messages are a traceback whose last line says what happened.
+Refusal failure_of_model(const std::string& text, int status) {
+  std::istringstream lines(text);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) last = line;
+  }
+  return {status, "the model failed on this input: " + last};
+}
+
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 }  // namespace
+
+c10::IValue predict_or_refuse(const ServedModel& model, const PredictRequest& request,
+                              const std::string& salt, int status) {
+  try {
+    return model.predict(request, salt);
+  } catch (const Refusal&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw failure_of_model(error.what_without_backtrace(), status);
+  } catch (const std::exception& error) {  // TorchScript's own are such
+    throw failure_of_model(error.what(), status);
+  }
+}
 
 std::unique_ptr<ServedModel> load_model(const std::string& path, int runs_at_once) {
   try {

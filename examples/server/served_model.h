@@ -28,6 +28,10 @@ class ServedModel {
   virtual std::string description() const = 0;
 };
 
+// The same, with the model's exceptions as a Refusal of that status, of one line.
+c10::IValue predict_or_refuse(const ServedModel& model, const PredictRequest& request,
+                              const std::string& salt, int status);
+
 // Throws std::runtime_error with a text for people. `runs_at_once`: how many a .pt2 package makes.
 std::unique_ptr<ServedModel> load_model(const std::string& path, int runs_at_once);
 // The one for .pt2 packages.

@@ -40,11 +40,15 @@ def start(
     running: list[RunningServer] = []
 
     def begin(
-        *options: str, form: str = "scripted", run_ms: float = 1, dir: Path | None = None
+        *options: str,
+        form: str = "scripted",
+        run_ms: float = 1,
+        dir: Path | None = None,
+        shape: str = "?x32",
     ) -> RunningServer:
-        shape = () if "--shape" in options else ("--shape", "?x32")
+        shaped = ("--shape", shape) if shape else ()
         model = make_model(form, run_ms)
-        server = RunningServer(model, dir or tmp_path / "cache", *options, *shape)
+        server = RunningServer(model, dir or tmp_path / "cache", *options, *shaped)
         running.append(server)
         return server
 

@@ -9,17 +9,15 @@ import pytest
 from running import RunningServer, sample
 
 Start = Callable[..., RunningServer]
+STORE_ALL = ("--set", "admission=all")
 
 
 @pytest.mark.parametrize("form", ["scripted", "frozen", "plain", "rows", "exported"])
 def test_each_form_of_a_model_is_answered_from_the_cache(start: Start, form: str) -> None:
-    server = start(form=form)
+    server = start(*STORE_ALL, form=form)
     first = server.predict(1, "a")
-    for _ in range(2):  # what is admitted on second sight is a hit at the third
-        assert server.predict(1, "a") == first
-    hits, misses, bypassed = server.counted()  # the first sight is kept out: it was bypassed
-    assert hits >= 1
-    assert hits + misses + bypassed == 3
+    assert server.predict(1, "a") == first
+    assert server.counted() == (1, 1, 0)
     assert server.predict(2, "b") != first
 
 
@@ -60,11 +58,11 @@ def test_the_id_of_one_input_with_another_one_is_no_hit(server: RunningServer) -
 
 
 def test_a_header_bypasses_the_cache_for_one_request(server: RunningServer) -> None:
-    output = server.predict(1, "a")
-    before = server.counted()[2]
+    before = server.predict(1, "a")
+    bypassed = server.counted()[2]
     for wish in ("no-cache", "max-age=0, no-store"):
-        assert server.predict(1, "a", Cache_Control=wish) == output
-    assert server.counted()[2] == before + 2
+        assert server.predict(1, "a", Cache_Control=wish) == before
+    assert server.counted()[2] == bypassed + 2
     assert server.mode() == "on"
 
 
@@ -75,6 +73,16 @@ def test_what_was_stored_is_there_for_the_next_server(start: Start) -> None:
     server = start()
     assert server.predict(1, "a") == output
     assert server.counted()[:2] == (1, 0)
+
+
+def test_what_is_asked_for_once_is_not_stored(server: RunningServer) -> None:
+    for number in range(20):
+        server.predict(number, f"once/{number}")
+    assert server.ask("GET", "/status").json["totals"]["stored"] == 0
+    for _ in range(3):
+        server.predict(1, "often")
+    totals = server.ask("GET", "/status").json["totals"]
+    assert (totals["stored"], totals["hits"]) == (1, 1)
 
 
 BAD_BODIES = {
@@ -112,11 +120,16 @@ def test_a_bad_body_is_an_error_that_says_what_is_valid(shared: RunningServer, n
 
 
 def test_a_model_s_own_error_is_told_in_one_line(start: Start) -> None:
-    server = start("--shape", "?")  # the model takes another shape than the server was told
+    server = start(shape="")
     answer = server.ask("POST", "/predict", {"input": [1, 2, 3], "id": "a"})
-    assert answer.status == 500
-    assert "the model failed on this input" in answer.error
+    assert answer.status == 422
+    assert "the model failed on this input: RuntimeError: mat1 and mat2" in answer.error
     assert "\n" not in answer.error
+
+
+def test_a_shape_that_the_model_does_not_take_is_told_at_the_start(start: Start) -> None:
+    with pytest.raises(AssertionError, match=r"the model failed on this input: .*cannot be mul"):
+        start(shape="?x31")
 
 
 def test_other_requests_are_told_what_is_valid(shared: RunningServer) -> None:
