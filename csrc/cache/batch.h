@@ -91,6 +91,7 @@ class BatchFound {
   std::vector<std::size_t> verified_;
   std::optional<FoundRows> disk_;
   std::uint64_t completed_runs_ = 0;  // of single flight, before the first look
+  bool may_write_ = false;            // the mode of the look-up, by which its hits are counted
 };
 
 struct BatchLead {

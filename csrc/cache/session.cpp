@@ -63,6 +63,7 @@ BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
 BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting) {
   const OnMiss on_miss = counting == Counting::kAtOnce ? OnMiss::kCount : OnMiss::kIgnore;
   BatchFound found(request.keys.size());
+  found.may_write_ = may_write;
   found.completed_runs_ = flights_.completed_runs();
   found.addresses_ = store::addresses_of(request.context->digest, request.keys);
   RemainingKeys remaining({request.context, request.keys, found.addresses_});
@@ -113,7 +114,7 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
     found.rows_[i].tier = static_cast<std::uint32_t>(tier);
     found.rows_[i].held = std::move(held);
   }
-  if (counting == Counting::kAtOnce) count_hits(*request.context, counts);
+  if (counting == Counting::kAtOnce) count_hits(*request.context, counts, found.may_write_);
 }
 
 void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
@@ -158,7 +159,7 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
   }
   assert(!found.disk_.has_value());
   found.disk_ = std::move(rows);
-  if (terms.counting == Counting::kAtOnce) count_hits(*request.context, counts);
+  if (terms.counting == Counting::kAtOnce) count_hits(*request.context, counts, found.may_write_);
 }
 
 void Session::bring_to_device(const BatchRequest& request, const BatchFound& found) {
@@ -172,8 +173,8 @@ void Session::bring_to_device(const BatchRequest& request, const BatchFound& fou
          /*pushes_out=*/false});
 }
 
-void Session::count_hits(const store::Context& context, const HitCounts& counts) {
-  stats_.add_hits(context, counts);
+void Session::count_hits(const store::Context& context, const HitCounts& counts, bool may_write) {
+  stats_.add_hits(context, counts, may_write);
   conflicts_.note_agreements(context.scope, counts.hits);
 }
 
@@ -191,8 +192,10 @@ std::int64_t Session::bytes_of(const BatchFound& found, std::size_t i) const {
 }
 
 void Session::take_back(const store::Context& context, BatchFound& found, std::size_t i) {
-  stats_.add_hits(context, {tiers_.nearest_first[found.rows_[i].tier]->hits(), -1,
-                            -run_us_of(found, i), -bytes_of(found, i)});
+  stats_.add_hits(context,
+                  {tiers_.nearest_first[found.rows_[i].tier]->hits(), -1, -run_us_of(found, i),
+                   -bytes_of(found, i)},
+                  found.may_write_);
   found.rows_[i] = {};
 }
 

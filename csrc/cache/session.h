@@ -119,7 +119,7 @@ class Session {
 
   // The same for what is in memory, matches and is `wanted`, else null: nothing waits, and nothing
   // but a hit is counted.
-  EntryPtr find_in_memory(const Request& request, bool (*wanted)(const Entry&));
+  EntryPtr find_in_memory(const Request& request, bool may_write, bool (*wanted)(const Entry&));
   // The same for what only the directory has, and brings it into memory. `wanted` is asked before
   // the value is read. Damage is counted, too.
   EntryPtr find_on_disk(const Request& request, bool may_write,
@@ -250,7 +250,7 @@ class Session {
     return match_.fits_signature(request.signature, signature) &&
            match_.fits_sample(request.input, request.row, sample);
   }
-  void count_hits(const store::Context& context, const HitCounts& counts);
+  void count_hits(const store::Context& context, const HitCounts& counts, bool may_write);
   std::int64_t run_us_of(const BatchFound& found, std::size_t i) const;
   std::int64_t bytes_of(const BatchFound& found, std::size_t i) const;
   // Row i is no hit after all.

@@ -15,7 +15,8 @@ EntryPtr Session::lookup_at_once(const Request& given, bool may_write) {
   return take(request, found, 0, may_write);
 }
 
-EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entry&)) {
+EntryPtr Session::find_in_memory(const Request& given, bool may_write,
+                                 bool (*wanted)(const Entry&)) {
   const store::EntryId id = given.id();
   TierFound found = tiers_.nearest_first.front()->find(TierKeys::of_one(given.context, id),
                                                        Access::kRead, OnMiss::kIgnore);
@@ -26,8 +27,10 @@ EntryPtr Session::find_in_memory(const Request& given, bool (*wanted)(const Entr
   const Request request = as_compared(given);
   if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
   if (!spares(1)) return nullptr;
-  count_hits(*request.context, {tiers_.nearest_first.front()->hits(), 1, entry->run_us.value_or(0),
-                                static_cast<std::int64_t>(entry->value->payload_size_bytes())});
+  count_hits(*request.context,
+             {tiers_.nearest_first.front()->hits(), 1, entry->run_us.value_or(0),
+              static_cast<std::int64_t>(entry->value->payload_size_bytes())},
+             may_write);
   return entry;
 }
 
@@ -39,8 +42,10 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
   if (found.is_missing(0) || !found.is_on_disk(0)) return nullptr;
   if (!wanted(found.disk().header(found.disk_row(0)).value_header)) return nullptr;
   if (!spares(1)) return nullptr;
-  count_hits(*one.context, {tiers_.nearest_first[found.rows_[0].tier]->hits(), 1,
-                            run_us_of(found, 0), bytes_of(found, 0)});
+  count_hits(*one.context,
+             {tiers_.nearest_first[found.rows_[0].tier]->hits(), 1, run_us_of(found, 0),
+              bytes_of(found, 0)},
+             may_write);
   return take(request, found, 0, may_write);
 }
 
@@ -57,7 +62,7 @@ std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool m
     of_tier.bytes += bytes_of(found, i);
   }
   if (!spares(found.size())) return std::nullopt;
-  for (const HitCounts& of_tier : counts) count_hits(*request.context, of_tier);
+  for (const HitCounts& of_tier : counts) count_hits(*request.context, of_tier, may_write);
   return found;
 }
 

@@ -47,7 +47,7 @@ void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
   if (auto* const kept = directory()) kept->add(scope, static_cast<std::size_t>(counter), amount);
 }
 
-void Stats::add_hits(const store::Context& context, const HitCounts& counts) {
+void Stats::add_hits(const store::Context& context, const HitCounts& counts, bool may_keep) {
   if (counts.hits == 0) return;
   using Addition = store::DirectoryCounters::Addition;
   const std::array<Addition, 3> additions{
@@ -57,7 +57,8 @@ void Stats::add_hits(const store::Context& context, const HitCounts& counts) {
   for (const Addition& addition : additions) {
     counters_[addition.counter].fetch_add(addition.amount, std::memory_order_relaxed);
   }
-  if (auto* const kept = directory()) {
+  auto* const kept = may_keep ? directory_.load(std::memory_order_acquire) : nullptr;
+  if (kept != nullptr) {
     kept->add(context.digest, context.scope, {additions.data(), additions.size()});
   }
 }

@@ -76,8 +76,9 @@ class Stats {
   // Counts what belongs to this scope; to none where it is empty.
   void add(std::string_view scope, Counter counter, std::int64_t amount = 1);
   void add(Counter counter, std::int64_t amount = 1) { add({}, counter, amount); }
-  // Counts hits of a context, without a look for its scope if the thread did so before.
-  void add_hits(const store::Context& context, const HitCounts& counts);
+  // Counts hits of a context, without a look for its scope if the thread did so before. `may_keep`:
+  // the mode that the look-up went by allows writing to the directory.
+  void add_hits(const store::Context& context, const HitCounts& counts, bool may_keep);
 
   std::int64_t get(Counter counter) const {
     return counters_[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);

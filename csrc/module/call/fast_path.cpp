@@ -52,32 +52,24 @@ CallParts parts_of(const FastCall& call, tensor::InputSummary input) {
   return parts;
 }
 
-bool goes_past_gate(cache::Session& session, const cache::BatchRequest& request) {
-  return session.goes_past_gate(request, cache::Cache::instance().mode());
-}
-
-void note_plain_hits(cache::Session& session, const cache::BatchRequest& request) {
-  session.note_plain_hits(request, cache::Cache::instance().mode());
-}
-
-FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::InputSummary input) {
+FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::InputSummary input,
+                      cache::Mode mode) {
   const auto context = context_of(session, call.scope, call.method, tensor::Per::kCall,
                                   input.arguments, tensor::arithmetic_state());
   const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
   const bool is_gated = session.is_gated();
   const CostClock clock(session.measures_costs());
-  if (is_gated && goes_past_gate(session, cache::Session::batch_of(request))) {
+  if (is_gated && session.goes_past_gate(cache::Session::batch_of(request), mode)) {
     return {std::nullopt, /*goes_past=*/true};
   }
-  cache::EntryPtr entry = session.find_in_memory(request, has_lone_tensor);
+  cache::EntryPtr entry = session.find_in_memory(request, cache::may_write(mode), has_lone_tensor);
   if (entry == nullptr && call.looks_on_disk && !sampler.is_costly()) {
-    const bool may_write = cache::may_write(cache::Cache::instance().mode());
-    entry = session.find_on_disk(request, may_write, tensor::is_of_lone_tensor);
+    entry = session.find_on_disk(request, cache::may_write(mode), tensor::is_of_lone_tensor);
   }
   if (entry == nullptr) return {};
   at::Tensor value = value_of(*entry).hand_out_tensor(input.device);
-  if (is_gated) note_plain_hits(session, cache::Session::batch_of(request));
+  if (is_gated) session.note_plain_hits(cache::Session::batch_of(request), mode);
   if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns());
   return {std::move(value)};
 }
@@ -96,17 +88,19 @@ std::optional<at::Tensor> put_together(const FoundBatch& batch, const CallParts&
 // they cost more than the row. Nothing: find_rows() goes on as for every batch.
 std::optional<at::Tensor> find_one_row(const FastCall& call, const CallParts& parts,
                                        const cache::ContextPtr& context,
-                                       const cache::InputSource& sampler, cache::Session& session) {
+                                       const cache::InputSource& sampler, cache::Session& session,
+                                       bool may_write) {
   // A result that lay beside its input goes to the device of this one.
   if (parts.input.device.has_value() && !parts.input.device->is_cpu()) return std::nullopt;
   const std::string_view key = call.rows->distinct().front();
   const cache::Request request{context, key, parts.input.signature, &sampler, /*row=*/0};
-  const cache::EntryPtr entry = session.find_in_memory(request, has_plain_row);
+  const cache::EntryPtr entry = session.find_in_memory(request, may_write, has_plain_row);
   if (entry == nullptr) return std::nullopt;
   return row_of(*entry).batch_of_one();
 }
 
-FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallParts& parts) {
+FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallParts& parts,
+                     cache::Mode mode) {
   // A repeated key may come with two inputs, and other places of values have steps of their own.
   if (!call.rows->repeated().empty() || !session.place_of(call.scope).is_host()) {
     return {};
@@ -117,17 +111,17 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   const bool is_gated = session.is_gated();
   const CostClock clock(session.measures_costs());
   const cache::BatchRequest question{context, call.rows->distinct(), parts.input.signature};
-  if (is_gated && goes_past_gate(session, question)) return {std::nullopt, /*goes_past=*/true};
+  if (is_gated && session.goes_past_gate(question, mode)) return {std::nullopt, /*goes_past=*/true};
+  const bool may_write = cache::may_write(mode);
   // The policies would hear of a row in another dtype twice.
   if (call.rows->rows() == 1 && session.settings().dtype == cache::StoredDtype::kKeep) {
-    if (auto batch = find_one_row(call, parts, context, sampler, session)) {
-      if (is_gated) note_plain_hits(session, question);
+    if (auto batch = find_one_row(call, parts, context, sampler, session, may_write)) {
+      if (is_gated) session.note_plain_hits(question, mode);
       return {std::move(batch)};
     }
   }
   std::vector<std::size_t> rows(call.rows->rows());
   std::iota(rows.begin(), rows.end(), 0);
-  const bool may_write = cache::may_write(cache::Cache::instance().mode());
   const cache::BatchRequest request{
       context, call.rows->distinct(), parts.input.signature,
       session.compares_input(call.scope, &sampler) ? &sampler : nullptr, rows};
@@ -139,7 +133,7 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   if (!together.has_value()) {
     session.take_back_all(request, *found);
   } else if (is_gated) {
-    note_plain_hits(session, question);
+    session.note_plain_hits(question, mode);
     const auto keys = static_cast<std::int64_t>(rows.size());
     if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns() / keys);
   }
@@ -155,9 +149,10 @@ bool has_rows(const tensor::InputSummary& input, std::size_t rows) {
 
 }  // namespace
 
-bool fast_path_is_open() {
+std::optional<cache::Mode> mode_of_fast_path() {
   const cache::Mode mode = cache::Cache::instance().mode();
-  return cache::may_read(mode) && !cache::always_runs(mode);
+  if (!cache::may_read(mode) || cache::always_runs(mode)) return std::nullopt;
+  return mode;
 }
 
 std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
@@ -168,13 +163,13 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
   return summary;
 }
 
-FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input) {
+FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input, cache::Mode mode) {
   const cache::HitTimer timer;
   cache::Cache& cache = cache::Cache::instance();
   const auto session = cache.session();
   FastAnswer answer = call.rows == nullptr
-                          ? find_whole(call, *session, std::move(input))
-                          : find_rows(call, *session, parts_of(call, std::move(input)));
+                          ? find_whole(call, *session, std::move(input), mode)
+                          : find_rows(call, *session, parts_of(call, std::move(input)), mode);
   if (answer.value.has_value()) timer.note_hit(cache.counters().latencies());
   return answer;
 }

@@ -17,13 +17,14 @@
 #include <optional>
 #include <string>
 
+#include "cache/mode.h"
 #include "module/call/batch_keys.h"
 #include "tensor/input.h"
 
 namespace modcache::module {
 
-// Returns whether the mode allows returning a stored value without running anything.
-bool fast_path_is_open();
+// Returns the mode if it allows returning a stored value without running anything.
+std::optional<cache::Mode> mode_of_fast_path();
 
 struct FastCall {
   const std::string& scope;
@@ -50,7 +51,7 @@ struct FastAnswer {
 };
 
 // Returns what the lookup of Call or RowsCall would find for a module of which nothing requires
-// grad. `input` is the result of plain_input(). REQUIRES: fast_path_is_open().
-FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input);
+// grad. `input` is the result of plain_input(), `mode` that of mode_of_fast_path().
+FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input, cache::Mode mode);
 
 }  // namespace modcache::module

@@ -44,7 +44,8 @@ FastAnswer ScriptedModule::fast_path(const FastCall& call) const {
 }
 
 FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
-  if (!fast_path_is_open()) return {};
+  const auto mode = mode_of_fast_path();
+  if (!mode.has_value()) return {};
   const c10::ClassTypePtr type = module->type();
   if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
     return {};
@@ -55,12 +56,12 @@ FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
   if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
     return {};
   }
-  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input));
+  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input), *mode);
   const std::string fingerprint = identity->fingerprint(module).text;
   if (fingerprint.empty()) return {};
   return find_on_fast_path(
       {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
-      *std::move(input));
+      *std::move(input), *mode);
 }
 
 }  // namespace modcache::module

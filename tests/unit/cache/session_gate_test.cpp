@@ -176,8 +176,8 @@ TEST_F(SessionGateTest, a_caller_that_cannot_run_anything_gets_every_hit) {
 
 TEST_F(SessionGateTest, plain_hits_are_left_to_the_way_that_can_compare_them) {
   const auto find = [&] {
-    return text_of(
-        session()->find_in_memory(Process::request("key"), [](const Entry&) { return true; }));
+    return text_of(session()->find_in_memory(Process::request("key"), true,
+                                             [](const Entry&) { return true; }));
   };
   here_.store("key", "text");
   EXPECT_EQ(find(), "text");

@@ -61,7 +61,7 @@ class SessionHitsTest : public testing::CacheTest {
 
 TEST_F(SessionHitsTest, find_in_memory_finds_only_what_is_in_memory_and_counts_only_that) {
   const auto found_in_memory = [&](const std::string& key, const std::string& signature = "") {
-    return text_of(here_.cache().session()->find_in_memory(Process::request(key, signature),
+    return text_of(here_.cache().session()->find_in_memory(Process::request(key, signature), true,
                                                            [](const Entry&) { return true; }));
   };
   Process(dir_).store("on disk", "text");
@@ -78,7 +78,7 @@ TEST_F(SessionHitsTest, find_in_memory_finds_only_what_is_in_memory_and_counts_o
 
 TEST_F(SessionHitsTest, find_in_memory_leaves_alone_what_is_not_wanted) {
   here_.store("key", "text");
-  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"),
+  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"), true,
                                                              [](const Entry&) { return false; });
   EXPECT_EQ(entry, nullptr);
   EXPECT_EQ(here_.stat("hits_memory"), 0);
@@ -88,7 +88,7 @@ TEST_F(SessionHitsTest, find_in_memory_sees_a_clear_by_another_process) {
   here_.store("key", "text");
   here_.cache().flush();
   Process(dir_).cache().clear({}, Cache::Tier::kAll);
-  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"),
+  const auto entry = here_.cache().session()->find_in_memory(Process::request("key"), true,
                                                              [](const Entry&) { return true; });
   EXPECT_EQ(entry, nullptr);
 }
@@ -101,8 +101,8 @@ TEST_F(SessionHitsTest, find_on_disk_brings_what_it_finds_into_memory) {
   EXPECT_EQ(found_on_disk("key", "float32[2]"), "text");
   EXPECT_EQ(here_.stat("hits_disk"), 1);
   EXPECT_EQ(here_.stat("saved_us"), 9);
-  const auto again = here_.cache().session()->find_in_memory(Process::request("key", "float32[2]"),
-                                                             [](const Entry&) { return true; });
+  const auto again = here_.cache().session()->find_in_memory(
+      Process::request("key", "float32[2]"), true, [](const Entry&) { return true; });
   EXPECT_EQ(text_of(again), "text");
 }
 
