@@ -18,12 +18,13 @@ constexpr std::array<ShownCounter, 4> kHits{{{"hits_memory", "  in memory", true
                                              {"hits_disk", "  on disk", true},
                                              {"hits_remote", "  remote"},
                                              {"hit_bytes", "  size of their values"}}};
+// Calls under `off` count in their process alone.
 constexpr std::array<ShownCounter, 5> kBypasses{
-    {{"bypassed_off", "  the mode is off"},
-     {"bypassed_grad", "  a result requires grad"},
+    {{"bypassed_grad", "  a result requires grad"},
      {"bypassed_impure", "  a run is not repeatable"},
      {"bypassed_type", "  no tier holds such values"},
-     {"bypassed_admission", "  not worth storing yet"}}};
+     {"bypassed_admission", "  not worth storing yet"},
+     {"bypassed_verify", "  the scope was found wrong"}}};
 constexpr std::array<ShownCounter, 9> kOthers{{{"stored", "stored", true},
                                                {"stored_bytes", "  size of their values"},
                                                {"key_conflicts", "key conflicts"},

@@ -185,12 +185,12 @@ Answer find_eager(const PlainCall& call, void** found) {
   bool is_plain = false;
   const auto find = [&](const module::FastCall& question) -> module::FastAnswer {
     // Without a scope the mode was `off` just now.
-    const auto mode = module::mode_of_fast_path();
-    if (question.scope.empty() || !mode.has_value()) return {};
+    const cache::Mode mode = cache::Cache::instance().mode();
+    if (question.scope.empty() || !module::fast_path_is_open(mode)) return {};
     auto input = module::plain_input(question);
     is_plain = input.has_value();
     if (!is_plain) return {};
-    return module::find_on_fast_path(question, *std::move(input), *mode);
+    return module::find_on_fast_path(question, *std::move(input), mode);
   };
   const Answer answered = answer(
       call, found, [] { return true; }, find);

@@ -41,8 +41,9 @@ module::ScriptedCall call_on(const Stack& stack, Want want) {
 void one_key(Stack* stack, Want want) {
   const std::string& key = last(*stack, 5)[2].toStringRef();
   check_key(name_of(want), key);
-  const module::ScriptedCall call = call_on(*stack, want);
-  if (module::is_bypassed_by_mode(1)) {
+  module::ScriptedCall call = call_on(*stack, want);
+  call.mode = module::mode_of_call(1);
+  if (call.mode == cache::Mode::kOff) {
     module::run_method(*stack, 5, call.method, want);
     return;
   }

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "triton_cache/config.h"
 
@@ -15,9 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const ResponseFormat& response_format() {
-  static const auto* const format = new ResponseFormat;  // as all that is process-wide
-  return *format;
+const ResponseFormat& response_format = *new ResponseFormat;  // as all that is process-wide
+
+// Wall clocks are set now and then.
+std::int64_t steady_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
 std::int64_t ns_since(Clock::time_point started) {
@@ -47,7 +49,7 @@ Result<std::unique_ptr<ResponseCache>> ResponseCache::create(std::string_view co
   return created;
 }
 
-ResponseCache::ResponseCache() : cache_(response_format()) {}
+ResponseCache::ResponseCache() : cache_(response_format) {}
 
 ResponseCache::~ResponseCache() {
   cache_.flush();
@@ -70,7 +72,7 @@ ResponsePtr ResponseCache::lookup(std::string_view key) {
     }
   }
   count(Counter::kMisses);
-  miss_times_.note_miss(key, now_us(), passage == cache::Passage::kStore);
+  miss_times_.note_miss(key, steady_us(), passage == cache::Passage::kStore);
   return nullptr;
 }
 
@@ -94,7 +96,9 @@ ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
 std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
                                                            std::size_t size_bytes) {
   const cache::Mode mode = cache_.mode();
-  const auto missed = miss_times_.take(key, now_us());
+  const auto missed = miss_times_.take(key, steady_us());
+  // The miss was of an earlier request, whose model failed: this one was not looked up.
+  if (mode == cache::Mode::kOff) return std::nullopt;
   Wanted wanted{key, mode, std::nullopt};
   if (missed.has_value()) {
     wanted.run_us = missed->ago_us;

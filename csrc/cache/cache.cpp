@@ -20,18 +20,27 @@ const ValueFormat* process_format = nullptr;
 
 }  // namespace
 
+std::atomic<Cache*> Cache::instance_{nullptr};
+
 void Cache::set_value_format(const ValueFormat& format) { process_format = &format; }
 
 // Never destroyed: threads of the host may still call while the process exits. What is queued is
 // committed by close(), which runs at exit.
 Cache& Cache::instance() {
-  static Cache* const cache = [] {
-    assert(process_format != nullptr);
-    auto* created = new Cache(*process_format);
-    std::atexit([] { Cache::instance().close(); });
-    return created;
-  }();
-  return *cache;
+  Cache* const made = instance_.load(std::memory_order_acquire);
+  return made != nullptr ? *made : make_instance();
+}
+
+// A static of a function would be made under a guard of the compiler's, for which a child that is
+// forked meanwhile waits for ever (as in base/process_wide.h).
+Cache& Cache::make_instance() {
+  assert(process_format != nullptr);
+  const ForkPause pause;
+  if (Cache* const there = instance_.load(std::memory_order_acquire)) return *there;
+  auto* const made = new Cache(*process_format);
+  std::atexit([] { Cache::instance().close(); });
+  instance_.store(made, std::memory_order_release);
+  return *made;
 }
 
 Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system)
@@ -100,7 +109,7 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   Tiers tiers = make_tiers(settings, tier_parts(settings), current->settings_, current->tiers_);
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
-  if (options.count("verify_share") != 0 || options.count("verify_rtol") != 0) verified_.forget();
+  if (options.count("verify_share") != 0 || options.count("verify_rtol") != 0) verified_.forget("");
   if (options.count("admission") != 0) gate_.forget();
   if (settings.admission != Admission::kAll) gate_.prepare();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
@@ -189,7 +198,7 @@ void Cache::flush() { session()->tiers_.disk->flush(); }
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
   conflicts_.forget();
-  verified_.forget();
+  const store::ClearFilter asked = filter;
   const std::string& name_space = session->settings_.name_space;
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
@@ -202,6 +211,10 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
             "', since the mode is '" + std::string(mode_name(mode())) +
             "'; clearing it needs the mode 'on' or 'refresh'");
     return 0;
+  }
+  // A scope that was found wrong stays switched off while any of its entries may be left.
+  if (tier == Tier::kAll && asked.key_prefix.empty() && asked.older_than_us == 0) {
+    verified_.forget(asked.scope);
   }
   const MemoryStore::Cleared in_memory =
       tier != Tier::kDisk ? session->tiers_.memory->clear(filter) : MemoryStore::Cleared{};

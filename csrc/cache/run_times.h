@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "cache/scope_table.h"
+#include "cache/single_flight.h"
 
 namespace modcache::cache {
 
@@ -21,6 +22,8 @@ class RunTimes {
   static constexpr int kTimesUsual = 20;
   static constexpr std::chrono::seconds kShortestPatience{1};
   static constexpr std::chrono::seconds kLongestPatience{30};
+  // Were a wait no longer than that, all waiters would give up in the moment that lets one run.
+  static_assert(SingleFlight::kLongestWait >= 16 * kLongestPatience);
 
   void note(std::string_view scope, std::int64_t run_us);
   // How long to wait for a run of this scope before another thread runs beside it.

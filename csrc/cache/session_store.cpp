@@ -2,6 +2,7 @@
 //
 // Session: what it stores, and what it notes.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -67,8 +68,10 @@ void Session::count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept
                                             MemoryStore::size_bytes_of(*entries[i], keys.keys[i]));
   }
   const std::string& scope = keys.context()->scope;
-  stats_.add(scope, Counter::kStored, static_cast<std::int64_t>(kept.size()) - not_kept);
-  stats_.add(scope, Counter::kStoredBytes, static_cast<std::int64_t>(kept_bytes));
+  const std::array<Stats::Addition, 2> additions{
+      Stats::addition(Counter::kStored, static_cast<std::int64_t>(kept.size()) - not_kept),
+      Stats::addition(Counter::kStoredBytes, static_cast<std::int64_t>(kept_bytes))};
+  stats_.add(scope, {additions.data(), additions.size()});
   if (not_kept == 0 || settings_.disk_bytes > 0) return;
   stats_.add(scope, Counter::kNotKept, not_kept);
   if (settings_.memory_bytes == 0 || largest_bytes <= settings_.memory_bytes) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "cache/leader_watch.h"
@@ -25,7 +26,7 @@ constexpr int kWaitersPerInterval = 8;
 // All of it is guarded by the owner's mutex.
 struct SingleFlight::Lead::Flight {
   std::vector<Digest128> addresses;  // at which it stands on the board
-  std::vector<Digest128> awaited;
+  std::unordered_set<Digest128, Digest128Hash> awaited;
   std::optional<LeaderWatch> watch;  // of the thread that began to run last
   SteadyClock::time_point next_look;
   SteadyClock::time_point since = SteadyClock::now();  // when others were let out last
@@ -83,8 +84,7 @@ void SingleFlight::Lead::kept_nothing() {
 bool SingleFlight::Lead::is_awaited(const Digest128& address) const {
   if (owner_ == nullptr) return false;
   MutexLock lock(owner_->mutex_);
-  const std::vector<Digest128>& awaited = flight_->awaited;
-  return std::find(awaited.begin(), awaited.end(), address) != awaited.end();
+  return flight_->awaited.count(address) != 0;
 }
 
 void SingleFlight::Lead::give_up() {
@@ -129,7 +129,7 @@ void SingleFlight::land(Board& board, Flight& flight) {
   board.landed.notify_all();
 }
 
-// One, one more, two, four.
+// Lets out one waiter, then one more, then two, then four.
 void SingleFlight::let_more_run(Board& board, Flight& flight, Time now) {
   flight.places = 1 << std::clamp(flight.releases - 1, 0, kMostDoublings);
   ++flight.releases;
@@ -209,7 +209,7 @@ SingleFlight::Waited SingleFlight::wait_all(const std::vector<Digest128>& addres
       const auto current = board.flights.find(address);
       if (current == board.flights.end()) continue;
       awaited.push_back(current->second);
-      current->second->awaited.push_back(address);
+      current->second->awaited.insert(address);
     }
     // One that had ended before may have stored, too.
     bool has_stored = awaited.size() < addresses.size();

@@ -10,7 +10,8 @@
 // never all run at once.
 //
 // Never a deadlock: a thread that leads already (a cached module inside a cached module) does
-// not wait, no wait is longer than kLongestWait, and a child of fork starts without flights.
+// not wait, no wait is longer than kLongestWait, and a child of fork starts without flights. By
+// then, with the patience of run_times.h, all waiters of a key were let out long ago.
 #pragma once
 
 #include <atomic>
@@ -32,8 +33,9 @@ namespace modcache::cache {
 class SingleFlight {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  // After this long a waiter runs the module itself: twice the work is better than none.
-  static constexpr std::chrono::seconds kLongestWait{30};
+  // After this long a waiter runs the module itself, whatever else runs it: it bounds waits for a
+  // batch of many flights.
+  static constexpr std::chrono::seconds kLongestWait{600};
 
   // The right to run a key's module, or those of a batch's keys. Giving it up (destruction, in any
   // thread) ends the run: as a failure, unless one of the two words was said.

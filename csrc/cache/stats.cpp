@@ -44,18 +44,24 @@ void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
   add_here(counter, amount);
   // In mode off no directory counts, and asking for the mode once more would be felt.
   if (counter == Counter::kBypassedOff) return;
-  if (auto* const kept = directory()) kept->add(scope, static_cast<std::size_t>(counter), amount);
+  const Addition one = addition(counter, amount);
+  if (auto* const kept = directory()) kept->add(scope, Span<Addition>::of_one(one));
+}
+
+void Stats::add(std::string_view scope, Span<Addition> additions) {
+  for (const Addition& one : additions) {
+    counters_[one.counter].fetch_add(one.amount, std::memory_order_relaxed);
+  }
+  if (auto* const kept = directory()) kept->add(scope, additions);
 }
 
 void Stats::add_hits(const store::Context& context, const HitCounts& counts, bool may_keep) {
   if (counts.hits == 0) return;
-  using Addition = store::DirectoryCounters::Addition;
-  const std::array<Addition, 3> additions{
-      Addition{static_cast<std::size_t>(counts.tier), counts.hits},
-      Addition{static_cast<std::size_t>(Counter::kSavedUs), counts.saved_us},
-      Addition{static_cast<std::size_t>(Counter::kHitBytes), counts.bytes}};
-  for (const Addition& addition : additions) {
-    counters_[addition.counter].fetch_add(addition.amount, std::memory_order_relaxed);
+  const std::array<Addition, 3> additions{addition(counts.tier, counts.hits),
+                                          addition(Counter::kSavedUs, counts.saved_us),
+                                          addition(Counter::kHitBytes, counts.bytes)};
+  for (const Addition& one : additions) {
+    counters_[one.counter].fetch_add(one.amount, std::memory_order_relaxed);
   }
   auto* const kept = may_keep ? directory_.load(std::memory_order_acquire) : nullptr;
   if (kept != nullptr) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/span.h"
 #include "cache/latency.h"
 #include "store/counters/directory_counters.h"
 #include "store/entry/entry_id.h"
@@ -73,8 +74,15 @@ class Stats {
   // The directory counts along while `may_keep` says so for the calling thread; none: never.
   explicit Stats(std::function<bool()> may_keep = nullptr) : may_keep_(std::move(may_keep)) {}
 
+  using Addition = store::DirectoryCounters::Addition;
+  static Addition addition(Counter counter, std::int64_t amount) {
+    return {static_cast<std::size_t>(counter), amount};
+  }
+
   // Counts what belongs to this scope; to none where it is empty.
   void add(std::string_view scope, Counter counter, std::int64_t amount = 1);
+  // Counts several at once, which takes less than one after the other.
+  void add(std::string_view scope, Span<Addition> additions);
   void add(Counter counter, std::int64_t amount = 1) { add({}, counter, amount); }
   // Counts hits of a context, without a look for its scope if the thread did so before. `may_keep`:
   // the mode that the look-up went by allows writing to the directory.

@@ -69,6 +69,7 @@ const StorePtr& StoreHandle::attached(Access access) {
   if (store_ == nullptr) {
     store_ = open(access);
     are_counters_attached_ = false;
+    counters_again_at_ = {};
   }
   let_counters_attach(access);
   return store_;
@@ -77,8 +78,10 @@ const StorePtr& StoreHandle::attached(Access access) {
 void StoreHandle::let_counters_attach(Access access) {
   if (are_counters_attached_ || counters_ == nullptr || access != Access::kWrite) return;
   if (store_ == nullptr || store_->is_read_only()) return;
-  counters_->attach();
-  are_counters_attached_ = true;
+  const auto now = Clock::now();
+  if (now < counters_again_at_) return;
+  are_counters_attached_ = counters_->attach();
+  counters_again_at_ = now + kBackoff;
 }
 
 StorePtr StoreHandle::open(Access access) {

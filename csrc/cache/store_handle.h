@@ -76,6 +76,7 @@ class StoreHandle {
   Mutex mutex_;
   StorePtr store_ MODCACHE_GUARDED_BY(mutex_);
   bool are_counters_attached_ MODCACHE_GUARDED_BY(mutex_) = false;  // to `store_`
+  Clock::time_point counters_again_at_ MODCACHE_GUARDED_BY(mutex_){};
   std::uint64_t fork_generation_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t last_removals_ MODCACHE_GUARDED_BY(mutex_) = 0;
   Clock::time_point alone_until_ MODCACHE_GUARDED_BY(mutex_){};

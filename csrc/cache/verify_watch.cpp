@@ -120,10 +120,17 @@ bool VerifyWatch::is_switched_off(const std::string& scope) {
   return known != scopes_.end() && known->second.is_switched_off;
 }
 
-void VerifyWatch::forget() {
+void VerifyWatch::forget(const std::string& scope) {
   MutexLock lock(mutex_);
-  scopes_.clear();
-  has_switched_off_.store(false, std::memory_order_relaxed);
+  if (scope.empty()) {
+    scopes_.clear();
+  } else {
+    scopes_.erase(scope);
+  }
+  const bool has_switched_off = std::any_of(scopes_.begin(), scopes_.end(), [](const auto& known) {
+    return known.second.is_switched_off;
+  });
+  has_switched_off_.store(has_switched_off, std::memory_order_relaxed);
 }
 
 }  // namespace modcache::cache

@@ -60,8 +60,8 @@ class VerifyWatch {
   bool has_switched_off() const { return has_switched_off_.load(std::memory_order_relaxed); }
   bool is_switched_off(const std::string& scope);
 
-  // All scopes begin anew.
-  void forget();
+  // The scope begins anew; all do where it is empty.
+  void forget(const std::string& scope);
 
  private:
   static constexpr std::size_t kMostScopes = 1024;

@@ -12,6 +12,9 @@ Result<std::shared_ptr<Mapping>> File::map_copy(std::uint64_t, std::size_t) cons
 }
 
 Result<bool> File::try_hold(Hold) { return Status::io_error("'" + path() + "' knows no holds"); }
+Result<std::optional<File::Hold>> File::other_hold() const {
+  return Status::io_error("'" + path() + "' knows no holds");
+}
 
 Status check_is_file(const std::string& path, const FileInfo& info) {
   if (info.is_regular) return Status::ok();

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,9 @@ class File {
   // system has no holds.
   enum class Hold { kShared, kExclusive };
   virtual Result<bool> try_hold(Hold hold);
+  // Returns the hold that another opening has, without taking one. The file may be opened for
+  // reading alone.
+  virtual Result<std::optional<Hold>> other_hold() const;
 
   virtual const std::string& path() const = 0;
 };

@@ -103,6 +103,7 @@ class PosixFile final : public File {
   Result<bool> try_lock() override;
   void unlock() override;
   Result<bool> try_hold(Hold hold) override;
+  Result<std::optional<Hold>> other_hold() const override;
   const std::string& path() const override { return path_; }
 
   void close_descriptor() {
@@ -226,13 +227,19 @@ void PosixFile::unlock() { ::flock(descriptor_, LOCK_UN); }
 
 // Locks one byte far beyond all contents. A lock of this kind belongs to the open file description,
 // which mappings keep alive, so it ends when the last of them does.
-Result<bool> PosixFile::try_hold(Hold hold) {
-#ifdef F_OFD_SETLK
+// Far behind the end of any file.
+struct flock range_of_hold(File::Hold hold) {
   struct flock range {};
-  range.l_type = static_cast<short>(hold == Hold::kShared ? F_RDLCK : F_WRLCK);
+  range.l_type = static_cast<short>(hold == File::Hold::kShared ? F_RDLCK : F_WRLCK);
   range.l_whence = SEEK_SET;
   range.l_start = off_t{1} << 62;
   range.l_len = 1;
+  return range;
+}
+
+Result<bool> PosixFile::try_hold(Hold hold) {
+#ifdef F_OFD_SETLK
+  struct flock range = range_of_hold(hold);
   LockedFiles& locked = LockedFiles::instance();
   MutexLock lock(locked.mutex);
   if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_SETLK, &range); }) == 0) {
@@ -244,6 +251,19 @@ Result<bool> PosixFile::try_hold(Hold hold) {
   return failure("hold", path_, errno);
 #else
   return File::try_hold(hold);
+#endif
+}
+
+Result<std::optional<File::Hold>> PosixFile::other_hold() const {
+#ifdef F_OFD_GETLK
+  struct flock range = range_of_hold(Hold::kExclusive);
+  if (retry_interrupted([&] { return ::fcntl(descriptor_, F_OFD_GETLK, &range); }) != 0) {
+    return failure("inspect", path_, errno);
+  }
+  if (range.l_type == F_UNLCK) return std::optional<Hold>();
+  return std::optional<Hold>(range.l_type == F_RDLCK ? Hold::kShared : Hold::kExclusive);
+#else
+  return File::other_hold();
 #endif
 }
 

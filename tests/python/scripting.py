@@ -39,6 +39,17 @@ TESTS: dict[str, frozenset[str]] = {
             "test_eager_and_scripted_share_under_one_scope",
         }
     ),
+    "test_admission.py": frozenset(
+        {
+            "[lowered]",
+            "[operator]",
+            "test_a_burst_of_one_new_key_runs_once_and_is_stored",
+            "test_no_traffic_makes_a_value_wrong",
+            "test_traffic_that_repeats_again_opens_the_gate_by_itself",
+            "test_under_benefit_only_what_is_dear_is_stored",
+            "test_what_an_earlier_process_stored_opens_the_gate",
+        }
+    ),
     "test_aliasing.py": frozenset(
         {
             "test_two_hits_do_not_share_memory",
@@ -381,6 +392,14 @@ TESTS: dict[str, frozenset[str]] = {
             "[meta-scripted]",
             "[sparse-scripted]",
             "test_a_result_that_is_no_tensor_is_an_error_that_says_so",
+        }
+    ),
+    "test_verify_share.py": frozenset(
+        {
+            "[lowered]",
+            "[operator]",
+            "test_batches_of_a_scope_that_is_switched_off_run",
+            "test_explain_says_so",
         }
     ),
     "test_writes_without_trace.py": frozenset(

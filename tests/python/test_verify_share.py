@@ -280,6 +280,27 @@ def test_clearing_or_another_setting_switches_it_on_again(cure: str, counted: Gr
     assert counted() == {"misses": 1, "stored": 1}
 
 
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"scope": "other@1"},
+        {"scope": SCOPE, "tier": "memory"},
+        {"scope": SCOPE, "older_than": 3600},
+    ],
+    ids=["another scope", "memory alone", "old entries"],
+)
+def test_clearing_something_else_does_not(elsewhere: dict[str, Any], counted: Growth) -> None:
+    for number in range(3):
+        store(str(number), WRONG)
+    modcache.configure(verify_share=1)
+    for number in range(3):
+        modcache.lookup_or_run(Doubles(), X, str(number), scope=SCOPE)
+    modcache.clear(**elsewhere)
+    counted()
+    modcache.lookup_or_run(Doubles(), X, "new", scope=SCOPE)
+    assert counted() == {"bypassed_verify": 1}
+
+
 def test_explain_says_so() -> None:
     for number in range(3):
         store(str(number), WRONG)

@@ -185,6 +185,7 @@ class FaultFileSystem final : public fs::FileSystem {
       if (fault) return failure(*fault, path());
       return real_->try_hold(hold);
     }
+    Result<std::optional<Hold>> other_hold() const override { return real_->other_hold(); }
     const std::string& path() const override { return real_->path(); }
 
    private:

@@ -149,12 +149,6 @@ bool has_rows(const tensor::InputSummary& input, std::size_t rows) {
 
 }  // namespace
 
-std::optional<cache::Mode> mode_of_fast_path() {
-  const cache::Mode mode = cache::Cache::instance().mode();
-  if (!cache::may_read(mode) || cache::always_runs(mode)) return std::nullopt;
-  return mode;
-}
-
 std::optional<tensor::InputSummary> plain_input(const FastCall& call) {
   tensor::InputSummary summary = tensor::summarize_input(call.input, call.per());
   if (!summary.why_not_cacheable.empty()) return std::nullopt;

@@ -23,8 +23,10 @@
 
 namespace modcache::module {
 
-// Returns the mode if it allows returning a stored value without running anything.
-std::optional<cache::Mode> mode_of_fast_path();
+// Returns whether the mode allows returning a stored value without running anything.
+constexpr bool fast_path_is_open(cache::Mode mode) {
+  return cache::may_read(mode) && !cache::always_runs(mode);
+}
 
 struct FastCall {
   const std::string& scope;
@@ -51,7 +53,8 @@ struct FastAnswer {
 };
 
 // Returns what the lookup of Call or RowsCall would find for a module of which nothing requires
-// grad. `input` is the result of plain_input(), `mode` that of mode_of_fast_path().
+// grad. `input` is the result of plain_input(), `mode` that of the
+// call. REQUIRES: fast_path_is_open(mode).
 FastAnswer find_on_fast_path(const FastCall& call, tensor::InputSummary input, cache::Mode mode);
 
 }  // namespace modcache::module

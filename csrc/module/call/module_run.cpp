@@ -134,11 +134,11 @@ bool refuse(const CallParts& parts, const cache::Session& session, Counter count
   return false;
 }
 
-bool is_bypassed_by_mode(std::int64_t rows) {
+cache::Mode mode_of_call(std::int64_t rows) {
   auto& cache = cache::Cache::instance();
-  if (cache.mode() != cache::Mode::kOff) return false;
-  cache.counters().add(Counter::kBypassedOff, rows);
-  return true;
+  const cache::Mode mode = cache.mode();
+  if (mode == cache::Mode::kOff) cache.counters().add(Counter::kBypassedOff, rows);
+  return mode;
 }
 
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why) {

@@ -77,9 +77,11 @@ struct Outcome {
   std::string refusal;
 };
 
-// Returns whether the mode is off. Then the call is to be run uncached, and its `rows` were
-// counted.
-bool is_bypassed_by_mode(std::int64_t rows);
+// Returns the mode. If it is off the call is to be run uncached, and its `rows` were counted.
+cache::Mode mode_of_call(std::int64_t rows);
+inline bool is_bypassed_by_mode(std::int64_t rows) {
+  return mode_of_call(rows) == cache::Mode::kOff;
+}
 
 // Refuses a module that has no fingerprint; `why` says which part of it has none. Throws under
 // strict=true.

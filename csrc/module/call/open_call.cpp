@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/open_call.h"
 
+#include <array>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -47,8 +48,11 @@ void OpenCall::count_run(std::int64_t misses, std::int64_t kept_out) {
   if (kept_out > 0) session_->count_past(parts_.scope, cache::Passage::kPassBy, kept_out);
   if (misses == 0 && kept_out > 0) return;
   auto& counters = cache::Cache::instance().counters();
-  counters.add(parts_.scope, cache::Counter::kRunUs, run_->run_us());
-  counters.add(parts_.scope, cache::Counter::kMisses, misses);
+  using cache::Stats;
+  const std::array<Stats::Addition, 2> additions{
+      Stats::addition(cache::Counter::kRunUs, run_->run_us()),
+      Stats::addition(cache::Counter::kMisses, misses)};
+  counters.add(parts_.scope, {additions.data(), additions.size()});
   if (misses == 0) return;
   was_miss_ = true;
   counters.latencies().run.observe(std::chrono::microseconds(run_->run_us()));

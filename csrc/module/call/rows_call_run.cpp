@@ -3,6 +3,7 @@
 // RowsCall: what becomes of the result of a run.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string>
@@ -291,7 +292,13 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<
     if (stored == 0) {
       // Those who came to wait just now ask again for what the gate kept out, and then it is
       // stored.
-      if (passages_.empty()) lead_.kept_nothing();
+      const auto is_kept_out = [&](std::size_t place) {
+        return passages_[place] == cache::Passage::kLookUp;
+      };
+      if (passages_.empty() ||
+          std::none_of(running_keys_.begin(), running_keys_.end(), is_kept_out)) {
+        lead_.kept_nothing();
+      }
       return;
     }
     if (clock.runs()) {

@@ -308,9 +308,11 @@ namespace {
 FastAnswer find_in_memory(const ScriptedCall& call, const std::string& key) {
   if (call.is_no_plain_hit || call.unloaded != nullptr || !call.module.isObject()) return {};
   try {
+    const cache::Mode mode = call.mode.has_value() ? *call.mode : cache::Cache::instance().mode();
     return scripted_fast_path(call.module.toObject(),
                               {call.scope, call.method, call.input, key, /*rows=*/nullptr,
-                               /*looks_on_disk=*/false});
+                               /*looks_on_disk=*/false},
+                              mode);
   } catch (const std::exception&) {  // it is met again, and reported, on the way of every call
     return {};
   }

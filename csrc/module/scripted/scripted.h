@@ -34,6 +34,7 @@ struct ScriptedCall {
   Operator asked = {};
   std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
   bool is_no_plain_hit = false;                    // the fast path (call/fast_path.h) said so
+  std::optional<cache::Mode> mode = {};            // where the caller asked for it already
 };
 
 // Returns the stored value, or runs the module and stores its result unless a rule forbids it.

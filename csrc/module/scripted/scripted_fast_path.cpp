@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "cache/cache.h"
 #include "module/call/declared.h"
 #include "module/identity/identity.h"
 
@@ -40,12 +41,11 @@ bool ScriptedModule::has_method(const std::string& method) const {
 FastAnswer ScriptedModule::fast_path(const FastCall& call) const {
   const ObjectPtr module = object();
   if (!module) return {};
-  return scripted_fast_path(module, call);
+  return scripted_fast_path(module, call, cache::Cache::instance().mode());
 }
 
-FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
-  const auto mode = mode_of_fast_path();
-  if (!mode.has_value()) return {};
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode) {
+  if (!fast_path_is_open(mode)) return {};
   const c10::ClassTypePtr type = module->type();
   if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
     return {};
@@ -56,12 +56,12 @@ FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call) {
   if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
     return {};
   }
-  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input), *mode);
+  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input), mode);
   const std::string fingerprint = identity->fingerprint(module).text;
   if (fingerprint.empty()) return {};
   return find_on_fast_path(
       {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
-      *std::move(input), *mode);
+      *std::move(input), mode);
 }
 
 }  // namespace modcache::module

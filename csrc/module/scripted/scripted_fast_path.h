@@ -17,8 +17,8 @@
 namespace modcache::module {
 
 // Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module that
-// lacks the method.
-FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call);
+// lacks the method, and in a mode in which the fast path is not open.
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode);
 
 // Does not keep the module alive. Thread-safe.
 class ScriptedModule : public torch::CustomClassHolder {

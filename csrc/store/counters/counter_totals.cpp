@@ -25,6 +25,8 @@ struct ProcessFile {
   std::unique_ptr<fs::File> held;  // keeps everybody else away from one whose process ended
 };
 
+enum class Purpose { kToRead, kToTakeAway };
+
 void add_days(const std::vector<CountedDay>& days, DaysByPair& sum) {
   for (const CountedDay& day : days) add_counts(day.counts, sum[{day.day, day.scope}]);
 }
@@ -52,28 +54,37 @@ DaysByPair bounded(DaysByPair sum) {
   return sum;
 }
 
-// Opens the file of a process, and holds it where nobody else does. Nothing: it is none that can be
-// read.
-std::optional<ProcessFile> open_process_file(fs::FileSystem& file_system, std::string path) {
-  auto file = file_system.open(path, fs::OpenMode::kReadWrite);
-  const bool may_hold = file.is_ok();
-  if (!may_hold) file = file_system.open(path, fs::OpenMode::kRead);
+// Opens the file of a process; to take it away it is held where nobody else does. Whoever only
+// reads holds nothing: others would take the process for one that runs. Nothing: it is none that
+// can be read.
+std::optional<ProcessFile> open_process_file(fs::FileSystem& file_system, std::string path,
+                                             Purpose purpose) {
+  using Hold = fs::File::Hold;
+  const bool takes = purpose == Purpose::kToTakeAway;
+  auto file = file_system.open(path, takes ? fs::OpenMode::kReadWrite : fs::OpenMode::kRead);
+  const bool may_hold = takes && file.is_ok();
+  if (!file.is_ok()) file = file_system.open(path, fs::OpenMode::kRead);
   if (!file.is_ok()) return std::nullopt;
-  auto held = may_hold ? file.value()->try_hold(fs::File::Hold::kExclusive) : Result<bool>(false);
+  const auto held = may_hold ? file.value()->try_hold(Hold::kExclusive) : Result<bool>(false);
   auto read = read_counter_file(*file.value());
   if (!read.is_ok()) return std::nullopt;
-  const bool is_ended = held.is_ok() && held.value();
-  return ProcessFile{std::move(path), std::move(read).value(), may_hold && !is_ended,
-                     is_ended ? std::move(file).value() : nullptr};
+  ProcessFile found;
+  found.path = std::move(path);
+  found.read = std::move(read).value();
+  const auto other = file.value()->other_hold();
+  found.is_live = other.is_ok() && other.value() == Hold::kShared;
+  if (held.is_ok() && held.value()) found.held = std::move(file).value();
+  return found;
 }
 
-std::vector<ProcessFile> process_files(const Directory& directory) {
+std::vector<ProcessFile> process_files(const Directory& directory, Purpose purpose) {
   std::vector<ProcessFile> files;
   const auto names = directory.file_system().list(directory.counters_path());
   if (!names.is_ok()) return files;
   for (const std::string& name : names.value()) {
     if (!is_counter_file_name(name)) continue;
-    auto file = open_process_file(directory.file_system(), directory.counters_path() + '/' + name);
+    auto file =
+        open_process_file(directory.file_system(), directory.counters_path() + '/' + name, purpose);
     if (file.has_value()) files.push_back(std::move(*file));
   }
   return files;
@@ -134,9 +145,11 @@ Status gather_locked(const Directory& directory, const std::vector<ProcessFile>&
   add_days(totals.days, sum);
   std::vector<std::uint64_t> gathered;
   for (const ProcessFile& file : files) {
-    if (file.held == nullptr) continue;
-    if (!is_in(totals, file)) add_days(file.read.days, sum);
-    gathered.push_back(file.read.id);
+    const bool is_known = is_in(totals, file);
+    // One that an earlier gathering died over stays known as long as it is there.
+    if (is_known || file.held != nullptr) gathered.push_back(file.read.id);
+    if (is_known || file.held == nullptr) continue;
+    add_days(file.read.days, sum);
     totals.since_us = since_us_with(file, totals);
   }
   totals.days = in_order(bounded(std::move(sum)));
@@ -167,7 +180,7 @@ Result<CounterTotals> read_counters(fs::FileSystem& file_system, const std::stri
   std::vector<ProcessFile> files;
   for (int i = 0; i < kTries; ++i) {
     MODCACHE_ASSIGN_OR_RETURN(totals, read_totals_file(directory));
-    files = process_files(directory);
+    files = process_files(directory, Purpose::kToRead);
     MODCACHE_ASSIGN_OR_RETURN(const TotalsFile after, read_totals_file(directory));
     if (after.serial == totals.serial) break;
   }
@@ -187,18 +200,20 @@ Status zero_counters(fs::FileSystem& file_system, const std::string& path,
   const Directory directory = Directory::at(file_system, path);
   MODCACHE_ASSIGN_OR_RETURN(auto lock_file, lock_file_of(directory));
   MODCACHE_ASSIGN_OR_RETURN(auto lock, DirectoryLock::take(*lock_file, patience_ms));
-  const std::vector<ProcessFile> files = process_files(directory);
+  const std::vector<ProcessFile> files = process_files(directory, Purpose::kToTakeAway);
   // One of a newer version is not replaced.
   MODCACHE_ASSIGN_OR_RETURN(TotalsFile totals, read_totals_file(directory));
   totals.since_us = now_us();
   totals.was_zeroed = true;
-  totals.gathered.clear();
   // Files of processes that run stay as they are: the totals say less by as much.
   DaysByPair sum;
+  std::vector<std::uint64_t> gathered;
   for (const ProcessFile& file : files) {
-    if (file.held != nullptr) totals.gathered.push_back(file.read.id);
-    if (file.held == nullptr) add_days(file.read.days, sum);
+    const bool is_left_out = file.held != nullptr || is_in(totals, file);
+    if (is_left_out) gathered.push_back(file.read.id);
+    if (!is_left_out) add_days(file.read.days, sum);
   }
+  totals.gathered = std::move(gathered);
   totals.days.clear();
   for (const auto& [pair, counts] : bounded(std::move(sum))) {
     Counts negative{};
@@ -223,7 +238,7 @@ Status gather_counters(const Directory& directory, std::size_t least_files,
   if (static_cast<std::size_t>(count) < least_files) return Status::ok();
   MODCACHE_ASSIGN_OR_RETURN(auto lock_file, lock_file_of(directory));
   MODCACHE_ASSIGN_OR_RETURN(auto lock, DirectoryLock::take(*lock_file, patience_ms));
-  const std::vector<ProcessFile> files = process_files(directory);
+  const std::vector<ProcessFile> files = process_files(directory, Purpose::kToTakeAway);
   const auto ended = std::count_if(files.begin(), files.end(),
                                    [](const ProcessFile& file) { return file.held != nullptr; });
   if (static_cast<std::size_t>(ended) < std::max<std::size_t>(least_files, 1)) return Status::ok();

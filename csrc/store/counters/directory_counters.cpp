@@ -34,8 +34,10 @@ std::uint64_t next_generation() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void add_to(CounterSlot& slot, std::size_t counter, std::int64_t amount) {
-  slot[counter].fetch_add(amount, std::memory_order_relaxed);
+void add_to(CounterSlot& slot, Span<DirectoryCounters::Addition> additions) {
+  for (const auto& addition : additions) {
+    slot[addition.counter].fetch_add(addition.amount, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace
@@ -52,13 +54,12 @@ DirectoryCounters::~DirectoryCounters() { stop_holding_across_fork(fork_registra
 void DirectoryCounters::add(const Digest128& who, std::string_view scope,
                             Span<Addition> additions) {
   if (++additions_of_this_thread % kAdditionsPerLook == 0) look_at_day();
-  CounterSlot& slot = slot_of(who, scope);
-  for (const Addition& addition : additions) add_to(slot, addition.counter, addition.amount);
+  add_to(slot_of(who, scope), additions);
 }
 
-void DirectoryCounters::add(std::string_view scope, std::size_t counter, std::int64_t amount) {
+void DirectoryCounters::add(std::string_view scope, Span<Addition> additions) {
   look_at_day();
-  add_to(slot_of(xxh3_128(scope), scope), counter, amount);
+  add_to(slot_of(xxh3_128(scope), scope), additions);
 }
 
 void DirectoryCounters::look_at_day() {
@@ -105,9 +106,9 @@ CounterSlot* DirectoryCounters::slot_in_file(std::string_view scope) {
   return other_scopes_;
 }
 
-void DirectoryCounters::attach() {
+bool DirectoryCounters::attach() {
   MutexLock lock(mutex_);
-  if (is_attached_ && files_.back()->is_in_place()) return;
+  if (is_attached_ && files_.back()->is_in_place()) return true;
   const std::size_t files_before = files_.size();
   if (files_.empty() || !files_.back()->is_in_place()) open_file();
   is_attached_ = !files_.empty() && files_.back()->is_in_place();
@@ -117,6 +118,7 @@ void DirectoryCounters::attach() {
                           /*patience_ms=*/0);
   }
   forget_slots();
+  return is_attached_;
 }
 
 void DirectoryCounters::detach() {
@@ -128,25 +130,31 @@ void DirectoryCounters::detach() {
 // On failure, as on a full disk, what is in use stays so.
 void DirectoryCounters::open_file() {
   auto file = CounterFile::create(Directory::at(file_system_, directory_));
-  if (!file.is_ok()) return;
+  if (!file.is_ok()) {
+    failed_us_ = now_us();
+    return;
+  }
   files_.push_back(std::move(file).value());
   opened_us_ = now_us();
   // Taken now, since there will be no slot left when it is needed.
   other_scopes_ = files_.back()->slot_of(kOtherScopes, day_.load(std::memory_order_relaxed));
 }
 
-// All of them stay mapped, so there must not be ever more.
+// All of them stay mapped, so there must not be ever more. On a full disk each further scope would
+// try in vain.
 bool DirectoryCounters::may_open_another() const {
-  return files_.size() < kMostFiles || now_us() - opened_us_ > kHourUs;
+  const std::int64_t now = now_us();
+  if (failed_us_ <= now && now - failed_us_ < kTryAgainAfterUs) return false;
+  return files_.size() < kMostFiles || now - opened_us_ > kHourUs;
 }
 
 void DirectoryCounters::move_waiting_counts() {
   for (const auto& [scope, waiting] : waiting_) {
     for (std::size_t i = 0; i < kMostCounters; ++i) {
+      if ((*waiting)[i].load(std::memory_order_relaxed) == 0) continue;
       const std::int64_t amount = (*waiting)[i].exchange(0, std::memory_order_relaxed);
-      if (amount == 0) continue;
       CounterSlot* const slot = slot_in_file(scope);
-      add_to(slot != nullptr ? *slot : *waiting, i, amount);
+      (slot != nullptr ? *slot : *waiting)[i].fetch_add(amount, std::memory_order_relaxed);
     }
   }
 }

@@ -45,11 +45,12 @@ class DirectoryCounters {
   // `who` stands for the scope in the memory of threads: the same for the same scope, though a
   // scope may have many.
   void add(const Digest128& who, std::string_view scope, Span<Addition> additions);
-  void add(std::string_view scope, std::size_t counter, std::int64_t amount);
+  void add(std::string_view scope, Span<Addition> additions);
 
   // The directory is open for writing: counts in a file there from now on, the one in use if it
-  // still is there. Also gathers the files of processes that ended, where there are many.
-  void attach();
+  // still is there. Also gathers the files of processes that ended, where there are many. False:
+  // no file can be made there now, and counts wait.
+  bool attach();
   // The directory went away, or is another by now.
   void detach();
 
@@ -68,6 +69,7 @@ class DirectoryCounters {
   // A process whose scopes fill more files within an hour counts the rest as kOtherScopes.
   static constexpr std::size_t kMostFiles = 16;
   static constexpr std::int64_t kHourUs = 3'600'000'000;
+  static constexpr std::int64_t kTryAgainAfterUs = 1'000'000;
 
   fs::FileSystem& file_system_;
   const std::string directory_;
@@ -80,6 +82,7 @@ class DirectoryCounters {
   // All that were ever used, as threads may be counting in them; the last one is in use.
   std::vector<std::unique_ptr<CounterFile>> files_ MODCACHE_GUARDED_BY(mutex_);
   std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // the last one
+  std::int64_t failed_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // when none could be made
   CounterSlot* other_scopes_ MODCACHE_GUARDED_BY(mutex_) = nullptr;  // in there
   // They hold what was counted while there was no file, and stay, as threads may use them.
   std::map<std::string, std::unique_ptr<CounterSlot>, std::less<>> waiting_

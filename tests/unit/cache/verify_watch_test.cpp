@@ -136,11 +136,19 @@ TEST_F(VerifyWatchTest, scopes_without_number_do_not_switch_one_on_again) {
   EXPECT_TRUE(watch_.is_switched_off("scope"));
 }
 
-TEST_F(VerifyWatchTest, forgets) {
+TEST_F(VerifyWatchTest, forgets_one_scope_and_no_other) {
   for (int i = 0; i < 3; ++i) note("scope", "x");
-  watch_.forget();
+  watch_.forget("other");
+  EXPECT_TRUE(watch_.is_switched_off("scope"));
+  watch_.forget("scope");
   EXPECT_FALSE(watch_.has_switched_off());
   EXPECT_FALSE(watch_.is_switched_off("scope"));
+}
+
+TEST_F(VerifyWatchTest, forgets_all_without_a_scope) {
+  for (int i = 0; i < 3; ++i) note("scope", "x");
+  watch_.forget("");
+  EXPECT_FALSE(watch_.has_switched_off());
 }
 
 }  // namespace

@@ -48,6 +48,21 @@ class CounterTotalsTest : public ::testing::Test {
     return fs::posix_file_system().list(directory_.counters_path()).value().size();
   }
 
+  std::string only_file() const {
+    return directory_.counters_path() + '/' +
+           fs::posix_file_system().list(directory_.counters_path()).value().at(0);
+  }
+  static std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Holds the file as one who takes it away.
+  static std::unique_ptr<fs::File> hold(const std::string& path) {
+    auto file = fs::posix_file_system().open(path, fs::OpenMode::kReadWrite).value();
+    EXPECT_TRUE(file->try_hold(fs::File::Hold::kExclusive).value());
+    return file;
+  }
+
   const testing::TemporaryDirectory place_;
   const Directory directory_{fs::posix_file_system(), place_ / "cache"};
 };
@@ -106,10 +121,8 @@ TEST_F(CounterTotalsTest, gathering_removes_files_of_ended_processes_and_changes
 
 TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_not_removed_counts_once) {
   (void)process("a", 10);
-  const std::string path = directory_.counters_path() + '/' +
-                           fs::posix_file_system().list(directory_.counters_path()).value()[0];
-  std::ifstream original(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(original), {}};
+  const std::string path = only_file();
+  const std::string bytes = bytes_of(path);
   gather();
   // As if the process had died before it removed the file.
   std::ofstream(path, std::ios::binary) << bytes;
@@ -117,6 +130,31 @@ TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_not_removed_counts_once) 
   gather();
   EXPECT_EQ(counts(), (Scopes{{"a", 10}}));
   EXPECT_EQ(files(), 1U);
+}
+
+// Somebody holds the file that a gathering left behind while the next one is at work.
+TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_is_held_stays_known) {
+  (void)process("a", 10);
+  const std::string path = only_file();
+  const std::string bytes = bytes_of(path);
+  gather();
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto held = hold(path);
+  (void)process("b", 1);
+  gather();
+  EXPECT_EQ(counts(), (Scopes{{"a", 10}, {"b", 1}}));
+  ASSERT_TRUE(zero().is_ok());
+  EXPECT_TRUE(counts().empty());
+  (void)process("b", 2);
+  gather();
+  EXPECT_EQ(counts(), (Scopes{{"b", 2}}));
+}
+
+TEST_F(CounterTotalsTest, a_file_that_is_being_gathered_is_of_no_process_that_runs) {
+  (void)process("a", 10);
+  const auto held = hold(only_file());
+  EXPECT_EQ(counts(), (Scopes{{"a", 10}}));
+  EXPECT_EQ(read().live_processes, 0U);
 }
 
 TEST_F(CounterTotalsTest, set_to_zero_everything_counts_from_there_on) {

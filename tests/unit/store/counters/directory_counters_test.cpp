@@ -20,6 +20,11 @@ namespace {
 
 using CountsByScope = std::map<std::string, std::int64_t>;
 
+void count(DirectoryCounters& counters, const std::string& scope, std::int64_t amount) {
+  const DirectoryCounters::Addition addition{0, amount};
+  counters.add(scope, Span<DirectoryCounters::Addition>::of_one(addition));
+}
+
 class DirectoryCountersTest : public ::testing::Test {
  protected:
   DirectoryCountersTest() { EXPECT_TRUE(fs::posix_file_system().make_directories(path_).is_ok()); }
@@ -44,9 +49,9 @@ class DirectoryCountersTest : public ::testing::Test {
 TEST_F(DirectoryCountersTest, counts_by_scope_and_day) {
   const auto here = process();
   here->attach();
-  here->add("a", 0, 1);
-  here->add("a", 0, 1);
-  here->add("", 0, 5);
+  count(*here, "a", 1);
+  count(*here, "a", 1);
+  count(*here, "", 5);
   EXPECT_EQ(counts(), (CountsByScope{{"a", 2}, {"", 5}}));
   const auto read = read_counters(fs::posix_file_system(), path_).value();
   EXPECT_EQ(read.days[0].day, day_of(now_us()));
@@ -54,11 +59,11 @@ TEST_F(DirectoryCountersTest, counts_by_scope_and_day) {
 
 TEST_F(DirectoryCountersTest, writes_nothing_before_it_is_attached_and_then_what_waited) {
   const auto here = process();
-  here->add("a", 0, 3);
+  count(*here, "a", 3);
   EXPECT_EQ(files(), 0U);
   here->attach();
   EXPECT_EQ(counts(), (CountsByScope{{"a", 3}}));
-  here->add("a", 0, 1);
+  count(*here, "a", 1);
   EXPECT_EQ(counts(), (CountsByScope{{"a", 4}}));
 }
 
@@ -80,7 +85,7 @@ TEST_F(DirectoryCountersTest, loses_no_count_between_threads_that_attach_and_det
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 5'000; ++i) here->add("scope " + std::to_string(t % 2), 0, 1);
+      for (int i = 0; i < 5'000; ++i) count(*here, "scope " + std::to_string(t % 2), 1);
     });
   }
   for (int i = 0; i < 20; ++i) {
@@ -97,7 +102,7 @@ TEST_F(DirectoryCountersTest, more_scopes_than_a_file_has_slots_go_into_another_
   here->attach();
   // One slot of each file is for those that have none.
   const std::size_t scopes = 2 * (kCounterSlots - 1) + 1;
-  for (std::size_t i = 0; i < scopes; ++i) here->add("scope " + std::to_string(i), 0, 1);
+  for (std::size_t i = 0; i < scopes; ++i) count(*here, "scope " + std::to_string(i), 1);
   EXPECT_EQ(counts().size(), scopes);
   EXPECT_EQ(files(), 3U);
 }
@@ -106,7 +111,7 @@ TEST_F(DirectoryCountersTest, scopes_without_end_are_counted_together_in_the_end
   const auto here = process();
   here->attach();
   constexpr int kScopes = 1'000;
-  for (int i = 0; i < kScopes; ++i) here->add("scope " + std::to_string(i), 0, 1);
+  for (int i = 0; i < kScopes; ++i) count(*here, "scope " + std::to_string(i), 1);
   std::int64_t sum = 0;
   for (const auto& [scope, count] : counts()) sum += count;
   EXPECT_EQ(sum, kScopes);
@@ -117,15 +122,15 @@ TEST_F(DirectoryCountersTest, scopes_without_end_are_counted_together_in_the_end
 TEST_F(DirectoryCountersTest, goes_on_in_a_directory_that_was_made_anew) {
   const auto here = process();
   here->attach();
-  here->add("a", 0, 1);
+  count(*here, "a", 1);
   const auto names = fs::posix_file_system().list(path_ + "/counters").value();
   for (const std::string& name : names) {
     ASSERT_TRUE(fs::posix_file_system().remove(path_ + "/counters/" + name).is_ok());
   }
   here->detach();
-  here->add("a", 0, 2);
+  count(*here, "a", 2);
   here->attach();
-  here->add("a", 0, 3);
+  count(*here, "a", 3);
   EXPECT_EQ(counts(), (CountsByScope{{"a", 5}}));
 }
 
@@ -133,8 +138,8 @@ TEST_F(DirectoryCountersTest, a_process_that_is_killed_loses_nothing) {
   testing::ChildProcess child([&] {
     const auto there = process();
     there->attach();
-    there->add("a", 0, 7);
-    there->add("a", 0, 1);
+    count(*there, "a", 7);
+    count(*there, "a", 1);
     ::raise(SIGKILL);
     return 0;
   });
@@ -145,12 +150,12 @@ TEST_F(DirectoryCountersTest, a_process_that_is_killed_loses_nothing) {
 TEST_F(DirectoryCountersTest, a_forked_child_counts_in_its_parents_file) {
   const auto here = process();
   here->attach();
-  here->add("a", 0, 1);
+  count(*here, "a", 1);
   testing::ChildProcess child([&] {
-    here->add("a", 0, 10);
-    here->add("b", 0, 100);
+    count(*here, "a", 10);
+    count(*here, "b", 100);
     here->attach();
-    here->add("a", 0, 1000);
+    count(*here, "a", 1000);
     return 0;
   });
   EXPECT_EQ(child.wait(), 0);
@@ -162,7 +167,7 @@ TEST_F(DirectoryCountersTest, many_files_of_ended_processes_are_gathered_by_the_
   for (int i = 0; i < 20; ++i) {
     const auto ended = process();
     ended->attach();
-    ended->add("a", 0, 1);
+    count(*ended, "a", 1);
   }
   EXPECT_LE(files(), 9U);
   EXPECT_EQ(counts(), (CountsByScope{{"a", 20}}));
