@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the processes of a directory counted, in a report: all of it, by scope, or by day.
+// Reports what the processes of a directory counted: all of it, by scope, or by day.
 #pragma once
 
 #include "command_line/counted.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `modcache top` shows of an activity: a screen full of lines, or one line. Pure functions.
+// Draws what `modcache top` shows of an activity: a screen full of lines, or one line. Pure
+// functions.
 #pragma once
 
 #include <cstddef>

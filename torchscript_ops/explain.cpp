@@ -80,7 +80,7 @@ EntryFacts dry_run(const std::string& scope, const std::string& method, const at
           std::move(places),       std::move(signatures), std::move(facts)};
 }
 
-// Whether verify_share has switched the scope off in this process.
+// Returns whether verify_share has switched the scope off in this process.
 bool is_switched_off(const std::string& scope) {
   return cache::Cache::instance().session()->is_switched_off(scope);
 }

@@ -15,8 +15,8 @@
 
 namespace modcache::triton_cache {
 
-// Whether `bytes` are exactly one response that has an output. One without any is what a model
-// leaves that failed.
+// Returns whether `bytes` are exactly one response that has an output. One without any is what a
+// model leaves that failed.
 bool is_packed_response(std::string_view bytes);
 
 }  // namespace modcache::triton_cache

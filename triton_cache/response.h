@@ -39,7 +39,7 @@ class Response final : public cache::Value {
   std::string_view payload() const {
     return {reinterpret_cast<const char*>(payload_.get()), payload_size_bytes_};
   }
-  // Whether each buffer is what Triton can unpack (packed_response.h).
+  // Returns whether each buffer is what Triton can unpack (packed_response.h).
   bool is_sound() const;
 
   std::size_t size_bytes() const override { return sizeof *this + payload_size_bytes_; }

@@ -116,7 +116,8 @@ std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
   return std::nullopt;
 }
 
-// A key that passed by was counted when it did.
+// Without a miss on record the key passed by, and was counted then, or another key took its place
+// on record.
 bool ResponseCache::is_admitted(const std::optional<MissTimes::Missed>& missed,
                                 std::size_t size_bytes) {
   if (!session_->is_gated()) return true;

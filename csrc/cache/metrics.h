@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this process counted, as the text that Prometheus reads. There are counters and histograms
-// alone: a rate is for whoever reads them to compute, and a gauge would show what was true at some
-// other time.
+// Writes what this process counted as the text that Prometheus reads. There are counters and
+// histograms alone: a rate is for whoever reads them to compute, and a gauge would show what was
+// true at some other time.
 #pragma once
 
 #include <string>

@@ -72,8 +72,8 @@ class Session {
   // Where this scope's values lie in memory.
   Place place_of(const std::string& scope) const { return places_.of(scope); }
 
-  // Whether there is a gate that calls have to pass (traffic_gate.h). Without one, none of the next
-  // functions needs to be called.
+  // Returns whether there is a gate that calls have to pass (traffic_gate.h). Without one, none of
+  // the next functions needs to be called.
   bool is_gated() const {
     return settings_.admission != Admission::kAll || verified_.has_switched_off();
   }
@@ -96,9 +96,9 @@ class Session {
   void note_cost_of_store(const std::string& scope, std::int64_t took_ns, std::int64_t size_bytes) {
     gate_.note_store(scope, took_ns, size_bytes);
   }
-  // Whether a run of so long gave what is worth its bytes, under admission=benefit.
+  // Returns whether a run of so long gave what is worth its bytes, under admission=benefit.
   bool is_worth_storing(const std::string& scope, std::int64_t run_us, std::int64_t size_bytes);
-  // Whether other threads wait for the key that this lead is for.
+  // Returns whether other threads wait for the key that this lead is for.
   bool is_awaited(const SingleFlight::Lead& lead, const Request& request) const;
 
   // The outcome of a look-up that returned no entry.
@@ -129,7 +129,7 @@ class Session {
   // what differs. A value that differs is dropped from every tier, as far as that is allowed.
   void note_verified(const Request& request, const std::string& who, std::string_view difference,
                      bool may_write);
-  // Whether such comparisons have switched the scope off in this process.
+  // Returns whether such comparisons have switched the scope off in this process.
   bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
   // A run of this scope took so long.
   void note_run(const std::string& scope, std::int64_t run_us) { run_times_.note(scope, run_us); }
@@ -141,8 +141,8 @@ class Session {
   // Keys of one batch came with different inputs: counted, and warned about once. The row that is
   // asked with has another input than an earlier row of the same key.
   void note_conflict_in_batch(const Request& request, std::size_t rows);
-  // Whether the input of this call is to be compared with samples. Asked once for a call: of
-  // costly inputs a share is looked at.
+  // Returns whether the input of this call is to be compared with samples. Asked once for a call:
+  // of costly inputs a share is looked at.
   bool compares_input(const std::string& scope, const InputSource* input);
 
   // Returns the sample that an entry computed from this input keeps. It is kept whatever `match`
@@ -242,7 +242,7 @@ class Session {
   // Null: it is missing, or proves broken and is missing from now on.
   EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);
   static bool may_bring_into(std::size_t tier, bool may_write);
-  // Whether a tier nearer than `tier` may keep an entry of this size.
+  // Returns whether a tier nearer than `tier` may keep an entry of this size.
   bool has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier, bool may_write) const;
   bool contains(const store::EntryId& id);
 
@@ -256,7 +256,7 @@ class Session {
   // Row i is no hit after all.
   void take_back(const store::Context& context, BatchFound& found, std::size_t i);
 
-  // Whether none of so many plain hits is to be compared.
+  // Returns whether none of so many plain hits is to be compared.
   bool spares(std::size_t hits) const {
     return settings_.verify_share == 0 || HitDraw::spares(settings_.verify_share, hits);
   }

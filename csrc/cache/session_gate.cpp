@@ -5,7 +5,7 @@
 
 namespace modcache::cache {
 
-// Whether the gate has a say in the calls of this thread.
+// Returns whether the gate has a say in the calls of this thread.
 bool Session::has_admission() const {
   return settings_.admission != Admission::kAll && !StoreAllGuard::stores_all_here();
 }

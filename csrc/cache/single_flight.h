@@ -53,7 +53,7 @@ class SingleFlight {
     void kept_nothing();
     void give_up();
     bool is_held() const { return owner_ != nullptr; }
-    // Whether a thread waits, or has waited, for the run of this key.
+    // Returns whether a thread waits, or has waited, for the run of this key.
     bool is_awaited(const Digest128& address) const;
 
    private:

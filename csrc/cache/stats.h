@@ -55,8 +55,8 @@ static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters)
 // The name under which people see a counter.
 std::string_view counter_name(Counter counter);
 
-// Whether stats() shows it. Sums of bytes are for metrics and reports alone: beside bytes_memory
-// and bytes_disk, which are sizes, they would be taken for such.
+// Returns whether stats() shows it. Sums of bytes are for metrics and reports alone: beside
+// bytes_memory and bytes_disk, which are sizes, they would be taken for such.
 constexpr bool is_in_stats(Counter counter) {
   return counter != Counter::kHitBytes && counter != Counter::kStoredBytes;
 }

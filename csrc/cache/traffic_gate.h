@@ -13,10 +13,11 @@
 //    by an earlier process or by another one, is found among them.
 //
 // The gate opens again once 64 keys of one window were asked for before, of which a key of the
-// sample that was found counts for 16. Even while it is closed, no key passes by twice.
+// sample that was found counts for 16. Even while it is closed, a key passes by once at most as
+// long as it is remembered.
 //
 // Where a call may only read (mode `read`) nothing would be there at a second sight, so only keys
-// that are found count.
+// that are found count, and others may pass by again and again.
 //
 // It is a matter of cost alone: a wrong decision stores too much or too little. Thread-safe without
 // a lock; usable in a forked child.
@@ -40,7 +41,7 @@ enum class Passage : std::uint8_t {
   kPassBy,       // neither
   kSwitchedOff,  // neither, for the whole scope (verify_watch.h)
 };
-// Whether the call has no part in the cache.
+// Returns whether the call has no part in the cache.
 constexpr bool goes_past(Passage passage) { return passage >= Passage::kPassBy; }
 
 class TrafficGate {
@@ -71,7 +72,7 @@ class TrafficGate {
   // So many keys of a call were found for which ask() said kLookUp.
   void note_found(std::string_view scope, std::uint32_t keys);
 
-  // Whether ask() would let the key pass by. Notes nothing.
+  // Returns whether ask() would let the key pass by. Notes nothing.
   bool would_pass_by(const Question& question);
   // The key was found, and ask() was not called.
   void note_hit(const Question& question);
@@ -80,8 +81,8 @@ class TrafficGate {
   // it.
   void note_lookup(std::string_view scope, std::int64_t took_ns);
   void note_store(std::string_view scope, std::int64_t took_ns, std::int64_t size_bytes);
-  // Whether a run of so long is dearer than a look-up and a store of so many bytes, as far as that
-  // was measured.
+  // Returns whether a run of so long is dearer than a look-up and a store of so many bytes, as far
+  // as that was measured.
   bool is_worth_storing(std::string_view scope, std::int64_t run_us, std::int64_t size_bytes);
 
   bool is_closed(std::string_view scope);

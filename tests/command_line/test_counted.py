@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from program import MISUSE, SUCCESS, FillDirectory, Outcome, bytes_below
 
 Program = Callable[..., Outcome]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_stats_begins_with_hit_rate_and_time_saved(modcache: Program, counted: P
     assert lines[1].split(maxsplit=2) == ["time", "saved", "2 h 3 min"]
     text = "\n".join(lines)
     assert "a result requires grad" in text
-    assert "the mode is off" not in text, "what did not happen is no line"
+    assert "the scope was found wrong" not in text, "what did not happen is no line"
 
 
 def test_machines_get_all_that_was_counted(modcache: Program, counted: Path) -> None:
@@ -45,6 +47,14 @@ def test_machines_get_all_that_was_counted(modcache: Program, counted: Path) -> 
     assert (stats["bypassed"], stats["bypassed_grad"], stats["bypassed_type"]) == (3, 2, 1)
     assert (stats["errors"], stats["run_us"], stats["processes"]) == (4, 9000, 1)
     assert datetime.fromisoformat(stats["since_at"]).year >= 2024
+
+
+def test_every_cause_of_a_bypass_has_a_member(modcache: Program, counted: Path) -> None:
+    source = (ROOT / "csrc" / "cache" / "stats.cpp").read_text(encoding="utf-8")
+    causes = set(re.findall(r'"(bypassed_\w+)"', source))
+    stats = modcache("stats", counted, "--json").json()["counted"]
+    # Calls under mode `off` count in their process alone.
+    assert {name for name in stats if name.startswith("bypassed_")} == causes - {"bypassed_off"}
 
 
 def test_by_scope_and_by_day(modcache: Program, counted: Path) -> None:

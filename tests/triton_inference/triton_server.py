@@ -188,7 +188,7 @@ class TritonServer:
         return self._process.wait(START_S)
 
     def stop(self) -> None:
-        """As an operator does: requests end, models are unloaded, the cache is finalized."""
+        """Stops as for an operator: requests end, models are unloaded, the cache is finalized."""
         if self.is_running():
             os.kill(self.pid, signal.SIGTERM)
             try:
@@ -228,7 +228,7 @@ class TritonServer:
         return int(found[1]) if found else 0
 
     def hits(self, model: str = "double") -> int:
-        """As Triton counts them."""
+        """The hits that Triton counted."""
         return self._metric("nv_cache_num_hits_per_model", model)
 
     def hit_us(self, model: str = "double") -> int:

@@ -85,7 +85,7 @@ class OpenCall {
   bool is_stored_already(const cache::Request& request) const {
     return grad_is_unknown_ && !always_runs(mode_) && session_->contains(request);
   }
-  // Whether the gate lets the result be stored. `passage`: what it said before the look-up.
+  // Returns whether the gate lets the result be stored. `passage`: what it said before the look-up.
   bool is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
                    const cache::Request& request, std::int64_t run_us,
                    std::int64_t size_bytes) const;

@@ -40,8 +40,8 @@ class RowsCall : public OpenCall {
   RowsCall(CallParts parts, BatchKeys keys);
 
   // Sets the padded dimensions that were learned elsewhere, so that no run is followed by a trial.
-  // What this process has learned to the contrary holds. Call it before next_rows(). REQUIRES:
-  // padding, and results with LearnedPadding::fits().
+  // Anything that this process has learned to the contrary holds. Call it before next_rows().
+  // REQUIRES: padding, and results with LearnedPadding::fits().
   void trust_padding(std::vector<tensor::DimSet> dims);
 
   // Returns the rows to run now, in ascending order; nothing when all rows are there. May wait for
@@ -144,7 +144,7 @@ class RowsCall : public OpenCall {
   void keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept);
   // Compares row k of the run with what is stored where that is to be done.
   Comparison compare_row(std::size_t k, const RowOfRun& row_of_run);
-  // Whether the gate admits the row that the key at this place got.
+  // Returns whether the gate admits the row that the key at this place got.
   bool is_row_admitted(std::size_t place) const;
   bool is_drawn(std::size_t place) const { return !drawn_.empty() && drawn_[place]; }
   std::int64_t run_us_per_row() const {

@@ -43,7 +43,7 @@ class CounterFile {
   // are taken. It lives as long as this object.
   CounterSlot* slot_of(std::string_view scope, std::int32_t day);
 
-  // Whether the file still stands in the directory. Takes a system call.
+  // Returns whether the file still stands in the directory. Takes a system call.
   bool is_in_place() const;
 
  private:

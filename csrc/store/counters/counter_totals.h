@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all processes that ever used a directory counted: those that run (each in a file of its own,
-// counter_file.h), and those that ended, whose files are gathered into one file of totals.
+// Adds up what all processes that ever used a directory counted: those that run (each in a file of
+// its own, counter_file.h), and those that ended, whose files are gathered into one file of totals.
 //
 // May be called by any process while others count. Nothing here is worth a failure of the cache: a
 // file that is damaged or a stranger's counts as missing.

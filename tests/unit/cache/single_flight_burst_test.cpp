@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kThreads = 200;
+constexpr SingleFlight::Duration kLongPatience = std::chrono::seconds(30);
 const Digest128 kBurstKey{1, 2};
 
 // A key without a value, its module, and the way of a call.
@@ -105,7 +106,7 @@ class Burst {
 void sleep_for(milliseconds time) { std::this_thread::sleep_for(time); }
 
 TEST(SingleFlightBurstTest, two_hundred_threads_run_a_new_key_once) {
-  Burst burst(SingleFlight::kLongestWait);
+  Burst burst(kLongPatience);
   burst.ask(kThreads, [](int) {
     sleep_for(milliseconds(100));
     return true;
@@ -115,7 +116,7 @@ TEST(SingleFlightBurstTest, two_hundred_threads_run_a_new_key_once) {
 }
 
 TEST(SingleFlightBurstTest, one_that_fails_the_first_time_runs_twice) {
-  Burst burst(SingleFlight::kLongestWait);
+  Burst burst(kLongPatience);
   burst.ask(kThreads, [](int number) {
     sleep_for(milliseconds(100));
     return number > 0;
@@ -128,7 +129,7 @@ TEST(SingleFlightBurstTest, one_that_fails_the_first_time_runs_twice) {
 // Each request fails as the model does: neither all of them at once, nor one after the other.
 TEST(SingleFlightBurstTest, one_that_always_fails_fails_for_each_within_a_few_times_its_run) {
   constexpr milliseconds kRun{100};
-  Burst burst(SingleFlight::kLongestWait);
+  Burst burst(kLongPatience);
   burst.ask(kThreads, [&](int) {
     sleep_for(kRun);
     return false;
@@ -237,7 +238,7 @@ class Pool {
 
 // The run hands a part of its work to the pool whose threads all wait for it.
 TEST(SingleFlightBurstTest, a_run_that_needs_a_thread_of_those_who_wait_gets_one) {
-  Burst burst(SingleFlight::kLongestWait);
+  Burst burst(kLongPatience);
   Pool pool(4);
   const auto started = Clock::now();
   std::vector<std::future<void>> requests;
@@ -256,7 +257,7 @@ TEST(SingleFlightBurstTest, a_run_that_needs_a_thread_of_those_who_wait_gets_one
   for (auto& request : requests) request.wait();
   EXPECT_EQ(burst.runs + burst.hits, 12);
   EXPECT_LE(burst.runs, 3);
-  EXPECT_LT(Clock::now() - started, SingleFlight::kLongestWait / 3);
+  EXPECT_LT(Clock::now() - started, kLongPatience / 3);
 }
 
 }  // namespace
