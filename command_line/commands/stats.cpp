@@ -110,8 +110,9 @@ class StatsCommand final : public Command {
     MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
     const Status status = store::zero_counters(fs::posix_file_system(), path, kPatienceToZeroMs);
     if (status.is_ok()) return status;
-    return {status.code(), "what was counted in '" + path + "' cannot be set to zero: " +
-                               status.message() + "; only who may write to the directory can"};
+    return {status.code(), "what was counted in '" + path +
+                               "' cannot be set to zero: " + status.message() +
+                               " (it needs a place to write to, and the right to)"};
   }
 
   bool is_zeroing_ = false;

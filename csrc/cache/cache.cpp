@@ -193,7 +193,16 @@ std::map<std::string, std::int64_t> Cache::bytes_by_scope() {
   return bytes;
 }
 
-void Cache::flush() { session()->tiers_.disk->flush(); }
+void Cache::flush() {
+  const SessionPtr session = this->session();
+  keep_waiting_counts(*session);
+  session->tiers_.disk->flush();
+}
+
+// A process whose calls all passed the cache by has not opened the directory.
+void Cache::keep_waiting_counts(Session& session) {
+  if (stats_.have_to_wait() && may_write(mode())) session.tiers_.disk->open_if_there();
+}
 
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
@@ -253,7 +262,9 @@ void Cache::close() {
     MutexLock lock(mutex_);
     session = session_;
   }
-  if (session != nullptr) session->tiers_.disk->close();
+  if (session == nullptr) return;
+  keep_waiting_counts(*session);
+  session->tiers_.disk->close();
 }
 
 }  // namespace modcache::cache

@@ -129,6 +129,7 @@ class Cache {
     return {format_, stats_, places_, file_system_, counters_of(settings)};
   }
   static Cache& make_instance();
+  void keep_waiting_counts(Session& session);
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);

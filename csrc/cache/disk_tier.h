@@ -78,6 +78,8 @@ class DiskTier final : public Tier {
   // Zero while the directory is not open, unless `may_open`.
   store::Totals totals(bool may_open);
 
+  // Opens the directory for writing where there is one.
+  void open_if_there() { handle_.open_if_there(); }
   // Commits what is queued and lets go of the directory until it is needed again.
   void close() { handle_.close(); }
 

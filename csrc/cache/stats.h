@@ -100,6 +100,12 @@ class Stats {
   Latencies& latencies() { return latencies_; }
   const Latencies& latencies() const { return latencies_; }
 
+  // Returns whether counts wait for the directory to be opened.
+  bool have_to_wait() const {
+    auto* const kept = directory_.load(std::memory_order_acquire);
+    return kept != nullptr && kept->has_waiting_counts();
+  }
+
   // The directory in use; null: none keeps counters. It must live as long as this object.
   void keep_in(store::DirectoryCounters* directory) {
     directory_.store(directory, std::memory_order_release);

@@ -47,6 +47,13 @@ StorePtr StoreHandle::get_open() {
   return store_;
 }
 
+void StoreHandle::open_if_there() {
+  MutexLock lock(mutex_);
+  abandon_after_fork();
+  if (Clock::now() < alone_until_ || !file_system_.info(settings_.dir).is_ok()) return;
+  (void)attached(Access::kWrite);
+}
+
 StorePtr StoreHandle::get(Access access) {
   MutexLock lock(mutex_);
   abandon_after_fork();

@@ -42,6 +42,8 @@ class StoreHandle {
   StorePtr get(Access access);
   // The open store or null; never opens.
   StorePtr get_open();
+  // Opens a directory that is there, for its counters alone.
+  void open_if_there();
 
   // How many removals the directory has seen; what it said last while it cannot be asked. Opens it
   // at need; otherwise a few atomic loads.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hit beside one of Triton's own cache, which holds responses in its memory alone.
 
-Both servers run at the same time, and are asked in turns. Of a hit nearly all is Triton's own work: a
-thread for each connection, whose wake-up takes as long as the rest where it comes to lie badly. So
-connections are made anew until one pair is within the ceiling. Run with `-s` it prints the times.
+Both servers run at the same time, and are asked in turns. Nearly all of a hit is Triton's own work:
+each connection has a thread, whose wake-up takes as long as the rest where it comes to lie badly.
+So connections are made anew until one pair is within the ceiling. Run with `-s` it prints the
+times.
 """
 
 from __future__ import annotations
@@ -96,9 +97,7 @@ def test_a_hit_takes_about_as_long_as_one_of_tritons_own_cache(
     while len(ratios) < CONNECTIONS and (not ratios or min(ratios) > CEILING):
         ours_us, theirs_us = p50_us(ours_and_theirs, numbers)
         ratios.append(ours_us / theirs_us)
-        print(
-            f"\nhit of {4 * numbers} bytes, p50: modcache {ours_us:.0f} us, local {theirs_us:.0f} us"
-        )
+        print(f"\n{4 * numbers} bytes, p50: modcache {ours_us:.0f} us, local {theirs_us:.0f} us")
     asked = len(ratios) * (TURNS * REQUESTS + 1)
     assert [server.hits() for server in ours_and_theirs] == [asked - 1] * 2, "all but the miss"
     inside = [server.hit_us() / server.hits() for server in ours_and_theirs]

@@ -84,6 +84,8 @@ bool is_counter_file_name(const std::string& name) {
 
 Result<std::unique_ptr<CounterFile>> CounterFile::create(const Directory& directory) {
   fs::FileSystem& file_system = directory.file_system();
+  // Of a cache that was removed nothing is made anew.
+  MODCACHE_RETURN_IF_ERROR(file_system.info(directory.path()).status());
   MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory.counters_path()));
   FileHead head{};
   std::copy(std::begin(kCounterMagic), std::end(kCounterMagic), head.magic);
@@ -151,7 +153,7 @@ Result<ReadCounters> read_counter_file(const fs::File& file) {
     return Status::unsupported_version("'" + file.path() + "' has format version " +
                                        std::to_string(head.version));
   }
-  ReadCounters read{head.id, head.created_us, {}};
+  ReadCounters read{head.id, head.created_us, head.process, {}};
   for (std::size_t i = 0; i < kCounterSlots; ++i) {
     const char* const place = bytes.data() + (i + 1) * kCounterSlotBytes;
     SlotHead slot{};

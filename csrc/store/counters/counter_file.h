@@ -37,10 +37,11 @@ static_assert(sizeof(CounterSlot) == kMostCounters * sizeof(std::int64_t));
 class CounterFile {
  public:
   // Makes a file in the directory's folder of counters. It appears there complete and held.
+  // kNotFound: the directory itself is gone.
   static Result<std::unique_ptr<CounterFile>> create(const Directory& directory);
 
   // Returns the slot of this scope and day, after taking one where there is none. Null: all slots
-  // are taken. It lives as long as this object.
+  // are others'. It lives as long as this object.
   CounterSlot* slot_of(std::string_view scope, std::int32_t day);
 
   // Returns whether the file still stands in the directory. Takes a system call.
@@ -67,6 +68,7 @@ class CounterFile {
 struct ReadCounters {
   std::uint64_t id = 0;
   std::int64_t created_us = 0;
+  std::uint64_t process = 0;     // that made it; has one file or more
   std::vector<CountedDay> days;  // a pair of scope and day may be there twice
 };
 // kCorruption: it is no such file. kUnsupportedVersion: it is of a newer version.

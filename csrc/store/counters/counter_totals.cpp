@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -186,10 +187,12 @@ Result<CounterTotals> read_counters(fs::FileSystem& file_system, const std::stri
   }
   CounterTotals read;
   read.days = in_order(sum_of(totals, files));
+  std::set<std::uint64_t> live;
   for (const ProcessFile& file : files) {
-    read.live_processes += file.is_live ? 1 : 0;
+    if (file.is_live) live.insert(file.read.process);
     totals.since_us = since_us_with(file, totals);
   }
+  read.live_processes = live.size();
   read.since_us = totals.since_us;
   return read;
 }

@@ -2,9 +2,11 @@
 #include "store/counters/directory_counters.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/process_wide.h"
 #include "store/counters/counter_totals.h"
 
 namespace modcache::store {
@@ -40,6 +42,20 @@ void add_to(CounterSlot& slot, Span<DirectoryCounters::Addition> additions) {
   }
 }
 
+// All of this process, for its forked children.
+struct AllCounters : ProcessWide<AllCounters> {
+  AllCounters();
+
+  std::set<DirectoryCounters*> all MODCACHE_GUARDED_BY(mutex);
+};
+
+// A forked child has one thread, so nobody else uses them.
+void drop_in_child() MODCACHE_LOCKS_UNCHECKED {
+  for (DirectoryCounters* counters : AllCounters::instance().all) counters->drop_waiting_counts();
+}
+
+AllCounters::AllCounters() { run_in_forked_child(drop_in_child); }
+
 }  // namespace
 
 DirectoryCounters::DirectoryCounters(fs::FileSystem& file_system, std::string directory)
@@ -47,24 +63,62 @@ DirectoryCounters::DirectoryCounters(fs::FileSystem& file_system, std::string di
       directory_(std::move(directory)),
       generation_(next_generation()),
       day_(day_of(now_us())),
-      fork_registration_(hold_across_fork(mutex_)) {}
+      looked_at_us_(now_us()),
+      fork_registration_(hold_across_fork(mutex_)) {
+  AllCounters& counters = AllCounters::instance();
+  MutexLock lock(counters.mutex);
+  counters.all.insert(this);
+}
 
-DirectoryCounters::~DirectoryCounters() { stop_holding_across_fork(fork_registration_); }
+DirectoryCounters::~DirectoryCounters() {
+  AllCounters& counters = AllCounters::instance();
+  MutexLock lock(counters.mutex);
+  counters.all.erase(this);
+  stop_holding_across_fork(fork_registration_);
+}
+
+void DirectoryCounters::drop_waiting_counts() {
+  MutexLock lock(mutex_);
+  for (const auto& [scope, waiting] : waiting_) {
+    for (auto& count : *waiting) count.store(0, std::memory_order_relaxed);
+  }
+}
+
+bool DirectoryCounters::has_waiting_counts() {
+  MutexLock lock(mutex_);
+  return std::any_of(waiting_.begin(), waiting_.end(), [](const auto& waiting) {
+    return std::any_of(waiting.second->begin(), waiting.second->end(), [](const auto& count) {
+      return count.load(std::memory_order_relaxed) != 0;
+    });
+  });
+}
 
 void DirectoryCounters::add(const Digest128& who, std::string_view scope,
                             Span<Addition> additions) {
-  if (++additions_of_this_thread % kAdditionsPerLook == 0) look_at_day();
+  if (++additions_of_this_thread % kAdditionsPerLook == 0) look_around();
   add_to(slot_of(who, scope), additions);
 }
 
 void DirectoryCounters::add(std::string_view scope, Span<Addition> additions) {
-  look_at_day();
+  look_around();
   add_to(slot_of(xxh3_128(scope), scope), additions);
 }
 
-void DirectoryCounters::look_at_day() {
-  const std::int32_t today = day_of(now_us());
+void DirectoryCounters::look_around() {
+  const std::int64_t now = now_us();
+  const std::int32_t today = day_of(now);
   if (day_.exchange(today, std::memory_order_relaxed) != today) forget_slots();
+  std::int64_t before = looked_at_us_.load(std::memory_order_relaxed);
+  if (before <= now && now - before < kLookAgainAfterUs) return;
+  if (looked_at_us_.compare_exchange_strong(before, now)) look_at_file();
+}
+
+// Somebody may have removed it: what is counted there is lost.
+void DirectoryCounters::look_at_file() {
+  MutexLock lock(mutex_);
+  if (!is_attached_ || files_.back()->is_in_place()) return;
+  use_new_file();
+  forget_slots();
 }
 
 void DirectoryCounters::forget_slots() {
@@ -98,20 +152,31 @@ CounterSlot& DirectoryCounters::find_slot(std::string_view scope) {
 CounterSlot* DirectoryCounters::slot_in_file(std::string_view scope) {
   if (files_.empty()) return nullptr;
   const std::int32_t today = day_.load(std::memory_order_relaxed);
-  if (CounterSlot* const slot = files_.back()->slot_of(scope, today)) return slot;
-  if (may_open_another()) {
-    open_file();
+  if (CounterSlot* const slot = slot_in_files(scope, today)) return slot;
+  if (may_open_another() && open_file()) {
     if (CounterSlot* const slot = files_.back()->slot_of(scope, today)) return slot;
   }
   return other_scopes_;
+}
+
+// A scope that comes back has a slot in one of the files before the last one.
+CounterSlot* DirectoryCounters::slot_in_files(std::string_view scope, std::int32_t day) {
+  const std::size_t most_back = std::min(kMostFiles, files_.size() - first_in_use_);
+  for (std::size_t i = files_.size() - most_back; i < files_.size(); ++i) {
+    if (CounterSlot* const slot = files_[i]->slot_of(scope, day)) return slot;
+  }
+  return nullptr;
 }
 
 bool DirectoryCounters::attach() {
   MutexLock lock(mutex_);
   if (is_attached_ && files_.back()->is_in_place()) return true;
   const std::size_t files_before = files_.size();
-  if (files_.empty() || !files_.back()->is_in_place()) open_file();
-  is_attached_ = !files_.empty() && files_.back()->is_in_place();
+  if (files_.empty() || !files_.back()->is_in_place()) {
+    use_new_file();
+  } else {
+    is_attached_ = true;
+  }
   if (is_attached_) move_waiting_counts();
   if (files_.size() > files_before) {
     (void)gather_counters(Directory::at(file_system_, directory_), kFilesToGather,
@@ -127,17 +192,24 @@ void DirectoryCounters::detach() {
   forget_slots();
 }
 
+// Those before are gone, or of a directory that is.
+void DirectoryCounters::use_new_file() {
+  is_attached_ = open_file();
+  if (is_attached_) first_in_use_ = files_.size() - 1;
+}
+
 // On failure, as on a full disk, what is in use stays so.
-void DirectoryCounters::open_file() {
+bool DirectoryCounters::open_file() {
   auto file = CounterFile::create(Directory::at(file_system_, directory_));
   if (!file.is_ok()) {
     failed_us_ = now_us();
-    return;
+    return false;
   }
   files_.push_back(std::move(file).value());
   opened_us_ = now_us();
   // Taken now, since there will be no slot left when it is needed.
   other_scopes_ = files_.back()->slot_of(kOtherScopes, day_.load(std::memory_order_relaxed));
+  return true;
 }
 
 // All of them stay mapped, so there must not be ever more. On a full disk each further scope would

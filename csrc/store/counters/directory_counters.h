@@ -54,35 +54,47 @@ class DirectoryCounters {
   // The directory went away, or is another by now.
   void detach();
 
+  bool has_waiting_counts();
+  // For a forked child: they wait in its parent, too, which is the one to write them.
+  void drop_waiting_counts();
+
  private:
   // Where this process counts for a scope: in a file, or in memory while there is none.
   CounterSlot& slot_of(const Digest128& who, std::string_view scope);
   CounterSlot& find_slot(std::string_view scope) MODCACHE_REQUIRES(mutex_);
+  CounterSlot* slot_in_files(std::string_view scope, std::int32_t day) MODCACHE_REQUIRES(mutex_);
   CounterSlot* slot_in_file(std::string_view scope) MODCACHE_REQUIRES(mutex_);
-  void open_file() MODCACHE_REQUIRES(mutex_);
+  bool open_file() MODCACHE_REQUIRES(mutex_);
+  void use_new_file() MODCACHE_REQUIRES(mutex_);
   bool may_open_another() const MODCACHE_REQUIRES(mutex_);
   void move_waiting_counts() MODCACHE_REQUIRES(mutex_);
   // Slots that threads remember are asked for anew.
   void forget_slots();
-  void look_at_day();
+  // Looks whether another day has begun, and now and then whether the file still is there.
+  void look_around();
+  void look_at_file();
 
   // A process whose scopes fill more files within an hour counts the rest as kOtherScopes.
   static constexpr std::size_t kMostFiles = 16;
   static constexpr std::int64_t kHourUs = 3'600'000'000;
   static constexpr std::int64_t kTryAgainAfterUs = 1'000'000;
+  static constexpr std::int64_t kLookAgainAfterUs = 1'000'000;
 
   fs::FileSystem& file_system_;
   const std::string directory_;
   // Unique among all objects of the process, and after each change of where to count.
   std::atomic<std::uint64_t> generation_;
   std::atomic<std::int32_t> day_;
+  std::atomic<std::int64_t> looked_at_us_;  // at the file
 
   Mutex mutex_;
   bool is_attached_ MODCACHE_GUARDED_BY(mutex_) = false;
-  // All that were ever used, as threads may be counting in them; the last one is in use.
+  // All that were ever used, as threads may be counting in them.
   std::vector<std::unique_ptr<CounterFile>> files_ MODCACHE_GUARDED_BY(mutex_);
-  std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // the last one
-  std::int64_t failed_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // when none could be made
+  std::size_t first_in_use_ MODCACHE_GUARDED_BY(mutex_) =
+      0;                                                    // of the files: this one and later ones
+  std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;  // the last one
+  std::int64_t failed_us_ MODCACHE_GUARDED_BY(mutex_) = 0;  // when none could be made
   CounterSlot* other_scopes_ MODCACHE_GUARDED_BY(mutex_) = nullptr;  // in there
   // They hold what was counted while there was no file, and stay, as threads may use them.
   std::map<std::string, std::unique_ptr<CounterSlot>, std::less<>> waiting_

@@ -65,6 +65,21 @@ TEST_F(CacheCountersTest, what_was_counted_before_the_directory_was_made_is_in_t
   EXPECT_EQ(kept(Counter::kMisses), 4);
 }
 
+TEST_F(CacheCountersTest, a_process_whose_calls_all_pass_by_is_in_there_when_it_ends) {
+  {
+    Process there(dir_);
+    there.cache().counters().add("scope", Counter::kBypassedGrad, 4);
+    there.cache().flush();
+    EXPECT_FALSE(std::filesystem::exists(dir_)) << "a directory is not made for it";
+  }
+  here_.store("key", "text");
+  here_.cache().flush();
+  Process there(dir_);
+  there.cache().counters().add("scope", Counter::kBypassedGrad, 4);
+  there.cache().close();
+  EXPECT_EQ(kept(Counter::kBypassedGrad), 4);
+}
+
 TEST_F(CacheCountersTest, modes_that_forbid_to_write_count_in_the_process_alone) {
   for (const char* const mode : {"off", "read", "verify"}) {
     Process there(dir_);

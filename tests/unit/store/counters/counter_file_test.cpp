@@ -16,6 +16,9 @@ constexpr std::int32_t kToday = 20'000;
 
 class CounterFileTest : public ::testing::Test {
  protected:
+  CounterFileTest() {
+    EXPECT_TRUE(fs::posix_file_system().make_directories(directory_.path()).is_ok());
+  }
   std::string path() const {
     const auto names = fs::posix_file_system().list(directory_.counters_path()).value();
     EXPECT_EQ(names.size(), 1U);

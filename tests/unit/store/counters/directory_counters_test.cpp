@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -105,6 +107,54 @@ TEST_F(DirectoryCountersTest, more_scopes_than_a_file_has_slots_go_into_another_
   for (std::size_t i = 0; i < scopes; ++i) count(*here, "scope " + std::to_string(i), 1);
   EXPECT_EQ(counts().size(), scopes);
   EXPECT_EQ(files(), 3U);
+}
+
+TEST_F(DirectoryCountersTest, scopes_that_take_turns_keep_their_slots) {
+  const auto here = process();
+  here->attach();
+  constexpr int kScopes = 40;
+  for (int i = 0; i < 40 * kScopes; ++i) count(*here, "scope " + std::to_string(i % kScopes), 1);
+  EXPECT_EQ(files(), 2U);
+  const CountsByScope found = counts();
+  EXPECT_EQ(found.size(), static_cast<std::size_t>(kScopes));
+  for (const auto& [scope, counted] : found) EXPECT_EQ(counted, 40) << scope;
+  EXPECT_EQ(read_counters(fs::posix_file_system(), path_).value().live_processes, 1U);
+}
+
+TEST_F(DirectoryCountersTest, what_waits_in_a_parent_is_not_written_by_its_children) {
+  const auto here = process();
+  count(*here, "a", 50);
+  for (int i = 0; i < 3; ++i) {
+    testing::ChildProcess child([&] {
+      count(*here, "a", 1);
+      here->attach();
+      return 0;
+    });
+    EXPECT_EQ(child.wait(), 0);
+  }
+  EXPECT_TRUE(here->has_waiting_counts());
+  here->attach();
+  EXPECT_FALSE(here->has_waiting_counts());
+  EXPECT_EQ(counts(), (CountsByScope{{"a", 53}}));
+}
+
+TEST_F(DirectoryCountersTest, a_file_that_somebody_removed_is_missed_within_seconds) {
+  const auto here = process();
+  here->attach();
+  count(*here, "a", 1);
+  std::filesystem::remove_all(path_ + "/counters");
+  for (int i = 0; i < 100 && counts().empty(); ++i) {
+    count(*here, "a", 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_FALSE(counts().empty());
+}
+
+TEST_F(DirectoryCountersTest, a_directory_that_was_removed_is_not_made_anew) {
+  const auto here = process();
+  std::filesystem::remove_all(path_);
+  EXPECT_FALSE(here->attach());
+  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 TEST_F(DirectoryCountersTest, scopes_without_end_are_counted_together_in_the_end) {
