@@ -221,6 +221,16 @@ class TritonServer:
             return connection.double(*values)
 
     def _metric(self, name: str, model: str) -> int:
+        """Triton counts a request some moments after it has answered it."""
+        before, now = -1, self._metric_now(name, model)
+        for _ in range(10):  # while requests come it goes on growing
+            if before == now:
+                break
+            time.sleep(0.1)
+            before, now = now, self._metric_now(name, model)
+        return now
+
+    def _metric_now(self, name: str, model: str) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", self._metrics_port, timeout=60)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
