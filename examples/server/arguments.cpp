@@ -54,6 +54,12 @@ void add_options(CLI::App& app, Configuration& configuration) {
   app.add_option_function<std::string>(
       "--shape", [&](const std::string& text) { configuration.shape = parse_shape(text); },
       "of the model's input, such as ?x32; other inputs are refused");
+  app.add_option(
+         "--rows", configuration.rows,
+         "of an input, at most, where --shape does not fix them; the memory of a run of the "
+         "model grows with them")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   app.add_option("--body-bytes", configuration.body_bytes, "of a request, at most")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the command line says.
+// The command line.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@ struct Configuration {
   int threads = 1;               // of torch, for each run of the model
   std::string dtype = "float32";
   std::vector<std::int64_t> shape;  // -1: any size. Empty: whatever the model takes
+  std::int64_t rows = 4096;         // of an input, where `shape` does not fix them
   std::size_t body_bytes = std::size_t{4} << 20;
   int request_timeout_ms = 10'000;  // from the first byte of a request to its last
   int idle_timeout_ms = 30'000;     // between two requests of a connection

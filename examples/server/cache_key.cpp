@@ -16,7 +16,6 @@ namespace {
 constexpr const char* kContent = "content:";
 constexpr const char* kSalt = "salt:";
 constexpr std::size_t kLongestSalt = 256;  // bytes
-constexpr std::size_t kMostRows = 4096;    // each costs a hash
 
 std::string hash_of(const c10::IValue& value) {
   return modcache::detail::call([] { return "cache::content_key"; }, value).toStringRef();
@@ -66,10 +65,6 @@ std::vector<std::string> keys_of_rows(const PredictRequest& request, const std::
   }
   const std::string prefix = prefix_of(salt);
   const auto rows = static_cast<std::size_t>(request.input.size(0));
-  if (rows > kMostRows) {
-    throw Refusal(400, "'input' has " + std::to_string(rows) + " rows; valid are at most " +
-                           std::to_string(kMostRows));
-  }
   if (request.has_id && rows != 1) {
     throw Refusal(400, "there is one 'id', and 'input' has " + std::to_string(rows) +
                            " rows; valid are 'ids', one for each row");

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,7 +19,6 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kDeepestNesting = 8;
 constexpr std::size_t kLongestId = 512;  // bytes
-constexpr std::size_t kMostIds = 4096;
 constexpr std::size_t kLongestReason = 300;
 constexpr const char* kValid =
     "valid is an object with 'input' (a number, or lists of numbers) and, optionally, 'id' (a text "
@@ -37,7 +37,8 @@ std::string of_shape(const std::vector<std::int64_t>& shape) {
 // Numbers in lists of lists, as they come: how long the lists of each depth are, and the numbers.
 class NestedNumbers {
  public:
-  explicit NestedNumbers(at::ScalarType dtype) : dtype_(dtype) {}
+  NestedNumbers(at::ScalarType dtype, std::int64_t most_rows)
+      : dtype_(dtype), most_rows_(most_rows) {}
 
   void open() {
     if (lengths_.size() == kDeepestNesting) {
@@ -97,7 +98,12 @@ class NestedNumbers {
     refuse("the lists in 'input' differ in length or depth; valid are lists of one shape");
   }
   void count_in_list() {
-    if (!lengths_.empty()) ++lengths_.back();
+    if (lengths_.empty()) return;
+    ++lengths_.back();
+    if (lengths_.size() == 1 && lengths_[0] > most_rows_) {
+      throw Refusal(413, "'input' has more than " + std::to_string(most_rows_) +
+                             " rows; valid are at most so many, in one request");
+    }
   }
   void begin_number() {
     count_in_list();
@@ -115,6 +121,7 @@ class NestedNumbers {
   }
 
   at::ScalarType dtype_;
+  std::int64_t most_rows_;
   std::vector<std::int64_t> lengths_;  // of the lists that are open, so far
   std::vector<std::int64_t> shape_;
   bool has_number_ = false;
@@ -124,10 +131,11 @@ class NestedNumbers {
   std::vector<double> doubles_;
 };
 
-// What nlohmann's parser calls. Every refusal is thrown, so all return true.
+// The parser of nlohmann calls these. Every refusal is thrown, so all return true.
 class Reader : public nlohmann::json_sax<Json> {
  public:
-  explicit Reader(const InputForm& form) : numbers_(form.dtype) {}
+  explicit Reader(const InputForm& form)
+      : numbers_(form.dtype, form.most_rows), most_ids_(static_cast<std::size_t>(form.most_rows)) {}
 
   bool start_object(std::size_t) override {
     if (depth_ != 0) refuse(std::string("there is an object inside of the body; ") + kValid);
@@ -242,13 +250,14 @@ class Reader : public nlohmann::json_sax<Json> {
                "; valid is text without such");
       }
     }
-    if (ids_.size() == kMostIds) {
-      refuse("there are more than " + std::to_string(kMostIds) + " ids");
+    if (ids_.size() == most_ids_) {
+      throw Refusal(413, "there are more than " + std::to_string(most_ids_) + " ids");
     }
     ids_.push_back(id);
   }
 
   NestedNumbers numbers_;
+  const std::size_t most_ids_;
   std::vector<std::string> ids_;
   Member member_ = Member::kInput;
   unsigned seen_ = 0;
@@ -274,7 +283,8 @@ InputForm input_form_of(const Configuration& configuration) {
   const at::ScalarType dtype = configuration.dtype == "int64"     ? at::kLong
                                : configuration.dtype == "float64" ? at::kDouble
                                                                   : at::kFloat;
-  return {dtype, configuration.shape};
+  const std::vector<std::int64_t>& shape = configuration.shape;
+  return {dtype, shape, std::max(configuration.rows, shape.empty() ? 0 : shape[0])};
 }
 
 PredictRequest parse_predict_request(const std::string& body, const InputForm& form) {

@@ -26,6 +26,7 @@ struct PredictRequest {
 struct InputForm {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;  // -1: any size. Empty: any shape
+  std::int64_t most_rows = 4096;    // the length of the outermost list
 };
 
 InputForm input_form_of(const Configuration& configuration);
