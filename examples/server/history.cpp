@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,12 +17,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostSamples = 600;
-constexpr std::size_t kSamplesOfMinute = 60;
+constexpr std::chrono::seconds kMinute{60};
 constexpr std::size_t kMostScopes = 50;
-constexpr std::int64_t kSamplesBetweenScopes = 5;  // since that asks the directory
 constexpr std::chrono::seconds kInterval{1};
-// What the page shows is the sum of these counters of stats(); one that ends with _ is all that
-// begin so.
+constexpr std::chrono::seconds kIntervalOfScopes{5};  // at least
+constexpr int kPauseOfScopes = 20;                    // times what the last look took, at least
+constexpr std::chrono::milliseconds kWaitForScopes{100};
+// The page shows sums of these counters of stats(). A name that ends with _ stands for all counters
+// that begin with it.
 const std::map<std::string, std::vector<std::string>> kShown = {
     {"hits", {"hits_"}},
     {"misses", {"misses"}},
@@ -59,6 +62,7 @@ double now_s() {
 
 History::History(const Metrics& metrics) : metrics_(metrics), started_s_(now_s()), last_(look()) {
   thread_ = std::thread([this] { run(); });
+  thread_of_scopes_ = std::thread([this] { look_at_scopes_when_asked(); });
 }
 
 History::~History() {
@@ -68,6 +72,7 @@ History::~History() {
   }
   wake_.notify_all();
   thread_.join();
+  thread_of_scopes_.join();
 }
 
 History::Totals History::look() const {
@@ -77,7 +82,8 @@ History::Totals History::look() const {
 void History::run() {
   auto due = std::chrono::steady_clock::now();
   for (;;) {
-    due += kInterval;
+    // Seconds that were missed stay without a sample, rather than get one that is late.
+    due = std::max(due + kInterval, std::chrono::steady_clock::now());
     {
       std::unique_lock<std::mutex> lock(mutex_);
       if (wake_.wait_until(lock, due, [this] { return is_ending_; })) return;
@@ -105,19 +111,54 @@ void History::add_sample() {
   sample["p50_ms"] = quantile(grown, 0.5) * 1e3;
   sample["p99_ms"] = quantile(grown, 0.99) * 1e3;
 
-  const bool has_scopes = next_ % kSamplesBetweenScopes == 0;
-  Scopes scopes = has_scopes ? modcache::bytes_by_scope() : Scopes();
   const std::lock_guard<std::mutex> lock(mutex_);
   sample["number"] = next_++;
   samples_.push_back(std::move(sample));
   if (samples_.size() > kMostSamples) samples_.pop_front();
-  recent_durations_.push_back(now.durations);
-  if (recent_durations_.size() > kSamplesOfMinute) recent_durations_.pop_front();
-  if (has_scopes) scopes_ = std::move(scopes);
+  recent_.push_back({std::chrono::steady_clock::now(), now.durations});
+  forget_before_last_minute();
   last_ = now;
 }
 
-Json History::status(std::int64_t after, double started_s) const {
+void History::forget_before_last_minute() {
+  const auto began = std::chrono::steady_clock::now() - kMinute;
+  while (recent_.size() > 1 && recent_[1].at <= began) recent_.pop_front();
+}
+
+void History::look_at_scopes_when_asked() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return is_ending_ || are_scopes_asked_for_; });
+    if (is_ending_) return;
+    are_scopes_asked_for_ = false;
+    lock.unlock();
+    const auto began = std::chrono::steady_clock::now();
+    std::optional<Scopes> scopes;
+    try {
+      scopes = modcache::bytes_by_scope();
+    } catch (const std::exception& error) {  // the page has those of before
+      std::fprintf(stderr, "modcache_server: no bytes of scopes: %s\n", error.what());
+    }
+    const auto ended = std::chrono::steady_clock::now();
+    lock.lock();
+    if (scopes) scopes_ = std::move(scopes);
+    wake_.notify_all();
+    const auto pause = std::max<std::chrono::steady_clock::duration>(
+        kIntervalOfScopes, kPauseOfScopes * (ended - began));
+    if (wake_.wait_until(lock, ended + pause, [this] { return is_ending_; })) return;
+  }
+}
+
+// The first answer waits for them where they come soon; all others have those of the last look.
+void History::ask_for_scopes(std::unique_lock<std::mutex>& lock) {
+  are_scopes_asked_for_ = true;
+  wake_.notify_all();
+  if (!scopes_) {
+    wake_.wait_for(lock, kWaitForScopes, [this] { return scopes_.has_value() || is_ending_; });
+  }
+}
+
+Json History::status(std::int64_t after, double started_s) {
   if (started_s != started_s_) after = -1;  // they are numbers of a process before
 
   const Totals now = look();
@@ -129,14 +170,18 @@ Json History::status(std::int64_t after, double started_s) const {
 
   Json samples = Json::array();
   std::vector<std::pair<std::int64_t, std::string>> scopes;
+  bool has_scopes = false;
   Histogram::Counts minute = now.durations;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!recent_durations_.empty()) minute = difference(minute, recent_durations_.front());
+    std::unique_lock<std::mutex> lock(mutex_);
+    ask_for_scopes(lock);
+    forget_before_last_minute();
+    if (!recent_.empty()) minute = difference(minute, recent_.front().durations);
     for (const Json& sample : samples_) {
       if (sample["number"].get<std::int64_t>() > after) samples.push_back(sample);
     }
-    for (const auto& [scope, bytes] : scopes_) scopes.emplace_back(bytes, scope);
+    has_scopes = scopes_.has_value();
+    for (const auto& [scope, bytes] : scopes_.value_or(Scopes())) scopes.emplace_back(bytes, scope);
   }
   std::sort(scopes.rbegin(), scopes.rend());
   Json largest = Json::array();
@@ -151,7 +196,7 @@ Json History::status(std::int64_t after, double started_s) const {
            {{"p50_ms", quantile(minute, 0.5) * 1e3}, {"p99_ms", quantile(minute, 0.99) * 1e3}}},
           {"samples", samples},
           {"scopes", largest},
-          {"scopes_in_all", scopes.size()}};
+          {"scopes_in_all", has_scopes ? Json(scopes.size()) : Json()}};
 }
 
 }  // namespace server

@@ -116,7 +116,7 @@ int run(const Configuration& configuration, const sigset_t& signals) {
 
   BoundedServer server(bounds_of(configuration));
   Metrics metrics;
-  const History history(metrics);
+  History history(metrics);
   const Routes routes(configuration, *model, server, metrics, history);
   const int port = server.bind(configuration.host, configuration.port);
   std::printf("model       %s\n            %s\ncache       %s, mode %s\nlistening   http://%s:%d\n",

@@ -141,7 +141,7 @@ std::string route_label(const std::string& path) {
 }  // namespace
 
 Routes::Routes(const Configuration& configuration, const ServedModel& model, BoundedServer& server,
-               Metrics& metrics, const History& history)
+               Metrics& metrics, History& history)
     : configuration_(configuration),
       model_(model),
       server_(server),

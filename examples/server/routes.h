@@ -25,7 +25,7 @@ class Routes {
  public:
   // Gives them to the server. REQUIRES: all of them outlive this, and this outlives the serving.
   Routes(const Configuration& configuration, const ServedModel& model, BoundedServer& server,
-         Metrics& metrics, const History& history);
+         Metrics& metrics, History& history);
   Routes(const Routes&) = delete;
   Routes& operator=(const Routes&) = delete;
 
@@ -42,7 +42,7 @@ class Routes {
   const ServedModel& model_;
   BoundedServer& server_;
   Metrics& metrics_;
-  const History& history_;
+  History& history_;
   const InputForm form_;
 };
 
