@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a model returned, as JSON.
+// The output of a model as JSON.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -8,7 +8,8 @@
 #include <exception>
 #include <utility>
 
-// Of the library: `reader` is called after each message, until it has taken all.
+// The library has this function: it calls `reader` after each message, until `reader` has taken
+// all.
 extern "C" void modcache_read_log(void (*reader)());
 
 namespace server {

@@ -86,8 +86,8 @@ bool serve_until_signal(BoundedServer& server, const sigset_t& signals, int drai
     has_failed = true;
     kill(getpid(), SIGTERM);
   });
-  // What is kept for long lies between what runs need for a moment, and holds their pages: glibc
-  // gives those back when it is told to.
+  // Entries that are kept for long lie between buffers that runs need for a moment. They keep glibc
+  // from giving the pages of those buffers back by itself, so that it is told to.
   const timespec interval{30, 0};
   while (sigtimedwait(&signals, nullptr, &interval) < 0) malloc_trim(0);
   std::printf("stopping\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the server answers to which request.
+// The server answers these requests:
 //
 //   POST /predict      the model's output
 //   GET /metrics       counters and histograms, for Prometheus
