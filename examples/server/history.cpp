@@ -80,14 +80,15 @@ History::Totals History::look() const {
 }
 
 void History::run() {
-  auto due = std::chrono::steady_clock::now();
+  auto due = std::chrono::steady_clock::now() + kInterval;
   for (;;) {
-    // Seconds that were missed stay without a sample, rather than get one that is late.
-    due = std::max(due + kInterval, std::chrono::steady_clock::now());
     {
       std::unique_lock<std::mutex> lock(mutex_);
       if (wake_.wait_until(lock, due, [this] { return is_ending_; })) return;
     }
+    // Seconds that were missed stay without a sample, rather than get one that is late.
+    const auto now = std::chrono::steady_clock::now();
+    due = (now - due > kInterval / 2.0 ? now : due) + kInterval;
     try {
       add_sample();
     } catch (const std::exception& error) {  // the page goes without this second
