@@ -2,9 +2,9 @@
 //
 // cpp-httplib's server with bounds on all that a client can make it hold.
 //
-// A connection has a thread from its first byte until it is closed, since cpp-httplib serves a
-// keep-alive connection in one thread. So there are as many threads as connections may be open, and
-// two more, which tell the next ones that the server is full.
+// A connection has a thread from its first byte until its last answer has left, since cpp-httplib
+// serves a keep-alive connection in one thread. So there are as many threads as connections may be
+// served. The thread that accepts only hands connections on, and never waits.
 #pragma once
 
 #include <httplib.h>
@@ -13,8 +13,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "lobby.h"
 #include "socket_stream.h"
 
 namespace server {
@@ -41,29 +43,32 @@ class BoundedServer : public httplib::Server {
   // From now on each answer says that its connection ends. New connections are still served.
   void drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
-  // No new connections; those that wait for a request are closed. REQUIRES: serve() is called, in
-  // another thread.
+  // Serves the connections that were made so far, and no new ones; those that wait for a request
+  // after their first are closed. REQUIRES: serve() is called, in another thread.
   void stop_serving();
 
-  std::uint64_t accepted() const { return accepted_; }
-  std::uint64_t closed() const { return closed_; }
-  std::uint64_t refused() const { return refused_; }
+  std::uint64_t accepted() const { return counts_.accepted; }
+  std::uint64_t closed() const { return counts_.closed; }
+  std::uint64_t refused() const { return counts_.refused; }
 
  private:
   bool process_and_close_socket(int socket) override;
+  bool admit(int socket);
   void serve_connection(int socket);
+  void accept_those_who_came() const;
   bool serve_request(SocketStream& stream);
-  bool wait_for_request(const SocketStream& stream) const;
-  void refuse(int socket);
+  static void end_or_keep(const httplib::Request& request, httplib::Response& response);
+  bool wait_for_request(const SocketStream& stream, bool is_first) const;
 
   const ConnectionBounds bounds_;
   int stopped_ = -1;  // an eventfd, readable once stop_serving() was called
   std::atomic<bool> is_draining_{false};
   std::atomic<bool> has_ended_{false};
-  std::atomic<std::size_t> open_{0};
-  std::atomic<std::uint64_t> accepted_{0};
-  std::atomic<std::uint64_t> closed_{0};
-  std::atomic<std::uint64_t> refused_{0};
+  std::atomic<std::size_t> serving_{0};
+  ConnectionCounts counts_;
+  // While serve() runs.
+  std::unique_ptr<httplib::ThreadPool> threads_;
+  std::unique_ptr<Lobby> lobby_;
 };
 
 }  // namespace server

@@ -76,7 +76,8 @@ std::string Metrics::text(const Connections& connections) const {
     }
   }
   const char* const durations = "server_predict_duration_seconds";
-  title(durations, "histogram", "From the parsed headers of POST /predict to its answer.");
+  title(durations, "histogram",
+        "From the whole body of POST /predict to its answer, failures included.");
   const Histogram::Counts counts = predict_durations_.counts();
   std::uint64_t so_far = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -95,7 +96,7 @@ std::string Metrics::text(const Connections& connections) const {
   counter("server_connections_accepted_total", connections.accepted, "Connections.");
   counter("server_connections_closed_total", connections.closed, "Connections that ended.");
   counter("server_connections_refused_total", connections.refused,
-          "Connections above the limit, which got 503.");
+          "Connections above the limit, which found no place and got 503.");
   return text.str();
 }
 

@@ -83,6 +83,13 @@ const Route& route_of(const Request& request) {
   throw Refusal(404, "there is no '" + request.path.substr(0, 200) + "'; valid are " + paths);
 }
 
+// A gateway and this server have to see the same end of a request; else what one takes for a body
+// is the next request to the other.
+bool has_one_end(const Request& request) {
+  return !request.has_header("Transfer-Encoding") &&
+         request.get_header_value_count("Content-Length") <= 1;
+}
+
 // Only what says its size before it comes is read, so that nothing is read in vain.
 void check_body(const Request& request, std::size_t most_bytes) {
   if (request.get_header_value("Content-Type").compare(0, 16, kJson) != 0) {
@@ -93,17 +100,13 @@ void check_body(const Request& request, std::size_t most_bytes) {
   if (request.has_header("Content-Encoding")) {
     throw Refusal(415, "the body has a Content-Encoding; valid is one without");
   }
-  if (request.has_header("Transfer-Encoding") ||
-      request.get_header_value_count("Content-Length") != 1) {
+  if (!has_one_end(request) || !request.has_header("Content-Length")) {
     throw Refusal(411, "the body's size is not known; valid is one Content-Length");
   }
   const std::string text = request.get_header_value("Content-Length");
   std::size_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (error == std::errc::invalid_argument || end != text.data() + text.size()) {
-    throw Refusal(400, "Content-Length is '" + text.substr(0, 100) + "'; valid is a number");
-  }
-  if (error != std::errc() || bytes > most_bytes) {
+  if (error != std::errc() || end != text.data() + text.size() || bytes > most_bytes) {
     throw Refusal(413, "the body has " + text.substr(0, 100) + " bytes; valid are at most " +
                            std::to_string(most_bytes));
   }
@@ -130,6 +133,19 @@ template <typename Number>
 void read_number(const std::string& text, Number& number) {
   std::from_chars(text.data(), text.data() + text.size(), number);
 }
+
+// Measures until it goes out of scope, also by an exception.
+class Timing {
+ public:
+  explicit Timing(Histogram& durations) : durations_(durations) {}
+  ~Timing() { durations_.add(std::chrono::steady_clock::now() - started_); }
+  Timing(const Timing&) = delete;
+  Timing& operator=(const Timing&) = delete;
+
+ private:
+  Histogram& durations_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
 
 std::string route_label(const std::string& path) {
   for (const Route& route : kRoutes) {
@@ -178,9 +194,8 @@ Routes::Routes(const Configuration& configuration, const ServedModel& model, Bou
 
 void Routes::add_handlers() {
   server_.Post("/predict", [this](const Request& request, Response& response) {
-    const auto started = std::chrono::steady_clock::now();
+    const Timing timing(metrics_.predict_durations());
     predict(request, response);
-    metrics_.predict_durations().add(std::chrono::steady_clock::now() - started);
   });
   server_.Get("/metrics", [this](const Request&, Response& response) {
     response.set_content(modcache::metrics() + metrics_.text({server_.accepted(), server_.closed(),
@@ -208,7 +223,11 @@ void Routes::add_handlers() {
 
 void Routes::check(const Request& request) const {
   const Route& route = route_of(request);
-  if (!route.has_body) return;
+  if (!route.has_body) {
+    if (has_one_end(request)) return;
+    throw Refusal(400,
+                  "it is not known where the request ends; valid is at most one Content-Length");
+  }
   if (request.method == "PUT") check_origin(request, configuration_.names);
   check_body(request, request.method == "PUT" ? kMostModeBytes : configuration_.body_bytes);
 }

@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBufferBytes = 16'384;
 constexpr std::size_t kMostUnsent = 65'536;
-constexpr std::size_t kMostDiscarded = std::size_t{64} << 20;
 
 std::chrono::milliseconds until(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -38,20 +36,6 @@ bool wait_readable(int socket, std::chrono::milliseconds time) {
   return wait_for(socket, POLLIN, time);
 }
 
-void close_gently(int socket, std::chrono::milliseconds time) {
-  const Clock::time_point deadline = Clock::now() + time;
-  ::shutdown(socket, SHUT_WR);
-  char discarded[kBufferBytes];
-  std::size_t bytes = 0;
-  while (bytes < kMostDiscarded && wait_readable(socket, until(deadline))) {
-    const ssize_t got =
-        ::recv(socket, static_cast<void*>(discarded), sizeof discarded, MSG_DONTWAIT);
-    if (got <= 0) break;
-    bytes += static_cast<std::size_t>(got);
-  }
-  ::close(socket);
-}
-
 SocketStream::SocketStream(int socket, const RequestBounds& bounds)
     : socket_(socket), bounds_(bounds), buffer_(kBufferBytes) {
   begin_request();
@@ -59,13 +43,35 @@ SocketStream::SocketStream(int socket, const RequestBounds& bounds)
 
 void SocketStream::begin_request() {
   has_answer_ = false;
-  bytes_read_ = 0;
-  most_bytes_ = bounds_.header_bytes;
+  head_.clear();
+  head_given_ = 0;
+  head_bytes_ = 0;
+  body_bytes_ = 0;
   arrival_deadline_ = Clock::now() + bounds_.arrival;
 }
 
 bool SocketStream::is_readable() const {
-  return has_unread() || wait_readable(socket_, until(arrival_deadline_));
+  return head_given_ < head_.text().size() || has_unread() ||
+         wait_readable(socket_, until(arrival_deadline_));
+}
+
+bool SocketStream::read_head() {
+  std::string line;
+  for (;;) {
+    if (!has_unread() && !fill()) return false;
+    const char* const from = buffer_.data() + begin_;
+    const void* const end = std::memchr(from, '\n', end_ - begin_);
+    const std::size_t count =
+        end == nullptr ? end_ - begin_
+                       : static_cast<std::size_t>(static_cast<const char*>(end) - from + 1);
+    begin_ += count;
+    head_bytes_ += count;
+    if (is_too_long()) return false;
+    line.append(from, count);
+    if (end == nullptr) continue;
+    if (head_.add_line(line)) return true;
+    line.clear();
+  }
 }
 
 bool SocketStream::fill() {
@@ -81,12 +87,19 @@ bool SocketStream::fill() {
 }
 
 ssize_t SocketStream::read(char* to, std::size_t size) {
-  if (bytes_read_ >= most_bytes_) return -1;
+  const std::string& head = head_.text();
+  if (head_given_ < head.size()) {
+    const std::size_t count = std::min(size, head.size() - head_given_);
+    std::memcpy(to, head.data() + head_given_, count);
+    head_given_ += count;
+    return static_cast<ssize_t>(count);
+  }
+  if (body_bytes_ >= bounds_.body_bytes) return -1;
   if (!has_unread() && !fill()) return -1;
-  const std::size_t count = std::min({size, end_ - begin_, most_bytes_ - bytes_read_});
+  const std::size_t count = std::min({size, end_ - begin_, bounds_.body_bytes - body_bytes_});
   std::memcpy(to, buffer_.data() + begin_, count);
   begin_ += count;
-  bytes_read_ += count;
+  body_bytes_ += count;
   return static_cast<ssize_t>(count);
 }
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "request_head.h"
+
 namespace server {
 
 struct RequestBounds {
@@ -28,12 +30,14 @@ class SocketStream : public httplib::Stream {
 
   // Bounds hold anew from here on. What was read beyond the last request belongs to this one.
   void begin_request();
-  // What is read from here on is the body.
-  void begin_body() { most_bytes_ = bytes_read_ + bounds_.body_bytes; }
+  // Reads the request's lines, which read() hands out before the body. Returns false where they did
+  // not come in time, or are too long. Throws Refusal for lines that are not valid.
+  bool read_head();
   bool has_unread() const { return begin_ < end_; }
   bool has_answer() const { return has_answer_; }  // or a part of one
-  bool is_too_long() const { return bytes_read_ >= most_bytes_; }
-  std::size_t bytes_read() const { return bytes_read_; }  // of this request
+  bool is_too_long() const { return head_bytes_ > bounds_.header_bytes; }
+  std::size_t head_bytes() const { return head_bytes_; }  // of this request, that came
+  std::size_t body_bytes() const { return body_bytes_; }  // of this request, that were read
   // Sends what was written. Returns false once something could not be sent in time.
   bool flush();
 
@@ -55,8 +59,10 @@ class SocketStream : public httplib::Stream {
   std::vector<char> buffer_;
   std::size_t begin_ = 0;  // of what of the buffer is unread
   std::size_t end_ = 0;
-  std::size_t bytes_read_ = 0;
-  std::size_t most_bytes_ = 0;
+  RequestHead head_;
+  std::size_t head_given_ = 0;  // of the head's text
+  std::size_t head_bytes_ = 0;
+  std::size_t body_bytes_ = 0;
   Clock::time_point arrival_deadline_;
   std::string unsent_;
   bool has_answer_ = false;
@@ -66,9 +72,5 @@ class SocketStream : public httplib::Stream {
 // Waits until the socket has something to read, or was closed by the other side. False after
 // `time`.
 bool wait_readable(int socket, std::chrono::milliseconds time);
-
-// Closes a connection so that the other side still reads what was sent: a socket that is closed
-// with unread bytes takes the answer back. Takes `time` at most.
-void close_gently(int socket, std::chrono::milliseconds time);
 
 }  // namespace server

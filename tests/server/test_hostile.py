@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from running import RunningServer, sample
+from running import TICKS_PER_S, RunningServer, sample
 
 MIB = 1 << 20
 HEAD = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -27,8 +27,14 @@ BODIES = {
     "a nesting of a million": (400, body_of("[" * MIB)),
     "a nesting of a million, closed": (400, body_of("[" * MIB + "]" * MIB)),
     "a million objects": (400, b'{"input":' * (MIB // 4)),
-    "empty lists, a million": (400, body_of("[" + "[]," * MIB + "[]]")),
-    "numbers, a million": (400, body_of("[" + "1," * MIB + "1]")),
+    "empty lists, a million": (413, body_of("[" + "[]," * MIB + "[]]")),
+    "numbers, a million": (413, body_of("[" + "1," * MIB + "1]")),
+    "numbers of one row, a million": (400, body_of("[[" + "1," * MIB + "1]]")),
+    "63,000 rows, of no id": (
+        413,
+        b'{"input": [' + b",".join([b"[" + b"1," * 31 + b"1]"] * 63_000) + b"]}",
+    ),
+    "4097 rows, of one id": (413, body_of("[" + ",".join(["[" + "0," * 31 + "0]"] * 4097) + "]")),
     "a number of a million digits": (400, body_of("1" * MIB)),
     "a number beyond a float": (400, body_of("[[1e39" + ",0" * 31 + "]]")),
     "a number beyond a double": (400, body_of("[[1e999" + ",0" * 31 + "]]")),
@@ -42,20 +48,38 @@ BODIES = {
     "a body that is no UTF-8": (400, b"\xff\xfe\x00\x01" * 100),
     "a body of NULs": (400, b"\0" * MIB),
     "no body": (400, b""),
-    "100,000 ids": (400, f'{{"input": {ROW}, "ids": [{"1," * 100_000}1]}}'.encode()),
+    "100,000 ids": (413, f'{{"input": {ROW}, "ids": [{"1," * 100_000}1]}}'.encode()),
     "100,000 members": (400, ("{" + '"x":1,' * 100_000 + '"x":1}').encode()),
     "a name of a million bytes": (400, ('{"' + "x" * MIB + '":1}').encode()),
 }
 
 
+@pytest.fixture(scope="module")
+def reading_s() -> float:
+    """What reading one of the larger bodies costs here: Python's own parser, which makes a tree."""
+    body = BODIES["numbers, a million"][1]
+    costs_s = []
+    for _ in range(3):
+        before_s = time.process_time()
+        json.loads(body)
+        costs_s.append(time.process_time() - before_s)
+    return min(costs_s)
+
+
 @pytest.mark.parametrize("name", BODIES)
-def test_a_hostile_body_gets_a_4xx_and_costs_little(shared: RunningServer, name: str) -> None:
+def test_a_hostile_body_gets_a_4xx_and_costs_little(
+    shared: RunningServer, reading_s: float, name: str
+) -> None:
     status, body = BODIES[name]
-    before_s = shared.cpu_s()
-    answer = shared.ask("POST", "/predict", body)
-    assert answer.status == status
-    assert len(answer.error) <= 1000
-    assert shared.cpu_s() - before_s < 0.3
+    costs_s: list[float] = []
+    most_s = 4 * reading_s + 2 / TICKS_PER_S
+    while not costs_s or (min(costs_s) > most_s and len(costs_s) < 5):
+        before_s = shared.cpu_s()
+        answer = shared.ask("POST", "/predict", body)
+        costs_s.append(shared.cpu_s() - before_s)
+        assert answer.status == status
+        assert len(answer.error) <= 1000
+    assert min(costs_s) <= most_s
     assert len(shared.predict(1, "a")[0]) == 4
 
 
@@ -108,6 +132,62 @@ def test_hostile_bytes_get_a_4xx_or_are_closed(
     assert len(server.predict(1, "a")[0]) == 4
 
 
+INNER = b"GET /healthz HTTP/1.1\r\n\r\n"
+INNER_SIZE = f"Content-Length: {len(INNER)}\r\n".encode()
+GET = b"GET /metrics HTTP/1.1\r\n"
+# A gateway may take INNER for the body of what comes before; to this server it must be no request.
+SMUGGLED = {
+    "two sizes, of GET": (GET + b"Content-Length: 0\r\n" + INNER_SIZE, 400),
+    "two sizes, of GET, the other way": (GET + INNER_SIZE + b"Content-Length: 0\r\n", 400),
+    "one size twice, of GET": (GET + INNER_SIZE + INNER_SIZE, 400),
+    "a size, of GET": (GET + INNER_SIZE, 200),
+    "a list of sizes": (GET + b"Content-Length: 0, 35\r\n", 400),
+    "a size in other digits": (GET + b"Content-Length: %30\r\n", 400),
+    "no size": (GET + b"Content-Length:\r\n", 400),
+    "chunks, of GET": (GET + b"Transfer-Encoding: chunked\r\n", 400),
+    "a blank before the colon of a size": (GET + INNER_SIZE.replace(b":", b" :"), 400),
+    "a tab before the colon of a size": (GET + INNER_SIZE.replace(b":", b"\t:"), 400),
+    "a blank before the colon of chunks": (GET + b"Transfer-Encoding : chunked\r\n", 400),
+    "a blank before a name": (GET + b"X: a\r\n " + INNER_SIZE, 400),
+    "a value on the next line": (GET + b"Transfer-Encoding:\r\n chunked\r\n", 400),
+    "a value on the next line, with another name": (GET + b"X: a\r\n" + b"\tchunked\r\n", 400),
+    "a line that ends with LF": (GET + INNER_SIZE.replace(b"\r\n", b"\n"), 400),
+    "a line that ends with LF inside of a value": (GET + b"X: a\n" + INNER_SIZE, 400),
+    "a CR inside of a value": (GET + b"X: a\r" + INNER_SIZE, 400),
+    "a NUL inside of a value": (GET + b"X: a\0b\r\n" + INNER_SIZE, 400),
+    "a line without a colon": (GET + b"Content-Length\r\n", 400),
+    "a line without a name": (GET + b": a\r\n", 400),
+    "two sizes": (HEAD.encode() + b"Content-Length: 0\r\n" + INNER_SIZE, 411),
+    "chunks": (HEAD.encode() + b"Transfer-Encoding: chunked\r\n", 411),
+    "no type": (b"POST /predict HTTP/1.1\r\n" + INNER_SIZE, 415),
+    "a page that is not there": (b"GET /nothing HTTP/1.1\r\n", 404),
+    "a page that is not there, with a body": (b"POST /nothing HTTP/1.1\r\n" + INNER_SIZE, 404),
+    "another method": (b"DELETE /predict HTTP/1.1\r\n" + INNER_SIZE, 405),
+    "no request": (b"hello\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("name", SMUGGLED)
+def test_no_body_is_taken_for_a_request(shared: RunningServer, name: str) -> None:
+    head, status = SMUGGLED[name]
+    began = time.monotonic()
+    answers = shared.raw(head + b"\r\n" + INNER)  # until the server closes
+    assert time.monotonic() - began < 5
+    assert answers.count(b"HTTP/1.1 ") == 1, answers[-300:]
+    assert status_of(answers) == status
+    said = answers.partition(b"\r\n\r\n")[0].lower()
+    assert b"connection: close" in said
+    assert b"keep-alive" not in said
+
+
+def test_requests_that_follow_each_other_are_all_answered(shared: RunningServer) -> None:
+    body = json.dumps({"input": sample(1), "id": "a"}).encode()
+    asked = HEAD.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    last = b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
+    answers = shared.raw(3 * INNER + 2 * asked + GET + b"Content-Length: 0\r\n\r\n" + last)
+    assert answers.count(b"HTTP/1.1 200 OK") == 7
+
+
 def test_a_body_that_would_unpack_to_much_is_refused(shared: RunningServer) -> None:
     bomb = gzip.compress(b" " * (512 * MIB // 8))
     before = shared.memory_bytes()
@@ -116,11 +196,26 @@ def test_a_body_that_would_unpack_to_much_is_refused(shared: RunningServer) -> N
     assert shared.memory_bytes() - before < 8 * MIB
 
 
-def test_ranges_are_ignored(shared: RunningServer) -> None:
-    many = "bytes=" + ",".join(["0-"] * 2000)
-    answer = shared.ask("GET", "/", headers={"Range": many})
-    assert answer.status in (200, 416)
-    assert len(answer.text) < MIB
+RANGES = (
+    "bytes=" + ",".join(["0-"] * 2000),
+    "bytes=0-9",
+    "bytes=9-0",
+    "lines=1-2",
+    "bytes=" + "0-," * 2700,
+)
+
+
+@pytest.mark.parametrize("name", ["Range", "range"])
+@pytest.mark.parametrize("ranges", RANGES, ids=range(len(RANGES)))
+def test_ranges_are_ignored(shared: RunningServer, name: str, ranges: str) -> None:
+    whole = shared.ask("GET", "/cache/mode").text
+    answer = shared.ask("GET", "/cache/mode", headers={name: ranges, "If-Range": "x"})
+    assert answer.status == 200
+    assert answer.text == whole
+    page = shared.ask("GET", "/", headers={name: ranges})
+    assert page.status == 200
+    assert page.text.rstrip().endswith("</html>")
+    assert "Content-Range" not in page.headers
 
 
 def test_form_data_is_not_even_read(shared: RunningServer) -> None:
@@ -203,7 +298,9 @@ def test_connections_above_the_limit_are_told_at_once(
         assert time.monotonic() < deadline
     handles = server.handles()
     flood = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(300)]
-    assert server.handles() - handles < 100
+    assert (
+        server.handles() - handles < 200
+    )  # 32 wait for a place, and 128 are told that there is none
     for connection in (*flood, *held):
         connection.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,11 +73,24 @@ def test_the_server_s_own_counters(shared: RunningServer, text: str) -> None:
     }
     assert grown['server_requests_total{route="/predict",code="200"}'] == 1
     assert grown['server_requests_total{route="/predict",code="400"}'] == 1
-    assert grown["server_predict_duration_seconds_count"] == 1
-    assert grown['server_predict_duration_seconds_bucket{le="+Inf"}'] == 1
+    assert grown["server_predict_duration_seconds_count"] == 2  # the one that was refused, too
+    assert grown['server_predict_duration_seconds_bucket{le="+Inf"}'] == 2
     assert grown["server_predict_duration_seconds_sum"] > 0
     assert grown["server_connections_accepted_total"] == 3
     assert 'route="other",code="404"' in text
+
+
+def test_runs_that_fail_are_timed(start: Callable[..., RunningServer]) -> None:
+    server = start(shape="")
+    began = time.monotonic()
+    for _ in range(5):
+        answer = server.ask("POST", "/predict", {"input": [[1.0, 2.0]]})
+        assert answer.status == 422  # what the model throws
+    took_s = time.monotonic() - began
+    metrics = server.metrics()
+    assert metrics["server_predict_duration_seconds_count"] == 5
+    assert 0 < metrics["server_predict_duration_seconds_sum"] < took_s
+    assert server.ask("GET", "/status").json["minute"]["p99_ms"] > 0
 
 
 def test_no_label_is_what_a_client_chose(shared: RunningServer, text: str) -> None:

@@ -70,6 +70,45 @@ def test_no_request_is_lost_when_a_server_stops_under_load(start: Start) -> None
     assert server.counted()[:2] == (30, 0)
 
 
+class NewConnections(Client):
+    """Connects anew for each request, until nobody takes its connection any more."""
+
+    def ask_until_told(self) -> None:
+        while True:
+            connection = self.server.connection()
+            try:
+                connection.connect()
+            except ConnectionRefusedError:
+                return
+            number = (self.number + self.answered) % len(self.expected)
+            body = json.dumps({"input": sample(number), "id": number})
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            connection.request("POST", "/predict", body, headers)
+            answer = Answer(connection.getresponse())
+            assert answer.status == 200, answer.text
+            assert answer.json["output"] == self.expected[number]
+            self.answered += 1
+            connection.close()
+
+
+@pytest.mark.parametrize("drain_ms", ["0", "300"])
+def test_no_connection_that_was_made_is_lost_when_a_server_stops(
+    start: Start, drain_ms: str
+) -> None:
+    for _ in range(5):  # the moment of the stop is another each time
+        server = start("--drain-ms", drain_ms, run_ms=1)
+        expected: list[object] = [server.predict(number, number) for number in range(30)]
+        clients = [NewConnections(server, 7 * number, expected) for number in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        time.sleep(0.4)
+        assert server.stop() == 0
+        for client in clients:
+            client.join(timeout=30)
+        assert [client.failure for client in clients if client.failure] == []
+        assert sum(client.answered for client in clients) > CLIENTS
+
+
 def test_while_it_stops_a_server_says_so(start: Start) -> None:
     server = start("--drain-ms", "3000")
     server.process.terminate()
