@@ -51,6 +51,24 @@ def test_rows_with_ids_of_their_own(start: Start) -> None:
     assert alone[0] == pytest.approx(both[1], abs=1e-6)
 
 
+@pytest.mark.parametrize("form", ["scripted", "frozen", "plain", "rows", "exported"])
+def test_rows_are_bounded_in_every_form_of_a_model(start: Start, form: str) -> None:
+    server = start("--rows", "20", form=form)
+    many = sample(1) * 21
+    for keys in ({"id": "a"}, {"ids": ["a"] * 21}, {}):
+        answer = server.ask("POST", "/predict", {"input": many, **keys})
+        assert answer.status == 413
+        assert "more than 20" in answer.error
+    assert server.ask("POST", "/predict", {"input": sample(1) * 20}).status == 200
+
+
+def test_a_shape_that_fixes_the_rows_is_their_bound(start: Start) -> None:
+    server = start("--rows", "1", form="plain", shape="3x32")
+    assert server.ask("POST", "/predict", {"input": sample(1) * 3}).status == 200
+    assert server.ask("POST", "/predict", {"input": sample(1) * 2}).status == 400
+    assert server.ask("POST", "/predict", {"input": sample(1) * 4}).status == 413
+
+
 def test_the_id_of_one_input_with_another_one_is_no_hit(server: RunningServer) -> None:
     one, other = server.predict(1, "a"), server.predict(2, "a")
     assert one != other

@@ -62,3 +62,53 @@ def test_serve_refuses_a_file_that_is_not_there() -> None:
     said = outcome(ROOT / "examples" / "serve", "--pack", "gone.modcache")
     assert said.returncode == 1
     assert "there is no file 'gone.modcache'" in said.stderr
+
+
+SETUP = """
+ROOT={root} BUILD={root}/build PYTHON=true
+give_up() {{ echo "$*"; exit 1; }}
+have_command() {{ false; }}
+say() {{ :; }}
+set_up() {{ :; }}
+enter_venv() {{ :; }}
+install_package() {{ :; }}
+cmake() {{ :; }}
+modcache() {{ echo "modcache $*"; }}
+"""
+GIVEN = {
+    "nothing": ([], {"--model": "{root}/examples/output/server/model.pt", "--shape": "?x32"}),
+    "apart": (["--dir", "d", "--model", "m.pt"], {"--dir": "d", "--model": "m.pt"}),
+    "joined": (["--dir=d", "--model=m.pt"], {"--dir": "d", "--model": "m.pt"}),
+    "twice": (["--dir=a", "--dir", "b"], {"--dir": "b", "--shape": "?x32"}),
+    "a shape": (["--shape", "1x32"], {"--shape": "1x32"}),
+    "a shape, joined": (["--shape=1x32"], {"--shape": "1x32"}),
+    "a shape of a model": (["--model=m.pt", "--shape=1x3"], {"--model": "m.pt", "--shape": "1x3"}),
+    "others": (["--port", "9", "--host=::"], {"--port": "9", "--shape": "?x32"}),
+    "a pack": (["--pack=m.pt", "--model", "m.pt"], {"modcache": "unpack", "--model": "m.pt"}),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_serve_hands_each_option_on_once(tmp_path: Path, name: str) -> None:
+    """The script, between a set-up that does nothing and a server that says what it was given."""
+    given, wanted = GIVEN[name]
+    for folder in ("examples", "tests", "build/server"):
+        (tmp_path / folder).mkdir(parents=True)
+    script = tmp_path / "examples" / "serve"
+    script.write_text((ROOT / "examples" / "serve").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "tests" / "setup.sh").write_text(SETUP.format(root=tmp_path), encoding="utf-8")
+    server = tmp_path / "build" / "server" / "modcache_server"
+    server.write_text("#!/bin/bash\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+    server.chmod(0o755)
+    (tmp_path / "m.pt").touch()
+    said = subprocess.run(
+        ["bash", script, *given], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    words = said.stdout.replace("modcache unpack", "modcache\nunpack").splitlines()
+    for option, value in wanted.items():
+        assert words.count(option) == 1, words
+        got = words[words.index(option) + 1]
+        assert got.startswith(value.format(root=tmp_path)), words
+    assert words.count("--dir") == words.count("--model") == 1
+    assert words.count("--shape") == ("--shape" in wanted)
