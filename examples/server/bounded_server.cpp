@@ -213,7 +213,7 @@ void BoundedServer::end_or_keep(const httplib::Request& request, httplib::Respon
   const bool is_whole = exchange->is_understood &&
                         length_of_body(request) == std::to_string(exchange->stream.body_bytes());
   if (!is_whole || response.get_header_value("Connection") == "close") exchange->is_last = true;
-  response.headers.erase("Accept-Ranges");  // answers are whole
+  if (request.method == "HEAD") response.headers.erase("Accept-Ranges");  // answers are whole
   if (!exchange->is_last) return;
   response.headers.erase("Keep-Alive");
   response.headers.erase("Connection");

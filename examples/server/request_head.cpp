@@ -2,6 +2,7 @@
 #include "request_head.h"
 
 #include <algorithm>
+#include <array>
 
 #include "refusal.h"
 
@@ -14,17 +15,33 @@ constexpr std::size_t kLongestShown = 100;
 
 [[noreturn]] void refuse(const std::string& reason) { throw Refusal(400, reason); }
 
-bool is_control(char character) {
-  const auto code = static_cast<unsigned char>(character);
-  return (code < 0x20 && character != '\t') || code == 0x7f;
+// The characters that RFC 9110 gives to names of headers.
+constexpr std::array<bool, 256> characters_of_names() {
+  std::array<bool, 256> found{};
+  for (const char* each = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"; *each != 0;
+       ++each) {
+    found[static_cast<unsigned char>(*each)] = true;
+    if (*each >= 'a' && *each <= 'z') found[static_cast<unsigned char>(*each - ('a' - 'A'))] = true;
+  }
+  return found;
+}
+constexpr std::array<bool, 256> kOfNames = characters_of_names();
+
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char character) {
+    return kOfNames[static_cast<unsigned char>(character)];
+  });
 }
 
-// The characters that RFC 9110 gives to names of headers.
-bool is_of_name(char character) {
-  return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
-         (character >= '0' && character <= '9') ||
-         (character != '\0' &&
-          std::string_view("!#$%&'*+-.^_`|~").find(character) != std::string_view::npos);
+// This does not stop at the first, so that the compiler takes many characters at once.
+bool has_control(std::string_view text) {
+  unsigned found = 0;
+  for (const char character : text) {
+    const auto code = static_cast<unsigned char>(character);
+    found |= static_cast<unsigned>(code < 0x20) & static_cast<unsigned>(code != '\t');
+    found |= static_cast<unsigned>(code == 0x7f);
+  }
+  return found != 0;
 }
 
 // `name` is in lower case.
@@ -62,13 +79,12 @@ bool RequestHead::add_line(std::string_view line) {
     refuse("a line of the request's head does not end with CR and LF");
   }
   const std::string_view content = line.substr(0, line.size() - kLineEnd.size());
-  if (std::any_of(content.begin(), content.end(), is_control)) {
+  if (has_control(content)) {
     refuse("the request's head holds a control character");
   }
   if (!content.empty() && has_request_line_) {
     const std::string_view name = content.substr(0, content.find(':'));
-    if (name.empty() || name.size() == content.size() ||
-        !std::all_of(name.begin(), name.end(), is_of_name)) {
+    if (name.size() == content.size() || !is_name(name)) {
       refuse("a line of the request's head is '" + shown(content) +
              "'; valid is a name, a colon right after it, and a value");
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace server {
 namespace {
@@ -56,7 +57,7 @@ bool SocketStream::is_readable() const {
 }
 
 bool SocketStream::read_head() {
-  std::string line;
+  std::string line;  // of which a part has yet to come
   for (;;) {
     if (!has_unread() && !fill()) return false;
     const char* const from = buffer_.data() + begin_;
@@ -67,9 +68,10 @@ bool SocketStream::read_head() {
     begin_ += count;
     head_bytes_ += count;
     if (is_too_long()) return false;
-    line.append(from, count);
+    const bool is_whole = line.empty() && end != nullptr;
+    if (!is_whole) line.append(from, count);
     if (end == nullptr) continue;
-    if (head_.add_line(line)) return true;
+    if (head_.add_line(is_whole ? std::string_view(from, count) : line)) return true;
     line.clear();
   }
 }
