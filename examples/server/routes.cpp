@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <modcache/cache.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <charconv>
@@ -112,9 +113,27 @@ void check_body(const Request& request, std::size_t most_bytes) {
   }
 }
 
+// Which of two a gateway has set cannot be known.
+void check_salt(const Request& request) {
+  if (request.get_header_value_count(kSaltHeader) <= 1) return;
+  throw Refusal(400, std::string("there are several headers ") + kSaltHeader + "; valid is one");
+}
+
+bool is_directive(std::string text, const char* name) {
+  text.erase(0, text.find_first_not_of(" \t"));
+  text.resize(std::min({text.find_last_not_of(" \t") + 1, text.find('='), text.size()}));
+  return ::strcasecmp(text.c_str(), name) == 0;
+}
+
 bool bypasses_cache(const Request& request) {
-  const std::string wish = request.get_header_value("Cache-Control");
-  return wish.find("no-cache") != std::string::npos || wish.find("no-store") != std::string::npos;
+  const auto [first, end] = request.headers.equal_range("Cache-Control");
+  return std::any_of(first, end, [](const auto& header) {
+    std::istringstream directives(header.second);
+    for (std::string each; std::getline(directives, each, ',');) {
+      if (is_directive(each, "no-cache") || is_directive(each, "no-store")) return true;
+    }
+    return false;
+  });
 }
 
 void answer_failure(Response& response, const std::exception_ptr& failure) {
@@ -228,6 +247,7 @@ void Routes::check(const Request& request) const {
     throw Refusal(400,
                   "it is not known where the request ends; valid is at most one Content-Length");
   }
+  check_salt(request);
   if (request.method == "PUT") check_origin(request, configuration_.names);
   check_body(request, request.method == "PUT" ? kMostModeBytes : configuration_.body_bytes);
 }

@@ -8,7 +8,6 @@ MODCACHE_SOAK_S says how long; ./tests/run has two minutes, and a release hours.
 from __future__ import annotations
 
 import os
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -71,7 +70,8 @@ def test_a_soak_takes_no_more_memory_and_handles(start: Callable[..., RunningSer
 
     third = len(memory) // 3
     before, after = memory[third : 2 * third], memory[-third:]
-    grown_mib = (statistics.median(after) - statistics.median(before)) / MIB
+    # Large bodies make it rise until the allocator gives their pages back, every 30 s.
+    grown_mib = (min(after) - min(before)) / MIB
     print(f"\n{requests} requests in {SOAK_S} s; {memory[-1] // MIB} MiB, grown by {grown_mib:.1f}")
     print(f"handles {max(handles[third : 2 * third])}, then {max(handles[-third:])}")
     assert errors == 0

@@ -88,6 +88,21 @@ def test_namespaces_share_nothing(start: Callable[..., RunningServer]) -> None:
     assert server.counted()[:2] == (0, 1)
 
 
+def test_a_request_has_one_salt(server: RunningServer) -> None:
+    server.predict(1, "a", X_Cache_Salt="theirs")
+    connection = server.connection()
+    body = json.dumps({"input": sample(2), "id": "a"})
+    connection.putrequest("POST", "/predict")
+    for salt in ("theirs", "mine"):  # a gateway that adds one, where the client has sent another
+        connection.putheader("X-Cache-Salt", salt)
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body.encode())
+    answer = connection.getresponse()
+    assert answer.status == 400
+    assert b"several headers X-Cache-Salt" in answer.read()
+
+
 def test_a_salt_is_bounded(server: RunningServer) -> None:
     body = {"input": sample(1), "id": "a"}
     answer = server.ask("POST", "/predict", body, {"X-Cache-Salt": "s" * 300})
