@@ -77,11 +77,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_under_a_scope_eager_and_scripted_share_entries",
         }
     ),
-    "test_compile.py": frozenset(
-        {
-            "test_a_scripted_module_runs_in_eager_mode",
-        }
-    ),
+    "test_compile.py": frozenset({"test_a_scripted_module_runs_in_eager_mode"}),
     "test_directory_mode.py": frozenset(
         {
             "[any]",
@@ -111,11 +107,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_it_shares_with_the_scripted_form",
         }
     ),
-    "test_export_aoti.py": frozenset(
-        {
-            "test_it_shares_with_the_scripted_and_the_exported_form",
-        }
-    ),
+    "test_export_aoti.py": frozenset({"test_it_shares_with_the_scripted_and_the_exported_form"}),
     "test_freeze.py": frozenset(
         {
             "test_a_count_of_keys_that_is_not_that_of_rows",
@@ -150,11 +142,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_what_it_stores_today_joins_what_is_there",
         }
     ),
-    "test_grad.py": frozenset(
-        {
-            "test_a_hit_under_inference_mode_does_not_spoil_later_ones",
-        }
-    ),
+    "test_grad.py": frozenset({"test_a_hit_under_inference_mode_does_not_spoil_later_ones"}),
     "test_hit_path.py": frozenset(
         {
             "test_a_scripted_hit_does_not_make_the_module_an_argument",
@@ -192,11 +180,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_such_a_tensor_beside_weights_that_require_grad",
         }
     ),
-    "test_identity_sharing.py": frozenset(
-        {
-            "test_it_is_the_same_in_every_process",
-        }
-    ),
+    "test_identity_sharing.py": frozenset({"test_it_is_the_same_in_every_process"}),
     "test_identity_wrappers.py": frozenset(
         {
             "test_a_scripted_child_from_a_file",
@@ -253,11 +237,7 @@ TESTS: dict[str, frozenset[str]] = {
             "[rows]",
         }
     ),
-    "test_logging.py": frozenset(
-        {
-            "test_from_a_native_thread_without_a_call_of_python",
-        }
-    ),
+    "test_logging.py": frozenset({"test_from_a_native_thread_without_a_call_of_python"}),
     "test_match_input.py": frozenset(
         {
             "[a_file]",
@@ -267,16 +247,8 @@ TESTS: dict[str, frozenset[str]] = {
             "test_a_saved_and_loaded_script_agrees",
         }
     ),
-    "test_mode_guard.py": frozenset(
-        {
-            "test_a_call_inside_obeys_it",
-        }
-    ),
-    "test_mode_tasks.py": frozenset(
-        {
-            "test_a_task_obeys_its_own_guards_and_no_others",
-        }
-    ),
+    "test_mode_guard.py": frozenset({"test_a_call_inside_obeys_it"}),
+    "test_mode_tasks.py": frozenset({"test_a_task_obeys_its_own_guards_and_no_others"}),
     "test_modes.py": frozenset(
         {
             "test_a_bad_value_in_the_environment_is_warned_about_once",
@@ -299,16 +271,8 @@ TESTS: dict[str, frozenset[str]] = {
             "test_refresh_replaces_for_other_processes_and_verify_does_not",
         }
     ),
-    "test_rows.py": frozenset(
-        {
-            "[operator]",
-        }
-    ),
-    "test_rows_mistakes.py": frozenset(
-        {
-            "test_the_message_names_the_class_that_was_scripted",
-        }
-    ),
+    "test_rows.py": frozenset({"[operator]"}),
+    "test_rows_mistakes.py": frozenset({"test_the_message_names_the_class_that_was_scripted"}),
     "test_rows_unclear.py": frozenset({"test_in_torchscript_likewise"}),
     "test_schema.py": frozenset(
         {
@@ -348,11 +312,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_an_empty_key_is_a_value_error",
         }
     ),
-    "test_snapshot.py": frozenset(
-        {
-            "[a scripted module]",
-        }
-    ),
+    "test_snapshot.py": frozenset({"[a scripted module]"}),
     "test_stats.py": frozenset(
         {
             "test_contains_takes_a_fingerprint",
@@ -366,11 +326,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_what_python_took_for_a_named_tuple_is_safe_in_torchscript",
         }
     ),
-    "test_shared_arguments.py": frozenset(
-        {
-            "test_scripted_modules_take_them_too",
-        }
-    ),
+    "test_shared_arguments.py": frozenset({"test_scripted_modules_take_them_too"}),
     "test_structured.py": frozenset(
         {
             "test_a_method_that_declares_any_keeps_its_types_too",
@@ -402,11 +358,7 @@ TESTS: dict[str, frozenset[str]] = {
             "test_explain_says_so",
         }
     ),
-    "test_writes_without_trace.py": frozenset(
-        {
-            "test_of_a_lowered_model",
-        }
-    ),
+    "test_writes_without_trace.py": frozenset({"test_of_a_lowered_model"}),
 }
 
 

@@ -84,7 +84,7 @@ bool is_counter_file_name(const std::string& name) {
 
 Result<std::unique_ptr<CounterFile>> CounterFile::create(const Directory& directory) {
   fs::FileSystem& file_system = directory.file_system();
-  // Of a cache that was removed nothing is made anew.
+  // A cache that was removed is not made anew.
   MODCACHE_RETURN_IF_ERROR(file_system.info(directory.path()).status());
   MODCACHE_RETURN_IF_ERROR(file_system.make_directories(directory.counters_path()));
   FileHead head{};
