@@ -2,7 +2,7 @@
 //
 // DirectoryCounters: counting for one directory, by scope and day, so that the numbers outlive this
 // process. Counting is an addition in mapped memory, and takes no system call, lock or thread once
-// a thread has counted for the scope before.
+// a thread has counted for the scope before; but about once a second it looks for its file.
 //
 // Whoever opened the directory for writing attaches; until then, and after the directory went away,
 // what is counted waits in memory. Thread-safe. A forked child goes on in the file of its parent.
