@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/process_wide.h"
 #include "triton_cache/config.h"
 
 namespace modcache::triton_cache {
@@ -14,7 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const ResponseFormat& response_format = *new ResponseFormat;  // as all that is process-wide
+// Entries may outlive the cache that they came from.
+struct Formats : ProcessWide<Formats> {
+  ResponseFormat of_responses;
+};
 
 // Wall clocks are set now and then.
 std::int64_t steady_us() {
@@ -49,7 +53,7 @@ Result<std::unique_ptr<ResponseCache>> ResponseCache::create(std::string_view co
   return created;
 }
 
-ResponseCache::ResponseCache() : cache_(response_format) {}
+ResponseCache::ResponseCache() : cache_(Formats::instance().of_responses) {}
 
 ResponseCache::~ResponseCache() {
   cache_.flush();

@@ -20,26 +20,25 @@ const ValueFormat* process_format = nullptr;
 
 }  // namespace
 
-std::atomic<Cache*> Cache::instance_{nullptr};
-
 void Cache::set_value_format(const ValueFormat& format) { process_format = &format; }
 
 // Never destroyed: threads of the host may still call while the process exits. What is queued is
 // committed by close(), which runs at exit.
 Cache& Cache::instance() {
-  Cache* const made = instance_.load(std::memory_order_acquire);
-  return made != nullptr ? *made : make_instance();
+  static std::atomic<Cache*> only{nullptr};
+  Cache* const made = only.load(std::memory_order_acquire);
+  return made != nullptr ? *made : make(only);
 }
 
 // A static of a function would be made under a guard of the compiler's, for which a child that is
 // forked meanwhile waits for ever (as in base/process_wide.h).
-Cache& Cache::make_instance() {
+Cache& Cache::make(std::atomic<Cache*>& only) {
   assert(process_format != nullptr);
   const ForkPause pause;
-  if (Cache* const there = instance_.load(std::memory_order_acquire)) return *there;
+  if (Cache* const there = only.load(std::memory_order_acquire)) return *there;
   auto* const made = new Cache(*process_format);
   std::atexit([] { Cache::instance().close(); });
-  instance_.store(made, std::memory_order_release);
+  only.store(made, std::memory_order_release);
   return *made;
 }
 

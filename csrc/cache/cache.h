@@ -128,7 +128,7 @@ class Cache {
   TierParts tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_) {
     return {format_, stats_, places_, file_system_, counters_of(settings)};
   }
-  static Cache& make_instance();
+  static Cache& make(std::atomic<Cache*>& only);
   void keep_waiting_counts(Session& session);
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
@@ -139,8 +139,6 @@ class Cache {
   // The directory of these settings is the one in use: its mode is asked, and it counts along.
   void use_directory(const Settings& settings) MODCACHE_REQUIRES(mutex_);
   store::DirectoryCounters* counters_of(const Settings& settings) MODCACHE_REQUIRES(mutex_);
-
-  static std::atomic<Cache*> instance_;
 
   // These two lie on cache lines of their own.
   TrafficGate gate_;
