@@ -77,6 +77,10 @@ Registry& registry() {
   return *instance;
 }
 
+// Made when the library is loaded. At its first use another thread might fork while it is made, and
+// the child would wait for it for ever.
+[[gnu::constructor]] void make_registry() { registry(); }
+
 }  // namespace
 
 std::uint64_t fork_generation() {
