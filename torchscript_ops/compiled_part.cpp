@@ -184,9 +184,9 @@ Answer begin_eager(const PlainCall& call, const Text& class_name, const void* wa
 Answer find_eager(const PlainCall& call, void** found) {
   bool is_plain = false;
   const auto find = [&](const module::FastCall& question) -> module::FastAnswer {
-    // Without a scope the mode was `off` just now.
+    if (question.scope.empty()) return {};  // the mode was `off` just now
     const cache::Mode mode = cache::Cache::instance().mode();
-    if (question.scope.empty() || !module::fast_path_is_open(mode)) return {};
+    if (!module::fast_path_is_open(mode)) return {};
     auto input = module::plain_input(question);
     is_plain = input.has_value();
     if (!is_plain) return {};

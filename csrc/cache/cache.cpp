@@ -8,6 +8,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/process_wide.h"
 #include "cache/context.h"
 #include "cache/metrics.h"
 #include "store/entry/scope_filter.h"
@@ -18,29 +19,25 @@ namespace {
 
 const ValueFormat* process_format = nullptr;
 
+const ValueFormat& format_of_process() {
+  assert(process_format != nullptr);
+  return *process_format;
+}
+
+// Entries that are still queued are committed by close(), which runs at exit.
+struct CacheOfProcess : ProcessWide<CacheOfProcess> {
+  CacheOfProcess() {
+    std::atexit([] { Cache::instance().close(); });
+  }
+
+  Cache cache{format_of_process()};
+};
+
 }  // namespace
 
 void Cache::set_value_format(const ValueFormat& format) { process_format = &format; }
 
-// Never destroyed: threads of the host may still call while the process exits. What is queued is
-// committed by close(), which runs at exit.
-Cache& Cache::instance() {
-  static std::atomic<Cache*> only{nullptr};
-  Cache* const made = only.load(std::memory_order_acquire);
-  return made != nullptr ? *made : make(only);
-}
-
-// A static of a function would be made under a guard of the compiler's, for which a child that is
-// forked meanwhile waits for ever (as in base/process_wide.h).
-Cache& Cache::make(std::atomic<Cache*>& only) {
-  assert(process_format != nullptr);
-  const ForkPause pause;
-  if (Cache* const there = only.load(std::memory_order_acquire)) return *there;
-  auto* const made = new Cache(*process_format);
-  std::atexit([] { Cache::instance().close(); });
-  only.store(made, std::memory_order_release);
-  return *made;
-}
+Cache& Cache::instance() { return CacheOfProcess::instance().cache; }
 
 Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system)
     : format_(format),
@@ -206,7 +203,7 @@ void Cache::keep_waiting_counts(Session& session) {
 std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
   const SessionPtr session = this->session();
   conflicts_.forget();
-  const store::ClearFilter asked = filter;
+  const std::string scope = filter.scope;
   const std::string& name_space = session->settings_.name_space;
   if (!filter.covers_everything() || !name_space.empty()) {
     filter.scope = store::scope_range(description_prefix_of(name_space), filter.scope);
@@ -220,13 +217,14 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
             "'; clearing it needs the mode 'on' or 'refresh'");
     return 0;
   }
-  // A scope that was found wrong stays switched off while any of its entries may be left.
-  if (tier == Tier::kAll && asked.key_prefix.empty() && asked.older_than_us == 0) {
-    verified_.forget(asked.scope);
-  }
   const MemoryStore::Cleared in_memory =
       tier != Tier::kDisk ? session->tiers_.memory->clear(filter) : MemoryStore::Cleared{};
-  return in_memory.only_here + session->tiers_.disk->clear(filter);
+  const std::int64_t cleared = in_memory.only_here + session->tiers_.disk->clear(filter);
+  // A scope that was found wrong stays switched off while any of its entries may be left.
+  if (tier == Tier::kAll && filter.key_prefix.empty() && filter.older_than_us == 0) {
+    verified_.forget(scope);
+  }
+  return cleared;
 }
 
 void Cache::disable_memory_tier() {

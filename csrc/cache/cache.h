@@ -128,7 +128,6 @@ class Cache {
   TierParts tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_) {
     return {format_, stats_, places_, file_system_, counters_of(settings)};
   }
-  static Cache& make(std::atomic<Cache*>& only);
   void keep_waiting_counts(Session& session);
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.

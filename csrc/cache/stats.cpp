@@ -41,17 +41,20 @@ store::DirectoryCounters* Stats::directory() const {
 
 void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
   if (amount == 0) return;
-  add_here(counter, amount);
-  // In mode off no directory counts, and asking for the mode once more would be felt.
-  if (counter == Counter::kBypassedOff) return;
   const Addition one = addition(counter, amount);
-  if (auto* const kept = directory()) kept->add(scope, Span<Addition>::of_one(one));
+  // In mode off no directory counts, and asking for the mode once more would be felt.
+  if (counter == Counter::kBypassedOff) return add_here(Span<Addition>::of_one(one));
+  add(scope, Span<Addition>::of_one(one));
 }
 
-void Stats::add(std::string_view scope, Span<Addition> additions) {
+void Stats::add_here(Span<Addition> additions) {
   for (const Addition& one : additions) {
     counters_[one.counter].fetch_add(one.amount, std::memory_order_relaxed);
   }
+}
+
+void Stats::add(std::string_view scope, Span<Addition> additions) {
+  add_here(additions);
   if (auto* const kept = directory()) kept->add(scope, additions);
 }
 
@@ -60,9 +63,7 @@ void Stats::add_hits(const store::Context& context, const HitCounts& counts, boo
   const std::array<Addition, 3> additions{addition(counts.tier, counts.hits),
                                           addition(Counter::kSavedUs, counts.saved_us),
                                           addition(Counter::kHitBytes, counts.bytes)};
-  for (const Addition& one : additions) {
-    counters_[one.counter].fetch_add(one.amount, std::memory_order_relaxed);
-  }
+  add_here({additions.data(), additions.size()});
   auto* const kept = may_keep ? directory_.load(std::memory_order_acquire) : nullptr;
   if (kept != nullptr) {
     kept->add(context.digest, context.scope, {additions.data(), additions.size()});

@@ -115,9 +115,7 @@ class Stats {
   static constexpr auto kCounters = static_cast<std::size_t>(Counter::kCount);
   using Numbers = std::array<std::atomic<std::int64_t>, kCounters>;
 
-  void add_here(Counter counter, std::int64_t amount) {
-    counters_[static_cast<std::size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
-  }
+  void add_here(Span<Addition> additions);
   store::DirectoryCounters* directory() const;
 
   Numbers counters_{};

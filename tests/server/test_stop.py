@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from running import Answer, RunningServer, sample
@@ -48,20 +48,25 @@ class Client(threading.Thread):
         connection.close()
 
 
+def answered_until_stopped(server: RunningServer, clients: Sequence[Client], after_s: float) -> int:
+    """Stops the server while the clients ask it. None of them may miss an answer."""
+    for client in clients:
+        client.start()
+    time.sleep(after_s)
+    assert server.stop() == 0
+    for client in clients:
+        client.join(timeout=30)
+    assert [client.failure for client in clients if client.failure] == []
+    return sum(client.answered for client in clients)
+
+
 def test_no_request_is_lost_when_a_server_stops_under_load(start: Start) -> None:
     server = start(run_ms=3)
     server.mode("off")
     expected: list[object] = [server.predict(number) for number in range(30)]
     server.mode("on")
     clients = [Client(server, 7 * number, expected) for number in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    time.sleep(1.5)
-    assert server.stop() == 0
-    for client in clients:
-        client.join(timeout=30)
-    assert [client.failure for client in clients if client.failure] == []
-    assert sum(client.answered for client in clients) > 10 * CLIENTS
+    assert answered_until_stopped(server, clients, after_s=1.5) > 10 * CLIENTS
     with pytest.raises(ConnectionRefusedError):
         server.ask("GET", "/healthz")
     server = start(run_ms=3)
@@ -99,14 +104,7 @@ def test_no_connection_that_was_made_is_lost_when_a_server_stops(
         server = start("--drain-ms", drain_ms, run_ms=1)
         expected: list[object] = [server.predict(number, number) for number in range(30)]
         clients = [NewConnections(server, 7 * number, expected) for number in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        time.sleep(0.4)
-        assert server.stop() == 0
-        for client in clients:
-            client.join(timeout=30)
-        assert [client.failure for client in clients if client.failure] == []
-        assert sum(client.answered for client in clients) > CLIENTS
+        assert answered_until_stopped(server, clients, after_s=0.4) > CLIENTS
 
 
 def test_while_it_stops_a_server_says_so(start: Start) -> None:

@@ -152,7 +152,7 @@ CounterSlot& DirectoryCounters::find_slot(std::string_view scope) {
 CounterSlot* DirectoryCounters::slot_in_file(std::string_view scope) {
   if (files_.empty()) return nullptr;
   const std::int32_t today = day_.load(std::memory_order_relaxed);
-  if (CounterSlot* const slot = slot_in_files(scope, today)) return slot;
+  if (CounterSlot* const slot = slot_in_files_in_use(scope, today)) return slot;
   if (may_open_another() && open_file()) {
     if (CounterSlot* const slot = files_.back()->slot_of(scope, today)) return slot;
   }
@@ -160,7 +160,7 @@ CounterSlot* DirectoryCounters::slot_in_file(std::string_view scope) {
 }
 
 // A scope that comes back has a slot in one of the files before the last one.
-CounterSlot* DirectoryCounters::slot_in_files(std::string_view scope, std::int32_t day) {
+CounterSlot* DirectoryCounters::slot_in_files_in_use(std::string_view scope, std::int32_t day) {
   const std::size_t most_back = std::min(kMostFiles, files_.size() - first_in_use_);
   for (std::size_t i = files_.size() - most_back; i < files_.size(); ++i) {
     if (CounterSlot* const slot = files_[i]->slot_of(scope, day)) return slot;
@@ -170,15 +170,12 @@ CounterSlot* DirectoryCounters::slot_in_files(std::string_view scope, std::int32
 
 bool DirectoryCounters::attach() {
   MutexLock lock(mutex_);
-  if (is_attached_ && files_.back()->is_in_place()) return true;
-  const std::size_t files_before = files_.size();
-  if (files_.empty() || !files_.back()->is_in_place()) {
-    use_new_file();
-  } else {
-    is_attached_ = true;
-  }
+  const bool is_in_place = !files_.empty() && files_.back()->is_in_place();
+  if (is_attached_ && is_in_place) return true;
+  if (!is_in_place) use_new_file();
+  is_attached_ = is_attached_ || is_in_place;
   if (is_attached_) move_waiting_counts();
-  if (files_.size() > files_before) {
+  if (is_attached_ && !is_in_place) {
     (void)gather_counters(Directory::at(file_system_, directory_), kFilesToGather,
                           /*patience_ms=*/0);
   }

@@ -62,7 +62,8 @@ class DirectoryCounters {
   // Where this process counts for a scope: in a file, or in memory while there is none.
   CounterSlot& slot_of(const Digest128& who, std::string_view scope);
   CounterSlot& find_slot(std::string_view scope) MODCACHE_REQUIRES(mutex_);
-  CounterSlot* slot_in_files(std::string_view scope, std::int32_t day) MODCACHE_REQUIRES(mutex_);
+  CounterSlot* slot_in_files_in_use(std::string_view scope, std::int32_t day)
+      MODCACHE_REQUIRES(mutex_);
   CounterSlot* slot_in_file(std::string_view scope) MODCACHE_REQUIRES(mutex_);
   bool open_file() MODCACHE_REQUIRES(mutex_);
   void use_new_file() MODCACHE_REQUIRES(mutex_);
@@ -91,10 +92,10 @@ class DirectoryCounters {
   bool is_attached_ MODCACHE_GUARDED_BY(mutex_) = false;
   // All that were ever used, as threads may be counting in them.
   std::vector<std::unique_ptr<CounterFile>> files_ MODCACHE_GUARDED_BY(mutex_);
-  std::size_t first_in_use_ MODCACHE_GUARDED_BY(mutex_) =
-      0;                                                    // of the files: this one and later ones
-  std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;  // the last one
-  std::int64_t failed_us_ MODCACHE_GUARDED_BY(mutex_) = 0;  // when none could be made
+  // The first of the files that still are in the directory.
+  std::size_t first_in_use_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  std::int64_t opened_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // the last one
+  std::int64_t failed_us_ MODCACHE_GUARDED_BY(mutex_) = 0;           // when none could be made
   CounterSlot* other_scopes_ MODCACHE_GUARDED_BY(mutex_) = nullptr;  // in there
   // They hold what was counted while there was no file, and stay, as threads may use them.
   std::map<std::string, std::unique_ptr<CounterSlot>, std::less<>> waiting_

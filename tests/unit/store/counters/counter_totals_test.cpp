@@ -52,9 +52,12 @@ class CounterTotalsTest : public ::testing::Test {
     return directory_.counters_path() + '/' +
            fs::posix_file_system().list(directory_.counters_path()).value().at(0);
   }
-  static std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+  // Gathers as a process that dies before it removes the file.
+  void gather_and_leave(const std::string& path) const {
+    std::ifstream original(path, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(original), {}};
+    gather();
+    std::ofstream(path, std::ios::binary) << bytes;
   }
   // Holds the file as one who takes it away.
   static std::unique_ptr<fs::File> hold(const std::string& path) {
@@ -121,11 +124,7 @@ TEST_F(CounterTotalsTest, gathering_removes_files_of_ended_processes_and_changes
 
 TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_not_removed_counts_once) {
   (void)process("a", 10);
-  const std::string path = only_file();
-  const std::string bytes = bytes_of(path);
-  gather();
-  // As if the process had died before it removed the file.
-  std::ofstream(path, std::ios::binary) << bytes;
+  gather_and_leave(only_file());
   EXPECT_EQ(counts(), (Scopes{{"a", 10}}));
   gather();
   EXPECT_EQ(counts(), (Scopes{{"a", 10}}));
@@ -136,9 +135,7 @@ TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_not_removed_counts_once) 
 TEST_F(CounterTotalsTest, a_file_that_was_gathered_and_is_held_stays_known) {
   (void)process("a", 10);
   const std::string path = only_file();
-  const std::string bytes = bytes_of(path);
-  gather();
-  std::ofstream(path, std::ios::binary) << bytes;
+  gather_and_leave(path);
   const auto held = hold(path);
   (void)process("b", 1);
   gather();
