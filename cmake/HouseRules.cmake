@@ -15,8 +15,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 
 add_compile_options(
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wformat=2 -Wundef
-  -Wcast-align -Wextra-semi)
+  -Wall -Wextra -Wpedantic -Wshadow -Wformat=2 -Wundef -Wcast-align
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wextra-semi>)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Locks are annotated (csrc/base/mutex.h); only clang can check them.
   add_compile_options(-Wthread-safety)

@@ -123,6 +123,8 @@ SYSTEM_PACKAGES=(
   libzstd-dev:file:zstd.h
   nlohmann-json3-dev:file:nlohmann/json.hpp
   libcli11-dev:file:CLI/CLI.hpp
+  libcurl4-openssl-dev:file:curl/curl.h
+  libssl-dev:file:openssl/ssl.h
 )
 # install_packages <package...>: through apt, or says what a person would have to do.
 install_packages() {
@@ -278,7 +280,22 @@ install_python_packages() {
   printf '%s' "$wanted" >"$mark"
 }
 
-# System packages, .venv, torch.
+# Fetches the sources of libvalkey, unless the system has the library, and tells CMake where they are.
+provide_libvalkey() {
+  local version folder
+  version=$(sed -n 's/^libvalkey==\([^ ]*\).*/\1/p' "$ROOT/tests/libvalkey.txt")
+  folder=$BUILD/libvalkey-$version/vendor/libvalkey
+  if ! have_file valkey/valkey.h && [[ ! -e $folder/src/cluster.c ]]; then
+    say "fetching the sources of libvalkey $version"
+    mkdir -p "$BUILD"
+    fetch_with_pip "$PYTHON" download --quiet --no-deps --no-binary :all: --require-hashes \
+      --requirement "$ROOT/tests/libvalkey.txt" --dest "$BUILD"
+    tar -xzf "$BUILD/libvalkey-$version.tar.gz" -C "$BUILD"
+  fi
+  export MODCACHE_LIBVALKEY_SOURCE=$folder
+}
+
+# System packages, .venv, torch, libvalkey.
 set_up() {
   local missing active_torch
   mapfile -t missing < <(missing_of "${SYSTEM_PACKAGES[@]}")
@@ -299,6 +316,7 @@ python3.11 to python3.13."
   enter_venv
   make_venv
   provide_torch "${active_torch[@]}"
+  provide_libvalkey
 }
 
 # From here on .venv is the active environment, and PYTHONPATH would only hide what it has.

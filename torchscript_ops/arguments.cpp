@@ -95,8 +95,9 @@ cache::Cache::Tier parse_tier(const std::string& tier) {
   if (tier == "all") return cache::Cache::Tier::kAll;
   if (tier == "memory") return cache::Cache::Tier::kMemory;
   if (tier == "disk") return cache::Cache::Tier::kDisk;
+  if (tier == "remote") return cache::Cache::Tier::kRemote;
   TORCH_CHECK_VALUE(false, "cache::clear: tier is '", tier,
-                    "', but must be one of: all, memory, disk");
+                    "', but must be one of: all, memory, disk, remote");
 }
 
 }  // namespace modcache::ops

@@ -69,7 +69,7 @@ EntryFacts dry_run(const std::string& scope, const std::string& method, const at
   c10::List<std::int64_t> facts;
   for (const auto& entry : found.entries) {
     const cache::EntryInfo seen = entry.value_or(cache::EntryInfo{});
-    const int tier = seen.is_in_memory ? 1 : 2;
+    const int tier = seen.is_in_memory ? 1 : seen.is_remote ? 3 : 2;
     places.push_back(!entry.has_value() ? 0 : seen.matches ? tier : -tier);
     signatures.push_back(seen.signature);
     for (const std::int64_t fact : {seen.size_bytes, seen.run_us, seen.stored_at_us}) {

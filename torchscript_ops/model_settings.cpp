@@ -66,6 +66,13 @@ Result<cache::Options> parse(const std::string& text) {
   }
   cache::Options options;
   for (const auto& [name, value] : parsed.items()) {
+    // Whoever wrote a model must not decide where a process sends its results.
+    if (name.rfind("remote", 0) == 0) {
+      return Status::invalid_argument(
+          "option '" + name +
+          "' cannot come with a model: the server is chosen by who runs the process "
+          "(MODCACHE_REMOTE, or configure)");
+    }
     if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
       return Status::invalid_argument("option '" + name + "' is a JSON " + value.type_name() +
                                       ", but must be a string, a number, true or false");

@@ -9,9 +9,15 @@
 namespace modcache::triton_cache {
 namespace {
 
-constexpr const char* kSettings[] = {"dir",     "mode",       "memory",     "disk",
-                                     "max_age", "durability", "policy",     "namespace",
-                                     "io",      "log",        "min_run_us", "admission"};
+constexpr const char* kSettings[] = {"dir",         "mode",
+                                     "memory",      "disk",
+                                     "max_age",     "durability",
+                                     "policy",      "namespace",
+                                     "io",          "log",
+                                     "min_run_us",  "admission",
+                                     "remote",      "remote_timeout_ms",
+                                     "remote_ttl",  "remote_queue",
+                                     "remote_codec"};
 
 std::string valid_settings() {
   std::string valid;

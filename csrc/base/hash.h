@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two hash functions of modcache.
+// The hash functions of modcache.
 //  - XXH3: checksums, addresses and the weights of a module. Fast, safe against accidents.
 //  - BLAKE2b: whatever a stranger can choose (contexts, content keys).
-// Both give the same digest on every machine. All functions may be called from any thread.
+//  - SHA-256: where a protocol of others asks for it.
+// Each gives the same digest on every machine. All functions may be called from any thread.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace modcache {
 
@@ -69,6 +71,16 @@ class Xxh3Hasher {
 
 // 128 bits of BLAKE2b. Finding two inputs with the same digest is not feasible.
 Digest128 blake2b_128(std::string_view bytes);
+
+// 64 lower-case hexadecimal digits.
+std::string sha256_hex(std::string_view bytes);
+
+// 128 bits of BLAKE2b over `parts`, one after the other without boundaries, with a key of
+// kMacKeyBytes: who does not know the key cannot make it.
+inline constexpr std::size_t kMacKeyBytes = 32;
+Digest128 blake2b_mac(std::string_view key, const std::vector<std::string_view>& parts);
+// A key for it from a secret of any length.
+std::string mac_key_of(std::string_view secret);
 
 // 256 bits of BLAKE2b over bytes that come in parts. update() does not mark boundaries.
 class Blake2bHasher {

@@ -61,24 +61,26 @@ class BatchFound {
 
   // Null: not from memory.
   const EntryPtr& in_memory(std::size_t i) const { return rows_[i].held.entry; }
-  bool is_on_disk(std::size_t i) const { return !is_missing(i) && in_memory(i) == nullptr; }
-  // Which row of disk() it is. REQUIRES: is_on_disk(i).
-  std::size_t disk_row(std::size_t i) const { return rows_[i].disk_row; }
+  // Whether it is a row of a farther tier.
+  bool is_row(std::size_t i) const { return !is_missing(i) && in_memory(i) == nullptr; }
+  // Which row of rows() it is. REQUIRES: is_row(i).
+  std::size_t row(std::size_t i) const { return rows_[i].row; }
   // That of the input that the entry was computed from. REQUIRES: !is_missing(i).
   std::string_view signature(std::size_t i) const {
-    return is_on_disk(i) ? std::string_view(disk().header(disk_row(i)).signature)
-                         : std::string_view(in_memory(i)->signature);
+    return is_row(i) ? std::string_view(rows().header(row(i)).signature)
+                     : std::string_view(in_memory(i)->signature);
   }
-  const FoundRows& disk() const { return disk_.has_value() ? *disk_ : no_rows(); }
+  const FoundRows& rows() const { return rows_found_.has_value() ? *rows_found_ : no_rows(); }
 
  private:
   friend class Session;
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
   struct Row {
-    HeldEntry held;
-    std::uint32_t tier = kNone;  // that has it, counted from the nearest
-    std::uint32_t disk_row = 0;
+    HeldEntry held;                 // of a row that a nearer tier kept: its place there
+    std::uint32_t tier = kNone;     // that has it, counted from the nearest
+    std::uint32_t kept_by = kNone;  // the nearest tier that has it now
+    std::uint32_t row = 0;
   };
 
   static const FoundRows& no_rows();
@@ -89,7 +91,7 @@ class BatchFound {
   OneOrMany<Digest128> addresses_;  // of the keys
   std::vector<std::size_t> conflicts_;
   std::vector<std::size_t> verified_;
-  std::optional<FoundRows> disk_;
+  std::optional<FoundRows> rows_found_;
   std::uint64_t completed_runs_ = 0;  // of single flight, before the first look
   bool may_write_ = false;            // the mode of the look-up, by which its hits are counted
 };

@@ -39,9 +39,10 @@ void Cache::set_value_format(const ValueFormat& format) { process_format = &form
 
 Cache& Cache::instance() { return CacheOfProcess::instance().cache; }
 
-Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system)
+Cache::Cache(const ValueFormat& format, fs::FileSystem& file_system, ConnectRemote connect_remote)
     : format_(format),
       file_system_(file_system),
+      connect_remote_(std::move(connect_remote)),
       read_ahead_(format, places_,
                   [this] { return may_read(combine(process_mode(), directory_mode())); }),
       fork_registration_(hold_across_fork(mutex_)) {}
@@ -193,6 +194,7 @@ void Cache::flush() {
   const SessionPtr session = this->session();
   keep_waiting_counts(*session);
   session->tiers_.disk->flush();
+  if (session->tiers_.remote != nullptr) session->tiers_.remote->flush();
 }
 
 // A process whose calls all passed the cache by has not opened the directory.
@@ -217,6 +219,11 @@ std::int64_t Cache::clear(store::ClearFilter filter, Tier tier) {
             "'; clearing it needs the mode 'on' or 'refresh'");
     return 0;
   }
+  // The farthest first, so that nothing comes back from there meanwhile.
+  if (session->tiers_.remote != nullptr && tier != Tier::kDisk) {
+    session->tiers_.remote->clear(scope, filter.older_than_us);
+  }
+  if (tier == Tier::kRemote) return 0;
   const MemoryStore::Cleared in_memory =
       tier != Tier::kDisk ? session->tiers_.memory->clear(filter) : MemoryStore::Cleared{};
   const std::int64_t cleared = in_memory.only_here + session->tiers_.disk->clear(filter);
@@ -262,6 +269,7 @@ void Cache::close() {
   if (session == nullptr) return;
   keep_waiting_counts(*session);
   session->tiers_.disk->close();
+  if (session->tiers_.remote != nullptr) session->tiers_.remote->close();
 }
 
 }  // namespace modcache::cache

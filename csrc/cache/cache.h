@@ -46,8 +46,10 @@ class Cache {
   static Cache& instance();
   static void set_value_format(const ValueFormat& format);
 
-  // `format` and `file_system`, on which the directory lies, must outlive it.
-  explicit Cache(const ValueFormat& format, fs::FileSystem& file_system = fs::posix_file_system());
+  // `format` and `file_system`, on which the directory lies, must outlive it. `connect_remote` is
+  // how it gets at the server that option `remote` names.
+  explicit Cache(const ValueFormat& format, fs::FileSystem& file_system = fs::posix_file_system(),
+                 ConnectRemote connect_remote = connect_by_library);
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -98,7 +100,7 @@ class Cache {
 
   // Returns once everything stored before is safe, or an error was counted and logged.
   void flush();
-  enum class Tier { kAll, kMemory, kDisk };
+  enum class Tier { kAll, kMemory, kDisk, kRemote };
   // Removes entries of the namespace that is set; all of the directory's where nothing narrows and
   // no namespace is set. Returns how many are gone: 0, with a log line, where the mode forbids to
   // write, since then none is removed (Tier::kMemory aside, which needs no permission).
@@ -126,7 +128,7 @@ class Cache {
     return {flights_, stats_, places_, read_ahead_, conflicts_, gate_, verified_, run_times_};
   }
   TierParts tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_) {
-    return {format_, stats_, places_, file_system_, counters_of(settings)};
+    return {format_, stats_, places_, file_system_, counters_of(settings), connect_remote_};
   }
   void keep_waiting_counts(Session& session);
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
@@ -144,6 +146,7 @@ class Cache {
   RunTimes run_times_;
   const ValueFormat& format_;
   fs::FileSystem& file_system_;
+  const ConnectRemote connect_remote_;
   Mutex mutex_;
   // The session may count until it is gone, so all that it counts with comes before it.
   std::atomic<int> mode_{kModeUnknown};

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cache/entry_header.h"
 #include "cache/read_entries.h"
+#include "store/entry/own_part.h"
 
 namespace modcache::cache {
 namespace {
@@ -125,11 +126,8 @@ std::optional<EntryInfo> DiskTier::look(const store::EntryId& id) {
 
 void DiskTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
                      OneOrMany<Kept>& kept) {
-  const std::uint64_t removals = handle_.removals(Access::kWrite);
-  for (Kept& one : kept) one.removals = removals;
-  const StorePtr store = handle_.get(Access::kWrite);
+  const StorePtr store = store_to_write(kept);
   if (store == nullptr) return;
-  const auto started = Clock::now();
   OneOrMany<std::string> headers(keys.size());  // which the puts borrow
   std::vector<store::RowPut> puts;
   puts.reserve(keys.size());
@@ -141,8 +139,37 @@ void DiskTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool re
                     replaces,
                     /*stored_at_us=*/0, entry.confirmation});
   }
+  put(*store, keys, puts, kept);
+}
+
+void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
+                         const std::vector<std::size_t>& which, Form, OneOrMany<Kept>& kept) {
+  const StorePtr store = store_to_write(kept);
+  if (store == nullptr) return;
+  OneOrMany<std::string> headers(keys.size());  // which the puts borrow
+  std::vector<store::RowPut> puts;
+  puts.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::size_t row = which[i];
+    headers[i] = store::own_part_of(rows.sample(row)) + *rows.header(row).packed;
+    puts.push_back({keys.keys[i], headers[i], rows.entries().received_payload(row),
+                    rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row),
+                    /*confirmation=*/nullptr});
+  }
+  put(*store, keys, puts, kept);
+}
+
+StorePtr DiskTier::store_to_write(OneOrMany<Kept>& kept) {
+  const std::uint64_t removals = handle_.removals(Access::kWrite);
+  for (Kept& one : kept) one.removals = removals;
+  return handle_.get(Access::kWrite);
+}
+
+void DiskTier::put(store::Store& store, const TierKeys& keys,
+                   const std::vector<store::RowPut>& puts, OneOrMany<Kept>& kept) {
+  const auto started = Clock::now();
   std::vector<store::Sequence> sequences(keys.size(), 0);
-  const Status status = store->put_all(*keys.context(), keys.addresses, puts, sequences);
+  const Status status = store.put_all(*keys.context(), keys.addresses, puts, sequences);
   report_store(status, started);
   std::uint64_t largest_bytes = 0;
   std::int64_t not_kept = 0;

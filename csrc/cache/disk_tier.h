@@ -40,6 +40,9 @@ class DiskTier final : public Tier {
   // Rows that no directory can hold do not keep the others from being stored.
   void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
              OneOrMany<Kept>& kept) override;
+  // Keeps them as they were received, without decoding them.
+  void keep_rows(const TierKeys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
+                 Form form, OneOrMany<Kept>& kept) override;
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access) override;
   void drop(const store::EntryId& id, Access access) override;
@@ -89,6 +92,10 @@ class DiskTier final : public Tier {
   static constexpr std::chrono::milliseconds kStall{200};
 
   void report(const Status& status, const char* during);
+  // Null: nothing can be stored. Notes the count of removals from before the store.
+  StorePtr store_to_write(OneOrMany<Kept>& kept);
+  void put(store::Store& store, const TierKeys& keys, const std::vector<store::RowPut>& puts,
+           OneOrMany<Kept>& kept);
   void refuse_broken(const TierKeys& keys, const FoundRows& rows, Access access);
   static Status first_failure(const store::FoundEntries& entries);
   // Counts a failure to store, and leaves the directory alone if it stalled.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/found_rows.h"
 
+#include <iterator>
 #include <utility>
 
 #include "cache/entry_header.h"
@@ -16,6 +17,12 @@ FoundRows::FoundRows(store::FoundEntries entries, std::uint64_t removals, bool h
     header.is_sound = unpack_header(*packed, header.signature, header.value_header);
     headers_.push_back(std::move(header));
   }
+}
+
+void FoundRows::append(FoundRows other) {
+  entries_.append(std::move(other.entries_));
+  std::move(other.headers_.begin(), other.headers_.end(), std::back_inserter(headers_));
+  have_ages_ = have_ages_ || other.have_ages_;
 }
 
 }  // namespace modcache::cache

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FoundRows: what the disk tier found of some keys, row by row, with the parts of each header told
+// FoundRows: what tiers found of some keys, row by row, with the parts of each header told
 // apart once for all rows that share it. Movable; owns what keeps the bytes readable
 // (store/found/found_entries.h, which also says what several threads may do at once).
 #pragma once
@@ -32,6 +32,11 @@ class FoundRows {
   // Nothing was found.
   FoundRows() = default;
   FoundRows(store::FoundEntries entries, std::uint64_t removals, bool have_ages = true);
+
+  std::size_t size() const { return entries_.size(); }
+  // Appends the rows of a farther tier: its row i becomes row size() + i. The count of removals
+  // stays.
+  void append(FoundRows other);
 
   bool has(std::size_t i) const {
     return i < entries_.size() && entries_.has(i) && header(i).is_sound;

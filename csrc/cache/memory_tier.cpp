@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cache/read_entries.h"
+
 namespace modcache::cache {
 
 TierFound MemoryTier::find(const TierKeys& keys, Access, OnMiss on_miss) {
@@ -67,6 +69,22 @@ void MemoryTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool,
   const std::vector<bool> are_taken = store_->put_all(keys.context(), std::move(puts));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (are_taken[i]) kept[i].is_kept = true;
+  }
+}
+
+void MemoryTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
+                           const std::vector<std::size_t>& which, Form form,
+                           OneOrMany<Kept>& kept) {
+  // A single value is kept when it was read.
+  if (has_directory_ || form == Form::kWhole || store_->budget_bytes() == 0) return;
+  const auto read = read_entries(format_, form, rows, which);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!read[i].is_ok()) continue;  // whoever uses the row finds that out, too
+    OneOrMany<EntryPtr> entries(1);
+    entries[0] = read[i].value();
+    OneOrMany<Kept> one(1);
+    store(TierKeys::of_one(keys.context(), keys.id(i)), entries, /*replaces=*/false, one);
+    kept[i].is_kept = kept[i].is_kept || one[0].is_kept;
   }
 }
 

@@ -28,12 +28,14 @@ class MemoryTier final : public Tier {
   // `format` and `places` must outlive the tier. `max_age_s`: entries that were stored longer ago
   // are not found; 0: none is too old.
   MemoryTier(std::shared_ptr<MemoryStore> store, std::shared_ptr<DiskTier> directory,
-             const ValueFormat& format, Places& places, std::int64_t max_age_s)
+             const ValueFormat& format, Places& places, std::int64_t max_age_s,
+             bool has_directory = true)
       : store_(std::move(store)),
         directory_(std::move(directory)),
         format_(format),
         places_(places),
-        max_age_s_(max_age_s) {}
+        max_age_s_(max_age_s),
+        has_directory_(has_directory) {}
 
   Counter hits() const override { return Counter::kHitsMemory; }
   TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
@@ -43,6 +45,9 @@ class MemoryTier final : public Tier {
   // An entry goes to its scope's place. One that is larger than the whole budget is not taken.
   void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
              OneOrMany<Kept>& kept) override;
+  // Where there is no directory: one keeps them for all processes of a machine, and once.
+  void keep_rows(const TierKeys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
+                 Form form, OneOrMany<Kept>& kept) override;
   // An entry in memory was whole when it came: it stays.
   void refuse(const store::EntryId&, store::Sequence, const Status&, Access) override {}
   void drop(const store::EntryId& id, Access access) override;
@@ -61,6 +66,7 @@ class MemoryTier final : public Tier {
   const ValueFormat& format_;
   Places& places_;
   const std::int64_t max_age_s_;
+  const bool has_directory_;
 };
 
 }  // namespace modcache::cache

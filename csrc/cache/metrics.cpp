@@ -30,7 +30,7 @@ constexpr Family one(std::string_view name, std::string_view help, Counter count
   return {name, help, {Series{"", counter}, kNone, kNone, kNone, kNone, kNone}, unit};
 }
 
-constexpr std::array<Family, 15> kFamilies{
+constexpr std::array<Family, 18> kFamilies{
     Family{"modcache_hits_total",
            "Keys that were found, by the tier that had them.",
            {Series{"tier=\"memory\"", Counter::kHitsMemory},
@@ -67,6 +67,12 @@ constexpr std::array<Family, 15> kFamilies{
     one("modcache_hit_bytes_total", "Bytes of the values that were found.", Counter::kHitBytes),
     one("modcache_stored_bytes_total", "Bytes of the values that a tier took.",
         Counter::kStoredBytes),
+    one("modcache_remote_stored_total", "Entries that the server of the remote tier took.",
+        Counter::kRemoteStored),
+    one("modcache_remote_dropped_total", "Entries that were not written to that server.",
+        Counter::kRemoteDropped),
+    one("modcache_remote_passed_total", "Keys that it was not asked for, as running is faster.",
+        Counter::kRemotePassed),
 };
 
 // The shortest text that reads back as the same number, in every locale.

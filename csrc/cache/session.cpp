@@ -1,23 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/session.h"
 
-#include <cassert>
 #include <utility>
 
 namespace modcache::cache {
-namespace {
-
-std::size_t input_row_of(const BatchRequest& batch, std::size_t i) {
-  return batch.input != nullptr ? batch.rows[i] : 0;
-}
-
-// Key i of the batch as a question of its own.
-Request request_of(const BatchRequest& batch, std::size_t i) {
-  return {batch.context, batch.keys[i], batch.signature_of(i), batch.input, input_row_of(batch, i)};
-}
-
-}  // namespace
-
 Session::Session(Settings settings, Tiers tiers, const Shared& shared)
     : settings_(std::move(settings)),
       match_(settings_.match),
@@ -60,7 +46,8 @@ BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
   return found;
 }
 
-BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting) {
+BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting,
+                             Reach reach) {
   const OnMiss on_miss = counting == Counting::kAtOnce ? OnMiss::kCount : OnMiss::kIgnore;
   BatchFound found(request.keys.size());
   found.may_write_ = may_write;
@@ -68,6 +55,7 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
   found.addresses_ = store::addresses_of(request.context->digest, request.keys);
   RemainingKeys remaining({request.context, request.keys, found.addresses_});
   for (std::size_t tier = 0; tier < tiers_.nearest_first.size() && !remaining.empty(); ++tier) {
+    if (reach == Reach::kNear && tiers_.nearest_first[tier]->is_far()) break;
     TierFound answer =
         tiers_.nearest_first[tier]->find(remaining.keys(), access(may_write), on_miss);
     if (answer.is_empty()) continue;
@@ -82,91 +70,11 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
   return found;
 }
 
-void Session::settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                     TierFound& answer, Terms terms, BatchFound& found) {
-  if (answer.entries.empty()) {
-    settle_rows(request, tier, asked, *answer.rows, terms, found);
-  } else {
-    settle_entries(request, tier, asked, answer, terms.counting, found);
-  }
-}
-
-void Session::settle_entries(const BatchRequest& request, std::size_t tier,
-                             const RemainingKeys& asked, TierFound& answer, Counting counting,
-                             BatchFound& found) {
-  HitCounts counts{tiers_.nearest_first[tier]->hits()};
-  for (std::size_t place = 0; place < answer.entries.size(); ++place) {
-    HeldEntry& held = answer.entries[place];
-    if (held.entry == nullptr) continue;
-    const std::size_t i = asked.row(place);
-    const Entry& entry = *held.entry;
-    if (!match_.fits_signature(request.signature_of(i), entry.signature) ||
-        !match_.fits_sample(request.input, input_row_of(request, i), entry.sample.bytes())) {
-      if (counting == Counting::kAtOnce) {
-        note_conflict(request_of(request, i), entry.signature, entry.stored_at_us);
-      }
-      found.conflicts_.push_back(i);
-      continue;
-    }
-    ++counts.hits;
-    counts.saved_us += entry.run_us.value_or(0);
-    counts.bytes += static_cast<std::int64_t>(entry.value->payload_size_bytes());
-    found.rows_[i].tier = static_cast<std::uint32_t>(tier);
-    found.rows_[i].held = std::move(held);
-  }
-  if (counting == Counting::kAtOnce) count_hits(*request.context, counts, found.may_write_);
-}
-
-void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                          FoundRows& rows, Terms terms, BatchFound& found) {
-  // Signatures are compared once for all rows that share a header.
-  std::vector<bool> is_match;
-  is_match.reserve(rows.headers().size());
-  for (const auto& header : rows.headers()) {
-    is_match.push_back(match_.fits_signature(request.signature, header.signature));
-  }
-  const auto fits = [&](std::size_t row, std::size_t i) {
-    return request.own_signatures.empty()
-               ? is_match[rows.header_index(row)]
-               : match_.fits_signature(request.own_signatures[i], rows.header(row).signature);
-  };
-  HitCounts counts{tiers_.nearest_first[tier]->hits()};
-  for (std::size_t row = 0; row < asked.size(); ++row) {
-    if (!rows.has(row)) continue;
-    const std::size_t i = asked.row(row);
-    if (!fits(row, i) ||
-        !match_.fits_sample(request.input, input_row_of(request, i), rows.sample(row))) {
-      if (terms.counting == Counting::kNone) {
-        found.conflicts_.push_back(i);
-        continue;
-      }
-      // A single value that cannot be read is broken, whatever input it was stored for.
-      const bool is_read =
-          request.form == Form::kRow ||
-          tiers_.nearest_first[tier]
-                  ->read(asked.keys().id(row), rows, row, terms.access, Reading::kToKeep)
-                  .entry != nullptr;
-      if (!is_read) continue;
-      note_conflict(request_of(request, i), rows.header(row).signature, rows.stored_at_us(row));
-      found.conflicts_.push_back(i);
-      continue;
-    }
-    ++counts.hits;
-    counts.saved_us += rows.run_us(row);
-    counts.bytes += static_cast<std::int64_t>(rows.payload_size_bytes(row));
-    found.rows_[i].tier = static_cast<std::uint32_t>(tier);
-    found.rows_[i].disk_row = static_cast<std::uint32_t>(row);
-  }
-  assert(!found.disk_.has_value());
-  found.disk_ = std::move(rows);
-  if (terms.counting == Counting::kAtOnce) count_hits(*request.context, counts, found.may_write_);
-}
-
 void Session::bring_to_device(const BatchRequest& request, const BatchFound& found) {
   if (places_.of(request.context->scope).kind != Place::Kind::kDevice) return;
   std::vector<std::string> brought;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found.is_on_disk(i)) brought.emplace_back(request.keys[i]);
+    if (found.is_row(i)) brought.emplace_back(request.keys[i]);
   }
   // Over a set larger than memory the last ones used are no better than any others: they stay.
   bring({tiers_.memory, tiers_.disk, request.context, request.form, std::move(brought),
@@ -181,14 +89,14 @@ void Session::count_hits(const store::Context& context, const HitCounts& counts,
 std::int64_t Session::run_us_of(const BatchFound& found, std::size_t i) const {
   const BatchFound::Row& row = found.rows_[i];
   return row.held.entry != nullptr ? row.held.entry->run_us.value_or(0)
-                                   : found.disk_->run_us(row.disk_row);
+                                   : found.rows_found_->run_us(row.row);
 }
 
 std::int64_t Session::bytes_of(const BatchFound& found, std::size_t i) const {
   const BatchFound::Row& row = found.rows_[i];
   return static_cast<std::int64_t>(row.held.entry != nullptr
                                        ? row.held.entry->value->payload_size_bytes()
-                                       : found.disk_->payload_size_bytes(row.disk_row));
+                                       : found.rows_found_->payload_size_bytes(row.row));
 }
 
 void Session::take_back(const store::Context& context, BatchFound& found, std::size_t i) {
@@ -206,7 +114,7 @@ void Session::refuse(const BatchRequest& request, BatchFound& found, std::size_t
   take_back(*request.context, found, i);
   if (row.held.entry != nullptr) return;
   tiers_.nearest_first[row.tier]->refuse({*request.context, request.keys[i], found.addresses_[i]},
-                                         found.disk_->sequence(row.disk_row), broken,
+                                         found.rows_found_->sequence(row.row), broken,
                                          access(may_write));
 }
 
@@ -226,24 +134,31 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
   if (row.tier == 0) return std::move(row.held.entry);
   const store::EntryId id{*request.context, request.keys[i], found.addresses_[i]};
   HeldEntry held = std::move(row.held);
+  std::size_t kept_by = row.tier;
   if (held.entry == nullptr) {
-    const std::uint64_t size_bytes = found.disk_->payload_size_bytes(row.disk_row);
+    const HeldEntry there = held;  // where keep_nearer() kept it
+    const std::uint64_t size_bytes = found.rows_found_->payload_size_bytes(row.row);
     // One that waits for its confirmation may still prove to be none.
-    const bool is_kept = !found.disk_->is_provisional(row.disk_row) &&
+    const bool is_kept = !found.rows_found_->is_provisional(row.row) &&
                          has_nearer_place_for(size_bytes, row.tier, may_write);
-    held = tiers_.nearest_first[row.tier]->read(id, *found.disk_, row.disk_row, access(may_write),
+    held = tiers_.nearest_first[row.tier]->read(id, *found.rows_found_, row.row, access(may_write),
                                                 is_kept ? Reading::kToKeep : Reading::kOnce);
     if (held.entry == nullptr) {
       take_back(*request.context, found, i);
       return nullptr;
     }
     if (!is_kept) return std::move(held.entry);
+    kept_by = row.kept_by;
+    if (there.sequence != 0) {
+      held.sequence = there.sequence;
+      held.removals = there.removals;
+    }
   }
   OneOrMany<EntryPtr> entries(1);
   entries[0] = std::move(held.entry);
   OneOrMany<Kept> kept(1);
   kept[0] = {held.sequence, held.removals, /*is_kept=*/true};
-  for (std::size_t tier = row.tier; tier-- > 0;) {
+  for (std::size_t tier = kept_by; tier-- > 0;) {
     if (!may_bring_into(tier, may_write)) continue;
     tiers_.nearest_first[tier]->store(TierKeys::of_one(request.context, id), entries,
                                       /*replaces=*/false, kept);
@@ -275,8 +190,10 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
     }
     return take(request, found, 0, may_write);
   };
+  Reach reach = Reach::kAll;
   while (true) {
-    BatchFound found = find_all(request, may_write);
+    BatchFound found = find_all(request, may_write, Counting::kAtOnce, reach);
+    reach = Reach::kNear;
     EntryPtr entry = take_one(found);
     if (entry != nullptr || !may_write || !found.verified().empty()) return entry;
     BatchLead rows = lead_rows(found);
@@ -288,7 +205,8 @@ EntryPtr Session::lookup(const Request& given, bool may_write, SingleFlight::Lea
     }
     lead = std::move(rows.lead);
     if (!rows.look_again) return nullptr;
-    found = find_all(request, may_write);
+    // Results of runs of this process are near.
+    found = find_all(request, may_write, Counting::kAtOnce, Reach::kNear);
     entry = take_one(found);
     if (entry != nullptr || !found.verified().empty()) {
       lead.stored();
@@ -357,7 +275,7 @@ void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_vi
   const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
   RemainingKeys remaining({context, keys, addresses});
   for (const auto& tier : tiers_.nearest_first) {
-    if (tier == tiers_.disk || remaining.empty()) continue;
+    if (tier == tiers_.disk || tier->is_far() || remaining.empty()) continue;
     // Entries in memory count as used, so that those that are brought do not push them out.
     const TierFound answer = tier->find(remaining.keys(), Access::kRead, OnMiss::kIgnore);
     for (std::size_t i = 0; i < remaining.size(); ++i) {

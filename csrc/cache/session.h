@@ -227,8 +227,12 @@ class Session {
     Access access;
     Counting counting;
   };
+  // kNear: tiers that are far are not asked.
+  enum class Reach { kAll, kNear };
   BatchFound find_all(const BatchRequest& request, bool may_write,
-                      Counting counting = Counting::kAtOnce);
+                      Counting counting = Counting::kAtOnce, Reach reach = Reach::kAll);
+  void keep_nearer(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
+                   const FoundRows& rows, BatchFound& found);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.

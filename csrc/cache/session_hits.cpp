@@ -38,9 +38,9 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
                                bool (*wanted)(std::string_view)) {
   const Request one = as_compared(given);
   const BatchRequest request = batch_of(one);
-  BatchFound found = find_all(request, may_write, Counting::kNone);
-  if (found.is_missing(0) || !found.is_on_disk(0)) return nullptr;
-  if (!wanted(found.disk().header(found.disk_row(0)).value_header)) return nullptr;
+  BatchFound found = find_all(request, may_write, Counting::kNone, Reach::kNear);
+  if (found.is_missing(0) || !found.is_row(0)) return nullptr;
+  if (!wanted(found.rows().header(found.row(0)).value_header)) return nullptr;
   if (!spares(1)) return nullptr;
   count_hits(*one.context,
              {tiers_.nearest_first[found.rows_[0].tier]->hits(), 1, run_us_of(found, 0),
@@ -50,7 +50,7 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
 }
 
 std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool may_write) {
-  BatchFound found = find_all(request, may_write, Counting::kNone);
+  BatchFound found = find_all(request, may_write, Counting::kNone, Reach::kNear);
   std::vector<HitCounts> counts;
   counts.reserve(tiers_.nearest_first.size());
   for (const auto& tier : tiers_.nearest_first) counts.push_back({tier->hits()});

@@ -24,7 +24,10 @@ BatchLead Session::lead_rows(const BatchFound& found) {
 }
 
 BatchFound Session::lookup_led(const BatchRequest& request, SingleFlight::Lead& lead) {
-  BatchFound found = lookup_all(request, /*may_write=*/true);
+  // Results of runs of this process are near.
+  BatchFound found = find_all(request, /*may_write=*/true, Counting::kAtOnce, Reach::kNear);
+  if (request.may_be_verified && settings_.verify_share > 0) draw_verified(request, found);
+  bring_to_device(request, found);
   if (found.missing().size() < found.size()) lead.stored();
   return found;
 }

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "remote/address.h"
+
 namespace modcache::cache {
 namespace {
 
@@ -41,6 +43,7 @@ constexpr std::array<Choice<LogLevel>, 4> kLogLevels{{{"off", LogLevel::kOff},
                                                       {"error", LogLevel::kError},
                                                       {"warning", LogLevel::kWarning},
                                                       {"info", LogLevel::kInfo}}};
+constexpr std::int64_t kMostTimeoutMs = 60'000;
 constexpr std::array<Choice<bool>, 6> kBooleans{{{"false", false},
                                                  {"true", true},
                                                  {"0", false},
@@ -138,6 +141,32 @@ Status set_dir(std::string_view given, std::string& target) {
   return Status::ok();
 }
 
+Status set_remote(std::string_view given, std::string& target) {
+  if (given.empty()) {
+    target.clear();
+    return Status::ok();
+  }
+  // The address as to_options() shows it means the address in force.
+  if (given == remote::without_password(target)) return Status::ok();
+  const auto address = remote::parse_address(given);
+  if (!address.is_ok()) {
+    return Status::invalid_argument("option 'remote': " + address.status().message());
+  }
+  target = given;
+  return Status::ok();
+}
+
+Status set_timeout(std::string_view given, std::int64_t& target) {
+  std::int64_t timeout_ms = 0;
+  MODCACHE_RETURN_IF_ERROR(set_count("remote_timeout_ms", given, timeout_ms));
+  if (timeout_ms == 0 || timeout_ms > kMostTimeoutMs) {
+    return Status::invalid_argument(
+        bad_value("remote_timeout_ms", given, "a number of milliseconds from 1 to 60000"));
+  }
+  target = timeout_ms;
+  return Status::ok();
+}
+
 // One row per option. An option is added here, as a field in settings.h, and where it acts.
 struct Option {
   std::string_view name;
@@ -145,7 +174,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 20> kOptions{{
+constexpr std::array<Option, 25> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return s.dir; }},
     {"mode",
@@ -213,6 +242,24 @@ constexpr std::array<Option, 20> kOptions{{
     {"max_rows",
      [](std::string_view v, Settings& s) { return set_count("max_rows", v, s.max_rows); },
      [](const Settings& s) { return std::to_string(s.max_rows); }},
+    {"remote", [](std::string_view v, Settings& s) { return set_remote(v, s.remote); },
+     [](const Settings& s) { return remote::without_password(s.remote); }},
+    {"remote_timeout_ms",
+     [](std::string_view v, Settings& s) { return set_timeout(v, s.remote_timeout_ms); },
+     [](const Settings& s) { return std::to_string(s.remote_timeout_ms); }},
+    {"remote_ttl",
+     [](std::string_view v, Settings& s) { return set_count("remote_ttl", v, s.remote_ttl_s); },
+     [](const Settings& s) { return std::to_string(s.remote_ttl_s); }},
+    {"remote_queue",
+     [](std::string_view v, Settings& s) {
+       return set_size("remote_queue", v, s.remote_queue_bytes);
+     },
+     [](const Settings& s) { return std::to_string(s.remote_queue_bytes); }},
+    {"remote_codec",
+     [](std::string_view v, Settings& s) {
+       return choose("remote_codec", v, kCodecs, s.remote_codec);
+     },
+     [](const Settings& s) { return std::string(codec::codec_name(s.remote_codec)); }},
 }};
 
 const Option* find_option(std::string_view name) {

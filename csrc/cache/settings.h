@@ -47,10 +47,15 @@ struct Settings {
   std::string name_space;  // option `namespace`
   store::ReadVia io = store::ReadVia::kMmap;
   LogLevel log = LogLevel::kWarning;
-  double verify_share = 0;      // of the hits that are run and compared; 0 to 1
-  double verify_rtol = 1e-4;    // finite, not negative
-  std::int64_t min_run_us = 0;  // results of shorter runs are not kept
-  std::int64_t max_rows = 0;    // of one run on a partly missing batch; 0: no bound
+  double verify_share = 0;               // of the hits that are run and compared; 0 to 1
+  double verify_rtol = 1e-4;             // finite, not negative
+  std::int64_t min_run_us = 0;           // results of shorter runs are not kept
+  std::int64_t max_rows = 0;             // of one run on a partly missing batch; 0: no bound
+  std::string remote;                    // a server's address, with its password; empty: none
+  std::int64_t remote_timeout_ms = 500;  // the longest that a call waits for it
+  std::int64_t remote_ttl_s = 0;         // after which it drops what was stored; 0: never
+  std::uint64_t remote_queue_bytes = 256'000'000;  // that wait to be written to it
+  codec::Codec remote_codec = codec::Codec::kNone;
 };
 
 using Options = std::map<std::string, std::string>;
@@ -59,7 +64,8 @@ using Options = std::map<std::string, std::string>;
 // what was given and what is valid.
 Status apply_options(const Options& options, Settings& settings);
 
-// All options in the text form that apply_options takes.
+// All options in the text form that apply_options takes, but for the password of `remote`, which is
+// `***`: given back as it is, that stands for the password that is set.
 Options to_options(const Settings& settings);
 
 // Defaults, then the environment. A bad environment value is reported in `warnings`, and the

@@ -29,6 +29,9 @@ std::string_view counter_name(Counter counter) {
     case Counter::kBypassedAdmission: return "bypassed_admission";
     case Counter::kBypassedVerify: return "bypassed_verify";
     case Counter::kVerified: return "verified";
+    case Counter::kRemoteStored: return "remote_stored";
+    case Counter::kRemoteDropped: return "remote_dropped";
+    case Counter::kRemotePassed: return "remote_passed";
     case Counter::kCount: break;
   }
   return "";

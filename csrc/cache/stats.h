@@ -48,6 +48,10 @@ enum class Counter : std::size_t {
   kBypassedVerify,  // keys of a scope that was switched off, as its hits differed from fresh
                     // results
   kVerified,        // hits that were run and compared instead, for verify_share
+  kRemoteStored,    // entries that the remote tier's server took
+  kRemoteDropped,   // entries that were not written to it: no room in the queue, or it did not take
+                    // them
+  kRemotePassed,    // keys that were not asked for there, since running them is faster
   kCount,
 };
 static_assert(static_cast<std::size_t>(Counter::kCount) <= store::kMostCounters);

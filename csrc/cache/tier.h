@@ -73,7 +73,7 @@ struct HeldEntry {
 };
 
 // A tier's answer for some keys: entries in this process, or rows that are read where they lie, or
-// neither if it has none of the keys. At most one tier of a session answers with rows.
+// neither if it has none of the keys.
 struct TierFound {
   OneOrMany<HeldEntry> entries;  // one for each key; a null entry is a miss
   std::optional<FoundRows> rows;
@@ -97,6 +97,10 @@ class Tier {
 
   // The counter of what this tier answers.
   virtual Counter hits() const = 0;
+
+  // Whether asking it takes a round trip through a network. Callers that answer plain hits and
+  // leave every other call to a full look-up do not ask it, nor those that look again at once.
+  virtual bool is_far() const { return false; }
 
   // Looks the keys up. It neither counts hits nor compares inputs. The answer is empty if it has
   // none of the keys.
@@ -123,6 +127,14 @@ class Tier {
   // the place of another value, which must go even where there is no room.
   virtual void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
                      OneOrMany<Kept>& kept) = 0;
+
+  // Keeps rows as they are that a farther tier found: rows[which[k]] for key k, in the form that
+  // they were asked for. Notes in kept[k] as store() does; what it cannot keep, or need not, stays
+  // as it is there.
+  virtual void keep_rows(const TierKeys& keys, const FoundRows& rows,
+                         const std::vector<std::size_t>& which, Form form, OneOrMany<Kept>& kept) {
+    (void)keys, (void)rows, (void)which, (void)form, (void)kept;
+  }
 
   // Something of an entry proved broken after find() gave it: counts it, and drops it if the access
   // allows and the key still leads to `sequence`.

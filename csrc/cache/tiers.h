@@ -9,6 +9,7 @@
 #include "cache/disk_tier.h"
 #include "cache/memory_store.h"
 #include "cache/place.h"
+#include "cache/remote_tier.h"
 #include "cache/settings.h"
 #include "cache/stats.h"
 #include "cache/tier.h"
@@ -26,13 +27,15 @@ struct TierParts {
   fs::FileSystem& file_system;
   // They belong to the directory; null: none are kept.
   store::DirectoryCounters* counters = nullptr;
+  ConnectRemote connect_remote = connect_by_library;
 };
 
 struct Tiers {
   std::vector<std::shared_ptr<Tier>> nearest_first;
-  // Two of them by name: what is not a matter of looking up and storing asks these.
+  // The same by name: what is not a matter of looking up and storing asks these.
   std::shared_ptr<MemoryStore> memory;
   std::shared_ptr<DiskTier> disk;
+  std::shared_ptr<RemoteTier> remote;  // null: there is none
 };
 
 Tiers make_tiers(const Settings& settings, const TierParts& parts);

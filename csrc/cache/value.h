@@ -89,9 +89,10 @@ inline bool is_valid(const Entry& entry, std::int64_t max_age_s) {
 // The facts about an entry that are known without reading its value.
 struct EntryInfo {
   bool is_in_memory = false;
-  bool matches = true;    // the input that was asked with
-  InputSample sample;     // of the input that it was computed from
-  std::string signature;  // of the input that it was computed from
+  bool is_remote = false;  // only a server has it
+  bool matches = true;     // the input that was asked with
+  InputSample sample;      // of the input that it was computed from
+  std::string signature;   // of the input that it was computed from
   std::int64_t size_bytes = 0;
   std::int64_t run_us = 0;
   std::int64_t stored_at_us = 0;  // since 1970; 0: not known

@@ -160,8 +160,8 @@ void copy_from_disk(benchmark::State& state, Rows& rows, cache::Cache& cache) {
   run(state, rows, [&](const std::vector<std::size_t>&, const cache::BatchRequest& request) {
     const cache::BatchFound found = cache.session()->lookup_all(request, true);
     for (std::size_t i = 0; i < kBatch; ++i) {
-      if (!found.is_on_disk(i)) std::abort();
-      if (!found.disk().read(found.disk_row(i), &out[i * rows.row_bytes()]).is_ok()) std::abort();
+      if (!found.is_row(i)) std::abort();
+      if (!found.rows().read(found.row(i), &out[i * rows.row_bytes()]).is_ok()) std::abort();
     }
   });
 }

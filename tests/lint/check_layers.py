@@ -89,6 +89,9 @@ LIBRARIES = [
     Library("cereal", re.compile(r"cereal/"), re.compile(r"csrc/store/(\w+/)?\w+\.cpp$"), 1),
     Library("libsodium", re.compile(r"sodium(\.h$|/)"), re.compile(r"csrc/base/hash\.cpp$")),
     Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
+    Library("libvalkey", re.compile(r"valkey/"), re.compile(r"csrc/backends/redis/\w+\.(h|cpp)$")),
+    Library("OpenSSL", re.compile(r"openssl/"), re.compile(r"csrc/backends/redis/tls\.cpp$")),
+    Library("libcurl", re.compile(r"curl/"), re.compile(r"csrc/backends/objects/\w+\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),
     Library(
         "JSON",

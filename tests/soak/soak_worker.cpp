@@ -159,10 +159,10 @@ class Worker {
                  cache::BatchFound& found, std::size_t i) {
     if (const auto entry = found.in_memory(i))
       return check(request.keys[i], testing::text_of(entry));
-    if (!found.is_on_disk(i)) return;
-    const std::size_t row = found.disk_row(i);
-    std::string text(found.disk().payload_size_bytes(row), '?');
-    const Status status = found.disk().read(row, text.data());
+    if (!found.is_row(i)) return;
+    const std::size_t row = found.row(i);
+    std::string text(found.rows().payload_size_bytes(row), '?');
+    const Status status = found.rows().read(row, text.data());
     if (status.is_ok()) return check(request.keys[i], text);
     session.refuse(request, found, i, status, true);
   }

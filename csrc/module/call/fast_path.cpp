@@ -38,8 +38,8 @@ bool has_plain_row(const cache::Entry& entry) { return row_of(entry).is_plain_lo
 // Returns whether the first row is a lone tensor. Rows of other kinds beside it do not fit
 // together.
 bool has_lone_tensors(const cache::BatchFound& found) {
-  if (found.is_on_disk(0)) {
-    return tensor::is_of_lone_tensor(found.disk().header(found.disk_row(0)).value_header);
+  if (found.is_row(0)) {
+    return tensor::is_of_lone_tensor(found.rows().header(found.row(0)).value_header);
   }
   return row_of(*found.in_memory(0)).layout().is_lone_tensor();
 }

@@ -94,13 +94,13 @@ SamplesFound look_up_samples(const SampleNames& names, const std::vector<std::st
   cache::BatchRequest request{sample_context(*session, names.scope), keys, {}};
   request.form = cache::Form::kWhole;
   cache::BatchFound places = session->lookup_all(request, may_write(mode));
-  StoredLayouts layouts(places.disk());
+  StoredLayouts layouts(places.rows());
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (const cache::EntryPtr entry = places.in_memory(i)) {
       const auto& value = static_cast<const tensor::WholeValue&>(*entry->value);
       found.values[i] = Flat{value.root(), value.hand_out(std::nullopt), {}};
-    } else if (places.is_on_disk(i)) {
-      auto sample = read_sample(places.disk(), places.disk_row(i), layouts);
+    } else if (places.is_row(i)) {
+      auto sample = read_sample(places.rows(), places.row(i), layouts);
       if (sample.is_ok()) {
         found.values[i] = std::move(sample).value();
       } else {

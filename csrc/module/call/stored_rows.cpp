@@ -76,16 +76,16 @@ Status locate(const cache::FoundRows& disk, StoredLayouts& layouts, tensor::Stor
 }  // namespace
 
 Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
-  tensor::LayoutPtr& layout = decoded_[disk_.header_index(index)];
+  tensor::LayoutPtr& layout = decoded_[rows_.header_index(index)];
   if (layout == nullptr) {
-    MODCACHE_ASSIGN_OR_RETURN(layout, tensor::Layout::decode(disk_.header(index).value_header));
+    MODCACHE_ASSIGN_OR_RETURN(layout, tensor::Layout::decode(rows_.header(index).value_header));
   }
-  MODCACHE_RETURN_IF_ERROR(tensor::check_payload_size(*layout, disk_.payload_size_bytes(index)));
+  MODCACHE_RETURN_IF_ERROR(tensor::check_payload_size(*layout, rows_.payload_size_bytes(index)));
   return layout.get();
 }
 
 void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output) {
-  const cache::FoundRows& disk = batch.found.disk();
+  const cache::FoundRows& disk = batch.found.rows();
   StoredLayouts layouts(disk);
   std::vector<tensor::StoredRow> rows;
   std::vector<std::size_t> keys;  // of `rows`
@@ -104,8 +104,8 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   for (std::size_t key = 0; key < batch.found.size(); ++key) {
     if (batch.found.is_missing(key)) continue;
     tensor::StoredRow row;
-    if (batch.found.is_on_disk(key)) {
-      row.index = batch.found.disk_row(key);
+    if (batch.found.is_row(key)) {
+      row.index = batch.found.row(key);
       if (const Status status = locate(disk, layouts, row); !status.is_ok()) {
         batch.refuse(key, status);
         continue;

@@ -18,15 +18,15 @@ namespace modcache::module {
 // outlive it.
 class StoredLayouts {
  public:
-  explicit StoredLayouts(const cache::FoundRows& disk)
-      : disk_(disk), decoded_(disk.headers().size()) {}
+  explicit StoredLayouts(const cache::FoundRows& rows)
+      : rows_(rows), decoded_(rows.headers().size()) {}
 
   // Returns the layout of the value, whose payload has the size that the layout says; otherwise
   // kCorruption. REQUIRES: disk.has(index).
   Result<const tensor::Layout*> of(std::size_t index);
 
  private:
-  const cache::FoundRows& disk_;
+  const cache::FoundRows& rows_;
   std::vector<tensor::LayoutPtr> decoded_;  // by header
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "store/found/location_map.h"
@@ -23,6 +24,35 @@ FoundEntries& FoundEntries::operator=(FoundEntries&& other) noexcept {
   locations_ = std::move(other.locations_);
   fork_generation_ = other.fork_generation_;
   return *this;
+}
+
+SharedBytes FoundEntries::received_payload(std::size_t i) const {
+  const Row& row = rows_[i];
+  if (!row.is_received) return {nullptr, row.payload, row.payload_size_bytes};
+  return {kept_[row.segment], row.payload, row.payload_size_bytes};
+}
+
+void FoundEntries::append(FoundEntries other) {
+  const std::size_t before = rows_.size();
+  OneOrMany<Row> rows(before + other.rows_.size());
+  OneOrMany<Digest128> addresses(rows.size());
+  std::copy(rows_.begin(), rows_.end(), rows.begin());
+  std::copy(addresses_.begin(), addresses_.end(), addresses.begin());
+  std::copy(other.addresses_.begin(), other.addresses_.end(), addresses.begin() + before);
+  for (std::size_t i = 0; i < other.rows_.size(); ++i) {
+    Row& row = rows[before + i];
+    row = other.rows_[i];
+    row.header += static_cast<std::uint32_t>(headers_.size());
+    row.segment += static_cast<std::uint32_t>(row.is_received ? kept_.size() : segments_.size());
+  }
+  rows_ = std::move(rows);
+  addresses_ = std::move(addresses);
+  const auto move_to = [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  move_to(other.headers_, headers_);
+  move_to(other.segments_, segments_);
+  move_to(other.kept_, kept_);
 }
 
 Status FoundEntries::read(std::size_t i, void* target) const {

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/one_or_many.h"
@@ -106,11 +107,18 @@ class FoundEntries {
   // If it is not ok, the index failed, and entries that were not found may be there.
   const Status& index_status() const { return index_status_; }
 
+  // The payload with what keeps it, of an entry of ReceivedRows; of others without an owner.
+  SharedBytes received_payload(std::size_t i) const;
+
+  // Appends the rows of `other`, whose row i becomes row size() + i. Its failures are dropped.
+  void append(FoundEntries other);
+
   // The next find_all() knows what read() verified so far: one lock for all.
   void note_verified();
 
  private:
   friend class BatchLookup;
+  friend class ReceivedRows;
 
   struct Row {
     const std::byte* payload = nullptr;  // null: in the file, to be read by system calls
@@ -121,12 +129,13 @@ class FoundEntries {
     std::int64_t run_us = 0;
     std::int64_t stored_at_us = 0;
     std::uint32_t header = 0;
-    std::uint32_t segment = 0;
+    std::uint32_t segment = 0;  // of a row that was received: its owner's place in kept_
     bool is_verified = false;
     bool was_verified = false;  // by this process, which knows that already
     bool is_newly_verified = false;
     bool is_provisional = false;
-    bool is_queued = false;
+    bool is_queued = false;  // as a put of this process, or received: not in a segment
+    bool is_received = false;
     std::uint8_t own_part_bytes = 0;
     const char* own = nullptr;
 

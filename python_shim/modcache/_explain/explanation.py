@@ -29,7 +29,8 @@ class Explanation:
             and ``others`` are the same by kind.
         compared_with: the scope of this class that differs least among those stored last; empty
             if there is none, or nothing to compare.
-        tier: "memory" or "disk" for a hit, else empty; with several keys, that of the first hit.
+        tier: "memory", "disk" or "remote" for a hit, else empty; with several keys, that of the
+            first hit.
         size_bytes: size of that entry's value in bytes, as the tier holds it.
         stored_at: the time when it was stored, in ISO 8601; empty if that is not known.
         run_us: the time in microseconds that its run took, which a hit saves.

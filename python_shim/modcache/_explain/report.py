@@ -112,6 +112,7 @@ def explain(
     return _Question(target, sample, keys, scope, method, padding).answer()
 
 
+_TIERS = ("", "memory", "disk", "remote")  # the library gives their numbers
 _SWITCHED_OFF = (
     "verify_share has switched this scope off in this process, as what is stored was not what the "
     "module returns; modcache.clear(scope) switches it on again"
@@ -352,7 +353,7 @@ def _entry_of(index: int, places: list[int], facts: list[int]) -> dict[str, Any]
     """Returns the fields of an Explanation about the entry under one of the keys."""
     size_bytes, run_us, stored_at_us = facts[3 * index : 3 * index + 3]
     return {
-        "tier": "memory" if places[index] == 1 else "disk",
+        "tier": _TIERS[abs(places[index])],
         "size_bytes": size_bytes,
         "stored_at": _time(stored_at_us) if stored_at_us else "",
         "run_us": run_us,

@@ -60,6 +60,14 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
               (0.0001).
             - ``io``: how files are read: ``"mmap"``, or ``"pread"`` where others may truncate them.
             - ``log``: ``"off"``, ``"error"``, ``"warning"`` or ``"info"``: the lowest level logged.
+            - ``remote``: the address of a server that machines share: ``redis://host:6379/0``,
+              ``rediss://`` (TLS), ``redis+cluster://host:6379,host:6379``, ``redis+unix:///socket``,
+              ``s3://bucket/prefix``, ``http://host/path`` (docs/remote.md); empty: none. A password
+              in it is not shown by ``settings``.
+            - ``remote_timeout_ms``: the longest that a call waits for the server (500).
+            - ``remote_ttl``: seconds after which the server drops what was stored; 0: never.
+            - ``remote_queue``: bytes of results that may wait to be written to it (``"256MB"``).
+            - ``remote_codec``: as ``codec``, for what is sent to the server.
 
     Raises:
         TypeError: a value of another type.
@@ -181,12 +189,14 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: f
     Entries of other namespaces than the present one (``configure(namespace=...)``) stay. A call
     without arguments, outside of a namespace, empties the whole directory with all namespaces. The
     modes ``"read"``, ``"verify"`` and ``"off"`` forbid writing the directory, so nothing is removed
-    then, except with ``tier="memory"``, which frees what this process holds.
+    then, except with ``tier="memory"``, which frees what this process holds. With a server
+    (``configure(remote=...)``) nothing that was stored there so far in the present namespace, or
+    under the scope, is found again, whatever ``prefix`` says; other machines keep what they hold.
 
     Args:
         scope: a ``scope`` as given to ``lookup_or_run``, or a module's ``fingerprint``; empty: all.
         prefix: the beginning of the keys; empty: all.
-        tier: ``"all"``, ``"memory"`` or ``"disk"``.
+        tier: ``"all"``, ``"memory"``, ``"disk"`` or ``"remote"``.
         older_than: seconds; only entries that were stored longer ago are removed. 0: all.
 
     Returns:

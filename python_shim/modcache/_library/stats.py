@@ -29,6 +29,12 @@ _TROUBLE = {
     "evicted": "evicted for want of room",
     "corrupt": "damaged entries",
     "errors": "failures of the cache",
+    "remote_dropped": "results not written to the server",
+}
+# Those that the server was not asked for, since running them is faster, are hits or misses, too.
+_REMOTE = {
+    "remote_stored": "entries written to the server",
+    "remote_passed": "keys it was not asked for",
 }
 _TIERS = {"memory": "in memory", "disk": "on disk"}
 
@@ -76,6 +82,9 @@ def _lines(counts: dict[str, int]) -> Iterator[_Line]:
     yield from _lines_of_calls(counts)
     yield from _group("run without the cache", _BYPASSED, counts)
     yield from _group("trouble", _TROUBLE, counts)
+    for counter, name in _REMOTE.items():
+        if counts.get(counter):
+            yield 0, name, f"{counts[counter]:,}", ""
     for tier, name in _TIERS.items():
         entries, size = counts.get(f"entries_{tier}", 0), counts.get(f"bytes_{tier}", 0)
         if entries:

@@ -74,11 +74,11 @@ class BatchProcess : public testing::Process {
  private:
   std::string text(const BatchRequest& request, BatchFound& found, std::size_t i) {
     if (const EntryPtr entry = found.in_memory(i)) return "memory: " + text_of(entry);
-    if (!found.is_on_disk(i)) return "<missing>";
-    const std::size_t row = found.disk_row(i);
-    EXPECT_EQ(found.disk().header(row).value_header, testing::TextValue::kHeader);
-    std::string text(found.disk().payload_size_bytes(row), '?');
-    const Status status = found.disk().read(row, text.data());
+    if (!found.is_row(i)) return "<missing>";
+    const std::size_t row = found.row(i);
+    EXPECT_EQ(found.rows().header(row).value_header, testing::TextValue::kHeader);
+    std::string text(found.rows().payload_size_bytes(row), '?');
+    const Status status = found.rows().read(row, text.data());
     if (status.is_ok()) return "disk: " + text;
     session().refuse(request, found, i, status, true);
     EXPECT_TRUE(found.is_missing(i));

@@ -86,10 +86,10 @@ class Host {
  private:
   std::string row(Session& session, const BatchRequest& request, BatchFound& found, std::size_t i) {
     if (const EntryPtr entry = found.in_memory(i)) return testing::text_of(entry);
-    if (!found.is_on_disk(i)) return "";
-    const std::size_t place = found.disk_row(i);
-    std::string text(found.disk().payload_size_bytes(place), '?');
-    const Status status = found.disk().read(place, text.data());
+    if (!found.is_row(i)) return "";
+    const std::size_t place = found.row(i);
+    std::string text(found.rows().payload_size_bytes(place), '?');
+    const Status status = found.rows().read(place, text.data());
     if (status.is_ok()) return text;
     session.refuse(request, found, i, status, true);
     return "";

@@ -228,7 +228,7 @@ TEST_F(ReadAheadTest, a_row_of_a_device_is_brought_to_it_when_it_was_found_on_di
   const Keys keys{"a", "x"};
   const BatchFound found =
       here.cache().session()->lookup_all({context_of(Form::kRow), keys, "input"}, false);
-  EXPECT_TRUE(found.is_on_disk(0));
+  EXPECT_TRUE(found.is_row(0));
   here.cache().wait_until_read_ahead();
   EXPECT_EQ(here.lookup("a"), "row a@cuda:0");
   EXPECT_EQ(here.stat("hits_memory"), 1);

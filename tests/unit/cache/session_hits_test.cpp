@@ -138,8 +138,8 @@ TEST_F(SessionHitsTest, find_hits_finds_a_whole_batch_in_all_tiers_and_counts_ea
   store_rows(here_, {"c"});
   auto found = find({"a", "b", "c"});
   ASSERT_TRUE(found.has_value());
-  EXPECT_TRUE(found->is_on_disk(0));
-  EXPECT_TRUE(found->is_on_disk(1));
+  EXPECT_TRUE(found->is_row(0));
+  EXPECT_TRUE(found->is_row(1));
   EXPECT_EQ(text_of(found->in_memory(2)), "text of c");
   EXPECT_EQ(here_.stat("hits_disk"), 2);
   EXPECT_EQ(here_.stat("hits_memory"), 1);

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // A variable of the environment for the length of one test.
 class EnvironmentVariable {
@@ -189,9 +190,40 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"verify_rtol", "0.0001"},
                          {"min_run_us", "0"},
                          {"max_rows", "0"},
-                         {"max_age", "0"}};
+                         {"max_age", "0"},
+                         {"remote", ""},
+                         {"remote_timeout_ms", "500"},
+                         {"remote_ttl", "0"},
+                         {"remote_queue", "256000000"},
+                         {"remote_codec", "none"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST(SettingsTest, a_shown_address_of_a_server_stands_for_the_one_that_is_set) {
+  Settings settings;
+  ASSERT_TRUE(apply_options({{"dir", "/cache"}, {"remote", "redis://user:secret@host/1"}}, settings)
+                  .is_ok());
+  const Options shown = to_options(settings);
+  EXPECT_EQ(shown.at("remote"), "redis://user:***@host/1");
+  ASSERT_TRUE(apply_options(shown, settings).is_ok());
+  EXPECT_EQ(settings.remote, "redis://user:secret@host/1");
+  ASSERT_TRUE(apply_options({{"remote", ""}}, settings).is_ok());
+  EXPECT_EQ(settings.remote, "");
+}
+
+TEST(SettingsTest, a_bad_address_of_a_server_is_refused_without_its_password) {
+  Settings settings;
+  for (const char* const bad : {"ftp://user:secret@host", "redis://user:secret@host:port",
+                                "redis://user:secret@host/0?speed=9", "redis://user:secret@"}) {
+    const Status status = apply_options({{"remote", bad}}, settings);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(status.message(), HasSubstr("user:***@")) << bad;
+    EXPECT_THAT(status.message(), Not(HasSubstr("secret"))) << bad;
+  }
+  for (const char* const bad : {"0", "-1", "60001", "soon"}) {
+    EXPECT_FALSE(apply_options({{"remote_timeout_ms", bad}}, settings).is_ok()) << bad;
+  }
 }
 
 TEST(SettingsTest, without_a_cache_home_the_directory_lies_in_the_home) {
@@ -223,17 +255,37 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable verify_rtol("MODCACHE_VERIFY_RTOL", "1e-3");
   const EnvironmentVariable min_run_us("MODCACHE_MIN_RUN_US", "200");
   const EnvironmentVariable max_rows("MODCACHE_MAX_ROWS", "32");
+  const EnvironmentVariable remote("MODCACHE_REMOTE", "redis://user:secret@host/1");
+  const EnvironmentVariable remote_timeout_ms("MODCACHE_REMOTE_TIMEOUT_MS", "250");
+  const EnvironmentVariable remote_ttl("MODCACHE_REMOTE_TTL", "3600");
+  const EnvironmentVariable remote_queue("MODCACHE_REMOTE_QUEUE", "1MB");
+  const EnvironmentVariable remote_codec("MODCACHE_REMOTE_CODEC", "zstd");
   std::vector<std::string> warnings;
-  const Options expected{{"dir", "/elsewhere"},     {"mode", "read"},
-                         {"memory", "1024"},        {"disk", "1000000"},
-                         {"match", "none"},         {"durability", "strict"},
-                         {"strict", "true"},        {"io", "pread"},
-                         {"log", "error"},          {"namespace", "team"},
-                         {"dtype", "float16"},      {"codec", "zstd"},
-                         {"verify_rtol", "0.001"},  {"min_run_us", "200"},
-                         {"max_rows", "32"},        {"admission", "second"},
-                         {"verify_share", "0.001"}, {"policy", "s3fifo"},
-                         {"max_age", "0"},          {"match_device_share", "0.5"}};
+  const Options expected{{"dir", "/elsewhere"},
+                         {"mode", "read"},
+                         {"memory", "1024"},
+                         {"disk", "1000000"},
+                         {"match", "none"},
+                         {"durability", "strict"},
+                         {"strict", "true"},
+                         {"io", "pread"},
+                         {"log", "error"},
+                         {"namespace", "team"},
+                         {"dtype", "float16"},
+                         {"codec", "zstd"},
+                         {"verify_rtol", "0.001"},
+                         {"min_run_us", "200"},
+                         {"max_rows", "32"},
+                         {"admission", "second"},
+                         {"verify_share", "0.001"},
+                         {"policy", "s3fifo"},
+                         {"max_age", "0"},
+                         {"match_device_share", "0.5"},
+                         {"remote", "redis://user:***@host/1"},
+                         {"remote_timeout_ms", "250"},
+                         {"remote_ttl", "3600"},
+                         {"remote_queue", "1000000"},
+                         {"remote_codec", "zstd"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }

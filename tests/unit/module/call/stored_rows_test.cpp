@@ -69,11 +69,11 @@ TEST_F(StoredRowsTest, share_the_layout_of_their_header) {
   const Keys keys{"a", "b"};
   const cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
   const auto found = session->lookup_all(request, true);
-  StoredLayouts layouts(found.disk());
-  const auto first = layouts.of(found.disk_row(0));
+  StoredLayouts layouts(found.rows());
+  const auto first = layouts.of(found.row(0));
   ASSERT_TRUE(first.is_ok());
-  EXPECT_EQ(layouts.of(found.disk_row(0)).value(), first.value()) << "decoded once";
-  EXPECT_EQ(layouts.of(found.disk_row(1)).value()->payload_size_bytes(), sizeof(float));
+  EXPECT_EQ(layouts.of(found.row(0)).value(), first.value()) << "decoded once";
+  EXPECT_EQ(layouts.of(found.row(1)).value()->payload_size_bytes(), sizeof(float));
 }
 
 }  // namespace

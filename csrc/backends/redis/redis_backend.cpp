@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/redis/redis_backend.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backends/redis/chunks.h"
+#include "backends/redis/nodes.h"
+#include "backends/redis/reply.h"
+#include "base/random.h"
+
+namespace modcache::backends {
+namespace {
+
+using remote::NamedValue;
+
+// More names than this in one command would hold up a server's other clients.
+constexpr std::size_t kNamesAtOnce = 512;
+// So much of large values is asked for, or written, in one round trip.
+constexpr std::size_t kChunksAtOnce = 16;
+// Replaces the time to live, or removes, if the value still is the expected one.
+constexpr std::string_view kRenewScript =
+    "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end "
+    "if ARGV[2]=='0' then return redis.call('DEL',KEYS[1]) end "
+    "return redis.call('PEXPIRE',KEYS[1],ARGV[2])";
+
+class RedisBackend final : public remote::Backend {
+ public:
+  explicit RedisBackend(std::unique_ptr<Nodes> nodes) : nodes_(std::move(nodes)) {}
+
+  Status get_all(const std::vector<std::string>& names, std::vector<SharedBytes>& values) override;
+  Status put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
+                 std::vector<bool>& are_stored) override;
+  Status remove_all(const std::vector<std::string>& names) override;
+  Result<bool> put_if_absent(const NamedValue& value, std::int64_t ttl_ms) override;
+  Result<bool> renew_if(std::string_view name, std::string_view expected,
+                        std::int64_t ttl_ms) override;
+  Status visit_all(std::string_view prefix, const Visit& visit) override;
+  Status ping() override;
+
+ private:
+  Status get_some(const std::string* names, std::size_t count, SharedBytes* values);
+  Status get_with_one_command(const std::string* names, std::size_t count, SharedBytes* values);
+  Status get_chunks(const std::string& name, SharedBytes& value);
+  Status put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
+                  std::vector<bool>& are_stored, std::size_t first);
+  Status put_chunks(const NamedValue& value, const std::string& ttl, bool& is_stored);
+  Status visit_node(const Nodes::Ask& ask, const std::string& pattern, const Visit& visit,
+                    bool& goes_on);
+  Status one(const Command& command, ReplyPtr& reply);
+
+  const std::unique_ptr<Nodes> nodes_;
+};
+
+// A key that somebody else uses for another kind of value is not there for us.
+bool is_wrong_type(const ReplyPtr& reply) {
+  return is_error(reply) && text_of(reply).substr(0, 9) == "WRONGTYPE";
+}
+
+Command set_command(const std::string& name, std::string_view value, const std::string& ttl) {
+  Command command{{"SET", name, value}, &name};
+  if (!ttl.empty()) {
+    command.arguments.emplace_back("PX");
+    command.arguments.emplace_back(ttl);
+  }
+  return command;
+}
+
+std::string ttl_text(std::int64_t ttl_ms) { return ttl_ms > 0 ? std::to_string(ttl_ms) : ""; }
+
+Status RedisBackend::one(const Command& command, ReplyPtr& reply) {
+  std::vector<ReplyPtr> replies;
+  MODCACHE_RETURN_IF_ERROR(nodes_->exchange({command}, replies));
+  reply = std::move(replies.front());
+  const Status status = status_of(reply);
+  if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
+  return status;
+}
+
+Status RedisBackend::get_with_one_command(const std::string* names, std::size_t count,
+                                          SharedBytes* values) {
+  Command command{{"MGET"}, names};
+  for (std::size_t i = 0; i < count; ++i) command.arguments.emplace_back(names[i]);
+  ReplyPtr reply;
+  MODCACHE_RETURN_IF_ERROR(one(command, reply));
+  if (!is_array(reply, count)) return Status::io_error("it answers as no server of this kind does");
+  for (std::size_t i = 0; i < count; ++i) values[i] = bytes_of_element(reply, i);
+  return Status::ok();
+}
+
+Status RedisBackend::get_some(const std::string* names, std::size_t count, SharedBytes* values) {
+  if (nodes_->is_one_server()) return get_with_one_command(names, count, values);
+  std::vector<Command> commands;
+  commands.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) commands.push_back({{"GET", names[i]}, names + i});
+  std::vector<ReplyPtr> replies;
+  MODCACHE_RETURN_IF_ERROR(nodes_->exchange(commands, replies));
+  Status first;
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = bytes_of(replies[i]);
+    if (first.is_ok() && is_error(replies[i]) && !is_wrong_type(replies[i])) {
+      first = status_of(replies[i]);
+    }
+  }
+  // A slot that nobody serves, or a node that is loading, concerns its keys alone.
+  const bool is_refused = first.code() == StatusCode::kInvalidArgument;
+  return is_refused ? first : Status::ok();
+}
+
+Status RedisBackend::get_chunks(const std::string& name, SharedBytes& value) {
+  const auto head = decode_chunked_head(value.view());
+  value = {};
+  std::string whole;
+  for (std::size_t begin = 0; begin < head->chunks(); begin += kChunksAtOnce) {
+    const std::size_t end = std::min(begin + kChunksAtOnce, head->chunks());
+    std::vector<std::string> names;
+    for (std::size_t chunk = begin; chunk < end; ++chunk) names.push_back(chunk_name(name, chunk));
+    std::vector<SharedBytes> pieces(names.size());
+    MODCACHE_RETURN_IF_ERROR(get_some(names.data(), names.size(), pieces.data()));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].owner == nullptr) return Status::ok();
+      const auto piece = decode_chunk(*head, begin + i, pieces[i].view());
+      if (!piece.has_value()) return Status::ok();
+      // A head is not believed before the first pieces are there.
+      if (whole.empty()) whole.reserve(static_cast<std::size_t>(head->size_bytes));
+      whole.append(*piece);
+    }
+  }
+  value = share_bytes(std::move(whole));
+  return Status::ok();
+}
+
+Status RedisBackend::get_all(const std::vector<std::string>& names,
+                             std::vector<SharedBytes>& values) {
+  values.assign(names.size(), {});
+  for (std::size_t begin = 0; begin < names.size(); begin += kNamesAtOnce) {
+    const std::size_t count = std::min(kNamesAtOnce, names.size() - begin);
+    MODCACHE_RETURN_IF_ERROR(get_some(names.data() + begin, count, values.data() + begin));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (values[i].owner == nullptr || !decode_chunked_head(values[i].view()).has_value()) continue;
+    MODCACHE_RETURN_IF_ERROR(get_chunks(names[i], values[i]));
+  }
+  return Status::ok();
+}
+
+Status RedisBackend::put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
+                              std::vector<bool>& are_stored, std::size_t first) {
+  std::vector<Command> commands;
+  for (std::size_t i = 0; i < count; ++i) {
+    commands.push_back(set_command(values[i].name, values[i].value, ttl));
+  }
+  std::vector<ReplyPtr> replies;
+  MODCACHE_RETURN_IF_ERROR(nodes_->exchange(commands, replies));
+  Status refusal;
+  for (std::size_t i = 0; i < count; ++i) {
+    are_stored[first + i] = replies[i] != nullptr && !is_error(replies[i]);
+    if (refusal.is_ok() && is_error(replies[i])) refusal = status_of(replies[i]);
+  }
+  if (refusal.code() == StatusCode::kForeign) nodes_->look_for_primary();
+  return refusal;
+}
+
+Status RedisBackend::put_chunks(const NamedValue& value, const std::string& ttl, bool& is_stored) {
+  const ChunkedHead head{random_number(), value.value.size()};
+  std::vector<bool> are_stored(kChunksAtOnce, false);
+  for (std::size_t begin = 0; begin < head.chunks(); begin += kChunksAtOnce) {
+    const std::size_t end = std::min(begin + kChunksAtOnce, head.chunks());
+    std::vector<NamedValue> pieces;
+    for (std::size_t chunk = begin; chunk < end; ++chunk) {
+      pieces.push_back({chunk_name(value.name, chunk), encode_chunk(head, value.value, chunk)});
+    }
+    MODCACHE_RETURN_IF_ERROR(put_some(pieces.data(), pieces.size(), ttl, are_stored, 0));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!are_stored[i]) return Status::ok();
+    }
+  }
+  const NamedValue named{value.name, encode_chunked_head(head)};
+  MODCACHE_RETURN_IF_ERROR(put_some(&named, 1, ttl, are_stored, 0));
+  is_stored = are_stored[0];
+  return Status::ok();
+}
+
+Status RedisBackend::put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
+                             std::vector<bool>& are_stored) {
+  are_stored.assign(values.size(), false);
+  const std::string ttl = ttl_text(ttl_ms);
+  std::size_t begin = 0;
+  while (begin < values.size()) {
+    if (values[begin].value.size() > kChunkBytes) {
+      bool is_stored = false;
+      MODCACHE_RETURN_IF_ERROR(put_chunks(values[begin], ttl, is_stored));
+      are_stored[begin++] = is_stored;
+      continue;
+    }
+    std::size_t end = begin + 1;
+    while (end < values.size() && end - begin < kNamesAtOnce &&
+           values[end].value.size() <= kChunkBytes) {
+      ++end;
+    }
+    MODCACHE_RETURN_IF_ERROR(put_some(values.data() + begin, end - begin, ttl, are_stored, begin));
+    begin = end;
+  }
+  return Status::ok();
+}
+
+Status RedisBackend::remove_all(const std::vector<std::string>& names) {
+  std::vector<std::string> all = names;
+  std::vector<SharedBytes> values(names.size());
+  for (std::size_t begin = 0; begin < names.size(); begin += kNamesAtOnce) {
+    const std::size_t count = std::min(kNamesAtOnce, names.size() - begin);
+    MODCACHE_RETURN_IF_ERROR(get_some(names.data() + begin, count, values.data() + begin));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto head =
+        values[i].owner == nullptr ? std::nullopt : decode_chunked_head(values[i].view());
+    const std::size_t chunks = head.has_value() ? head->chunks() : 0;
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      all.push_back(chunk_name(names[i], chunk));
+    }
+  }
+  for (std::size_t begin = 0; begin < all.size(); begin += kNamesAtOnce) {
+    const std::size_t end = std::min(begin + kNamesAtOnce, all.size());
+    std::vector<Command> commands;
+    for (std::size_t i = begin; i < end; ++i) commands.push_back({{"UNLINK", all[i]}, &all[i]});
+    std::vector<ReplyPtr> replies;
+    MODCACHE_RETURN_IF_ERROR(nodes_->exchange(commands, replies));
+    for (const ReplyPtr& reply : replies) {
+      const Status status = status_of(reply);
+      if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
+      MODCACHE_RETURN_IF_ERROR(status);
+    }
+  }
+  return Status::ok();
+}
+
+Result<bool> RedisBackend::put_if_absent(const NamedValue& value, std::int64_t ttl_ms) {
+  const std::string ttl = ttl_text(ttl_ms);
+  Command command = set_command(value.name, value.value, ttl);
+  command.arguments.emplace_back("NX");
+  ReplyPtr reply;
+  MODCACHE_RETURN_IF_ERROR(one(command, reply));
+  return !is_null(reply);
+}
+
+Result<bool> RedisBackend::renew_if(std::string_view name, std::string_view expected,
+                                    std::int64_t ttl_ms) {
+  const std::string key(name);
+  const std::string ttl = std::to_string(ttl_ms);
+  ReplyPtr reply;
+  MODCACHE_RETURN_IF_ERROR(one({{"EVAL", kRenewScript, "1", key, expected, ttl}, &key}, reply));
+  return integer_of(reply) == 1;
+}
+
+Status RedisBackend::visit_node(const Nodes::Ask& ask, const std::string& pattern,
+                                const Visit& visit, bool& goes_on) {
+  std::string cursor = "0";
+  do {
+    Status status;
+    const ReplyPtr reply =
+        ask({{"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, nullptr}, status);
+    MODCACHE_RETURN_IF_ERROR(status);
+    MODCACHE_RETURN_IF_ERROR(status_of(reply));
+    if (!is_array(reply, 2)) return Status::io_error("SCAN is answered as no server does");
+    cursor = std::string(bytes_of_element(reply, 0).view());
+    std::vector<std::string> names = names_of_element(reply, 1);
+    // Pieces of large values belong to their heads.
+    names.erase(std::remove_if(names.begin(), names.end(),
+                               [](const std::string& name) { return is_chunk_name(name); }),
+                names.end());
+    std::vector<SharedBytes> values;
+    MODCACHE_RETURN_IF_ERROR(get_all(names, values));
+    for (std::size_t i = 0; i < names.size() && goes_on; ++i) {
+      if (values[i].owner != nullptr) goes_on = visit(names[i], values[i]);
+    }
+  } while (goes_on && cursor != "0");
+  return Status::ok();
+}
+
+Status RedisBackend::visit_all(std::string_view prefix, const Visit& visit) {
+  const std::string pattern = std::string(prefix) + "*";
+  bool goes_on = true;
+  return nodes_->for_each_node([&](const Nodes::Ask& ask) {
+    return goes_on ? visit_node(ask, pattern, visit, goes_on) : Status::ok();
+  });
+}
+
+Status RedisBackend::ping() {
+  // A question about a key, as a server that is loading, or a cluster that is down, answers PING.
+  static constexpr const char* kName = "modcache:ping";
+  const std::string name = kName;
+  ReplyPtr reply;
+  return one({{"EXISTS", name}, &name}, reply);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<remote::Backend>> make_redis_backend(const remote::BackendOptions& options) {
+  const bool is_cluster = options.address.engine == remote::Engine::kRedisCluster;
+  MODCACHE_ASSIGN_OR_RETURN(std::unique_ptr<Nodes> nodes,
+                            is_cluster ? make_cluster(options) : make_one_server(options));
+  return std::unique_ptr<remote::Backend>(std::make_unique<RedisBackend>(std::move(nodes)));
+}
+
+}  // namespace modcache::backends

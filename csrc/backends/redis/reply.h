@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Commands, and the replies of a server, as the rest of this room uses them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+struct valkeyReply;
+
+namespace modcache::backends {
+
+// Owns its arguments' bytes nowhere: they live as long as the exchange. `key` says which node of a
+// cluster it goes to, and ends with a zero.
+struct Command {
+  std::vector<std::string_view> arguments;
+  const std::string* key = nullptr;
+};
+
+// Null: there was no reply.
+using ReplyPtr = std::shared_ptr<valkeyReply>;
+
+ReplyPtr take_reply(void* reply);
+
+// Ok unless the server replied with an error. kNoSpace: it is full. kForeign: it does not let us
+// write. kInvalidArgument: it refused the credentials. kIoError: the rest, and no reply.
+Status status_of(const ReplyPtr& reply);
+// The code for an error's text, which begins with a word in capitals.
+Status status_of_error(std::string_view text);
+
+// The reply's bytes, or those of its element i, without a copy; a null owner where they are no
+// string.
+SharedBytes bytes_of(const ReplyPtr& reply);
+SharedBytes bytes_of_element(const ReplyPtr& reply, std::size_t i);
+
+// The strings of the reply's element i, which is an array; none where it is not.
+std::vector<std::string> names_of_element(const ReplyPtr& reply, std::size_t i);
+
+bool is_error(const ReplyPtr& reply);
+bool is_array(const ReplyPtr& reply, std::size_t elements);
+bool is_null(const ReplyPtr& reply);
+long long integer_of(const ReplyPtr& reply);  // 0 where it is no integer
+std::string_view text_of(const ReplyPtr& reply);
+
+}  // namespace modcache::backends

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TlsSettings: what connections with TLS are made with. A server's certificate has to be of an
+// authority that is trusted and of the name that was asked for, unless the address says `verify=0`.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "remote/address.h"
+
+struct ssl_ctx_st;
+struct valkeyContext;
+struct valkeyTLSContext;
+
+namespace modcache::backends {
+
+class TlsSettings {
+ public:
+  // Nothing inside for an address without TLS. kInvalidArgument: a file cannot be used.
+  static Result<TlsSettings> of(const remote::Address& address);
+
+  bool are_given() const { return context_ != nullptr; }
+  // Makes the connection a TLS one; does nothing where none are given. Returns VALKEY_OK, or
+  // VALKEY_ERR with the error in the connection.
+  int start(valkeyContext& connection) const;
+  // The same in the form that libvalkey asks for. `settings` is a TlsSettings.
+  static int start_for_cluster(valkeyContext* connection, valkeyTLSContext* settings);
+
+ private:
+  std::shared_ptr<ssl_ctx_st> context_;
+  bool verifies_ = true;
+};
+
+}  // namespace modcache::backends

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/remote_tier.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "cache/entry_header.h"
+#include "cache/read_entries.h"
+#include "remote/address.h"
+
+namespace modcache::cache {
+namespace {
+
+using Clock = remote::Client::Clock;
+
+constexpr std::size_t kMostToldContexts = 10'000;
+
+}  // namespace
+
+// A question about some of the keys. The marks of the generation go along where they are not known.
+struct RemoteTier::Question {
+  std::vector<std::size_t> rows;  // of the keys that are asked for
+  std::optional<remote::Generations::Current> current;
+  bool asks_for_marks = false;
+  // The work owns it, as it may go on when nobody waits any more.
+  struct Answer {
+    std::vector<std::string> names;
+    std::vector<SharedBytes> values;
+    std::int64_t took_us = 0;  // once there was a connection
+  };
+  std::shared_ptr<Answer> answer = std::make_shared<Answer>();
+
+  const SharedBytes& value(std::size_t place) const {
+    return answer->values[place + (asks_for_marks ? 2 : 0)];
+  }
+};
+
+RemoteTier::RemoteTier(const Settings& settings, const ValueFormat& format, Stats& stats,
+                       ConnectRemote connect)
+    : settings_(settings),
+      shown_address_(remote::without_password(settings.remote)),
+      format_(format),
+      stats_(stats),
+      connect_(std::move(connect)),
+      fork_registration_(hold_across_fork(mutex_)) {}
+
+RemoteTier::~RemoteTier() {
+  close();
+  stop_holding_across_fork(fork_registration_);
+}
+
+void RemoteTier::report(const Status& failure, const char* during) {
+  stats_.add(Counter::kErrors);
+  log(LogLevel::kWarning, std::string("remote-") + during + ":" + shown_address_,
+      "the remote cache '" + shown_address_ + "', while " + during + ": " + failure.message());
+}
+
+void RemoteTier::on_change(const Status& change) {
+  if (change.is_ok()) {
+    log(LogLevel::kInfo, "remote-again:" + shown_address_,
+        "the remote cache '" + shown_address_ + "' answers again");
+    return;
+  }
+  stats_.add(Counter::kErrors);
+  log(LogLevel::kWarning, "remote-down:" + shown_address_,
+      "the remote cache '" + shown_address_ + "' cannot be used: " + change.message() +
+          "; models run without it until it answers");
+}
+
+void RemoteTier::on_written(std::size_t writes) {
+  stats_.add(Counter::kRemoteStored, static_cast<std::int64_t>(writes));
+}
+
+void RemoteTier::on_dropped(std::size_t writes, const Status& failure) {
+  stats_.add(Counter::kRemoteDropped, static_cast<std::int64_t>(writes));
+  {
+    MutexLock lock(mutex_);
+    told_contexts_.clear();  // one may be among what was dropped
+  }
+  if (failure.code() == StatusCode::kNoSpace || failure.code() == StatusCode::kForeign) {
+    report(failure, "storing");
+  }
+}
+
+RemoteTier::ServerPtr RemoteTier::open_server() {
+  if (Clock::now() < try_again_at_) return nullptr;
+  auto opened = RemoteServer::open(settings_, connect_, *this,
+                                   [this](const Status& change) { on_change(change); });
+  if (opened.is_ok()) return std::move(opened).value();
+  try_again_at_ = Clock::now() + kTryAgainAfter;
+  stats_.add(Counter::kErrors);
+  log(LogLevel::kWarning, "remote-open:" + shown_address_,
+      "the remote cache '" + shown_address_ + "' cannot be used: " + opened.status().message() +
+          "; models run without it");
+  return nullptr;
+}
+
+RemoteTier::ServerPtr RemoteTier::server() {
+  MutexLock lock(mutex_);
+  if (server_ == nullptr) server_ = open_server();
+  return server_ != nullptr && server_->client().is_available() ? server_ : nullptr;
+}
+
+bool RemoteTier::ask(RemoteServer& server, Question& question) {
+  const auto work = [answer = question.answer](remote::Backend& backend) {
+    const auto started = Clock::now();
+    Status status = backend.get_all(answer->names, answer->values);
+    answer->took_us =
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started).count();
+    return status;
+  };
+  return server.client().run(work, server.timeout()).is_ok() &&
+         question.answer->values.size() == question.answer->names.size();
+}
+
+TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
+  const ServerPtr server = this->server();
+  if (server == nullptr) return {};
+  const std::string& scope = keys.context()->scope;
+  if (!worth_.is_worth_asking(scope, keys.size(), server->client().round_trip_us())) {
+    stats_.add(scope, Counter::kRemotePassed, static_cast<std::int64_t>(keys.size()));
+    return {};
+  }
+  Question question;
+  question.current = server->generations().current(scope);
+  question.asks_for_marks = !question.current.has_value();
+  if (question.asks_for_marks) question.answer->names = server->generations().names(scope);
+  const bool has_pending = server->writes().has_pending();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::string name = server->entry_name(keys.addresses[i]);
+    // The server's value of this name may be outdated.
+    if (has_pending && server->writes().is_pending(name)) continue;
+    question.rows.push_back(i);
+    question.answer->names.push_back(std::move(name));
+  }
+  if (question.rows.empty()) return {};
+  const std::uint64_t clears = server->generations().clears();
+  const bool is_answered = ask(*server, question);
+  std::size_t found = 0;
+  TierFound answer = is_answered ? found_of(*server, keys, question, access, found) : TierFound();
+  // A server that did not answer has a breaker; only answers say how long one takes.
+  if (is_answered) {
+    worth_.note_question(scope, question.rows.size(), found, question.answer->took_us);
+  }
+  if (server->generations().clears() != clears) return {};
+  return answer;
+}
+
+bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,
+                       const remote::Generations::Current& current) const {
+  if (record.context != id.context.digest || record.key != id.key) return false;
+  if (!(record.generation == current.generation)) return false;
+  if (record.stored_at_us < current.not_before_us) return false;
+  return settings_.max_age_s == 0 ||
+         record.stored_at_us >= now_us() - settings_.max_age_s * 1'000'000;
+}
+
+TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
+                               Access access, std::size_t& found) {
+  auto current = question.current;
+  if (question.asks_for_marks) {
+    current = server.generations().note(keys.context()->scope, question.answer->values[0],
+                                        question.answer->values[1]);
+  }
+  if (!current.has_value()) return {};
+  store::ReceivedRows rows(keys.addresses);
+  for (std::size_t place = 0; place < question.rows.size(); ++place) {
+    const SharedBytes& bytes = question.value(place);
+    if (bytes.owner == nullptr) continue;
+    const std::size_t i = question.rows[place];
+    const auto record = remote::decode_record(bytes.view(), server.seal());
+    if (!record.is_ok()) {
+      if (record.status().code() == StatusCode::kCorruption) {
+        refuse(keys.id(i), store::ReceivedRows::kSequence, record.status(), access);
+      }
+      continue;
+    }
+    const remote::Record& entry = record.value();
+    if (!is_of(entry, keys.id(i), *current)) continue;
+    const auto* const payload = reinterpret_cast<const std::byte*>(entry.payload.data());
+    rows.add(i, {entry.header,
+                 {bytes.owner, payload, entry.payload.size()},
+                 entry.run_us,
+                 entry.stored_at_us});
+    if (found++ == 0 && entry.run_us > 0) {
+      worth_.note_runs(keys.context()->scope, entry.run_us, /*rows=*/0);
+    }
+  }
+  TierFound answer;
+  if (found > 0) answer.rows.emplace(std::move(rows).finish(), /*removals=*/0);
+  return answer;
+}
+
+HeldEntry RemoteTier::read(const store::EntryId& id, FoundRows& rows, std::size_t row,
+                           Access access, Reading reading) {
+  auto entry = reading == Reading::kOnce
+                   ? read_entry_once(format_, rows, row)
+                   : std::move(read_entries(format_, Form::kWhole, rows, {row}).front());
+  if (entry.is_ok()) return {std::move(entry).value(), 0, rows.removals()};
+  refuse(id, rows.sequence(row), entry.status(), access);
+  return {};
+}
+
+void RemoteTier::remove(RemoteServer& server, const Digest128& address) {
+  std::vector<remote::WriteBehind::Write> writes(1);
+  writes[0].name = server.entry_name(address);
+  (void)server.writes().push(std::move(writes));
+}
+
+void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status& broken,
+                        Access access) {
+  stats_.add(Counter::kCorrupt);
+  log(LogLevel::kWarning, "remote-corrupt:" + shown_address_,
+      "an entry of the remote cache '" + shown_address_ +
+          "' was refused and is computed anew: " + broken.message());
+  drop(id, access);
+}
+
+void RemoteTier::drop(const store::EntryId& id, Access access) {
+  if (access != Access::kWrite) return;
+  ServerPtr server;
+  {
+    MutexLock lock(mutex_);
+    if (server_ == nullptr) server_ = open_server();
+    server = server_;  // also one that is left alone: the removal waits for it
+  }
+  if (server != nullptr) remove(*server, id.address);
+}
+
+std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
+  const ServerPtr server = this->server();
+  if (server == nullptr) return std::nullopt;
+  const ContextPtr context(ContextPtr(), &id.context);
+  const TierKeys keys = TierKeys::of_one(context, id);
+  Question question;
+  question.rows.push_back(0);
+  question.asks_for_marks = true;
+  question.answer->names = server->generations().names(id.context.scope);
+  question.answer->names.push_back(server->entry_name(id.address));
+  if (server->writes().is_pending(question.answer->names.back())) return std::nullopt;
+  std::size_t found = 0;
+  if (!ask(*server, question)) return std::nullopt;
+  const TierFound answer = found_of(*server, keys, question, Access::kRead, found);
+  if (!answer.has(0)) return std::nullopt;
+  const FoundRows& rows = *answer.rows;
+  EntryInfo info;
+  info.is_remote = true;
+  info.signature = std::string(rows.header(0).signature);
+  info.sample = InputSample(rows.sample(0));
+  info.size_bytes = static_cast<std::int64_t>(rows.payload_size_bytes(0));
+  info.run_us = rows.run_us(0);
+  info.stored_at_us = rows.stored_at_us(0);
+  return info;
+}
+
+remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const TierKeys& keys,
+                                                std::size_t i, const EntryPtr& entry,
+                                                bool replaces) const {
+  remote::WriteBehind::Write write;
+  write.name = server->entry_name(keys.addresses[i]);
+  write.size_bytes = entry->value->size_bytes() + keys.keys[i].size();
+  write.replaces = replaces;
+  // The queue is the server's own, so it does not outlive it.
+  write.encode = [server = server.get(), context = keys.context(), key = std::string(keys.keys[i]),
+                  entry, codec = settings_.remote_codec,
+                  evidence = entry->confirmation != nullptr
+                                 ? entry->confirmation->evidence()
+                                 : nullptr](bool must_decide) -> Result<std::string> {
+    if (entry->confirmation != nullptr && !entry->confirmation->is_confirmed()) {
+      const Status refuted = Status::not_found("its run was not confirmed");
+      if (evidence == nullptr || entry->confirmation->is_refuted()) return refuted;
+      if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
+      if (!entry->confirmation->settle(*evidence)) return refuted;
+    }
+    MODCACHE_ASSIGN_OR_RETURN(const auto current, server->find_or_make_generation(context->scope));
+    const Written written = entry->value->write(codec);
+    const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
+    return remote::encode_record({current.generation, context->digest, key, header,
+                                  written.payload.view(), entry->run_us.value_or(0), now_us()},
+                                 server->seal());
+  };
+  return write;
+}
+
+void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
+                             std::vector<remote::WriteBehind::Write>& writes) {
+  {
+    MutexLock lock(mutex_);
+    if (told_contexts_.size() >= kMostToldContexts) told_contexts_.clear();
+    if (!told_contexts_.insert(context->digest.bytes()).second) return;
+  }
+  remote::WriteBehind::Write write;
+  write.name = server.context_name(context->digest);
+  write.size_bytes = context->description.size();
+  write.encode = [context, seal = server.seal()](bool) -> Result<std::string> {
+    return remote::encode_context({context->scope, context->description}, seal);
+  };
+  writes.push_back(std::move(write));
+}
+
+void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+                       OneOrMany<Kept>& kept) {
+  ServerPtr server;
+  {
+    MutexLock lock(mutex_);
+    if (server_ == nullptr) server_ = open_server();
+    server = server_;
+  }
+  if (server == nullptr) return;
+  std::vector<remote::WriteBehind::Write> writes;
+  writes.reserve(keys.size() + 1);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    writes.push_back(write_of(server, keys, i, entries[i], replaces));
+  }
+  const auto run_us = entries[0]->run_us;
+  if (run_us.has_value()) worth_.note_runs(keys.context()->scope, *run_us, keys.size());
+  add_context(*server, keys.context(), writes);
+  const std::vector<bool> are_taken = server->writes().push(std::move(writes));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (are_taken[i]) kept[i].is_kept = true;
+  }
+}
+
+bool RemoteTier::clear(const std::string& scope, std::int64_t older_than_us) {
+  ServerPtr server;
+  {
+    MutexLock lock(mutex_);
+    if (server_ == nullptr) server_ = open_server();
+    server = server_;
+  }
+  Status status = Status::io_error("there is no connection");
+  if (server != nullptr) {
+    // Writes that wait were stored before, too; they must not follow a clear.
+    (void)server->writes().flush(Clock::now() + server->timeout());
+    status = server->client().run(
+        [server, scope, older_than_us](remote::Backend& backend) {
+          return server->generations().clear(scope, older_than_us, backend);
+        },
+        server->timeout());
+  }
+  if (status.is_ok()) return true;
+  report(Status::io_error("it was not cleared, and what is in it will be found again: " +
+                          status.message()),
+         "clearing");
+  return false;
+}
+
+void RemoteTier::flush() {
+  ServerPtr server;
+  {
+    MutexLock lock(mutex_);
+    server = server_;
+  }
+  if (server == nullptr) return;
+  const Status status = server->writes().flush(Clock::now() + kLongestFlush);
+  if (!status.is_ok()) report(status, "flushing");
+}
+
+void RemoteTier::close() {
+  ServerPtr closing;
+  {
+    MutexLock lock(mutex_);
+    closing = std::move(server_);
+    server_ = nullptr;
+  }
+  if (closing == nullptr) return;
+  (void)closing->writes().flush(Clock::now() + kLongestGoodbye);
+  closing->writes().stop();  // it tells this object of what it does
+}
+
+}  // namespace modcache::cache

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RemoteTier: entries on a server that many machines share, the farthest tier.
+//
+// It never hurts: a call waits for the server at most `remote_timeout_ms`, a server that fails is
+// left alone for a while, one that is slower than the module is passed by (remote_worth.h), and
+// writes happen behind (remote/write_behind.h). Rows that it answers with were verified, and are
+// kept by the tiers before it. Thread-safe; usable in a forked child.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cache/remote_server.h"
+#include "cache/remote_worth.h"
+#include "cache/settings.h"
+#include "cache/stats.h"
+#include "cache/tier.h"
+#include "remote/record.h"
+#include "store/found/received_rows.h"
+
+namespace modcache::cache {
+
+class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
+ public:
+  // A server that cannot be had (no library, no certificate) is tried again after so long.
+  static constexpr std::chrono::seconds kTryAgainAfter{30};
+  // How long close() waits for what is still to be written.
+  static constexpr std::chrono::seconds kLongestGoodbye{5};
+
+  // Connects to nothing. `format` and `stats` must outlive the tier. REQUIRES: settings.remote is
+  // an address.
+  RemoteTier(const Settings& settings, const ValueFormat& format, Stats& stats,
+             ConnectRemote connect = connect_by_library);
+  ~RemoteTier() override;
+
+  Counter hits() const override { return Counter::kHitsRemote; }
+  bool is_far() const override { return true; }
+  TierFound find(const TierKeys& keys, Access access, OnMiss on_miss) override;
+  HeldEntry read(const store::EntryId& id, FoundRows& rows, std::size_t row, Access access,
+                 Reading reading) override;
+  void store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+             OneOrMany<Kept>& kept) override;
+  void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
+              Access access) override;
+  void drop(const store::EntryId& id, Access access) override;
+  std::optional<EntryInfo> look(const store::EntryId& id) override;
+  void add_sizes(std::map<std::string, std::int64_t>&, bool) override {}
+
+  // Nothing of the scope that was stored before `older_than_us` is found any more; 0: nothing. An
+  // empty scope: of the whole namespace. Other machines see that within a second. False, with a log
+  // line, where the server could not be told.
+  bool clear(const std::string& scope, std::int64_t older_than_us);
+
+  // Waits for what is to be written, as long as the server takes it and at most kLongestFlush.
+  static constexpr std::chrono::seconds kLongestFlush{60};
+  void flush();
+  // Writes what waits, for at most kLongestGoodbye, and lets go of the server until it is needed
+  // again.
+  void close();
+
+ private:
+  using ServerPtr = std::shared_ptr<RemoteServer>;
+  struct Question;
+
+  // Null where there is none, or it is left alone.
+  ServerPtr server();
+  ServerPtr open_server() MODCACHE_REQUIRES(mutex_);
+  void report(const Status& failure, const char* during);
+  void on_change(const Status& change);
+  void on_written(std::size_t writes) override;
+  void on_dropped(std::size_t writes, const Status& failure) override;
+
+  bool ask(RemoteServer& server, Question& question);
+  TierFound found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
+                     Access access, std::size_t& found);
+  bool is_of(const remote::Record& record, const store::EntryId& id,
+             const remote::Generations::Current& current) const;
+  void remove(RemoteServer& server, const Digest128& address);
+  remote::WriteBehind::Write write_of(const ServerPtr& server, const TierKeys& keys, std::size_t i,
+                                      const EntryPtr& entry, bool replaces) const;
+  void add_context(RemoteServer& server, const ContextPtr& context,
+                   std::vector<remote::WriteBehind::Write>& writes);
+
+  const Settings settings_;
+  const std::string shown_address_;
+  const ValueFormat& format_;
+  Stats& stats_;
+  const ConnectRemote connect_;
+  RemoteWorth worth_;
+
+  Mutex mutex_;
+  ServerPtr server_ MODCACHE_GUARDED_BY(mutex_);
+  remote::Client::Clock::time_point try_again_at_ MODCACHE_GUARDED_BY(mutex_){};
+  // Contexts that the server was told of.
+  std::set<std::string> told_contexts_ MODCACHE_GUARDED_BY(mutex_);
+  std::uint64_t fork_registration_;
+};
+
+}  // namespace modcache::cache

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/address.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
+#include "remote/secret_file.h"
+
+namespace modcache::remote {
+namespace {
+
+struct Scheme {
+  std::string_view name;
+  Engine engine;
+  bool uses_tls;
+  bool is_socket;
+  std::uint16_t port;
+};
+
+constexpr std::array<Scheme, 13> kSchemes{
+    {{"redis", Engine::kRedis, false, false, 6379},
+     {"rediss", Engine::kRedis, true, false, 6379},
+     {"redis+unix", Engine::kRedis, false, true, 0},
+     {"redis+cluster", Engine::kRedisCluster, false, false, 6379},
+     {"rediss+cluster", Engine::kRedisCluster, true, false, 6379},
+     {"valkey", Engine::kRedis, false, false, 6379},
+     {"valkeys", Engine::kRedis, true, false, 6379},
+     {"valkey+unix", Engine::kRedis, false, true, 0},
+     {"valkey+cluster", Engine::kRedisCluster, false, false, 6379},
+     {"valkeys+cluster", Engine::kRedisCluster, true, false, 6379},
+     {"http", Engine::kHttp, false, false, 80},
+     {"https", Engine::kHttp, true, false, 443},
+     {"s3", Engine::kS3, true, false, 443}}};
+constexpr std::string_view kAfterScheme = "://";
+
+// The parameters of all engines, with the engines that know them.
+struct Parameter {
+  std::string_view name;
+  bool is_of_redis;
+  bool is_of_http;
+  bool is_of_s3;
+};
+constexpr std::array<Parameter, 10> kParameters{{{"auth_file", true, true, true},
+                                                 {"ca", true, true, true},
+                                                 {"cert", true, true, true},
+                                                 {"db", true, false, false},
+                                                 {"endpoint", false, false, true},
+                                                 {"key", true, true, true},
+                                                 {"key_file", true, true, true},
+                                                 {"prefix", true, true, true},
+                                                 {"region", false, false, true},
+                                                 {"verify", true, true, true}}};
+
+bool is_of(const Parameter& parameter, Engine engine) {
+  if (engine == Engine::kHttp) return parameter.is_of_http;
+  return engine == Engine::kS3 ? parameter.is_of_s3 : parameter.is_of_redis;
+}
+
+Status wrong(std::string_view given, const std::string& why) {
+  return Status::invalid_argument("'" + without_password(given) + "' " + why);
+}
+
+const Scheme* find_scheme(std::string_view name) {
+  for (const Scheme& scheme : kSchemes) {
+    if (scheme.name == name) return &scheme;
+  }
+  return nullptr;
+}
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// Text with %xx for characters that have a meaning in an address.
+std::string decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_code = text[i] == '%' && i + 2 < text.size() && digit_of(text[i + 1]) >= 0 &&
+                         digit_of(text[i + 2]) >= 0;
+    if (!is_code) {
+      out.push_back(text[i]);
+      continue;
+    }
+    out.push_back(static_cast<char>(digit_of(text[i + 1]) * 16 + digit_of(text[i + 2])));
+    i += 2;
+  }
+  return out;
+}
+
+// An address up to its path, in parts. A password may contain an `@` and a `/` only as %xx, but
+// whoever forgets that must not see it in a message: userinfo ends with the last `@` before a `?`.
+struct Parts {
+  std::string_view scheme;
+  std::string_view userinfo;
+  std::string_view hosts;
+  std::string_view path;
+  std::string_view parameters;
+  bool has_scheme = false;
+};
+
+Parts parts_of(std::string_view text) {
+  Parts parts;
+  const std::size_t scheme_end = text.find(kAfterScheme);
+  if (scheme_end == std::string_view::npos) return parts;
+  parts.has_scheme = true;
+  parts.scheme = text.substr(0, scheme_end);
+  text.remove_prefix(scheme_end + kAfterScheme.size());
+  const std::size_t question = text.find('?');
+  if (question != std::string_view::npos) {
+    parts.parameters = text.substr(question + 1);
+    text = text.substr(0, question);
+  }
+  const std::size_t at = text.rfind('@');
+  if (at != std::string_view::npos) {
+    parts.userinfo = text.substr(0, at);
+    text.remove_prefix(at + 1);
+  }
+  const std::size_t slash = text.find('/');
+  parts.hosts = text.substr(0, slash);
+  if (slash != std::string_view::npos) parts.path = text.substr(slash);
+  return parts;
+}
+
+bool parse_port(std::string_view text, std::uint16_t& port) {
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && rest == text.data() + text.size() && port != 0;
+}
+
+bool parse_host(std::string_view text, std::uint16_t default_port, Host& host) {
+  host.port = default_port;
+  std::size_t name_end = text.rfind(':');
+  if (!text.empty() && text.front() == '[') {  // an address of IPv6
+    const std::size_t bracket = text.find(']');
+    if (bracket == std::string_view::npos) return false;
+    host.name = std::string(text.substr(1, bracket - 1));
+    text.remove_prefix(bracket + 1);
+    if (text.empty()) return !host.name.empty();
+    return text.front() == ':' && parse_port(text.substr(1), host.port);
+  }
+  if (name_end != std::string_view::npos) {
+    if (!parse_port(text.substr(name_end + 1), host.port)) return false;
+    text = text.substr(0, name_end);
+  }
+  host.name = std::string(text);
+  return !host.name.empty();
+}
+
+Status set_hosts(std::string_view given, const Scheme& scheme, std::string_view hosts,
+                 Address& address) {
+  if (scheme.is_socket) {
+    return hosts.empty() ? Status::ok()
+                         : wrong(given, "names a host; a socket is redis+unix:///its/path");
+  }
+  while (true) {
+    const std::size_t comma = hosts.find(',');
+    Host host;
+    if (!parse_host(hosts.substr(0, comma), scheme.port, host)) {
+      return wrong(given,
+                   "has no good host; valid is host, host:port or [IPv6]:port" +
+                       std::string(scheme.engine == Engine::kS3 ? ", of s3:// a bucket" : ""));
+    }
+    address.hosts.push_back(std::move(host));
+    if (comma == std::string_view::npos) return Status::ok();
+    hosts.remove_prefix(comma + 1);
+  }
+}
+
+Status set_parameters(std::string_view given, std::string_view text, Address& address) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('&');
+    const std::string_view one = text.substr(0, end);
+    const std::size_t equals = one.find('=');
+    const std::string_view name = one.substr(0, equals);
+    bool is_known = false;
+    std::string valid;
+    for (const Parameter& parameter : kParameters) {
+      if (!is_of(parameter, address.engine)) continue;
+      is_known = is_known || parameter.name == name;
+      valid += (valid.empty() ? "" : ", ") + std::string(parameter.name);
+    }
+    if (!is_known || equals == std::string_view::npos) {
+      return wrong(given, "has the parameter '" + std::string(name) +
+                              "'; valid are name=value, with the names " + valid);
+    }
+    address.parameters[std::string(name)] = decoded(one.substr(equals + 1));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return Status::ok();
+}
+
+Status check_database(std::string_view given, const Address& address, bool is_socket) {
+  std::string_view database = address.parameter("db");
+  if (!is_socket && address.path.size() > 1) database = std::string_view(address.path).substr(1);
+  if (database.empty()) return Status::ok();
+  std::uint16_t number = 0;
+  const auto [rest, error] =
+      std::from_chars(database.data(), database.data() + database.size(), number);
+  if (error != std::errc() || rest != database.data() + database.size()) {
+    return wrong(given, "has the database '" + std::string(database) + "', which is no number");
+  }
+  if (address.engine == Engine::kRedisCluster && number != 0) {
+    return wrong(given, "names a database, but a cluster has only 0");
+  }
+  return Status::ok();
+}
+
+std::string from_environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+}  // namespace
+
+std::string_view Address::parameter(std::string_view name) const {
+  const auto found = parameters.find(std::string(name));
+  return found != parameters.end() ? std::string_view(found->second) : std::string_view();
+}
+
+Result<Address> parse_address(std::string_view text) {
+  const Parts parts = parts_of(text);
+  const Scheme* const scheme = parts.has_scheme ? find_scheme(parts.scheme) : nullptr;
+  if (scheme == nullptr) {
+    std::string valid;
+    for (const Scheme& known : kSchemes) {
+      valid += (valid.empty() ? "" : ", ") + std::string(known.name) + std::string(kAfterScheme);
+    }
+    return wrong(text, "is no address of a server; it begins with one of: " + valid);
+  }
+  Address address;
+  address.engine = scheme->engine;
+  address.uses_tls = scheme->uses_tls;
+  const std::size_t colon = parts.userinfo.find(':');
+  address.user = decoded(parts.userinfo.substr(0, colon));
+  if (colon != std::string_view::npos) address.password = decoded(parts.userinfo.substr(colon + 1));
+  address.path = decoded(parts.path);
+  MODCACHE_RETURN_IF_ERROR(set_hosts(text, *scheme, parts.hosts, address));
+  MODCACHE_RETURN_IF_ERROR(set_parameters(text, parts.parameters, address));
+  if (scheme->is_socket && address.path.size() < 2) {
+    return wrong(text, "names no socket; valid is redis+unix:///its/path?db=0");
+  }
+  if (address.engine == Engine::kRedis || address.engine == Engine::kRedisCluster) {
+    MODCACHE_RETURN_IF_ERROR(check_database(text, address, scheme->is_socket));
+  }
+  return address;
+}
+
+std::string without_password(std::string_view text) {
+  const Parts parts = parts_of(text);
+  const std::size_t colon = parts.userinfo.find(':');
+  if (colon == std::string_view::npos) return std::string(text);
+  const auto from = static_cast<std::size_t>(parts.userinfo.data() + colon + 1 - text.data());
+  const std::size_t size = parts.userinfo.size() - colon - 1;
+  if (size == 0) return std::string(text);
+  return std::string(text.substr(0, from)) + "***" + std::string(text.substr(from + size));
+}
+
+Status read_credentials(Address& address) {
+  const std::string file(address.parameter("auth_file"));
+  if (!file.empty()) {
+    MODCACHE_ASSIGN_OR_RETURN(
+        const std::string line,
+        read_secret_file(file, "auth_file", "user:password, or the password alone"));
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos) address.user = line.substr(0, colon);
+    address.password = colon != std::string::npos ? line.substr(colon + 1) : line;
+    return Status::ok();
+  }
+  const bool is_s3 = address.engine == Engine::kS3;
+  if (address.user.empty()) {
+    address.user = from_environment(is_s3 ? "AWS_ACCESS_KEY_ID" : "MODCACHE_REMOTE_USER");
+  }
+  if (address.password.empty()) {
+    address.password =
+        from_environment(is_s3 ? "AWS_SECRET_ACCESS_KEY" : "MODCACHE_REMOTE_PASSWORD");
+  }
+  return Status::ok();
+}
+
+}  // namespace modcache::remote

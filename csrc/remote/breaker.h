@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Breaker: whether a server is to be left alone. It opens with a failure, for kFirstPause, and for
+// twice as long with each failed probe, up to kLongestPause. While it is open nobody's call waits
+// for the server: a thread of the client probes it once the pause is over, and closes the breaker
+// when the probe succeeds. Thread-safe; is_closed() is one atomic load.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "base/mutex.h"
+
+namespace modcache::remote {
+
+class Breaker {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kFirstPause{1'000};
+  static constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+  bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
+
+  // A call failed. Returns whether that opened the breaker.
+  bool note_failure();
+  // The probe of an open breaker failed: the next pause is longer.
+  void note_failed_probe();
+  // The server answered.
+  void close();
+
+  // When an open breaker is to be probed.
+  Clock::time_point probe_at();
+
+ private:
+  std::atomic<bool> is_closed_{true};
+  Mutex mutex_;
+  std::chrono::milliseconds pause_ MODCACHE_GUARDED_BY(mutex_) = kFirstPause;
+  Clock::time_point probe_at_ MODCACHE_GUARDED_BY(mutex_){};
+};
+
+}  // namespace modcache::remote

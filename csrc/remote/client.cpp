@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/client.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <deque>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "base/mutex.h"
+#include "base/without_throwing.h"
+#include "remote/breaker.h"
+
+namespace modcache::remote {
+namespace {
+
+constexpr auto kBetweenMeasurements = std::chrono::seconds(1);
+// Nobody has asked for the round trip for so long: it is not measured any more.
+constexpr std::int64_t kStillWantedUs = 5'000'000;
+
+// Full or closed to writers is not down: reads go on.
+bool is_of_server(const Status& failure) {
+  return !failure.is_ok() && failure.code() != StatusCode::kNoSpace &&
+         failure.code() != StatusCode::kForeign && !failure.is_not_found();
+}
+
+// A host's handlers do not run on our threads; and a connection that a server closed must not end
+// the process by SIGPIPE.
+void block_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
+ public:
+  Crew(MakeBackend make_backend, OnChange on_change)
+      : make_backend_(std::move(make_backend)),
+        on_change_(std::move(on_change)),
+        fork_registration_(hold_across_fork(mutex_)) {}
+  ~Crew() { stop_holding_across_fork(fork_registration_); }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  bool is_available() const { return breaker_.is_closed(); }
+  Status run(Work work, std::chrono::milliseconds timeout);
+  std::int64_t round_trip_us();
+  void stop();
+
+ private:
+  struct Job {
+    Work work;
+    Status status;
+    bool has_begun = false;
+    bool is_done = false;
+    CondVar ended;
+  };
+  using JobPtr = std::shared_ptr<Job>;
+  // The threads, and what they wait for. A forked child starts with another one: threads that do
+  // not exist there wait for this one's condition.
+  struct Shift {
+    std::uint64_t fork_generation = modcache::fork_generation();
+    CondVar changed;
+    std::deque<JobPtr> jobs;
+    std::size_t threads = 0;
+    std::size_t idle = 0;
+    bool is_probing = false;
+    bool is_stopping = false;
+  };
+
+  Shift& shift() MODCACHE_REQUIRES(mutex_);
+  void hire(Shift& shift) MODCACHE_REQUIRES(mutex_);
+  void work_until_stopped(Shift& shift);
+  // Null: a probe is due.
+  bool take(Shift& shift, JobPtr& job) MODCACHE_REQUIRES(mutex_);
+  bool is_probe_due(const Shift& shift) MODCACHE_REQUIRES(mutex_);
+  void probe(std::unique_ptr<Backend>& backend);
+  Status on_backend(std::unique_ptr<Backend>& backend, const Work& work);
+  void note_failure(const Status& failure);
+  void tell(const Status& change);
+
+  const MakeBackend make_backend_;
+  Breaker breaker_;
+  std::atomic<std::int64_t> round_trip_us_{0};
+  std::atomic<std::int64_t> asked_at_us_{0};
+  // Held while it is called, so that it is not called after stop().
+  Mutex telling_;
+  OnChange on_change_ MODCACHE_GUARDED_BY(telling_);
+  Mutex mutex_;
+  std::unique_ptr<Shift> shift_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Shift>();
+  Clock::time_point measure_at_ MODCACHE_GUARDED_BY(mutex_){};
+  std::uint64_t fork_registration_;
+};
+
+Client::Crew::Shift& Client::Crew::shift() {
+  if (shift_->fork_generation != fork_generation()) {
+    (void)shift_.release();
+    shift_ = std::make_unique<Shift>();
+  }
+  return *shift_;
+}
+
+void Client::Crew::tell(const Status& change) {
+  MutexLock lock(telling_);
+  if (on_change_) on_change_(change);
+}
+
+void Client::Crew::note_failure(const Status& failure) {
+  if (breaker_.note_failure()) tell(failure);
+}
+
+// A thread owns a share of the crew, so it can outlive the client.
+void Client::Crew::hire(Shift& shift) {
+  if (shift.threads >= kMostConnections) return;
+  if (shift.idle >= shift.jobs.size() && shift.threads > 0) return;
+  std::thread([self = shared_from_this(), &shift] { self->work_until_stopped(shift); }).detach();
+  ++shift.threads;
+}
+
+Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  const auto job = std::make_shared<Job>();
+  job->work = std::move(work);
+  {
+    MutexLock lock(mutex_);
+    Shift& now = shift();
+    if (!breaker_.is_closed() || now.is_stopping) {
+      return Status::busy("the server is left alone for a while");
+    }
+    now.jobs.push_back(job);
+    const Status hired = without_throwing([&] {
+      hire(now);
+      return Status::ok();
+    });
+    if (!hired.is_ok() && now.threads == 0) {
+      now.jobs.pop_back();
+      return hired;
+    }
+    now.changed.notify_all();
+    while (!job->is_done && job->ended.wait_until(mutex_, deadline)) {
+    }
+    if (job->is_done) return std::move(job->status);
+    if (!job->has_begun) {
+      now.jobs.erase(std::remove(now.jobs.begin(), now.jobs.end(), job), now.jobs.end());
+      return Status::busy("all its connections are in use");
+    }
+  }
+  Status late = Status::busy("it did not answer within " + std::to_string(timeout.count()) + " ms");
+  note_failure(late);
+  return late;
+}
+
+std::int64_t Client::Crew::round_trip_us() {
+  asked_at_us_.store(now_us(), std::memory_order_relaxed);
+  return round_trip_us_.load(std::memory_order_relaxed);
+}
+
+bool Client::Crew::is_probe_due(const Shift& shift) {
+  if (shift.is_probing) return false;
+  if (!breaker_.is_closed()) return Clock::now() >= breaker_.probe_at();
+  const bool is_wanted = now_us() - asked_at_us_.load(std::memory_order_relaxed) < kStillWantedUs;
+  return is_wanted && Clock::now() >= measure_at_;
+}
+
+bool Client::Crew::take(Shift& shift, JobPtr& job) {
+  job = nullptr;
+  while (!shift.is_stopping) {
+    if (!shift.jobs.empty()) {
+      job = std::move(shift.jobs.front());
+      shift.jobs.pop_front();
+      job->has_begun = true;
+      return true;
+    }
+    if (is_probe_due(shift)) {
+      shift.is_probing = true;
+      measure_at_ = Clock::now() + kBetweenMeasurements;
+      return true;
+    }
+    auto until = Clock::now() + kBetweenMeasurements;
+    if (!breaker_.is_closed()) until = std::min(until, breaker_.probe_at());
+    ++shift.idle;
+    (void)shift.changed.wait_until(mutex_, until);
+    --shift.idle;
+  }
+  return false;
+}
+
+void Client::Crew::work_until_stopped(Shift& shift) {
+  block_signals();
+  std::unique_ptr<Backend> backend;
+  while (true) {
+    JobPtr job;
+    {
+      MutexLock lock(mutex_);
+      if (!take(shift, job)) break;
+    }
+    if (job == nullptr) {
+      probe(backend);
+      MutexLock lock(mutex_);
+      shift.is_probing = false;
+      continue;
+    }
+    Status status = on_backend(backend, job->work);
+    if (is_of_server(status)) note_failure(status);
+    job->work = nullptr;
+    MutexLock lock(mutex_);
+    job->status = std::move(status);
+    job->is_done = true;
+    job->ended.notify_all();
+  }
+  backend = nullptr;
+  MutexLock lock(mutex_);
+  --shift.threads;
+  shift.changed.notify_all();
+}
+
+Status Client::Crew::on_backend(std::unique_ptr<Backend>& backend, const Work& work) {
+  return without_throwing([&]() -> Status {
+    if (backend == nullptr) {
+      auto made = make_backend_();
+      if (!made.is_ok()) return made.status();
+      backend = std::move(made).value();
+      // It is connected before the work begins, so that work can say how long it took by itself.
+      Status connected = backend->ping();
+      if (is_of_server(connected)) {
+        backend = nullptr;
+        return connected;
+      }
+    }
+    return work(*backend);
+  });
+}
+
+void Client::Crew::probe(std::unique_ptr<Backend>& backend) {
+  const bool was_closed = breaker_.is_closed();
+  std::chrono::microseconds took{0};
+  const Status status = on_backend(backend, [&took](Backend& server) {
+    const auto started = Clock::now();
+    Status answer = server.ping();
+    took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started);
+    return answer;
+  });
+  if (!is_of_server(status)) {
+    if (was_closed) round_trip_us_.store(std::max<std::int64_t>(took.count(), 1));
+    if (!was_closed) {
+      breaker_.close();
+      tell(Status::ok());
+    }
+  } else if (was_closed) {
+    note_failure(status);
+  } else {
+    breaker_.note_failed_probe();
+  }
+}
+
+void Client::Crew::stop() {
+  {
+    MutexLock lock(telling_);
+    on_change_ = nullptr;
+  }
+  const auto until = Clock::now() + kLongestGoodbye;
+  MutexLock lock(mutex_);
+  Shift& now = shift();
+  now.is_stopping = true;
+  now.changed.notify_all();
+  while (now.threads > 0 && now.changed.wait_until(mutex_, until)) {
+  }
+}
+
+Client::Client(MakeBackend make_backend, OnChange on_change)
+    : crew_(std::make_shared<Crew>(std::move(make_backend), std::move(on_change))) {}
+
+Client::~Client() { crew_->stop(); }
+
+bool Client::is_available() const { return crew_->is_available(); }
+
+Status Client::run(Work work, std::chrono::milliseconds timeout) {
+  return crew_->run(std::move(work), timeout);
+}
+
+std::int64_t Client::round_trip_us() { return crew_->round_trip_us(); }
+
+}  // namespace modcache::remote

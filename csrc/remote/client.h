@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Client: the way to one server for all threads of a process. Work on a Backend is done by threads
+// of the client's own, each with a connection, so that nobody waits longer than he said, whatever
+// the server, a name lookup or a library does meanwhile.
+//
+// A failure opens the breaker (breaker.h): until the server answers a probe, which one of the
+// client's threads makes, run() returns at once. Threads are made when there is work for them, up
+// to kMostConnections. Thread-safe. A forked child starts with no threads and no connections, and
+// leaves the parent's alone.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "remote/backend.h"
+
+namespace modcache::remote {
+
+class Client {
+ public:
+  static constexpr std::size_t kMostConnections = 8;
+  static constexpr std::chrono::seconds kLongestGoodbye{2};
+  using Clock = std::chrono::steady_clock;
+  using MakeBackend = std::function<Result<std::unique_ptr<Backend>>()>;
+  // It owns what it touches: the caller may be gone when it runs.
+  using Work = std::function<Status(Backend&)>;
+  // Called on any thread when the breaker opens (with the failure) and when it closes (ok). Not
+  // called any more once the client is destroyed.
+  using OnChange = std::function<void(const Status&)>;
+
+  // Connects to nothing. `make_backend` is called once for each thread, and is tried again after it
+  // failed.
+  Client(MakeBackend make_backend, OnChange on_change);
+  // Waits for work that is being done, for at most kLongestGoodbye: what a library does not come
+  // back from by then is left to end by itself.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // False while the server is left alone. Costs an atomic load.
+  bool is_available() const;
+
+  // Has the work done, and waits for it at most so long. kBusy: it was not done in time, or the
+  // server is left alone; work that began goes on to its end. Otherwise what the work returned.
+  Status run(Work work, std::chrono::milliseconds timeout);
+
+  // How long an empty round trip took lately, in us; 0: not known. Measured in the background, at
+  // most once a second, while somebody asks.
+  std::int64_t round_trip_us();
+
+ private:
+  class Crew;  // what the threads share, which outlives the client where one does not end
+
+  const std::shared_ptr<Crew> crew_;
+};
+
+}  // namespace modcache::remote

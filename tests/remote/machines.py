@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines that share a server, and modules that take a time which a server can beat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import modcache
+import torch
+from torch import nn
+
+# The server of S3 that tests have takes some milliseconds for an answer.
+RUN_S = 0.06
+
+
+def with_parameter(address: str, parameter: str) -> str:
+    return address + ("&" if "?" in address else "?") + parameter
+
+
+class Slow(nn.Module):
+    """A linear layer whose run takes a known time."""
+
+    def __init__(self, size: int = 8, run_s: float = RUN_S) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        self.run_s = run_s
+        self.requires_grad_(False).eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.run_s)
+        return self.linear(x)
+
+
+def slow_module(size: int = 8, run_s: float = RUN_S) -> Slow:
+    """The same weights each time, as machines that load one checkpoint have them."""
+    torch.manual_seed(7)
+    return Slow(size, run_s)
+
+
+class Machines:
+    """Machines with a directory each; this process is one of them at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._machines = 0
+
+    def become(self, name: str, address: str, **options: Any) -> None:
+        """Leaves the machine before with all that it wrote on the server."""
+        modcache.flush()
+        # Another time-out makes another tier, which has no connections and no experience yet.
+        self._machines += 1
+        options = {"remote_timeout_ms": 2000 + self._machines, **options}
+        modcache.configure(dir=self._folder / name, remote=address, **options)
+        modcache.reset_stats()
+
+
+@contextmanager
+def growth(*names: str) -> Iterator[dict[str, int]]:
+    """What these counters grow by while the block runs; filled in at its end."""
+    before = modcache.stats()
+    grown: dict[str, int] = {}
+    yield grown
+    after = modcache.stats()
+    grown.update({name: after[name] - before[name] for name in names or after})
+
+
+def counted(*names: str) -> tuple[int, ...]:
+    """These counters as they stand."""
+    stats = modcache.stats()
+    return tuple(stats[name] for name in names)
