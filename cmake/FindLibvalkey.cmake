@@ -23,7 +23,7 @@ if(NOT Libvalkey_FOUND OR TARGET Libvalkey::Libvalkey)
   return()
 endif()
 
-add_library(Libvalkey::Libvalkey INTERFACE IMPORTED)
+add_library(Libvalkey::Libvalkey INTERFACE IMPORTED GLOBAL)
 if(EXISTS "${Libvalkey_SOURCE}/src/cluster.c" AND modcache_libvalkey STREQUAL Libvalkey_SOURCE)
   enable_language(C)
   set(modcache_libvalkey_files)

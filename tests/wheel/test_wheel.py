@@ -109,7 +109,9 @@ def test_it_has_a_library_for_each_supported_torch(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for minor in supported_minors():
         assert f"modcache/lib/torch-{minor}/libmodcache.so" in names
-    assert not [name for name in names if re.search("libtorch|libc10|libsqlite", name)]
+    assert "modcache/lib/libmodcache_remote.so" in names
+    others = "libtorch|libc10|libsqlite|libcurl|libssl|libcrypto"
+    assert not [name for name in names if re.search(others, name)]
 
 
 def test_it_has_the_compiled_part_for_each_python_whose_headers_can_be_had(wheel: Path) -> None:
@@ -129,6 +131,19 @@ def test_the_library_for_the_torch_that_is_there_is_loaded(environment: Environm
     assert info["torch"].startswith(f"{minor}.")
     assert info["built_for_torch"].startswith(f"{minor}.")
     assert info["compiled_part"].endswith(".so")
+
+
+_REMOTE = """
+import modcache, torch
+assert not any("modcache_remote" in line for line in open("/proc/self/maps"))
+modcache.configure(remote="redis://127.0.0.1:1/0", remote_timeout_ms=5000)
+modcache.lookup_or_run(torch.nn.ReLU(), torch.ones(2), "a")
+print(any("modcache_remote" in line for line in open("/proc/self/maps")))
+"""
+
+
+def test_the_library_for_servers_is_opened_by_who_sets_remote(environment: Environment) -> None:
+    assert environment.python(_REMOTE).strip() == "True"
 
 
 def test_the_program_and_python_name_the_same_library(environment: Environment) -> None:
