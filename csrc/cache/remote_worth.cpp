@@ -42,7 +42,9 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
   const std::int64_t cost_us = std::max<std::int64_t>(
       base_us + count * known.row_ns.load(std::memory_order_relaxed) / 1000 - kToleranceUs, 0);
   const std::int64_t most_us = count * run_us;
-  if (cost_us >= most_us && run_us != 0) return false;
+  // The time that a row adds was seen when the server was last asked, so it must not keep it from
+  // being asked.
+  if (base_us - kToleranceUs >= most_us && run_us != 0) return false;
   const std::int64_t found_ppm = kMillion - known.missing_ppm.load(std::memory_order_relaxed);
   if (static_cast<double>(cost_us) <=
       static_cast<double>(most_us) * static_cast<double>(found_ppm) / kMillion) {

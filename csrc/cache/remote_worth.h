@@ -6,7 +6,7 @@
 // It compares what the question takes (a round trip, and so much for each row) with what hits save
 // (the runs that they spare, times the share of keys that are found). Where that is a loss it may
 // still be asked now and then, to notice a change, for kExploringShare of the time that runs take;
-// and never where even finding everything would be a loss.
+// and never where the round trip alone takes longer than the runs.
 //
 // Steers what calls cost, never what they return. Thread-safe without a lock; usable in a forked
 // child.

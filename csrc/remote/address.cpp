@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/address.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -34,6 +35,11 @@ constexpr std::array<Scheme, 13> kSchemes{
      {"https", Engine::kHttp, true, false, 443},
      {"s3", Engine::kS3, true, false, 443}}};
 constexpr std::string_view kAfterScheme = "://";
+constexpr std::string_view kSchemeCharacters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.";
+constexpr std::string_view kHidden = "***";
+// A host's name has none of them: without its brackets an address of IPv6 could end with a port.
+constexpr std::string_view kNotInHost = ":[] \t\r\n";
 
 // The parameters of all engines, with the engines that know them.
 struct Parameter {
@@ -91,8 +97,9 @@ std::string decoded(std::string_view text) {
   return out;
 }
 
-// An address up to its path, in parts. A password may contain an `@` and a `/` only as %xx, but
-// whoever forgets that must not see it in a message: userinfo ends with the last `@` before a `?`.
+// An address in parts. A password may contain an `@`, a `/` and a `?` only as %xx, but whoever
+// forgets that, or the scheme, must not see it in a message: userinfo ends with the last `@` of
+// all.
 struct Parts {
   std::string_view scheme;
   std::string_view userinfo;
@@ -104,20 +111,23 @@ struct Parts {
 
 Parts parts_of(std::string_view text) {
   Parts parts;
-  const std::size_t scheme_end = text.find(kAfterScheme);
-  if (scheme_end == std::string_view::npos) return parts;
-  parts.has_scheme = true;
-  parts.scheme = text.substr(0, scheme_end);
-  text.remove_prefix(scheme_end + kAfterScheme.size());
-  const std::size_t question = text.find('?');
-  if (question != std::string_view::npos) {
-    parts.parameters = text.substr(question + 1);
-    text = text.substr(0, question);
+  // A "://" after other characters than those of a scheme is part of a password.
+  const std::size_t scheme_end = text.find_first_not_of(kSchemeCharacters);
+  if (scheme_end != std::string_view::npos &&
+      text.substr(scheme_end, kAfterScheme.size()) == kAfterScheme) {
+    parts.has_scheme = true;
+    parts.scheme = text.substr(0, scheme_end);
+    text.remove_prefix(scheme_end + kAfterScheme.size());
   }
   const std::size_t at = text.rfind('@');
   if (at != std::string_view::npos) {
     parts.userinfo = text.substr(0, at);
     text.remove_prefix(at + 1);
+  }
+  const std::size_t question = text.find('?');
+  if (question != std::string_view::npos) {
+    parts.parameters = text.substr(question + 1);
+    text = text.substr(0, question);
   }
   const std::size_t slash = text.find('/');
   parts.hosts = text.substr(0, slash);
@@ -138,15 +148,16 @@ bool parse_host(std::string_view text, std::uint16_t default_port, Host& host) {
     if (bracket == std::string_view::npos) return false;
     host.name = std::string(text.substr(1, bracket - 1));
     text.remove_prefix(bracket + 1);
-    if (text.empty()) return !host.name.empty();
-    return text.front() == ':' && parse_port(text.substr(1), host.port);
+    const bool has_good_port =
+        text.empty() || (text.front() == ':' && parse_port(text.substr(1), host.port));
+    return has_good_port && !host.name.empty();
   }
   if (name_end != std::string_view::npos) {
     if (!parse_port(text.substr(name_end + 1), host.port)) return false;
     text = text.substr(0, name_end);
   }
   host.name = std::string(text);
-  return !host.name.empty();
+  return !host.name.empty() && text.find_first_of(kNotInHost) == std::string_view::npos;
 }
 
 Status set_hosts(std::string_view given, const Scheme& scheme, std::string_view hosts,
@@ -208,6 +219,25 @@ Status check_database(std::string_view given, const Address& address, bool is_so
   return Status::ok();
 }
 
+// The value of a parameter that no engine knows may be a password.
+std::string shown_parameters(std::string_view text) {
+  std::string shown;
+  while (true) {
+    const std::size_t end = text.find('&');
+    const std::string_view one = text.substr(0, end);
+    const std::size_t equals = one.find('=');
+    const auto has_this_name = [name = one.substr(0, equals)](const Parameter& parameter) {
+      return parameter.name == name;
+    };
+    const bool is_shown = equals == std::string_view::npos || equals + 1 == one.size() ||
+                          std::any_of(kParameters.begin(), kParameters.end(), has_this_name);
+    shown.append(is_shown ? one : one.substr(0, equals + 1)).append(is_shown ? "" : kHidden);
+    if (end == std::string_view::npos) return shown;
+    shown.push_back('&');
+    text.remove_prefix(end + 1);
+  }
+}
+
 std::string from_environment(const char* name) {
   const char* const value = std::getenv(name);
   return value != nullptr ? value : "";
@@ -230,6 +260,11 @@ Result<Address> parse_address(std::string_view text) {
     }
     return wrong(text, "is no address of a server; it begins with one of: " + valid);
   }
+  if (parts.userinfo.find_first_of("/?") != std::string_view::npos) {
+    return wrong(text,
+                 "has an @ after a / or a ?; write %40 for @ there, and in a user or password "
+                 "also %2F for / and %3F for ?");
+  }
   Address address;
   address.engine = scheme->engine;
   address.uses_tls = scheme->uses_tls;
@@ -250,12 +285,13 @@ Result<Address> parse_address(std::string_view text) {
 
 std::string without_password(std::string_view text) {
   const Parts parts = parts_of(text);
+  std::string shown(text.substr(0, text.size() - parts.parameters.size()));
+  shown += shown_parameters(parts.parameters);
   const std::size_t colon = parts.userinfo.find(':');
-  if (colon == std::string_view::npos) return std::string(text);
-  const auto from = static_cast<std::size_t>(parts.userinfo.data() + colon + 1 - text.data());
-  const std::size_t size = parts.userinfo.size() - colon - 1;
-  if (size == 0) return std::string(text);
-  return std::string(text.substr(0, from)) + "***" + std::string(text.substr(from + size));
+  if (colon == std::string_view::npos || colon + 1 == parts.userinfo.size()) return shown;
+  const std::string_view password = parts.userinfo.substr(colon + 1);
+  const auto begin = static_cast<std::size_t>(password.data() - text.data());
+  return shown.replace(begin, password.size(), kHidden);
 }
 
 Status read_credentials(Address& address) {

@@ -11,7 +11,8 @@
 //     s3://bucket/prefix?endpoint=...        objects of S3 and its like
 //
 // Parameters follow a `?`, as `name=value` joined by `&`. Credentials may stand in the address, in
-// the environment or in a file; in the text that others see the password is `***`.
+// the environment or in a file; in the text that others see the password is `***`. An `@` that does
+// not end credentials is written as %40, and in credentials a `/` as %2F and a `?` as %3F.
 // Pure functions but for read_credentials().
 #pragma once
 
@@ -48,8 +49,8 @@ struct Address {
 // kInvalidArgument says what was given, without its password, and what is valid.
 Result<Address> parse_address(std::string_view text);
 
-// The text as it may be shown: the password is replaced by `***`. Also of a text that
-// parse_address() refuses.
+// The text as it may be shown: the password is replaced by `***`, and so are the values of unknown
+// parameters. Also of a text that parse_address() refuses.
 std::string without_password(std::string_view text);
 
 // Fills in what the address lacks: user and password from the file that parameter `auth_file` names

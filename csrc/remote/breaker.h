@@ -3,12 +3,14 @@
 // Breaker: whether a server is to be left alone. It opens with a failure, for kFirstPause, and for
 // twice as long with each failed probe, up to kLongestPause. While it is open nobody's call waits
 // for the server: a thread of the client probes it once the pause is over, and closes the breaker
-// when the probe succeeds. Thread-safe; is_closed() is one atomic load.
+// when the probe succeeds. Thread-safe, also in a forked child; is_closed() is one atomic load.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
+#include "base/fork.h"
 #include "base/mutex.h"
 
 namespace modcache::remote {
@@ -18,6 +20,11 @@ class Breaker {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kFirstPause{1'000};
   static constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+  Breaker() : fork_registration_(hold_across_fork(mutex_)) {}
+  ~Breaker() { stop_holding_across_fork(fork_registration_); }
+  Breaker(const Breaker&) = delete;
+  Breaker& operator=(const Breaker&) = delete;
 
   bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
 
@@ -36,6 +43,7 @@ class Breaker {
   Mutex mutex_;
   std::chrono::milliseconds pause_ MODCACHE_GUARDED_BY(mutex_) = kFirstPause;
   Clock::time_point probe_at_ MODCACHE_GUARDED_BY(mutex_){};
+  std::uint64_t fork_registration_;
 };
 
 }  // namespace modcache::remote

@@ -45,12 +45,20 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   Crew(MakeBackend make_backend, OnChange on_change)
       : make_backend_(std::move(make_backend)),
         on_change_(std::move(on_change)),
+        telling_registration_(hold_across_fork(telling_)),
         fork_registration_(hold_across_fork(mutex_)) {}
-  ~Crew() { stop_holding_across_fork(fork_registration_); }
+  ~Crew() {
+    stop_holding_across_fork(fork_registration_);
+    stop_holding_across_fork(telling_registration_);
+  }
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  bool is_available() const { return breaker_.is_closed(); }
+  // In a forked child nobody would probe a server that its parent left alone.
+  bool is_available() const {
+    return breaker_.is_closed() ||
+           fork_generation_.load(std::memory_order_relaxed) != modcache::fork_generation();
+  }
   Status run(Work work, std::chrono::milliseconds timeout);
   std::int64_t round_trip_us();
   void stop();
@@ -67,7 +75,6 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   // The threads, and what they wait for. A forked child starts with another one: threads that do
   // not exist there wait for this one's condition.
   struct Shift {
-    std::uint64_t fork_generation = modcache::fork_generation();
     CondVar changed;
     std::deque<JobPtr> jobs;
     std::size_t threads = 0;
@@ -77,7 +84,7 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   };
 
   Shift& shift() MODCACHE_REQUIRES(mutex_);
-  void hire(Shift& shift) MODCACHE_REQUIRES(mutex_);
+  Status hire(Shift& shift) MODCACHE_REQUIRES(mutex_);
   void work_until_stopped(Shift& shift);
   // Null: a probe is due.
   bool take(Shift& shift, JobPtr& job) MODCACHE_REQUIRES(mutex_);
@@ -88,6 +95,7 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   void tell(const Status& change);
 
   const MakeBackend make_backend_;
+  std::atomic<std::uint64_t> fork_generation_{modcache::fork_generation()};  // of the shift
   Breaker breaker_;
   std::atomic<std::int64_t> round_trip_us_{0};
   std::atomic<std::int64_t> asked_at_us_{0};
@@ -97,13 +105,16 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   Mutex mutex_;
   std::unique_ptr<Shift> shift_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Shift>();
   Clock::time_point measure_at_ MODCACHE_GUARDED_BY(mutex_){};
+  std::uint64_t telling_registration_;
   std::uint64_t fork_registration_;
 };
 
 Client::Crew::Shift& Client::Crew::shift() {
-  if (shift_->fork_generation != fork_generation()) {
+  if (fork_generation_.load(std::memory_order_relaxed) != modcache::fork_generation()) {
     (void)shift_.release();
     shift_ = std::make_unique<Shift>();
+    breaker_.close();
+    fork_generation_.store(modcache::fork_generation(), std::memory_order_relaxed);
   }
   return *shift_;
 }
@@ -118,11 +129,13 @@ void Client::Crew::note_failure(const Status& failure) {
 }
 
 // A thread owns a share of the crew, so it can outlive the client.
-void Client::Crew::hire(Shift& shift) {
-  if (shift.threads >= kMostConnections) return;
-  if (shift.idle >= shift.jobs.size() && shift.threads > 0) return;
-  std::thread([self = shared_from_this(), &shift] { self->work_until_stopped(shift); }).detach();
-  ++shift.threads;
+Status Client::Crew::hire(Shift& shift) {
+  if (shift.threads >= kMostConnections) return Status::ok();
+  return without_throwing([&] {
+    std::thread([self = shared_from_this(), &shift] { self->work_until_stopped(shift); }).detach();
+    ++shift.threads;
+    return Status::ok();
+  });
 }
 
 Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
@@ -136,10 +149,7 @@ Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
       return Status::busy("the server is left alone for a while");
     }
     now.jobs.push_back(job);
-    const Status hired = without_throwing([&] {
-      hire(now);
-      return Status::ok();
-    });
+    const Status hired = now.idle < now.jobs.size() ? hire(now) : Status::ok();
     if (!hired.is_ok() && now.threads == 0) {
       now.jobs.pop_back();
       return hired;
@@ -152,6 +162,8 @@ Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
       now.jobs.erase(std::remove(now.jobs.begin(), now.jobs.end(), job), now.jobs.end());
       return Status::busy("all its connections are in use");
     }
+    // The thread that hangs cannot see that the server answers again.
+    if (now.idle == 0 && !now.is_stopping) (void)hire(now);
   }
   Status late = Status::busy("it did not answer within " + std::to_string(timeout.count()) + " ms");
   note_failure(late);
@@ -193,28 +205,34 @@ bool Client::Crew::take(Shift& shift, JobPtr& job) {
   return false;
 }
 
+// A job's end is told by the lock under which its thread takes the next one or becomes idle, so
+// that a caller with one call after another needs one thread.
 void Client::Crew::work_until_stopped(Shift& shift) {
   block_signals();
   std::unique_ptr<Backend> backend;
+  JobPtr done;
+  bool has_probed = false;
   while (true) {
     JobPtr job;
     {
       MutexLock lock(mutex_);
+      if (done != nullptr) {
+        done->is_done = true;
+        done->ended.notify_all();
+        done = nullptr;
+      }
+      if (has_probed) shift.is_probing = false;
       if (!take(shift, job)) break;
     }
-    if (job == nullptr) {
+    has_probed = job == nullptr;
+    if (has_probed) {
       probe(backend);
-      MutexLock lock(mutex_);
-      shift.is_probing = false;
       continue;
     }
-    Status status = on_backend(backend, job->work);
-    if (is_of_server(status)) note_failure(status);
+    job->status = on_backend(backend, job->work);
+    if (is_of_server(job->status)) note_failure(job->status);
     job->work = nullptr;
-    MutexLock lock(mutex_);
-    job->status = std::move(status);
-    job->is_done = true;
-    job->ended.notify_all();
+    done = std::move(job);
   }
   backend = nullptr;
   MutexLock lock(mutex_);

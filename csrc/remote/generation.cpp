@@ -69,13 +69,22 @@ std::optional<Generations::Current> Generations::current(const std::string& scop
   return found->second.current;
 }
 
+// A mark that was asked for before a clear of this process ended may be the replaced one, by which
+// cleared entries would be found. `clears_before`: as clears() was before the server was asked;
+// where that is not known, nothing is kept for a while.
 Generations::Current Generations::keep(const std::string& scope, const Mark& of_namespace,
-                                       const Mark& of_scope) {
+                                       const Mark& of_scope,
+                                       std::optional<std::uint64_t> clears_before) {
   const Current current{{of_namespace.number, of_scope.number},
                         std::max(of_namespace.not_before_us, of_scope.not_before_us)};
   MutexLock lock(mutex_);
+  const auto now = Clock::now();
+  const bool is_newest = clears_before.has_value()
+                             ? *clears_before == clears()
+                             : !cleared_at_.has_value() || now - *cleared_at_ > kLookAgainAfter;
+  if (!is_newest) return current;
   if (known_.size() >= kMostScopes && known_.count(scope) == 0) known_.clear();
-  known_[scope] = {current, Clock::now()};
+  known_[scope] = {current, now};
   return current;
 }
 
@@ -86,7 +95,7 @@ std::optional<Generations::Current> Generations::note(const std::string& scope,
   const auto first = decode_mark(of_namespace.view(), seal_);
   const auto second = decode_mark(of_scope.view(), seal_);
   if (!first.has_value() || !second.has_value()) return std::nullopt;
-  return keep(scope, *first, *second);
+  return keep(scope, *first, *second, std::nullopt);
 }
 
 Result<Mark> Generations::find_or_make_mark(const std::string& name, Backend& backend) {
@@ -112,15 +121,27 @@ Result<Mark> Generations::find_or_make_mark(const std::string& name, Backend& ba
 }
 
 Result<Generations::Current> Generations::find_or_make(const std::string& scope, Backend& backend) {
+  const std::uint64_t clears_before = clears();
   const std::vector<std::string> both = names(scope);
   MODCACHE_ASSIGN_OR_RETURN(const Mark of_namespace, find_or_make_mark(both[0], backend));
   MODCACHE_ASSIGN_OR_RETURN(const Mark of_scope, find_or_make_mark(both[1], backend));
-  return keep(scope, of_namespace, of_scope);
+  return keep(scope, of_namespace, of_scope, clears_before);
 }
 
 Status Generations::clear(const std::string& scope, std::int64_t older_than_us, Backend& backend) {
   clears_.fetch_add(1, std::memory_order_acq_rel);
   const std::string name = scope.empty() ? names(scope)[0] : names(scope)[1];
+  const Status written = write_cleared_mark(name, older_than_us, backend);
+  // One that failed may have reached the server all the same.
+  MutexLock lock(mutex_);
+  known_.clear();
+  cleared_at_ = Clock::now();
+  clears_.fetch_add(1, std::memory_order_acq_rel);
+  return written;
+}
+
+Status Generations::write_cleared_mark(const std::string& name, std::int64_t older_than_us,
+                                       Backend& backend) {
   Mark mark = new_mark();
   if (older_than_us != 0) {
     MODCACHE_ASSIGN_OR_RETURN(mark, find_or_make_mark(name, backend));
@@ -129,10 +150,9 @@ Status Generations::clear(const std::string& scope, std::int64_t older_than_us, 
   std::vector<bool> are_stored;
   MODCACHE_RETURN_IF_ERROR(
       backend.put_all({{name, encode_mark(mark, seal_)}}, kNoExpiry, are_stored));
-  MutexLock lock(mutex_);
-  known_.clear();
-  clears_.fetch_add(1, std::memory_order_acq_rel);
-  return Status::ok();
+  const bool is_stored = !are_stored.empty() && are_stored.front();
+  return is_stored ? Status::ok()
+                   : Status::io_error("the part of it that knows what counts is down");
 }
 
 }  // namespace modcache::remote

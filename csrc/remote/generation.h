@@ -78,7 +78,8 @@ class Generations {
   Result<Current> find_or_make(const std::string& scope, Backend& backend);
 
   // Nothing of the scope that was stored before `older_than_us` is found any more; 0: nothing at
-  // all. An empty scope: of the whole namespace.
+  // all. An empty scope: of the whole namespace. Where two clear the same thing at the same moment,
+  // the later mark counts. A failure may have cleared it all the same.
   Status clear(const std::string& scope, std::int64_t older_than_us, Backend& backend);
 
  private:
@@ -89,7 +90,9 @@ class Generations {
 
   std::string name_of(std::string_view kind, std::string_view scope) const;
   Result<Mark> find_or_make_mark(const std::string& name, Backend& backend);
-  Current keep(const std::string& scope, const Mark& of_namespace, const Mark& of_scope);
+  Current keep(const std::string& scope, const Mark& of_namespace, const Mark& of_scope,
+               std::optional<std::uint64_t> clears_before);
+  Status write_cleared_mark(const std::string& name, std::int64_t older_than_us, Backend& backend);
 
   const Seal& seal_;
   const std::string prefix_;
@@ -97,6 +100,7 @@ class Generations {
   std::atomic<std::uint64_t> clears_{0};
   Mutex mutex_;
   std::map<std::string, Known> known_ MODCACHE_GUARDED_BY(mutex_);
+  std::optional<Clock::time_point> cleared_at_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t fork_registration_;
 };
 

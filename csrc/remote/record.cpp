@@ -98,9 +98,13 @@ std::string encode_context(const ContextRecord& context, const Seal& seal) {
 
 Result<ContextRecord> decode_context(std::string_view bytes, const Seal& seal) {
   if (bytes.size() < kContextFixedBytes + Seal::kSizeBytes ||
-      read_number<std::uint32_t>(bytes.data()) != kContextMagic || !seal.take_off(bytes)) {
+      read_number<std::uint32_t>(bytes.data()) != kContextMagic) {
     return damaged("there is no context of modcache");
   }
+  if (static_cast<std::uint8_t>(bytes[4]) > kRecordVersion) {
+    return Status::unsupported_version("a newer modcache stored the context");
+  }
+  if (!seal.take_off(bytes)) return damaged("a context is damaged, or is of another key");
   const std::size_t scope_bytes = read_number<std::uint32_t>(bytes.data() + 8);
   bytes.remove_prefix(kContextFixedBytes);
   if (scope_bytes > bytes.size()) return damaged("a context's sizes do not fit");

@@ -45,7 +45,7 @@ struct ContextRecord {
   std::string description;
 };
 std::string encode_context(const ContextRecord& context, const Seal& seal);
-// kCorruption: it is none.
+// kCorruption: it is none; kUnsupportedVersion: a newer modcache wrote it.
 Result<ContextRecord> decode_context(std::string_view bytes, const Seal& seal);
 
 }  // namespace modcache::remote

@@ -15,10 +15,14 @@ Result<std::string> read_secret_file(const std::string& path, const std::string&
   const auto file = fs::posix_file_system().open(path, fs::OpenMode::kReadFollowing);
   Status failure = file.status();
   if (file.is_ok()) {
-    std::string secret(kMostBytes, '\0');
+    std::string secret(kMostBytes + 1, '\0');
     const auto read = file.value()->read_at(0, secret.data(), secret.size());
     failure = read.status();
     secret.resize(read.is_ok() ? read.value() : 0);
+    if (secret.size() > kMostBytes) {
+      failure = Status::invalid_argument("it is too large for a secret");
+      secret.clear();
+    }
     while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
     if (!secret.empty()) return secret;
   }

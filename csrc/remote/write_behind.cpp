@@ -2,7 +2,7 @@
 #include "remote/write_behind.h"
 
 #include <algorithm>
-#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/without_throwing.h"
@@ -15,6 +15,22 @@ constexpr auto kGather = std::chrono::milliseconds(2);
 // Writes that cannot decide yet are asked again after this.
 constexpr auto kAskAgainAfter = std::chrono::milliseconds(50);
 constexpr auto kIdle = std::chrono::seconds(1);
+
+// Several writes of one name: only the last counts. What came before it must not be written after
+// it, and what that would have replaced is replaced by the last.
+template <typename Queued>
+std::vector<bool> find_last(std::vector<Queued>& writes) {
+  std::vector<bool> are_last(writes.size(), false);
+  std::unordered_map<std::string_view, std::size_t> last;
+  for (std::size_t i = writes.size(); i-- > 0;) {
+    const auto [found, is_new] = last.emplace(writes[i].name, i);
+    are_last[i] = is_new;
+    Queued& newest = writes[found->second];
+    const bool is_removal = writes[i].encode == nullptr;
+    newest.replaces = newest.replaces || writes[i].replaces || is_removal;
+  }
+  return are_last;
+}
 
 }  // namespace
 
@@ -67,8 +83,10 @@ std::vector<bool> WriteBehind::push(std::vector<Write> writes) {
       Write& write = writes[i];
       const bool is_removal = write.encode == nullptr;
       const bool has_room = now.size_bytes + write.size_bytes <= options_.limit_bytes;
+      const std::uint64_t number = ++now.last_number;
       if (!is_removal && (!has_room || !may_write())) {
-        if (write.replaces) now.owed.insert(write.name);
+        // An older value that still waits is replaced as well as one on the server.
+        if (write.replaces || now.names.count(write.name) != 0) now.owed[write.name] = number;
         ++dropped;
         continue;
       }
@@ -76,7 +94,7 @@ std::vector<bool> WriteBehind::push(std::vector<Write> writes) {
       now.size_bytes += write.size_bytes;
       ++now.names[write.name];
       ++now.pushed;
-      now.writes.push_back(std::move(write));
+      now.writes.push_back({std::move(write), number});
     }
     while (now.owed.size() > kMostOwed) now.owed.erase(now.owed.begin());
     count_pending(now);
@@ -105,29 +123,29 @@ Status WriteBehind::flush(Clock::time_point deadline) {
   const std::uint64_t wanted = now.pushed;
   ++now.waiters;
   now.changed.notify_all();
-  while (now.done < wanted && now.changed.wait_until(mutex_, deadline)) {
+  while (now.done < wanted && !now.is_stopping && now.changed.wait_until(mutex_, deadline)) {
   }
   --now.waiters;
   if (now.done >= wanted) return Status::ok();
   return Status::busy(std::to_string(wanted - now.done) + " writes still wait");
 }
 
-std::vector<WriteBehind::Write> WriteBehind::take(Queue& queue) {
-  std::vector<Write> taken;
+void WriteBehind::take(Queue& queue, std::vector<Queued>& taken) {
+  const std::size_t most = taken.size() + kMostInBatch;
   std::uint64_t size_bytes = 0;
-  while (!queue.writes.empty() && taken.size() < kMostInBatch) {
-    size_bytes += queue.writes.front().size_bytes;
-    if (!taken.empty() && size_bytes > kBatchBytes) break;
+  while (!queue.writes.empty() && taken.size() < most) {
+    const std::uint64_t next_bytes = queue.writes.front().size_bytes;
+    if (size_bytes > 0 && size_bytes + next_bytes > kBatchBytes) break;
+    size_bytes += next_bytes;
     taken.push_back(std::move(queue.writes.front()));
     queue.writes.pop_front();
   }
-  return taken;
 }
 
 void WriteBehind::work_until_stopped(Queue& queue) {
-  std::vector<Write> held;
+  std::vector<Queued> held;
   while (true) {
-    std::vector<Write> taken;
+    std::vector<Queued> taken;
     bool must_decide = false;
     {
       MutexLock lock(mutex_);
@@ -141,10 +159,10 @@ void WriteBehind::work_until_stopped(Queue& queue) {
       while (!queue.is_stopping && queue.waiters == 0 && queue.writes.size() < kMostInBatch &&
              queue.changed.wait_until(mutex_, gather_until)) {
       }
-      taken = take(queue);
+      taken.swap(held);  // which are older than all that is in the queue
+      take(queue, taken);
       must_decide = queue.waiters != 0;
     }
-    take_back(held, taken, queue);
     if (!taken.empty()) {
       write(encoded(taken, must_decide, held), queue);
       finish(taken, queue);
@@ -153,43 +171,32 @@ void WriteBehind::work_until_stopped(Queue& queue) {
   }
 }
 
-// Adds to `taken` what was held back, but for what a newer write has taken the place of.
-void WriteBehind::take_back(std::vector<Write>& held, std::vector<Write>& taken, Queue& queue) {
-  std::vector<Write> outdated;
-  {
-    MutexLock lock(mutex_);
-    for (Write& write : held) {
-      const bool is_latest = queue.names[write.name] == 1;
-      (is_latest ? taken : outdated).push_back(std::move(write));
-    }
-  }
-  held.clear();
-  finish(outdated, queue);
-}
-
-WriteBehind::Batch WriteBehind::encoded(std::vector<Write>& taken, bool must_decide,
-                                        std::vector<Write>& held) {
+WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_decide,
+                                        std::vector<Queued>& held) {
   Batch batch;
-  std::vector<Write> decided;
-  for (Write& write : taken) {
-    if (write.encode == nullptr) {
-      // Removals go first, so what was written before this one must not follow it.
-      for (std::size_t i = batch.values.size(); i-- > 0;) {
-        if (batch.values[i].name != write.name) continue;
-        batch.values.erase(batch.values.begin() + static_cast<std::ptrdiff_t>(i));
-        batch.replace.erase(batch.replace.begin() + static_cast<std::ptrdiff_t>(i));
-      }
-      batch.removals.push_back(write.name);
-    } else {
+  std::vector<Queued> decided;
+  const std::vector<bool> are_last = find_last(taken);
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    Queued& write = taken[i];
+    if (are_last[i] && write.encode == nullptr) {
+      batch.removals.push_back({write.name, write.number, true});
+    } else if (are_last[i]) {
       auto bytes = without_throwing([&] { return write.encode(must_decide); });
-      if (bytes.is_ok()) {
-        batch.values.push_back({write.name, std::move(bytes).value()});
-        batch.replace.push_back(write.replaces);
-      } else if (bytes.status().code() == StatusCode::kBusy && !must_decide) {
+      const StatusCode code = bytes.status().code();
+      // A server that is left alone is not waited for, as it is not by push().
+      if (code == StatusCode::kBusy && !must_decide && client_.is_available()) {
         held.push_back(std::move(write));
         continue;
-      } else if (write.replaces) {
-        batch.removals.push_back(write.name);
+      }
+      if (bytes.is_ok()) {
+        batch.values.push_back({write.name, std::move(bytes).value()});
+        batch.claims.push_back({write.name, write.number, write.replaces});
+      } else {
+        if (write.replaces) batch.removals.push_back({write.name, write.number, true});
+        if (code != StatusCode::kNotFound) {
+          ++batch.dropped;
+          batch.failure = bytes.status();
+        }
       }
     }
     decided.push_back(std::move(write));
@@ -200,20 +207,30 @@ WriteBehind::Batch WriteBehind::encoded(std::vector<Write>& taken, bool must_dec
 
 void WriteBehind::write(Batch batch, Queue& queue) {
   if (!batch.removals.empty()) {
-    const auto names = std::make_shared<const std::vector<std::string>>(batch.removals);
+    const auto names = std::make_shared<std::vector<std::string>>();
+    for (const Claim& removal : batch.removals) names->push_back(removal.name);
     const Status status = client_.run(
         [names](Backend& backend) { return backend.remove_all(*names); }, options_.timeout);
-    if (!status.is_ok()) owe(batch.removals, queue);
+    if (status.is_ok()) {
+      forgive(batch.removals, queue);
+    } else {
+      owe(batch.removals, queue);
+    }
   }
-  if (batch.values.empty()) return;
+  if (batch.dropped > 0) {
+    listener_.on_dropped(batch.dropped, batch.failure);
+    pause_after(batch.failure);
+  }
+  if (!batch.values.empty()) put(batch, queue);
+}
+
+void WriteBehind::put(Batch& batch, Queue& queue) {
   struct Outcome {
     std::vector<NamedValue> values;
     std::vector<bool> are_stored;
   };
   const auto outcome = std::make_shared<Outcome>();
   outcome->values = std::move(batch.values);
-  std::vector<std::string> names;
-  for (const NamedValue& value : outcome->values) names.push_back(value.name);
   const Status status = client_.run(
       [outcome, ttl_ms = options_.ttl_ms](Backend& backend) {
         return backend.put_all(outcome->values, ttl_ms, outcome->are_stored);
@@ -221,18 +238,18 @@ void WriteBehind::write(Batch batch, Queue& queue) {
       options_.timeout);
   // Work that is not done in time may still write to its outcome.
   const bool is_known = status.code() != StatusCode::kBusy;
-  std::vector<std::string> owed;
-  std::vector<std::string> stored;
-  for (std::size_t i = 0; i < names.size(); ++i) {
+  std::vector<Claim> owed;
+  std::vector<Claim> stored;
+  for (std::size_t i = 0; i < batch.claims.size(); ++i) {
     const bool is_stored = is_known && i < outcome->are_stored.size() && outcome->are_stored[i];
-    if (is_stored) stored.push_back(names[i]);
-    if (!is_stored && batch.replace[i]) owed.push_back(names[i]);
+    if (is_stored) stored.push_back(batch.claims[i]);
+    if (!is_stored && batch.claims[i].replaces) owed.push_back(batch.claims[i]);
   }
   owe(owed, queue);
   forgive(stored, queue);
   const std::size_t written = stored.size();
   if (written > 0) listener_.on_written(written);
-  if (written < names.size()) listener_.on_dropped(names.size() - written, status);
+  if (written < batch.claims.size()) listener_.on_dropped(batch.claims.size() - written, status);
   pause_after(status);
 }
 
@@ -248,9 +265,9 @@ void WriteBehind::pause_after(const Status& failure) {
   pause_ = std::min(pause_ * 2, kLongestPause);
 }
 
-void WriteBehind::finish(const std::vector<Write>& writes, Queue& queue) {
+void WriteBehind::finish(const std::vector<Queued>& writes, Queue& queue) {
   MutexLock lock(mutex_);
-  for (const Write& write : writes) {
+  for (const Queued& write : writes) {
     queue.size_bytes -= write.size_bytes;
     const auto named = queue.names.find(write.name);
     if (--named->second == 0) queue.names.erase(named);
@@ -260,37 +277,46 @@ void WriteBehind::finish(const std::vector<Write>& writes, Queue& queue) {
   queue.changed.notify_all();
 }
 
-void WriteBehind::owe(const std::vector<std::string>& names, Queue& queue) {
-  if (names.empty()) return;
+void WriteBehind::owe(const std::vector<Claim>& claims, Queue& queue) {
+  if (claims.empty()) return;
   MutexLock lock(mutex_);
-  queue.owed.insert(names.begin(), names.end());
+  for (const Claim& claim : claims) {
+    std::uint64_t& number = queue.owed[claim.name];
+    number = std::max(number, claim.number);
+  }
   while (queue.owed.size() > kMostOwed) queue.owed.erase(queue.owed.begin());
   count_pending(queue);
 }
 
-// The server has the right values under these names now.
-void WriteBehind::forgive(const std::vector<std::string>& names, Queue& queue) {
+// The server's values of these names, or that it has none, are at least as new as the claims.
+void WriteBehind::forgive(const std::vector<Claim>& claims, Queue& queue) {
   MutexLock lock(mutex_);
   if (queue.owed.empty()) return;
-  for (const std::string& name : names) queue.owed.erase(name);
+  for (const Claim& claim : claims) {
+    const auto found = queue.owed.find(claim.name);
+    if (found != queue.owed.end() && found->second <= claim.number) queue.owed.erase(found);
+  }
   count_pending(queue);
 }
 
 void WriteBehind::pay_debts(Queue& queue) {
+  std::vector<Claim> debts;
   const auto names = std::make_shared<std::vector<std::string>>();
   {
     MutexLock lock(mutex_);
     if (queue.owed.empty() || queue.is_stopping || !client_.is_available()) return;
-    for (const std::string& name : queue.owed) {
-      if (names->size() == kMostInBatch) break;
+    for (const auto& [name, number] : queue.owed) {
+      if (debts.size() == kMostInBatch) break;
       // A newer value of this name is on its way, after which a removal would take it away.
-      if (queue.names.count(name) == 0) names->push_back(name);
+      if (queue.names.count(name) != 0) continue;
+      names->push_back(name);
+      debts.push_back({name, number, true});
     }
   }
-  if (names->empty()) return;
+  if (debts.empty()) return;
   const Status status = client_.run(
       [names](Backend& backend) { return backend.remove_all(*names); }, options_.timeout);
-  if (status.is_ok()) forgive(*names, queue);
+  if (status.is_ok()) forgive(debts, queue);
 }
 
 }  // namespace modcache::remote

@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -36,8 +36,7 @@ class WriteBehind {
  public:
   static constexpr std::size_t kMostInBatch = 512;
   static constexpr std::uint64_t kBatchBytes = 8 << 20;
-  // Names of replaced values that could not be removed so far; beyond that the oldest are
-  // forgotten.
+  // Names of replaced values that could not be removed so far; beyond that some are forgotten.
   static constexpr std::size_t kMostOwed = 100'000;
   static constexpr std::chrono::milliseconds kFirstPause{1'000};
   static constexpr std::chrono::milliseconds kLongestPause{30'000};
@@ -47,17 +46,18 @@ class WriteBehind {
     std::uint64_t size_bytes = 0;  // that it keeps in memory meanwhile
     bool replaces = false;         // the caller knows that another value has this name
     // Makes the bytes, on the writer's thread. kBusy: it is not known yet whether it is to be
-    // written, and it is asked again later, or told that it `must_decide`; other codes: it is not.
-    // Null: the name is removed.
+    // written, and it is asked again later, or told that it `must_decide`; kNotFound: it is not to
+    // be written; other codes: it could not be made, and is dropped. Null: the name is removed.
     std::function<Result<std::string>(bool must_decide)> encode;
   };
 
-  // Told what became of writes, on the writer's thread. It outlives this object.
+  // Told what became of writes, on the writer's thread or that of a push(). It outlives this
+  // object. Nobody hears of a write that a newer one of the same name took the place of.
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void on_written(std::size_t writes) = 0;
-    // Ok: there was no room, or the server is left alone.
+    // Ok: there was no room, or it was not stored without a failure of the whole server.
     virtual void on_dropped(std::size_t writes, const Status& failure) = 0;
   };
 
@@ -88,18 +88,28 @@ class WriteBehind {
   bool has_pending() const { return pending_.load(std::memory_order_relaxed) != 0; }
 
   // Waits until all that was pushed before is written, dropped or failed, at most until `deadline`.
-  // kBusy: some of it still waits.
+  // kBusy: some of it still waits, or was dropped by stop().
   Status flush(Client::Clock::time_point deadline);
 
  private:
   using Clock = Client::Clock;
+  struct Queued : Write {
+    std::uint64_t number = 0;  // later writes have larger ones
+  };
+  // A name on the server, as the write of this number left it, or was to leave it.
+  struct Claim {
+    std::string name;
+    std::uint64_t number = 0;
+    bool replaces = false;
+  };
   struct Queue {
     std::uint64_t fork_generation = modcache::fork_generation();
     CondVar changed;
-    std::deque<Write> writes;
+    std::deque<Queued> writes;
     std::unordered_map<std::string, std::size_t> names;  // of what waits or is written: how often
-    std::set<std::string> owed;
+    std::map<std::string, std::uint64_t> owed;  // by name: the number of the write that it is for
     std::uint64_t size_bytes = 0;
+    std::uint64_t last_number = 0;
     std::uint64_t pushed = 0;  // ever
     std::uint64_t done = 0;    // ever
     int waiters = 0;
@@ -108,23 +118,24 @@ class WriteBehind {
   };
   struct Batch {
     std::vector<NamedValue> values;
-    std::vector<bool> replace;  // one for each value
-    std::vector<std::string> removals;
+    std::vector<Claim> claims;  // one for each value
+    std::vector<Claim> removals;
     std::size_t dropped = 0;
+    Status failure;  // for which they were dropped
   };
 
   Queue& queue() MODCACHE_REQUIRES(mutex_);
   void count_pending(const Queue& queue) MODCACHE_REQUIRES(mutex_);
   bool may_write() MODCACHE_REQUIRES(mutex_);
   void work_until_stopped(Queue& queue);
-  std::vector<Write> take(Queue& queue);
+  void take(Queue& queue, std::vector<Queued>& taken) MODCACHE_REQUIRES(mutex_);
   // Those that cannot decide yet are put into `held`.
-  Batch encoded(std::vector<Write>& taken, bool must_decide, std::vector<Write>& held);
-  void take_back(std::vector<Write>& held, std::vector<Write>& taken, Queue& queue);
+  Batch encoded(std::vector<Queued>& taken, bool must_decide, std::vector<Queued>& held);
   void write(Batch batch, Queue& queue);
-  void finish(const std::vector<Write>& writes, Queue& queue);
-  void owe(const std::vector<std::string>& names, Queue& queue);
-  void forgive(const std::vector<std::string>& names, Queue& queue);
+  void put(Batch& batch, Queue& queue);
+  void finish(const std::vector<Queued>& writes, Queue& queue);
+  void owe(const std::vector<Claim>& claims, Queue& queue);
+  void forgive(const std::vector<Claim>& claims, Queue& queue);
   void pay_debts(Queue& queue);
   void pause_after(const Status& failure);
 

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "remote/write_behind.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/child_process.h"
+#include "support/eventually.h"
+#include "support/fake_backend.h"
+
+namespace modcache::remote {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::eventually;
+using testing::FakeServer;
+using testing::ServerCall;
+using Write = WriteBehind::Write;
+
+// Reached only where a test fails.
+constexpr milliseconds kLongEnough{20'000};
+
+class CountingListener final : public WriteBehind::Listener {
+ public:
+  void on_written(std::size_t writes) override { written += static_cast<int>(writes); }
+  void on_dropped(std::size_t writes, const Status& failure) override {
+    dropped += static_cast<int>(writes);
+    last_failure = failure.code();
+  }
+
+  std::atomic<int> written{0};
+  std::atomic<int> dropped{0};
+  std::atomic<StatusCode> last_failure{StatusCode::kOk};
+};
+
+Write write_of(std::string name, std::string value, bool replaces = false) {
+  Write write;
+  write.name = std::move(name);
+  write.size_bytes = value.size();
+  write.replaces = replaces;
+  write.encode = [value = std::move(value)](bool) -> Result<std::string> { return value; };
+  return write;
+}
+
+Write removal_of(std::string name) {
+  Write write;
+  write.name = std::move(name);
+  return write;
+}
+
+class WriteBehindTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kLimit = 1000;
+
+  ~WriteBehindTest() override { server_->release(); }
+
+  std::unique_ptr<WriteBehind> make_writes(milliseconds timeout = kLongEnough) {
+    return std::make_unique<WriteBehind>(client_, WriteBehind::Options{kLimit, kTtlMs, timeout},
+                                         listener_);
+  }
+  bool push(Write write) {
+    std::vector<Write> one;
+    one.push_back(std::move(write));
+    return writes_->push(std::move(one)).front();
+  }
+  // In one batch: together they are below what is gathered at once.
+  template <typename... Writes>
+  void push_together(Writes... each) {
+    std::vector<Write> all;
+    (all.push_back(std::move(each)), ...);
+    for (const bool is_taken : writes_->push(std::move(all))) EXPECT_TRUE(is_taken);
+  }
+  Status flush(milliseconds timeout = kLongEnough) {
+    return writes_->flush(Client::Clock::now() + timeout);
+  }
+  void flush_well() { EXPECT_TRUE(flush().is_ok()); }
+  // A write that the writer's thread does while others are pushed, and that says when to go on.
+  void block_writer() {
+    Write write = write_of("blocker", "b");
+    write.encode = [this](bool) -> Result<std::string> {
+      is_blocked_ = true;
+      EXPECT_TRUE(eventually([this] { return !may_block_; }));
+      return std::string("b");
+    };
+    EXPECT_TRUE(push(std::move(write)));
+    EXPECT_TRUE(eventually([this] { return is_blocked_.load(); }));
+  }
+  void unblock_writer() { may_block_ = false; }
+  // One that cannot decide until `is_confirmed_`.
+  Write provisional(std::string name, std::string value, bool replaces = false) {
+    Write write = write_of(std::move(name), value, replaces);
+    write.encode = [this, value = std::move(value)](bool must_decide) -> Result<std::string> {
+      ++asked_;
+      if (is_confirmed_) return value;
+      if (must_decide) return Status::not_found("not confirmed");
+      return Status::busy("not yet");
+    };
+    return write;
+  }
+  std::string stored(const std::string& name) const {
+    return server_->value(name).value_or("<none>");
+  }
+
+  static constexpr std::int64_t kTtlMs = 77;
+  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  std::atomic<bool> is_blocked_{false};
+  std::atomic<bool> may_block_{true};
+  std::atomic<bool> is_confirmed_{false};
+  std::atomic<int> asked_{0};
+  Client client_{FakeServer::connect_to(server_), nullptr};
+  CountingListener listener_;
+  std::unique_ptr<WriteBehind> writes_ = make_writes();
+};
+
+TEST_F(WriteBehindTest, what_is_pushed_is_written_with_its_time_to_live) {
+  push_together(write_of("a", "1"), write_of("b", ""));
+  flush_well();
+  EXPECT_EQ(stored("a"), "1");
+  EXPECT_EQ(stored("b"), "");
+  EXPECT_EQ(server_->ttl_ms("a"), kTtlMs);
+  EXPECT_EQ(listener_.written, 2);
+  EXPECT_EQ(listener_.dropped, 0);
+  EXPECT_FALSE(writes_->is_pending("a"));
+  EXPECT_FALSE(writes_->has_pending());
+}
+
+TEST_F(WriteBehindTest, many_writes_go_in_few_batches_and_all_of_them) {
+  block_writer();
+  constexpr int kWrites = 900;
+  for (int i = 0; i < kWrites; ++i) ASSERT_TRUE(push(write_of("n" + std::to_string(i), "v")));
+  unblock_writer();
+  flush_well();
+  EXPECT_EQ(server_->names().size(), kWrites + 1u);
+  EXPECT_EQ(listener_.written, kWrites + 1);
+  EXPECT_EQ(server_->calls(ServerCall::kPut), 3) << "the blocker's, 512 and the rest";
+}
+
+TEST_F(WriteBehindTest, of_many_writes_of_a_name_the_last_one_stays) {
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(push(write_of("a", std::to_string(i))));
+    EXPECT_TRUE(i % 7 != 0 || push(removal_of("a")));
+  }
+  flush_well();
+  EXPECT_EQ(stored("a"), "299");
+}
+
+TEST_F(WriteBehindTest, a_removal_takes_what_was_pushed_before_it_and_nothing_that_follows) {
+  server_->set("old", "x");
+  push_together(write_of("a", "1"), removal_of("a"), removal_of("b"), write_of("b", "2"),
+                removal_of("old"));
+  flush_well();
+  EXPECT_EQ(stored("a"), "<none>");
+  EXPECT_EQ(stored("b"), "2");
+  EXPECT_EQ(stored("old"), "<none>");
+}
+
+TEST_F(WriteBehindTest, what_has_no_room_is_dropped_and_counted_and_the_rest_is_taken) {
+  block_writer();
+  std::vector<Write> all;
+  all.push_back(write_of("a", std::string(600, 'a')));
+  all.push_back(write_of("b", std::string(600, 'b')));
+  all.push_back(write_of("c", std::string(300, 'c')));
+  all.push_back(removal_of("d"));
+  EXPECT_EQ(writes_->push(std::move(all)), (std::vector<bool>{true, false, true, true}));
+  EXPECT_EQ(listener_.dropped, 1);
+  EXPECT_EQ(listener_.last_failure, StatusCode::kOk);
+  unblock_writer();
+  flush_well();
+  EXPECT_EQ(stored("b"), "<none>");
+  EXPECT_EQ(stored("c").size(), 300u);
+  EXPECT_TRUE(push(write_of("b", std::string(600, 'b')))) << "there is room again";
+  EXPECT_FALSE(push(write_of("huge", std::string(kLimit + 1, 'h'))));
+}
+
+TEST_F(WriteBehindTest, a_name_is_pending_until_it_is_written) {
+  block_writer();
+  push_together(write_of("a", "1"));
+  EXPECT_TRUE(writes_->is_pending("a"));
+  EXPECT_TRUE(writes_->is_pending("blocker"));
+  EXPECT_FALSE(writes_->is_pending("b"));
+  EXPECT_TRUE(writes_->has_pending());
+  EXPECT_EQ(flush(milliseconds(1)).code(), StatusCode::kBusy);
+  unblock_writer();
+  flush_well();
+  EXPECT_FALSE(writes_->is_pending("a"));
+}
+
+TEST_F(WriteBehindTest, a_flush_without_writes_returns_at_once) {
+  EXPECT_TRUE(writes_->flush(Client::Clock::now()).is_ok());
+  push_together(write_of("a", "1"));
+  flush_well();
+  EXPECT_TRUE(writes_->flush(Client::Clock::now()).is_ok());
+}
+
+TEST_F(WriteBehindTest, what_meets_a_server_that_is_left_alone_is_dropped_at_once) {
+  server_->fail(Status::io_error("down"));
+  push_together(write_of("a", "1"));
+  flush_well();
+  EXPECT_EQ(listener_.last_failure, StatusCode::kIoError);
+  EXPECT_FALSE(push(write_of("b", "1")));
+  EXPECT_FALSE(push(write_of("c", "1")));
+  EXPECT_EQ(listener_.dropped, 3);
+  EXPECT_EQ(listener_.last_failure, StatusCode::kOk);
+  EXPECT_FALSE(writes_->has_pending()) << "nothing of them was replaced";
+}
+
+TEST_F(WriteBehindTest, a_full_server_or_one_closed_to_writers_is_written_to_no_more_for_a_while) {
+  for (const StatusCode code : {StatusCode::kNoSpace, StatusCode::kForeign}) {
+    writes_ = make_writes();
+    server_->refuse_writes(Status(code, "no"));
+    push_together(write_of("a", "1"));
+    flush_well();
+    EXPECT_EQ(listener_.last_failure, code);
+    EXPECT_TRUE(client_.is_available()) << "it can be read";
+    server_->refuse_writes(Status::ok());
+    const int puts = server_->calls(ServerCall::kPut);
+    EXPECT_FALSE(push(write_of("a", "1")));
+    EXPECT_TRUE(push(removal_of("a"))) << "a removal makes room";
+    flush_well();
+    EXPECT_EQ(server_->calls(ServerCall::kPut), puts);
+  }
+}
+
+TEST_F(WriteBehindTest,
+       what_could_not_be_made_is_dropped_and_counted_and_what_is_not_wanted_is_not) {
+  Write thrown = write_of("thrown", "1");
+  thrown.encode = [](bool) -> Result<std::string> { throw std::runtime_error("oh"); };
+  Write failed = write_of("failed", "1");
+  failed.encode = [](bool) -> Result<std::string> { return Status::io_error("no generation"); };
+  Write refuted = write_of("refuted", "1");
+  refuted.encode = [](bool) -> Result<std::string> { return Status::not_found("refuted"); };
+  push_together(std::move(thrown), write_of("good", "1"), std::move(failed), std::move(refuted));
+  flush_well();
+  EXPECT_EQ(server_->names(), std::vector<std::string>{"good"});
+  EXPECT_EQ(listener_.written, 1);
+  EXPECT_EQ(listener_.dropped, 2);
+}
+
+TEST_F(WriteBehindTest, a_replacement_that_is_refuted_takes_the_replaced_value_away) {
+  server_->set("a", "older");
+  Write refuted = write_of("a", "1", /*replaces=*/true);
+  refuted.encode = [](bool) -> Result<std::string> { return Status::not_found("refuted"); };
+  push_together(std::move(refuted));
+  flush_well();
+  EXPECT_EQ(stored("a"), "<none>");
+  EXPECT_FALSE(writes_->is_pending("a"));
+}
+
+TEST_F(WriteBehindTest, what_cannot_decide_yet_is_asked_again_and_others_do_not_wait_for_it) {
+  push_together(provisional("a", "1"), write_of("b", "2"));
+  EXPECT_TRUE(eventually([this] { return server_->has("b") && asked_ >= 2; }));
+  EXPECT_TRUE(writes_->is_pending("a"));
+  EXPECT_EQ(stored("a"), "<none>");
+  is_confirmed_ = true;
+  EXPECT_TRUE(eventually([this] { return !writes_->is_pending("a"); }));
+  EXPECT_EQ(stored("a"), "1");
+}
+
+TEST_F(WriteBehindTest, a_flush_has_everything_decided) {
+  push_together(provisional("a", "1"), write_of("b", "2"),
+                provisional("c", "3", /*replaces=*/true));
+  EXPECT_TRUE(eventually([this] { return asked_ >= 4; })) << "they are held back";
+  server_->set("c", "older");
+  flush_well();
+  EXPECT_EQ(server_->names(), std::vector<std::string>{"b"});
+  EXPECT_FALSE(writes_->has_pending());
+}
+
+TEST_F(WriteBehindTest, a_newer_write_takes_the_place_of_a_held_one_wherever_it_comes) {
+  push_together(provisional("later", "old"));
+  EXPECT_TRUE(eventually([this] { return asked_ >= 1; }));
+  push_together(write_of("later", "new"));
+  push_together(provisional("same batch", "old"), write_of("same batch", "new"));
+  push_together(provisional("removed", "old"), removal_of("removed"));
+  EXPECT_TRUE(eventually([this] { return !writes_->has_pending(); })) << "nothing is held back";
+  is_confirmed_ = true;
+  flush_well();
+  EXPECT_EQ(stored("later"), "new");
+  EXPECT_EQ(stored("same batch"), "new");
+  EXPECT_EQ(stored("removed"), "<none>");
+}
+
+TEST_F(WriteBehindTest, of_two_held_writes_of_a_name_the_newer_one_is_written) {
+  push_together(provisional("a", "old"), provisional("a", "new"));
+  EXPECT_TRUE(eventually([this] { return asked_ >= 2; }));
+  is_confirmed_ = true;
+  flush_well();
+  EXPECT_EQ(stored("a"), "new");
+}
+
+TEST_F(WriteBehindTest, what_is_held_back_is_dropped_when_the_server_goes_down) {
+  push_together(provisional("a", "1"));
+  EXPECT_TRUE(eventually([this] { return asked_ >= 1; }));
+  server_->fail(Status::io_error("down"));
+  EXPECT_FALSE(client_.run([](Backend& backend) { return backend.ping(); }, kLongEnough).is_ok());
+  EXPECT_TRUE(eventually([this] { return !writes_->has_pending(); }));
+  EXPECT_EQ(listener_.dropped, 1);
+}
+
+TEST_F(WriteBehindTest, stopping_drops_what_waits_and_ends_the_waiting_for_it) {
+  block_writer();
+  push_together(write_of("a", "1"), removal_of("b"));
+  std::thread flusher([this] { EXPECT_EQ(flush().code(), StatusCode::kBusy); });
+  std::thread stopper([this] { writes_->stop(); });
+  flusher.join();
+  unblock_writer();
+  stopper.join();
+  EXPECT_EQ(stored("a"), "<none>");
+  EXPECT_FALSE(push(write_of("c", "1")));
+  EXPECT_FALSE(push(removal_of("c")));
+  EXPECT_EQ(listener_.written + listener_.dropped, 1) << "the blocker, which was being written";
+  writes_->stop();
+}
+
+TEST_F(WriteBehindTest, threads_push_flush_and_ask_at_once) {
+  std::vector<std::thread> threads;
+  std::atomic<int> taken{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([this, t, &taken] {
+      for (int i = 0; i < 100; ++i) {
+        const std::string name = std::to_string(t) + "/" + std::to_string(i % 10);
+        taken += push(write_of(name, "v")) ? 1 : 0;
+        writes_->is_pending(name);
+        if (i % 30 == 0) flush_well();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  flush_well();
+  EXPECT_EQ(listener_.dropped, 800 - taken);
+  EXPECT_LE(listener_.written, taken) << "some were replaced before they were written";
+  EXPECT_GE(listener_.written, 80);
+}
+
+#if MODCACHE_CAN_FORK_WITH_THREADS
+TEST_F(WriteBehindTest, a_forked_child_starts_with_an_empty_queue_and_writes_by_itself) {
+  push_together(write_of("before", "1"));
+  flush_well();
+  block_writer();
+  push_together(write_of("waits", "1"));
+  testing::ChildProcess child([this] {
+    ::alarm(20);
+    if (writes_->has_pending() && writes_->is_pending("waits")) return 1;
+    if (!push(write_of("child", "1")) || !flush().is_ok()) return 2;
+    if (!server_->has("child") || server_->has("waits")) return 3;
+    writes_ = nullptr;
+    return 0;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  unblock_writer();
+  flush_well();
+  EXPECT_EQ(stored("waits"), "1");
+}
+#endif
+
+}  // namespace
+}  // namespace modcache::remote
