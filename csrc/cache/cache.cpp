@@ -174,6 +174,8 @@ std::map<std::string, std::int64_t> Cache::stats() {
   return all;
 }
 
+std::shared_ptr<RemoteTier> Cache::remote() { return session()->tiers_.remote; }
+
 std::string Cache::metrics() { return metrics_text(stats_); }
 
 std::map<std::string, std::int64_t> Cache::bytes_by_scope() {

@@ -89,6 +89,8 @@ class Cache {
   void set_mode(Mode mode);
 
   Stats& counters() { return stats_; }
+  // Null: option `remote` names no server.
+  std::shared_ptr<RemoteTier> remote();
   // Returns what this process counted, as text for Prometheus (metrics.h).
   std::string metrics();
   // The payload bytes of each scope in the directory or pack. Reads the whole index. Empty where

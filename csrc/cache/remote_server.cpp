@@ -78,6 +78,7 @@ RemoteServer::RemoteServer(const Settings& settings, Parts parts,
       timeout_(settings.remote_timeout_ms),
       seal_(parts.secret),
       generations_(seal_, prefix_, settings.name_space),
+      claims_(seal_, prefix_),
       client_(std::move(make_backend), std::move(on_change)),
       writes_(
           client_,

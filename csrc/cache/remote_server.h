@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "cache/settings.h"
+#include "remote/claims.h"
 #include "remote/client.h"
 #include "remote/generation.h"
 #include "remote/seal.h"
@@ -44,6 +45,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
 
   const remote::Seal& seal() const { return seal_; }
   remote::Generations& generations() { return generations_; }
+  const remote::Claims& claims() const { return claims_; }
   remote::Client& client() { return client_; }
   remote::WriteBehind& writes() { return writes_; }
 
@@ -61,6 +63,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const std::chrono::milliseconds timeout_;
   const remote::Seal seal_;
   remote::Generations generations_;
+  const remote::Claims claims_;
   remote::Client client_;
   remote::WriteBehind writes_;
 };

@@ -76,6 +76,7 @@ void RemoteTier::on_written(std::size_t writes) {
 
 void RemoteTier::on_dropped(std::size_t writes, const Status& failure) {
   stats_.add(Counter::kRemoteDropped, static_cast<std::int64_t>(writes));
+  dropped_.fetch_add(writes, std::memory_order_acq_rel);
   {
     MutexLock lock(mutex_);
     told_contexts_.clear();  // one may be among what was dropped
@@ -102,6 +103,12 @@ RemoteTier::ServerPtr RemoteTier::server() {
   MutexLock lock(mutex_);
   if (server_ == nullptr) server_ = open_server();
   return server_ != nullptr && server_->client().is_available() ? server_ : nullptr;
+}
+
+RemoteTier::ServerPtr RemoteTier::server_in_any_state() {
+  MutexLock lock(mutex_);
+  if (server_ == nullptr) server_ = open_server();
+  return server_;
 }
 
 bool RemoteTier::ask(RemoteServer& server, Question& question) {
@@ -221,12 +228,8 @@ void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status&
 
 void RemoteTier::drop(const store::EntryId& id, Access access) {
   if (access != Access::kWrite) return;
-  ServerPtr server;
-  {
-    MutexLock lock(mutex_);
-    if (server_ == nullptr) server_ = open_server();
-    server = server_;  // also one that is left alone: the removal waits for it
-  }
+  // The removal waits for a server that is left alone.
+  const ServerPtr server = server_in_any_state();
   if (server != nullptr) remove(*server, id.address);
 }
 
@@ -303,12 +306,7 @@ void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
 
 void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
                        OneOrMany<Kept>& kept) {
-  ServerPtr server;
-  {
-    MutexLock lock(mutex_);
-    if (server_ == nullptr) server_ = open_server();
-    server = server_;
-  }
+  const ServerPtr server = server_in_any_state();
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
@@ -325,12 +323,7 @@ void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool 
 }
 
 bool RemoteTier::clear(const std::string& scope, std::int64_t older_than_us) {
-  ServerPtr server;
-  {
-    MutexLock lock(mutex_);
-    if (server_ == nullptr) server_ = open_server();
-    server = server_;
-  }
+  const ServerPtr server = server_in_any_state();
   Status status = Status::io_error("there is no connection");
   if (server != nullptr) {
     // Writes that wait were stored before, too; they must not follow a clear.
@@ -368,7 +361,9 @@ void RemoteTier::close() {
   }
   if (closing == nullptr) return;
   (void)closing->writes().flush(Clock::now() + kLongestGoodbye);
-  closing->writes().stop();  // it tells this object of what it does
+  // Both tell this object of what they do, and may outlive it: work that hangs owns the server.
+  closing->writes().stop();
+  closing->client().stop();
 }
 
 }  // namespace modcache::cache

@@ -8,8 +8,10 @@
 // kept by the tiers before it. Thread-safe; usable in a forked child.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +61,17 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // line, where the server could not be told.
   bool clear(const std::string& scope, std::int64_t older_than_us);
 
+  // Shares work with other machines (remote/claims.h). Each waits for the server as a call does.
+  // kInvalidArgument: this kind of server cannot; other codes: it cannot be asked at the moment.
+  Result<remote::Claims::Holder> take_part(const std::string& part, const std::string& owner,
+                                           std::int64_t ttl_ms);
+  Status renew_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
+  // Waits until the server has what was stored before. Where it took all of that, nobody takes the
+  // part for `ttl_ms`; else others may.
+  Status end_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
+  // The generation of a scope as text; another one after it was cleared.
+  Result<std::string> generation_of(const std::string& scope);
+
   // Waits for what is to be written, as long as the server takes it and at most kLongestFlush.
   static constexpr std::chrono::seconds kLongestFlush{60};
   void flush();
@@ -73,6 +86,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Null where there is none, or it is left alone.
   ServerPtr server();
   ServerPtr open_server() MODCACHE_REQUIRES(mutex_);
+  // The same for who does not mind that it is left alone.
+  ServerPtr server_in_any_state();
+  Status on_server(const std::function<Status(RemoteServer&, remote::Backend&)>& work);
   void report(const Status& failure, const char* during);
   void on_change(const Status& change);
   void on_written(std::size_t writes) override;
@@ -95,6 +111,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   Stats& stats_;
   const ConnectRemote connect_;
   RemoteWorth worth_;
+
+  std::atomic<std::uint64_t> dropped_{0};  // writes, ever
+  std::atomic<std::uint64_t> dropped_at_last_part_{0};
 
   Mutex mutex_;
   ServerPtr server_ MODCACHE_GUARDED_BY(mutex_);

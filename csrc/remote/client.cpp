@@ -296,7 +296,9 @@ void Client::Crew::stop() {
 Client::Client(MakeBackend make_backend, OnChange on_change)
     : crew_(std::make_shared<Crew>(std::move(make_backend), std::move(on_change))) {}
 
-Client::~Client() { crew_->stop(); }
+Client::~Client() { stop(); }
+
+void Client::stop() { crew_->stop(); }
 
 bool Client::is_available() const { return crew_->is_available(); }
 

@@ -42,6 +42,10 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // Ends the threads as the destructor does. Nothing is done, and `on_change` is not called, from
+  // then on.
+  void stop();
+
   // False while the server is left alone. Costs an atomic load.
   bool is_available() const;
 

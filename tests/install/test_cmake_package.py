@@ -131,7 +131,11 @@ def test_the_header_is_installed(prefix: Path) -> None:
 def test_the_library_needs_neither_python_nor_what_is_linked_into_it(library: Path) -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output_of("readelf", "--dynamic", "-W", library))
     assert "libtorch_cpu.so" in needed
-    assert not [name for name in needed if re.search("python|sqlite|sodium|zstd|curl|ssl|crypto|valkey", name)]
+    assert not [
+        name
+        for name in needed
+        if re.search("python|sqlite|sodium|zstd|curl|ssl|crypto|valkey", name)
+    ]
 
 
 def test_the_program_is_installed_and_finds_the_library(

@@ -30,9 +30,9 @@ namespace modcache::testing {
 enum class ServerCall { kGet, kPut, kRemove, kPutIfAbsent, kRenewIf, kVisit, kPing };
 
 // Thread-safe. Its backends own a share of it, so it lives in a shared_ptr.
-class FakeServer {
+class ValueServer {
  public:
-  static std::shared_ptr<FakeServer> make() { return std::make_shared<FakeServer>(); }
+  static std::shared_ptr<ValueServer> make() { return std::make_shared<ValueServer>(); }
 
   // Switches. Each call fails with this status; ok: none does.
   void fail(Status failure) {
@@ -117,7 +117,7 @@ class FakeServer {
   int most_at_once() const { return most_at_once_; }
 
   // For Client. The server has to be in a shared_ptr.
-  static remote::Client::MakeBackend connect_to(std::shared_ptr<FakeServer> server);
+  static remote::Client::MakeBackend connect_to(std::shared_ptr<ValueServer> server);
 
  private:
   friend class FakeBackend;
@@ -169,7 +169,7 @@ class FakeServer {
 
 class FakeBackend final : public remote::Backend {
  public:
-  explicit FakeBackend(std::shared_ptr<FakeServer> server) : server_(std::move(server)) {}
+  explicit FakeBackend(std::shared_ptr<ValueServer> server) : server_(std::move(server)) {}
 
   Status get_all(const std::vector<std::string>& names, std::vector<SharedBytes>& values) override {
     return server_->call(ServerCall::kGet, [&] {
@@ -231,10 +231,10 @@ class FakeBackend final : public remote::Backend {
   }
 
  private:
-  const std::shared_ptr<FakeServer> server_;
+  const std::shared_ptr<ValueServer> server_;
 };
 
-inline remote::Client::MakeBackend FakeServer::connect_to(std::shared_ptr<FakeServer> server) {
+inline remote::Client::MakeBackend ValueServer::connect_to(std::shared_ptr<ValueServer> server) {
   return [server = std::move(server)]() -> Result<std::unique_ptr<remote::Backend>> {
     const std::lock_guard<std::mutex> lock(server->mutex_);
     if (!server->connect_failure_.is_ok()) return server->connect_failure_;

@@ -16,12 +16,13 @@ import torch
 from modcache._cached.call_key import check_no_content_of_padding
 from modcache._cached.function import looked_up_in
 from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
+from modcache._fill.parts import Parts, generation_of, shared_batches, text_of_keys
 from modcache._fill.progress import Progress
-from modcache._fill.share import batches_of, share_of
+from modcache._fill.share import Share, batches_of, share_of
 from modcache._fill.summary import FillSummary
 from modcache._library.mode import mode as effective_mode
 from modcache._library.text import checked_text
-from modcache._lookup.lookup import lookup_or_run, lookup_or_run_any
+from modcache._lookup.lookup import fingerprint, lookup_or_run, lookup_or_run_any
 
 _HITS = ("hits_memory", "hits_disk", "hits_remote")
 _CAUSES = {
@@ -45,6 +46,7 @@ def fill(
     scope: str = "",
     rank: int | None = None,
     world_size: int | None = None,
+    share: bool = False,
     mask: str | int | None = None,
     lengths: str | int | None = None,
 ) -> FillSummary:
@@ -86,6 +88,12 @@ def fill(
             DistributedSampler is split already.
         world_size: the number of processes that share the batches. The default is that of
             ``torch.distributed``, if initialised, else 1.
+        share: True: processes on any number of machines that call this with the same module and
+            loader share the work through the server of ``configure(remote=...)``, which has to be
+            Redis or Valkey. Each takes batches that nobody has, and what a process leaves undone
+            that died is taken over by the others after 20 s. It returns once all is done, by
+            whomever; the summary is of this process alone. The loader must not shuffle, or each has
+            batches of its own.
         mask: as for ``lookup_or_run``: the argument that says which part of each row is true, where
             rows have lengths of their own; by default the cached target's own.
         lengths: the same for an argument that has the lengths.
@@ -111,18 +119,21 @@ def fill(
         rows.update(mask=mask, lengths=lengths)
     check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
     _check_mode()
-    share = share_of(rank, world_size)
-    batches, count = batches_of(loader, share)
+    own = _own_share(rank, world_size, share)
+    batches, count = batches_of(loader, own)
+    parts = Parts(_work_of(target, scope)) if share else None
     tally = _Tally()
-    with Progress(progress, share.rank == 0, count) as bar:
+    with Progress(progress, own.rank == 0, count) as bar, parts or contextlib.nullcontext():
         try:
             with torch.no_grad():
-                for batch in batches:
+                for batch, part in _with_parts(batches, parts, reader):
                     given, keys = reader.read(batch)
                     with tally.lookup():
                         output = _looked_up(target, given, keys, scope, rows)
                     tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
                     bar.show(tally.done)
+                    if parts is not None:
+                        parts.end(part)
         except BaseException as error:
             summary = tally.finish(is_complete=False)
             if not summary.rows and isinstance(error, Exception):  # a mistake in the arguments
@@ -134,6 +145,28 @@ def fill(
                 bar.say(text)
             raise
         return tally.finish(is_complete=True)
+
+
+def _own_share(rank: int | None, world_size: int | None, share: bool) -> Share:
+    if not share:
+        return share_of(rank, world_size)
+    if rank is not None or world_size is not None:
+        raise ValueError("fill: with share=True processes take what is left: pass no rank.")
+    return Share(0, 1)
+
+
+def _work_of(target: Target, scope: str) -> str:
+    """Text that says what is filled, the same on all machines."""
+    scope = scope or fingerprint(target.module, method=target.method or "forward")
+    return "\0".join((scope, target.method, generation_of(scope)))
+
+
+def _with_parts(
+    batches: Iterable[Any], parts: Parts | None, reader: BatchReader
+) -> Iterator[tuple[Any, str]]:
+    if parts is None:
+        return ((batch, "") for batch in batches)
+    return shared_batches(batches, parts, lambda batch: text_of_keys(reader.read(batch)[1]))
 
 
 def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str, Any]) -> Any:

@@ -71,7 +71,7 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
     if length is not None:
         length = len(range(share.rank, length, share.world_size))
     if type(loader) is DataLoader and loader.batch_sampler is not None:
-        return _loader_of(loader, _BatchesOfRank(loader.batch_sampler, share)), length
+        return loader_of(loader, _BatchesOfRank(loader.batch_sampler, share)), length
     return itertools.islice(loader, share.rank, None, share.world_size), length
 
 
@@ -97,7 +97,8 @@ class _BatchesOfRank(Sampler[list[Any]]):
         return itertools.islice(self._whole, self._share.rank, None, self._share.world_size)
 
 
-def _loader_of(loader: DataLoader[Any], batches: Sampler[list[Any]]) -> DataLoader[Any]:
+def loader_of(loader: DataLoader[Any], batches: Sampler[list[Any]]) -> DataLoader[Any]:
+    """The same loader with other batches."""
     return DataLoader(
         loader.dataset,
         batch_sampler=batches,

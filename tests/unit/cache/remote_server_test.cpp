@@ -16,8 +16,8 @@
 namespace modcache::cache {
 namespace {
 
-using testing::FakeServer;
 using testing::ServerCall;
+using testing::ValueServer;
 
 class QuietListener final : public remote::WriteBehind::Listener {
  public:
@@ -38,7 +38,7 @@ class RemoteServerTest : public ::testing::Test {
   Opened open(const std::string& address) {
     settings_.remote = address;
     const auto connect = [this](const Settings&) -> Result<remote::Client::MakeBackend> {
-      return FakeServer::connect_to(server_);
+      return ValueServer::connect_to(server_);
     };
     return RemoteServer::open(settings_, connect, listener_, nullptr);
   }
@@ -56,7 +56,7 @@ class RemoteServerTest : public ::testing::Test {
         remote.writes().flush(remote::Client::Clock::now() + std::chrono::seconds(20)).is_ok());
   }
 
-  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   const Digest128 address_{1, 2};
   testing::TemporaryDirectory directory_;
   Settings settings_;

@@ -25,8 +25,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::eventually;
-using testing::FakeServer;
 using testing::ServerCall;
+using testing::ValueServer;
 
 // Longer than any call of these tests may take; reached only where one fails.
 constexpr milliseconds kPatience{20'000};
@@ -43,7 +43,7 @@ class ClientTest : public ::testing::Test {
   // A thread that still hangs would outlive the test.
   ~ClientTest() override { server_->release(); }
 
-  std::unique_ptr<Client> make_client() { return make_client(FakeServer::connect_to(server_)); }
+  std::unique_ptr<Client> make_client() { return make_client(ValueServer::connect_to(server_)); }
   std::unique_ptr<Client> make_client(Client::MakeBackend make_backend) {
     return std::make_unique<Client>(std::move(make_backend), [this](const Status& change) {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -69,7 +69,7 @@ class ClientTest : public ::testing::Test {
     EXPECT_FALSE(client_->is_available());
   }
 
-  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   std::mutex mutex_;
   std::vector<StatusCode> changes_;
   std::unique_ptr<Client> client_ = make_client();
@@ -320,7 +320,7 @@ TEST_F(ClientTest, a_child_asks_a_server_that_its_parent_left_alone) {
 
 TEST_F(ClientTest, a_child_that_is_forked_while_others_are_told_of_a_change_can_tell_itself) {
   std::atomic<bool> is_telling{false};
-  client_ = std::make_unique<Client>(FakeServer::connect_to(server_), [&](const Status&) {
+  client_ = std::make_unique<Client>(ValueServer::connect_to(server_), [&](const Status&) {
     is_telling = true;
     std::this_thread::sleep_for(milliseconds(30));
   });

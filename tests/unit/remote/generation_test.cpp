@@ -19,8 +19,8 @@ namespace modcache::remote {
 namespace {
 
 using testing::FakeBackend;
-using testing::FakeServer;
 using testing::ServerCall;
+using testing::ValueServer;
 
 using Current = Generations::Current;
 
@@ -45,7 +45,7 @@ class GenerationsTest : public ::testing::Test {
   std::string name_of_namespace() const { return ours_.names("scope")[0]; }
   std::string name_of_scope() const { return ours_.names("scope")[1]; }
 
-  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   FakeBackend backend_{server_};
   const Seal seal_;
   Generations ours_{seal_, "modcache", ""};

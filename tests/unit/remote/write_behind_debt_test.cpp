@@ -19,8 +19,8 @@ namespace modcache::remote {
 namespace {
 
 using testing::eventually;
-using testing::FakeServer;
 using testing::ServerCall;
+using testing::ValueServer;
 
 constexpr std::chrono::milliseconds kPatienceForDebts{20'000};
 
@@ -61,10 +61,10 @@ class WriteBehindDebtTest : public ::testing::Test {
     return server_->value(name).value_or("<none>");
   }
 
-  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   std::atomic<bool> may_encode_{true};
   std::atomic<bool> is_encoding_{false};
-  Client client_{FakeServer::connect_to(server_), nullptr};
+  Client client_{ValueServer::connect_to(server_), nullptr};
   SilentListener listener_;
   WriteBehind writes_{client_, {kLimit, 0, kPatienceForDebts}, listener_};
 };

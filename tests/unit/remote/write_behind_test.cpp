@@ -22,8 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::eventually;
-using testing::FakeServer;
 using testing::ServerCall;
+using testing::ValueServer;
 using Write = WriteBehind::Write;
 
 // Reached only where a test fails.
@@ -111,12 +111,12 @@ class WriteBehindTest : public ::testing::Test {
   }
 
   static constexpr std::int64_t kTtlMs = 77;
-  const std::shared_ptr<FakeServer> server_ = FakeServer::make();
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
   std::atomic<bool> is_blocked_{false};
   std::atomic<bool> may_block_{true};
   std::atomic<bool> is_confirmed_{false};
   std::atomic<int> asked_{0};
-  Client client_{FakeServer::connect_to(server_), nullptr};
+  Client client_{ValueServer::connect_to(server_), nullptr};
   CountingListener listener_;
   std::unique_ptr<WriteBehind> writes_ = make_writes();
 };

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The remote tier through a Cache, on a server in memory. Two caches with directories of their own
+// are two machines.
+#include "cache/remote_tier.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/confirmation.h"
+#include "cache/cache.h"
+#include "support/cache_fixture.h"
+#include "support/captured_log.h"
+#include "support/eventually.h"
+#include "support/fake_backend.h"
+#include "support/temporary_directory.h"
+
+namespace modcache::cache {
+namespace {
+
+using testing::ServerCall;
+using testing::text_entry;
+using testing::text_of;
+using testing::ValueServer;
+
+// A run that is worth asking a server for.
+constexpr std::int64_t kLongRunUs = 1'000'000;
+
+class Machine {
+ public:
+  Machine(std::shared_ptr<ValueServer> server, const std::string& directory, Options options = {})
+      : cache_(
+            testing::text_format(), fs::posix_file_system(),
+            [server = std::move(server)](const Settings&) -> Result<remote::Client::MakeBackend> {
+              return ValueServer::connect_to(server);
+            }) {
+    options.emplace("dir", directory);
+    options.emplace("remote", "redis://user:secret@host/0");
+    options.emplace("remote_timeout_ms", "10000");
+    EXPECT_TRUE(cache_.configure(options).is_ok());
+  }
+
+  Cache& cache() { return cache_; }
+  std::string lookup(const std::string& key, const std::string& signature = "",
+                     bool may_write = true) {
+    SingleFlight::Lead lead;
+    return text_of(cache_.session()->lookup(request(key, signature), may_write, lead));
+  }
+  void store(const std::string& key, const std::string& text, const std::string& signature = "",
+             bool replaces = false) {
+    cache_.session()->store(request(key, signature), text_entry(text, signature, kLongRunUs),
+                            replaces);
+  }
+  // Stores, and waits until the server has it.
+  void share(const std::string& key, const std::string& text, const std::string& signature = "") {
+    store(key, text, signature);
+    cache_.flush();
+  }
+  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
+  std::string stats() {
+    std::string text;
+    for (const char* const name : {"hits_memory", "hits_disk", "hits_remote"}) {
+      text += (text.empty() ? "" : " ") + std::to_string(stat(name));
+    }
+    return text;
+  }
+  static std::string entry_name(const std::string& key) {
+    return "modcache/e/" + request(key).id().address.hex();
+  }
+  static Request request(std::string_view key, std::string_view signature = "") {
+    return testing::Process::request(key, signature);
+  }
+
+ private:
+  Cache cache_;
+};
+
+class RemoteTierTest : public ::testing::Test {
+ protected:
+  ~RemoteTierTest() override { server_->release(); }
+
+  std::unique_ptr<Machine> machine(const std::string& name, Options options = {}) {
+    return std::make_unique<Machine>(server_, directory_ / name, std::move(options));
+  }
+
+  testing::TemporaryDirectory directory_;
+  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
+};
+
+TEST_F(RemoteTierTest, what_one_machine_stored_another_one_finds_and_keeps) {
+  machine("a")->share("k", "text");
+  const auto b = machine("b");
+  EXPECT_EQ(b->lookup("k"), "text");
+  EXPECT_EQ(b->stats(), "0 0 1");
+  EXPECT_EQ(b->lookup("k"), "text");
+  EXPECT_EQ(b->stats(), "1 0 1") << "memory has it";
+  b->cache().flush();
+  server_->fail(Status::io_error("down"));
+  EXPECT_EQ(machine("b")->lookup("k"), "text") << "the directory has it";
+}
+
+TEST_F(RemoteTierTest, a_question_is_one_call_and_a_nearer_hit_is_none) {
+  machine("a")->share("k", "text");
+  const auto b = machine("b");
+  const int before = server_->calls(ServerCall::kGet);
+  b->lookup("k");
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before + 1) << "the marks go along";
+  b->lookup("k");
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before + 1);
+}
+
+TEST_F(RemoteTierTest, callers_that_answer_plain_hits_do_not_ask_the_server) {
+  machine("a")->share("k", "text");
+  const auto b = machine("b");
+  const int before = server_->calls(ServerCall::kGet);
+  const Request request = Machine::request("k");
+  EXPECT_FALSE(b->cache().session()->find_hits(Session::batch_of(request), true).has_value());
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before);
+}
+
+TEST_F(RemoteTierTest, rows_of_a_batch_come_in_one_question_and_are_kept) {
+  const auto a = machine("a");
+  for (const char* const key : {"a", "b", "c"}) a->store(key, std::string(key) + " text");
+  a->cache().flush();
+  const auto b = machine("b");
+  const std::vector<std::string_view> keys{"a", "missing", "b", "c"};
+  const BatchRequest request{Machine::request("a").context, keys, ""};
+  const int before = server_->calls(ServerCall::kGet);
+  const BatchFound found = b->cache().session()->lookup_all(request, true);
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before + 1);
+  EXPECT_THAT(found.missing(), ::testing::ElementsAre(1u));
+  std::string text(6, '?');
+  ASSERT_TRUE(found.rows().read(found.row(2), text.data()).is_ok());
+  EXPECT_EQ(text, "b text");
+  const BatchFound again = b->cache().session()->lookup_all(request, true);
+  EXPECT_THAT(again.missing(), ::testing::ElementsAre(1u));
+  EXPECT_EQ(b->stats(), "0 3 3");
+}
+
+TEST_F(RemoteTierTest, rows_of_the_directory_and_of_the_server_are_read_together) {
+  const auto b = machine("b");
+  b->store("near", "n");
+  machine("a")->share("far", "f");
+  const std::vector<std::string_view> keys{"far", "near"};
+  const BatchRequest request{Machine::request("a").context, keys, ""};
+  ASSERT_TRUE(b->cache().configure({{"memory", "0"}}).is_ok());
+  const BatchFound found = b->cache().session()->lookup_all(request, true);
+  std::string text(2, '?');
+  ASSERT_TRUE(found.rows().read(found.row(0), &text[0]).is_ok());
+  ASSERT_TRUE(found.rows().read(found.row(1), &text[1]).is_ok());
+  EXPECT_EQ(text, "fn");
+  EXPECT_EQ(b->stats(), "0 1 1");
+}
+
+TEST_F(RemoteTierTest, without_a_directory_memory_keeps_rows) {
+  machine("a")->share("k", "text");
+  const auto b = machine("b", {{"disk", "0"}});
+  const std::vector<std::string_view> keys{"k"};
+  const BatchRequest request{Machine::request("k").context, keys, ""};
+  EXPECT_TRUE(b->cache().session()->lookup_all(request, true).missing().empty());
+  EXPECT_TRUE(b->cache().session()->lookup_all(request, true).missing().empty());
+  EXPECT_EQ(b->stats(), "1 0 1");
+}
+
+TEST_F(RemoteTierTest, an_entry_of_another_input_is_a_conflict) {
+  machine("a")->share("k", "text", "float[4]");
+  const auto b = machine("b");
+  EXPECT_EQ(b->lookup("k", "float[5]"), "<missing>");
+  EXPECT_EQ(b->stat("key_conflicts"), 1);
+  EXPECT_EQ(b->stat("hits_remote"), 0);
+}
+
+TEST_F(RemoteTierTest, a_damaged_entry_is_a_miss_that_is_counted_and_removed) {
+  machine("a")->share("k", "text");
+  const std::string name = Machine::entry_name("k");
+  server_->flip_byte(name, 60);
+  const auto b = machine("b");
+  EXPECT_EQ(b->lookup("k"), "<missing>");
+  EXPECT_EQ(b->stat("corrupt"), 1);
+  b->cache().flush();
+  EXPECT_FALSE(server_->has(name));
+}
+
+TEST_F(RemoteTierTest, with_read_access_nothing_is_removed_or_kept_in_the_directory) {
+  const auto a = machine("a");
+  a->share("k", "text");
+  a->share("damaged", "text");
+  server_->flip_byte(Machine::entry_name("damaged"), 60);
+  const auto b = machine("b");
+  EXPECT_EQ(b->lookup("damaged", "", /*may_write=*/false), "<missing>");
+  EXPECT_EQ(b->lookup("k", "", /*may_write=*/false), "text");
+  b->cache().flush();
+  EXPECT_TRUE(server_->has(Machine::entry_name("damaged")));
+  EXPECT_EQ(b->stat("entries_disk"), 0);
+}
+
+TEST_F(RemoteTierTest, a_clear_is_seen_by_others_within_the_time) {
+  const auto a = machine("a");
+  a->share("k", "text");
+  const auto b = machine("b", {{"memory", "0"}, {"disk", "0"}});
+  EXPECT_EQ(b->lookup("k"), "text");
+  a->cache().clear({}, Cache::Tier::kAll);
+  EXPECT_EQ(a->lookup("k"), "<missing>") << "at once by who cleared";
+  const auto until = std::chrono::steady_clock::now() + 2 * remote::Generations::kLookAgainAfter;
+  while (b->lookup("k") == "text" && std::chrono::steady_clock::now() < until) {
+  }
+  EXPECT_EQ(b->lookup("k"), "<missing>");
+  a->share("k", "new");
+  EXPECT_EQ(machine("c")->lookup("k"), "new");
+}
+
+TEST_F(RemoteTierTest, tier_remote_clears_nothing_else) {
+  const auto a = machine("a");
+  a->share("k", "text");
+  a->cache().clear({}, Cache::Tier::kRemote);
+  EXPECT_EQ(a->lookup("k"), "text");
+  EXPECT_EQ(machine("b")->lookup("k"), "<missing>");
+}
+
+TEST_F(RemoteTierTest, a_clear_that_fails_says_so) {
+  const auto a = machine("a");
+  a->share("k", "text");
+  const testing::CapturedLog log;
+  server_->fail(Status::io_error("down"));
+  a->cache().clear({}, Cache::Tier::kRemote);
+  EXPECT_THAT(log.about("it was not cleared"), ::testing::SizeIs(1));
+  EXPECT_THAT(log.about("secret"), ::testing::IsEmpty());
+}
+
+TEST_F(RemoteTierTest, a_replaced_value_is_not_found_while_the_server_cannot_be_told) {
+  const auto a = machine("a", {{"memory", "0"}, {"disk", "0"}});
+  a->share("k", "old");
+  server_->refuse_writes(Status::no_space("full"));
+  a->store("k", "new", "", /*replaces=*/true);
+  a->cache().flush();
+  EXPECT_EQ(a->lookup("k"), "<missing>");
+  server_->refuse_writes(Status::ok());
+  // A full server is not written to for a second.
+  EXPECT_TRUE(testing::eventually([&] {
+    a->share("k", "newest");
+    return a->lookup("k") == "newest";
+  }));
+}
+
+TEST_F(RemoteTierTest, a_server_that_fails_costs_a_miss_and_one_message) {
+  const auto a = machine("a");
+  const testing::CapturedLog log;
+  server_->fail(Status::io_error("down"));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(a->lookup("k" + std::to_string(i)), "<missing>");
+  a->store("k", "text");
+  EXPECT_EQ(a->lookup("k"), "text");
+  EXPECT_EQ(a->stat("errors"), 1);
+  EXPECT_THAT(log.about("redis://user:***@host/0"), ::testing::SizeIs(1));
+}
+
+TEST_F(RemoteTierTest, a_server_that_hangs_costs_one_time_out) {
+  const auto a = machine("a", {{"remote_timeout_ms", "50"}});
+  EXPECT_EQ(a->lookup("first"), "<missing>");
+  server_->hang();
+  const auto started = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) a->lookup("k" + std::to_string(i));
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(1));
+}
+
+TEST_F(RemoteTierTest, values_whose_run_is_not_confirmed_stay_here) {
+  struct Weights final : Evidence {
+    bool holds() const override { return is_so; }
+    bool is_due() const override { return true; }
+    bool is_so = false;
+  };
+  const auto weights = std::make_shared<Weights>();
+  const auto a = machine("a");
+  Entry entry = *text_entry("text", "", kLongRunUs);
+  entry.confirmation = std::make_shared<Confirmation>(weights);
+  a->cache().session()->store(Machine::request("k"), std::make_shared<const Entry>(entry));
+  a->cache().flush();
+  EXPECT_FALSE(server_->has(Machine::entry_name("k")));
+  weights->is_so = true;
+  entry.confirmation = std::make_shared<Confirmation>(weights);
+  a->cache().session()->store(Machine::request("k"), std::make_shared<const Entry>(entry));
+  a->cache().flush();
+  EXPECT_TRUE(server_->has(Machine::entry_name("k")));
+}
+
+TEST_F(RemoteTierTest, entries_that_are_too_old_are_not_found) {
+  machine("a")->share("k", "text");
+  EXPECT_EQ(machine("b", {{"max_age", "3600"}})->lookup("k"), "text");
+  const auto mark = [&](std::int64_t not_before_us) {
+    // As a clear of what is older than that leaves it.
+    store::ClearFilter older;
+    older.older_than_us = not_before_us;
+    machine("d")->cache().clear(older, Cache::Tier::kRemote);
+  };
+  mark(now_us() + 3'600'000'000);
+  EXPECT_EQ(machine("c")->lookup("k"), "<missing>");
+}
+
+TEST_F(RemoteTierTest, a_look_says_that_only_the_server_has_it) {
+  machine("a")->share("k", "text");
+  const auto b = machine("b");
+  const auto seen = b->cache().session()->look(Machine::request("k"));
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_TRUE(seen->is_remote);
+  EXPECT_EQ(seen->run_us, kLongRunUs);
+  EXPECT_EQ(b->stat("hits_remote"), 0);
+}
+
+TEST_F(RemoteTierTest, a_server_that_is_slower_than_runs_is_passed_by) {
+  server_->delay(std::chrono::milliseconds(30));
+  const auto a = machine("a");
+  const auto store = [&](const std::string& key) {
+    a->cache().session()->store(Machine::request(key), text_entry("text", "", /*run_us=*/1000));
+  };
+  a->lookup("first");
+  store("first");
+  for (int i = 0; i < 50; ++i) a->lookup("k" + std::to_string(i));
+  EXPECT_GE(a->stat("remote_passed"), 45);
+}
+
+}  // namespace
+}  // namespace modcache::cache
