@@ -61,15 +61,15 @@ Result<std::shared_ptr<RemoteServer>> RemoteServer::open(const Settings& setting
                                                          const ConnectRemote& connect,
                                                          remote::WriteBehind::Listener& listener,
                                                          remote::Client::OnChange on_change) {
-  MODCACHE_ASSIGN_OR_RETURN(Parts parts, parts_of(settings));
+  MODCACHE_ASSIGN_OR_RETURN(const Parts parts, parts_of(settings));
   MODCACHE_ASSIGN_OR_RETURN(auto make_backend, connect(settings));
-  return std::shared_ptr<RemoteServer>(new RemoteServer(
-      settings, std::move(parts), std::move(make_backend), listener, std::move(on_change)));
+  return std::shared_ptr<RemoteServer>(
+      new RemoteServer(settings, parts, std::move(make_backend), listener, std::move(on_change)));
 }
 
 // Keys of teams with different secrets have different names, so that neither takes the other's
 // entries for damaged ones, or replaces them.
-RemoteServer::RemoteServer(const Settings& settings, Parts parts,
+RemoteServer::RemoteServer(const Settings& settings, const Parts& parts,
                            remote::Client::MakeBackend make_backend,
                            remote::WriteBehind::Listener& listener,
                            remote::Client::OnChange on_change)

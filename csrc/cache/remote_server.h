@@ -56,8 +56,9 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   };
   static Result<Parts> parts_of(const Settings& settings);
 
-  RemoteServer(const Settings& settings, Parts parts, remote::Client::MakeBackend make_backend,
-               remote::WriteBehind::Listener& listener, remote::Client::OnChange on_change);
+  RemoteServer(const Settings& settings, const Parts& parts,
+               remote::Client::MakeBackend make_backend, remote::WriteBehind::Listener& listener,
+               remote::Client::OnChange on_change);
 
   const std::string prefix_;
   const std::chrono::milliseconds timeout_;

@@ -111,7 +111,7 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
 
 Client::Crew::Shift& Client::Crew::shift() {
   if (fork_generation_.load(std::memory_order_relaxed) != modcache::fork_generation()) {
-    (void)shift_.release();
+    shift_.release();  // NOLINT(bugprone-unused-return-value)
     shift_ = std::make_unique<Shift>();
     breaker_.close();
     fork_generation_.store(modcache::fork_generation(), std::memory_order_relaxed);

@@ -59,7 +59,8 @@ void WriteBehind::stop() {
 
 WriteBehind::Queue& WriteBehind::queue() {
   if (queue_->fork_generation != fork_generation()) {
-    (void)queue_.release();  // a thread that does not exist here waits for its condition
+    // A thread that does not exist here waits for its condition.
+    queue_.release();  // NOLINT(bugprone-unused-return-value)
     queue_ = std::make_unique<Queue>();
     count_pending(*queue_);
   }
@@ -80,35 +81,41 @@ std::vector<bool> WriteBehind::push(std::vector<Write> writes) {
     Queue& now = queue();
     if (now.is_stopping) return are_taken;
     for (std::size_t i = 0; i < writes.size(); ++i) {
-      Write& write = writes[i];
-      const bool is_removal = write.encode == nullptr;
-      const bool has_room = now.size_bytes + write.size_bytes <= options_.limit_bytes;
-      const std::uint64_t number = ++now.last_number;
-      if (!is_removal && (!has_room || !may_write())) {
-        // An older value that still waits is replaced as well as one on the server.
-        if (write.replaces || now.names.count(write.name) != 0) now.owed[write.name] = number;
-        ++dropped;
-        continue;
-      }
-      are_taken[i] = true;
-      now.size_bytes += write.size_bytes;
-      ++now.names[write.name];
-      ++now.pushed;
-      now.writes.push_back({std::move(write), number});
+      are_taken[i] = push_one(std::move(writes[i]), now);
+      if (!are_taken[i]) ++dropped;
     }
     while (now.owed.size() > kMostOwed) now.owed.erase(now.owed.begin());
     count_pending(now);
-    if (!now.thread.joinable() && !(now.writes.empty() && now.owed.empty())) {
-      const Status started = without_throwing([&] {
-        now.thread = std::thread([this, &now] { work_until_stopped(now); });
-        return Status::ok();
-      });
-      (void)started;  // without a thread the queue fills, and what does not fit is counted
-    }
+    start_thread(now);
     now.changed.notify_all();
   }
   if (dropped > 0) listener_.on_dropped(dropped, Status::ok());
   return are_taken;
+}
+
+bool WriteBehind::push_one(Write write, Queue& queue) {
+  const bool is_removal = write.encode == nullptr;
+  const bool has_room = queue.size_bytes + write.size_bytes <= options_.limit_bytes;
+  const std::uint64_t number = ++queue.last_number;
+  if (!is_removal && (!has_room || !may_write())) {
+    // An older value that still waits is replaced as well as one on the server.
+    if (write.replaces || queue.names.count(write.name) != 0) queue.owed[write.name] = number;
+    return false;
+  }
+  queue.size_bytes += write.size_bytes;
+  ++queue.names[write.name];
+  ++queue.pushed;
+  queue.writes.push_back({std::move(write), number});
+  return true;
+}
+
+void WriteBehind::start_thread(Queue& queue) {
+  if (queue.thread.joinable() || (queue.writes.empty() && queue.owed.empty())) return;
+  const Status started = without_throwing([&] {
+    queue.thread = std::thread([this, &queue] { work_until_stopped(queue); });
+    return Status::ok();
+  });
+  (void)started;  // without a thread the queue fills, and what does not fit is counted
 }
 
 bool WriteBehind::is_pending(const std::string& name) {
@@ -171,6 +178,29 @@ void WriteBehind::work_until_stopped(Queue& queue) {
   }
 }
 
+// False: it cannot be said yet what becomes of the write.
+bool WriteBehind::add_to(Batch& batch, const Queued& write, bool must_decide) {
+  if (write.encode == nullptr) {
+    batch.removals.push_back({write.name, write.number, true});
+    return true;
+  }
+  auto bytes = without_throwing([&] { return write.encode(must_decide); });
+  if (bytes.is_ok()) {
+    batch.values.push_back({write.name, std::move(bytes).value()});
+    batch.claims.push_back({write.name, write.number, write.replaces});
+    return true;
+  }
+  const StatusCode code = bytes.status().code();
+  // A server that is left alone is not waited for, as it is not by push().
+  if (code == StatusCode::kBusy && !must_decide && client_.is_available()) return false;
+  if (write.replaces) batch.removals.push_back({write.name, write.number, true});
+  if (code != StatusCode::kNotFound) {
+    ++batch.dropped;
+    batch.failure = bytes.status();
+  }
+  return true;
+}
+
 WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_decide,
                                         std::vector<Queued>& held) {
   Batch batch;
@@ -178,28 +208,8 @@ WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_de
   const std::vector<bool> are_last = find_last(taken);
   for (std::size_t i = 0; i < taken.size(); ++i) {
     Queued& write = taken[i];
-    if (are_last[i] && write.encode == nullptr) {
-      batch.removals.push_back({write.name, write.number, true});
-    } else if (are_last[i]) {
-      auto bytes = without_throwing([&] { return write.encode(must_decide); });
-      const StatusCode code = bytes.status().code();
-      // A server that is left alone is not waited for, as it is not by push().
-      if (code == StatusCode::kBusy && !must_decide && client_.is_available()) {
-        held.push_back(std::move(write));
-        continue;
-      }
-      if (bytes.is_ok()) {
-        batch.values.push_back({write.name, std::move(bytes).value()});
-        batch.claims.push_back({write.name, write.number, write.replaces});
-      } else {
-        if (write.replaces) batch.removals.push_back({write.name, write.number, true});
-        if (code != StatusCode::kNotFound) {
-          ++batch.dropped;
-          batch.failure = bytes.status();
-        }
-      }
-    }
-    decided.push_back(std::move(write));
+    const bool is_decided = !are_last[i] || add_to(batch, write, must_decide);
+    (is_decided ? decided : held).push_back(std::move(write));
   }
   taken = std::move(decided);
   return batch;

@@ -127,7 +127,10 @@ class WriteBehind {
   Queue& queue() MODCACHE_REQUIRES(mutex_);
   void count_pending(const Queue& queue) MODCACHE_REQUIRES(mutex_);
   bool may_write() MODCACHE_REQUIRES(mutex_);
+  bool push_one(Write write, Queue& queue) MODCACHE_REQUIRES(mutex_);
+  void start_thread(Queue& queue) MODCACHE_REQUIRES(mutex_);
   void work_until_stopped(Queue& queue);
+  bool add_to(Batch& batch, const Queued& write, bool must_decide);
   void take(Queue& queue, std::vector<Queued>& taken) MODCACHE_REQUIRES(mutex_);
   // Those that cannot decide yet are put into `held`.
   Batch encoded(std::vector<Queued>& taken, bool must_decide, std::vector<Queued>& held);

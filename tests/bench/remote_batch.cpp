@@ -5,8 +5,8 @@
 //     remote_batch ADDRESS [ROUNDS]      ADDRESS: redis://host:port/0
 //
 // Each round asks for the same rows in three ways, one after the other: through a Session, without
-// nearer tiers; by a pipeline of GETs on a connection of libvalkey's; and through a Session with one
-// key at a time. Prints one object of JSON with the medians, in us.
+// nearer tiers; by a pipeline of GETs on a connection of libvalkey's; and through a Session with
+// one key at a time. Prints one object of JSON with the medians, in us.
 #include <valkey/valkey.h>
 
 #include <algorithm>
@@ -55,10 +55,8 @@ double median_of(std::vector<double> times) {
 class Rows {
  public:
   explicit Rows(const std::string& address) : cache_(format_), out_(kRows * kRowBytes, '\0') {
-    const modcache::Status status = cache_.configure({{"remote", address},
-                                                      {"memory", "0"},
-                                                      {"disk", "0"},
-                                                      {"remote_timeout_ms", "5000"}});
+    const modcache::Status status = cache_.configure(
+        {{"remote", address}, {"memory", "0"}, {"disk", "0"}, {"remote_timeout_ms", "5000"}});
     if (!status.is_ok()) give_up(status.message());
     modcache::cache::ContextParts parts;
     parts.scope = "scope";
@@ -73,8 +71,7 @@ class Rows {
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const std::string& key : texts_) {
-      names.push_back("modcache/e/" +
-                      modcache::store::address_of(context_->digest, key).hex());
+      names.push_back("modcache/e/" + modcache::store::address_of(context_->digest, key).hex());
     }
     return names;
   }

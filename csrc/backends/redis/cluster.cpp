@@ -69,8 +69,11 @@ class Cluster final : public Nodes {
   bool update_map();
   std::vector<Part> parts_of(const std::vector<Command>& commands,
                              const std::vector<std::size_t>& which, Status& failure);
+  // All nodes are asked before any is listened to.
   void ask_parts(const std::vector<Command>& commands, std::vector<Part>& parts, Deadline deadline,
-                 std::vector<ReplyPtr>& replies, Status& failure);
+                 Status& failure);
+  void listen_to_parts(const std::vector<Part>& parts, Deadline deadline,
+                       std::vector<ReplyPtr>& replies, Status& failure);
   void follow_asks(const std::vector<Command>& commands, Deadline deadline,
                    std::vector<ReplyPtr>& replies);
   valkeyContext* connection_to(valkeyClusterNode& node, Status& failure);
@@ -165,8 +168,7 @@ std::vector<Cluster::Part> Cluster::parts_of(const std::vector<Command>& command
 }
 
 void Cluster::ask_parts(const std::vector<Command>& commands, std::vector<Part>& parts,
-                        Deadline deadline, std::vector<ReplyPtr>& replies, Status& failure) {
-  // All nodes are asked before any is listened to.
+                        Deadline deadline, Status& failure) {
   for (Part& part : parts) {
     if (part.connection == nullptr) continue;
     Status status;
@@ -178,6 +180,10 @@ void Cluster::ask_parts(const std::vector<Command>& commands, std::vector<Part>&
     note_failure(*part.node, status, failure);
     part.connection = nullptr;
   }
+}
+
+void Cluster::listen_to_parts(const std::vector<Part>& parts, Deadline deadline,
+                              std::vector<ReplyPtr>& replies, Status& failure) {
   for (const Part& part : parts) {
     if (part.connection == nullptr) continue;
     Status status;
@@ -232,7 +238,8 @@ Status Cluster::exchange(const std::vector<Command>& commands, std::vector<Reply
   for (int attempt = 0; attempt < 2 && !which.empty(); ++attempt) {
     failure = Status::ok();
     std::vector<Part> parts = parts_of(commands, which, failure);
-    ask_parts(commands, parts, deadline, replies, failure);
+    ask_parts(commands, parts, deadline, failure);
+    listen_to_parts(parts, deadline, replies, failure);
     which.clear();
     for (std::size_t i = 0; i < replies.size(); ++i) {
       if (replies[i] == nullptr || elsewhere_of(replies[i]).is_moved) which.push_back(i);

@@ -11,7 +11,7 @@
 #include "backends/redis/reply.h"
 #include "base/status.h"
 
-struct valkeyContext;
+struct valkeyContext;  // NOLINT(readability-identifier-naming): libvalkey's
 
 namespace modcache::backends {
 

@@ -153,6 +153,7 @@ Status RedisBackend::get_all(const std::vector<std::string>& names,
 Status RedisBackend::put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
                               std::vector<bool>& are_stored, std::size_t first) {
   std::vector<Command> commands;
+  commands.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     commands.push_back(set_command(values[i].name, values[i].value, ttl));
   }
@@ -173,6 +174,7 @@ Status RedisBackend::put_chunks(const NamedValue& value, const std::string& ttl,
   for (std::size_t begin = 0; begin < head.chunks(); begin += kChunksAtOnce) {
     const std::size_t end = std::min(begin + kChunksAtOnce, head.chunks());
     std::vector<NamedValue> pieces;
+    pieces.reserve(end - begin);
     for (std::size_t chunk = begin; chunk < end; ++chunk) {
       pieces.push_back({chunk_name(value.name, chunk), encode_chunk(head, value.value, chunk)});
     }

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-struct valkeyReply;
+struct valkeyReply;  // NOLINT(readability-identifier-naming): libvalkey's
 
 namespace modcache::backends {
 

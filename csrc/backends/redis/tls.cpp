@@ -102,7 +102,7 @@ int TlsSettings::start(valkeyContext& connection) const {
     }
     return VALKEY_ERR;
   }
-  (void)ssl.release();  // the connection owns it now
+  ssl.release();  // NOLINT(bugprone-unused-return-value): the connection owns it now
   return VALKEY_OK;
 }
 

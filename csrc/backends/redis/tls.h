@@ -10,8 +10,8 @@
 #include "remote/address.h"
 
 struct ssl_ctx_st;
-struct valkeyContext;
-struct valkeyTLSContext;
+struct valkeyContext;     // NOLINT(readability-identifier-naming): libvalkey's
+struct valkeyTLSContext;  // NOLINT(readability-identifier-naming): libvalkey's
 
 namespace modcache::backends {
 
