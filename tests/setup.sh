@@ -13,6 +13,8 @@ LOGS=$BUILD/logs
 # The supported versions of torch, the newest last; examples and tests run with the first.
 TORCH_VERSIONS=(2.13.0 2.14.1 "$(sed -n 's/^torch==//p' "$ROOT/tests/requirements-newest.txt")")
 PYTHON_MINIMUM=3.11
+LIBVALKEY_VERSION=$(sed -n 's/^libvalkey==\([^ ]*\).*/\1/p' "$ROOT/tests/libvalkey.txt")
+export MODCACHE_LIBVALKEY_SOURCE=$BUILD/libvalkey-$LIBVALKEY_VERSION/vendor/libvalkey # for CMake
 # The base folder makes the paths of this tree relative, so that its build folders share objects.
 export CCACHE_DIR=${CCACHE_DIR:-$BUILD/ccache} CCACHE_MAXSIZE=${CCACHE_MAXSIZE:-1G} CCACHE_BASEDIR=$ROOT
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1
@@ -280,19 +282,14 @@ install_python_packages() {
   printf '%s' "$wanted" >"$mark"
 }
 
-# Fetches the sources of libvalkey, unless the system has the library, and tells CMake where they are.
+# Fetches the sources of libvalkey, unless the system has the library.
 provide_libvalkey() {
-  local version folder
-  version=$(sed -n 's/^libvalkey==\([^ ]*\).*/\1/p' "$ROOT/tests/libvalkey.txt")
-  folder=$BUILD/libvalkey-$version/vendor/libvalkey
-  if ! have_file valkey/valkey.h && [[ ! -e $folder/src/cluster.c ]]; then
-    say "fetching the sources of libvalkey $version"
-    mkdir -p "$BUILD"
-    fetch_with_pip "$PYTHON" download --quiet --no-deps --no-binary :all: --require-hashes \
-      --requirement "$ROOT/tests/libvalkey.txt" --dest "$BUILD"
-    tar -xzf "$BUILD/libvalkey-$version.tar.gz" -C "$BUILD"
-  fi
-  export MODCACHE_LIBVALKEY_SOURCE=$folder
+  ! have_file valkey/valkey.h && [[ ! -e $MODCACHE_LIBVALKEY_SOURCE/src/cluster.c ]] || return 0
+  say "fetching the sources of libvalkey $LIBVALKEY_VERSION"
+  mkdir -p "$BUILD"
+  fetch_with_pip "$PYTHON" download --quiet --no-deps --no-binary :all: --require-hashes \
+    --requirement "$ROOT/tests/libvalkey.txt" --dest "$BUILD"
+  tar -xzf "$BUILD/libvalkey-$LIBVALKEY_VERSION.tar.gz" -C "$BUILD"
 }
 
 # System packages, .venv, torch, libvalkey.

@@ -11,6 +11,9 @@ from delayed_port import DelayedPort, UnansweredPort
 from redis_servers import RedisServer
 from redis_wire import RedisConnection
 
+# They are about the servers of tests, which each test of the remote tier uses.
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def proxy(server: RedisServer) -> Iterator[DelayedPort]:

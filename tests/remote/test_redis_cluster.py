@@ -12,6 +12,9 @@ import pytest
 from redis_cluster import RedisCluster
 from redis_wire import RedisConnection, RedisError, Reply
 
+# They are about the servers of tests, which each test of the remote tier uses.
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def cluster(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:

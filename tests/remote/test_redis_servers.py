@@ -18,6 +18,9 @@ from redis_servers import RedisServer, valkey_binary, wait_until, with_replica
 from redis_tls import Certificates, TlsRedisServer
 from redis_wire import RedisConnection, RedisError
 
+# They are about the servers of tests, which each test of the remote tier uses.
+pytestmark = pytest.mark.thorough
+
 
 def is_gone(process_id: int) -> bool:
     """Ended; one whose parent was killed may still wait for the system to take note."""

@@ -26,9 +26,12 @@ BATCH = 100
 FILLER = f"""
 import json, sys
 import modcache, torch
+from modcache._fill import parts
 from machines import slow_module
 from torch.utils.data import DataLoader, TensorDataset
 
+# Others take over sooner than they do by default.
+parts._LEFT_AFTER_S = 5.0
 torch.set_num_threads(1)
 directory, address, run_s, log = sys.argv[1:]
 modcache.configure(dir=directory, remote=address, remote_timeout_ms=2000)
