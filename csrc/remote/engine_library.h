@@ -34,7 +34,7 @@ inline constexpr const char* kMakeBackendSymbol = "modcache_remote_make_backend"
 // The library and its user have to be of one build: both have this number.
 using InterfaceVersion = int (*)();
 inline constexpr const char* kInterfaceVersionSymbol = "modcache_remote_interface_version";
-inline constexpr int kInterfaceVersion = 2;
+inline constexpr int kInterfaceVersion = 1;
 
 // Opens the library, which may also lie in one of these folders. kIoError names what is missing and
 // how to get it.
