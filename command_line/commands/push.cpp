@@ -95,7 +95,7 @@ class PushCommand final : public MoveCommand {
 
   Result<ExitCode> run(Output& output) override {
     MODCACHE_ASSIGN_OR_RETURN(auto path, directory_before(words_, 0));
-    if (!is_file(path)) MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+    MODCACHE_ASSIGN_OR_RETURN(const auto source, open_source(path));
     MODCACHE_RETURN_IF_ERROR(prepare(output));
     MODCACHE_ASSIGN_OR_RETURN(const auto server, connect());
     const Stopwatch watch;
@@ -103,12 +103,9 @@ class PushCommand final : public MoveCommand {
     const auto show = [&progress](const cache::PushSummary& so_far, std::int64_t of_entries) {
       progress.show(so_far.seen(), of_entries, so_far.payload_bytes);
     };
-    auto pushed =
-        cache::push_entries(fs::posix_file_system(), path, *server, filter(), is_dry_, show);
-    if (pushed.status().code() == StatusCode::kInvalidArgument) return check_is_cache(path);
-    if (!pushed.is_ok()) return pushed.status();
+    MODCACHE_ASSIGN_OR_RETURN(const cache::PushSummary summary,
+                              cache::push_entries(source, *server, filter(), is_dry_, show));
     output.end_progress();
-    const cache::PushSummary& summary = pushed.value();
     Report report = this->report(output, path);
     report.add("server", "server", Cell::text(server->shown_address()));
     report.add("is_dry_run", "", Cell::yes_no(is_dry_));
@@ -126,6 +123,13 @@ class PushCommand final : public MoveCommand {
   }
 
  private:
+  static Result<cache::PushSource> open_source(const std::string& path) {
+    if (!is_file(path)) MODCACHE_RETURN_IF_ERROR(check_is_cache(path));
+    auto source = cache::PushSource::open(fs::posix_file_system(), path);
+    if (source.status().code() == StatusCode::kInvalidArgument) return check_is_cache(path);
+    return source;
+  }
+
   ExitCode judge(Output& output, const cache::PushSummary& summary) const {
     ExitCode code = judge_seen(output, summary.seen());
     if (summary.cleared > 0) {

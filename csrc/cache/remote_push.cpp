@@ -11,8 +11,6 @@
 #include "cache/context.h"
 #include "remote/record.h"
 #include "store/entry/own_part.h"
-#include "store/listing/listing.h"
-#include "store/store.h"
 
 namespace modcache::cache {
 namespace {
@@ -29,10 +27,10 @@ constexpr int kMostVainWrites = 3;
 
 class Pushing {
  public:
-  Pushing(Listing& listing, store::Store& store, RemoteBulk& server, const MoveFilter& filter,
+  Pushing(const PushSource& source, RemoteBulk& server, const MoveFilter& filter,
           const OnPushProgress& on_progress)
-      : listing_(listing),
-        store_(store),
+      : listing_(source.listing()),
+        store_(source.store()),
         server_(server),
         filter_(filter),
         on_progress_(on_progress) {}
@@ -291,16 +289,21 @@ class Pushing {
 
 }  // namespace
 
-Result<PushSummary> push_entries(fs::FileSystem& file_system, const std::string& directory,
-                                 RemoteBulk& server, const MoveFilter& filter, bool dry,
-                                 const OnPushProgress& on_progress) {
-  MODCACHE_ASSIGN_OR_RETURN(const auto listing, Listing::open(file_system, directory));
+Result<PushSource> PushSource::open(fs::FileSystem& file_system, const std::string& directory) {
+  PushSource source;
+  MODCACHE_ASSIGN_OR_RETURN(source.listing_, Listing::open(file_system, directory));
   store::StoreOptions options;
   options.directory = directory;
   options.writable = false;
   options.read_via = store::ReadVia::kPread;
-  MODCACHE_ASSIGN_OR_RETURN(const auto store, store::Store::open(file_system, options));
-  return Pushing(*listing, *store, server, filter, on_progress).run(dry);
+  MODCACHE_ASSIGN_OR_RETURN(source.store_, store::Store::open(file_system, options));
+  return source;
+}
+
+Result<PushSummary> push_entries(const PushSource& source, RemoteBulk& server,
+                                 const MoveFilter& filter, bool dry,
+                                 const OnPushProgress& on_progress) {
+  return Pushing(source, server, filter, on_progress).run(dry);
 }
 
 }  // namespace modcache::cache

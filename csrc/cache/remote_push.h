@@ -6,11 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/result.h"
 #include "cache/remote_bulk.h"
 #include "fs/file_system.h"
+#include "store/listing/listing.h"
+#include "store/store.h"
 
 namespace modcache::cache {
 
@@ -29,6 +32,20 @@ struct PushSummary {
 // Called now and then by the calling thread. `of_entries` is approximate.
 using OnPushProgress = std::function<void(const PushSummary& so_far, std::int64_t of_entries)>;
 
+// A directory or pack that is only read.
+class PushSource {
+ public:
+  // Errors are those of store::Listing::open().
+  static Result<PushSource> open(fs::FileSystem& file_system, const std::string& directory);
+
+  store::Listing& listing() const { return *listing_; }
+  store::Store& store() const { return *store_; }
+
+ private:
+  std::unique_ptr<store::Listing> listing_;
+  std::unique_ptr<store::Store> store_;
+};
+
 // Writes the entries that `filter` covers and the server lacks, with their contexts. Others may use
 // both meanwhile. An interrupted or failed push can be repeated, and goes on where it ended. `dry`:
 // nothing is written, not even a mark.
@@ -38,8 +55,8 @@ using OnPushProgress = std::function<void(const PushSummary& so_far, std::int64_
 // nothing of their content is verified: what is damaged there is found by who reads it.
 //
 // Errors concern the directory. What the server does is in the summary.
-Result<PushSummary> push_entries(fs::FileSystem& file_system, const std::string& directory,
-                                 RemoteBulk& server, const MoveFilter& filter, bool dry = false,
+Result<PushSummary> push_entries(const PushSource& source, RemoteBulk& server,
+                                 const MoveFilter& filter, bool dry = false,
                                  const OnPushProgress& on_progress = {});
 
 }  // namespace modcache::cache

@@ -69,9 +69,14 @@ class MoveTest : public ::testing::Test {
     EXPECT_TRUE(bulk.is_ok()) << bulk.status().message();
     return bulk.is_ok() ? std::move(bulk).value() : nullptr;
   }
+  cache::PushSource source_of(const std::string& path) {
+    auto source = cache::PushSource::open(files_, path);
+    EXPECT_TRUE(source.is_ok()) << source.status().message();
+    return std::move(source).value();
+  }
   cache::PushSummary push(const cache::MoveFilter& filter = {}, bool dry = false) {
     const auto bulk = connect();
-    auto summary = cache::push_entries(files_, from_, *bulk, filter, dry);
+    auto summary = cache::push_entries(source_of(from_), *bulk, filter, dry);
     EXPECT_TRUE(summary.is_ok()) << summary.status().message();
     return summary.is_ok() ? std::move(summary).value() : cache::PushSummary{};
   }

@@ -135,7 +135,7 @@ TEST_F(RemotePushTest, a_pack_is_pushed_as_a_directory_is) {
   const std::string pack = folder_ / "pack";
   ASSERT_TRUE(store::write_pack(files_, from_, pack).is_ok());
   const auto bulk = connect();
-  const auto pushed = push_entries(files_, pack, *bulk, {});
+  const auto pushed = push_entries(source_of(pack), *bulk, {});
   EXPECT_EQ(pushed.value().entries, 300);
   EXPECT_EQ(push().there, 300);
 }
