@@ -60,8 +60,8 @@ class RemoteBulk {
   Status get_all(const std::vector<std::string>& names, std::vector<SharedBytes>& values);
   Status get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
                         std::vector<SharedBytes>& values);
-  // What a part of the server did not take is tried again, too. `are_stored` is right also where
-  // the call fails.
+  // Tries what a part of the server did not take again, too. `are_stored` is right also where the
+  // call fails.
   Status put_all(std::vector<remote::NamedValue> values, std::vector<bool>& are_stored);
   // Has a connection of its own, so that `visit` may call the other functions. Is not repeated.
   Status visit_entries(const remote::Backend::Visit& visit);

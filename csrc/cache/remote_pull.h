@@ -18,7 +18,7 @@ struct PullSummary {
   std::int64_t entries = 0;   // put into the directory
   std::int64_t there = 0;     // the directory had them already, and kept its own
   std::int64_t not_kept = 0;  // the directory had no room for them
-  // What was left out, on the server.
+  // The next four were left out.
   std::int64_t damaged = 0;         // a seal, a size, a name or a header does not fit
   std::int64_t cleared = 0;         // it was stored before a clear
   std::int64_t no_context = 0;      // the server has lost what it is an entry of

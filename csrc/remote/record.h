@@ -40,8 +40,8 @@ std::string encode_record(const Record& record, const Seal& seal);
 // kUnsupportedVersion: a newer modcache wrote it.
 Result<Record> decode_record(std::string_view bytes, const Seal& seal);
 
-// What the first bytes of a record say. They are not sealed by themselves, so they tell only
-// whether the rest is worth reading or writing.
+// The first bytes of a record. They are not sealed by themselves, so they tell only whether the rest
+// is worth reading or writing.
 struct RecordBeginning {
   static constexpr std::size_t kSizeBytes = 72;
   Generation generation;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +15,17 @@ import pytest
 import torch
 from http_servers import nginx
 from machines import Machines, counted, slow_module, with_parameter
-from program import FINDINGS, MISUSE, SUCCESS, Outcome, binary, bytes_below, filling, run_program
+from program import (
+    FINDINGS,
+    MISUSE,
+    ROOT,
+    SUCCESS,
+    Outcome,
+    binary,
+    bytes_below,
+    filling,
+    run_program,
+)
 from redis_servers import RedisServer, free_port, wait_until
 from test_http_backends import needs_nginx
 
@@ -329,6 +340,14 @@ def test_a_password_is_not_shown(tmp_path: Path, filled: Path) -> None:
         assert outcome.status == MISUSE
         assert "WRONGPASS" in outcome.messages
         assert "ss%3Awrong" not in outcome.messages
+
+
+@pytest.mark.parametrize("command", ["push", "pull"])
+def test_the_page_names_every_member(server: RedisServer, filled: Path, command: str) -> None:
+    page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
+    section = page.split(f"\n### {command}\n", 1)[1].split("\n#", 1)[0]
+    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert named == moved(command, filled, server.address).keys()
 
 
 # --- Where the program finds the engines ---
