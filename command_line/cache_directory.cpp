@@ -102,6 +102,14 @@ Status check_is_cache(const std::string& path) {
                               "modcache is in it");
 }
 
+Status check_may_be_cache(const std::string& path) {
+  fs::FileSystem& file_system = fs::posix_file_system();
+  const auto names = file_system.list(file_system.resolve(path));
+  const bool is_new =
+      file_system.info(path).is_not_found() || (names.is_ok() && names.value().empty());
+  return is_new ? Status::ok() : check_is_cache(path);
+}
+
 CacheDirectory::CacheDirectory(std::string path, std::unique_ptr<store::Listing> listing)
     : path_(std::move(path)), listing_(std::move(listing)) {}
 

@@ -23,6 +23,9 @@ namespace modcache::command_line {
 // Returns kInvalidArgument unless `path` is a directory that modcache made, which its files must
 // show by more than names that others might use, too. Changes nothing, and takes no lock.
 Status check_is_cache(const std::string& path);
+// The same, but also an empty directory and a path that does not exist are right: one can be made
+// there.
+Status check_may_be_cache(const std::string& path);
 // Returns whether `path` exists and is not a directory; it may then be a pack.
 bool is_file(const std::string& path);
 

@@ -16,6 +16,7 @@ namespace {
 namespace files = std::filesystem;
 
 constexpr char kLibrary[] = "libmodcache.so";
+constexpr char kEngineLibrary[] = "libmodcache_remote.so";
 constexpr char kTorchFolder[] = "torch-";
 constexpr char kCompiledPart[] = "_guards.cpython-";
 
@@ -132,6 +133,13 @@ std::vector<files::path> package_folders_in(const files::path& prefix) {
   return folders;
 }
 
+Result<std::string> own_path() {
+  std::error_code error;
+  const files::path program = files::read_symlink("/proc/self/exe", error);
+  if (error) return Status::io_error("this program does not know where it is: no /proc here");
+  return program.string();
+}
+
 }  // namespace
 
 Result<InstalledLibrary> library_at(const std::string& path) {
@@ -166,11 +174,38 @@ Installation installation_beside(const std::string& program) {
   return found;
 }
 
-Result<Installation> find_installation() {
+std::vector<std::string> engine_folders_beside(const std::string& program) {
+  const files::path prefix = files::path(program).parent_path().parent_path();
+  std::vector<files::path> candidates;
+  for (const char* lib : {MODCACHE_LIBRARY_FOLDER, "lib", "lib64"}) {
+    candidates.push_back(prefix / lib);
+    candidates.push_back(prefix / lib / "modcache" / "lib");
+  }
+  for (const files::path& packages : package_folders_in(prefix)) {
+    candidates.push_back(packages / "modcache" / "lib");
+  }
+  candidates.push_back(prefix / "modcache" / "lib");  // pip install --target
+  candidates.push_back(prefix);                       // a build
+  std::vector<std::string> folders;
   std::error_code error;
-  const files::path program = files::read_symlink("/proc/self/exe", error);
-  if (error) return Status::io_error("this program does not know where it is: no /proc here");
-  return installation_beside(program.string());
+  for (const files::path& folder : candidates) {
+    const bool is_known =
+        std::find(folders.begin(), folders.end(), folder.string()) != folders.end();
+    if (!is_known && files::is_regular_file(folder / kEngineLibrary, error)) {
+      folders.push_back(folder.string());
+    }
+  }
+  return folders;
+}
+
+std::vector<std::string> engine_folders() {
+  const auto program = own_path();
+  return program.is_ok() ? engine_folders_beside(program.value()) : std::vector<std::string>();
+}
+
+Result<Installation> find_installation() {
+  MODCACHE_ASSIGN_OR_RETURN(const std::string program, own_path());
+  return installation_beside(program);
 }
 
 Result<InstalledLibrary> library_for(const Installation& installation, const std::string& torch) {

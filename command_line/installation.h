@@ -34,6 +34,12 @@ Result<Installation> find_installation();
 // Finds the installation of a program at this path.
 Installation installation_beside(const std::string& program);
 
+// Returns the folders beside a program at this path in which a libmodcache_remote.so lies, the
+// engines of the remote tier. They are in the Python package, in a prefix, or in a build.
+std::vector<std::string> engine_folders_beside(const std::string& program);
+// Does the same for this program; none where it cannot find its own path.
+std::vector<std::string> engine_folders();
+
 // Returns the library for `torch` ("2.13" or "2.13.0"), or, when that is empty, for the torch that
 // is installed. kNotFound when there is none; the message says what is there and how to choose.
 // kInvalidArgument when `torch` is not a version.

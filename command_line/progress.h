@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "command_line/output.h"
 #include "command_line/units.h"
@@ -18,11 +19,13 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // `of_entries`: 0 where nobody knows.
   void show(std::int64_t entries, std::int64_t of_entries, std::uint64_t bytes) {
     const auto now = std::chrono::steady_clock::now();
     if (now - shown_ < std::chrono::milliseconds(200)) return;
     shown_ = now;
-    output_.show_progress(count_text(entries) + " of " + count_text(of_entries) + " entries, " +
+    const std::string of = of_entries > 0 ? " of " + count_text(of_entries) : "";
+    output_.show_progress(count_text(entries) + of + " entries, " +
                           size_text(static_cast<std::int64_t>(bytes)));
   }
 

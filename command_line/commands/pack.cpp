@@ -122,15 +122,6 @@ class UnpackCommand final : public Command {
         "use it have as their setting `disk`, and unpack again");
     return ExitCode::kFindings;
   }
-
- private:
-  // Returns ok for a cache, an empty directory, and a path that does not exist.
-  static Status check_may_be_cache(const std::string& path) {
-    const auto names = fs::posix_file_system().list(fs::posix_file_system().resolve(path));
-    const bool is_new = fs::posix_file_system().info(path).is_not_found() ||
-                        (names.is_ok() && names.value().empty());
-    return is_new ? Status::ok() : check_is_cache(path);
-  }
 };
 
 }  // namespace

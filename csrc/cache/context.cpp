@@ -58,6 +58,11 @@ bool unpack_context(std::string_view description, ContextParts& parts) {
          take_piece(text, parts.arguments) && take_piece(text, parts.autocast) && text.empty();
 }
 
+bool unpack_context(const store::Context& context, ContextParts& parts) {
+  return unpack_context(std::string_view(context.description), parts) &&
+         parts.scope == context.scope && blake2b_128(context.description) == context.digest;
+}
+
 bool operator==(const ContextParts& a, const ContextParts& b) {
   return a.scope == b.scope && a.method == b.method && a.form == b.form &&
          a.arguments == b.arguments && a.autocast == b.autocast && a.name_space == b.name_space;

@@ -30,6 +30,10 @@ bool operator==(const ContextParts& a, const ContextParts& b);
 // False: `description` is not one that make_context wrote. The parts point into it.
 bool unpack_context(std::string_view description, ContextParts& parts);
 
+// The same for a context that comes from elsewhere. False also where its digest or its scope is not
+// that of its description.
+bool unpack_context(const store::Context& context, ContextParts& parts);
+
 // How all descriptions of a namespace begin, and no others do.
 std::string description_prefix_of(std::string_view name_space);
 

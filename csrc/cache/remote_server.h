@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RemoteServer: what one remote tier has of its server: connections, the queue of writes, the seal
-// and the generations, and how entries are called there. Made from the settings; connects to
+// RemoteServer: what one remote tier has of its server: connections, the queue of writes, the names
+// and the generations. Made from the settings; connects to
 // nothing until it is asked something. Thread-safe; usable in a forked child.
 #pragma once
 
@@ -9,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "cache/remote_names.h"
 #include "cache/settings.h"
 #include "remote/claims.h"
 #include "remote/client.h"
@@ -25,6 +27,8 @@ namespace modcache::cache {
 using ConnectRemote = std::function<Result<remote::Client::MakeBackend>(const Settings&)>;
 // Goes by way of libmodcache_remote.so.
 Result<remote::Client::MakeBackend> connect_by_library(const Settings& settings);
+// Does the same; the library may also lie in one of these folders.
+ConnectRemote connect_by_library_in(std::vector<std::string> folders);
 
 class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
  public:
@@ -34,35 +38,28 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
                                                     remote::WriteBehind::Listener& listener,
                                                     remote::Client::OnChange on_change);
 
-  std::string entry_name(const Digest128& address) const { return prefix_ + "/e/" + address.hex(); }
-  std::string context_name(const Digest128& digest) const { return prefix_ + "/c/" + digest.hex(); }
-  std::string entry_prefix() const { return prefix_ + "/e/"; }
+  std::string entry_name(const Digest128& address) const { return names_.entry_name(address); }
+  std::string context_name(const Digest128& digest) const { return names_.context_name(digest); }
+  std::string entry_prefix() const { return names_.entry_prefix(); }
 
   // The longest that a call waits.
   std::chrono::milliseconds timeout() const { return timeout_; }
   // Returns what is in force for a scope; asks the server where that is not known.
   Result<remote::Generations::Current> find_or_make_generation(const std::string& scope);
 
-  const remote::Seal& seal() const { return seal_; }
+  const remote::Seal& seal() const { return names_.seal(); }
   remote::Generations& generations() { return generations_; }
   const remote::Claims& claims() const { return claims_; }
   remote::Client& client() { return client_; }
   remote::WriteBehind& writes() { return writes_; }
 
  private:
-  struct Parts {
-    std::string prefix;
-    std::string secret;
-  };
-  static Result<Parts> parts_of(const Settings& settings);
-
-  RemoteServer(const Settings& settings, const Parts& parts,
+  RemoteServer(const Settings& settings, RemoteNames names,
                remote::Client::MakeBackend make_backend, remote::WriteBehind::Listener& listener,
                remote::Client::OnChange on_change);
 
-  const std::string prefix_;
+  const RemoteNames names_;
   const std::chrono::milliseconds timeout_;
-  const remote::Seal seal_;
   remote::Generations generations_;
   const remote::Claims claims_;
   remote::Client client_;

@@ -48,6 +48,17 @@ class Backend {
   virtual Status get_all(const std::vector<std::string>& names,
                          std::vector<SharedBytes>& values) = 0;
 
+  static constexpr std::size_t kFewestBytes = 32;
+  // Reads the first bytes of many values, to see what is there without its transfer: at most
+  // `most_bytes` of each, or more where the server cannot give a part. Otherwise as get_all(); a
+  // value that is not whole, or is empty, may seem not to be there. REQUIRES: most_bytes >=
+  // kFewestBytes.
+  virtual Status get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
+                                std::vector<SharedBytes>& values) {
+    (void)most_bytes;
+    return get_all(names, values);
+  }
+
   // Writes many values, replacing what has their names. They are dropped by the server after
   // `ttl_ms`, where it can do that; 0: never. `are_stored` gets one for each; those of a
   // part of the server that cannot be asked are not, which is no failure. A refusal is one.

@@ -21,7 +21,7 @@ std::string own_folder() {
   return slash == std::string::npos ? std::string() : path.substr(0, slash);
 }
 
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(const std::vector<std::string>& folders) {
   const char* const given = std::getenv("MODCACHE_REMOTE_LIBRARY");
   if (given != nullptr && given[0] != '\0') return {given};
   std::vector<std::string> paths;
@@ -32,6 +32,7 @@ std::vector<std::string> candidates() {
       paths.push_back(folder + where + kFileName);
     }
   }
+  for (const std::string& other : folders) paths.push_back(other + "/" + kFileName);
   paths.emplace_back(kFileName);
   return paths;
 }
@@ -49,9 +50,9 @@ std::string advice_on(const std::string& reason) {
 
 }  // namespace
 
-Result<BackendFactory> open_engine_library() {
+Result<BackendFactory> open_engine_library(const std::vector<std::string>& folders) {
   std::string reason;
-  for (const std::string& path : candidates()) {
+  for (const std::string& path : candidates(folders)) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* const error = dlerror();

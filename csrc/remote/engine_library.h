@@ -3,15 +3,16 @@
 // EngineLibrary: libmodcache_remote.so, in which the backends are. It is opened when a process
 // first uses a remote tier, so that nobody else needs what it links to (libcurl, OpenSSL).
 //
-// It is looked for beside this library, in the folder above it, and where the system looks for
-// libraries; MODCACHE_REMOTE_LIBRARY names another file. It stays open until the process ends.
-// Thread-safe.
+// It is looked for beside this library, in the folder above it, in the folders that the caller
+// names, and where the system looks for libraries; MODCACHE_REMOTE_LIBRARY names another file. It
+// stays open until the process ends. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "remote/address.h"
@@ -35,7 +36,8 @@ using InterfaceVersion = int (*)();
 inline constexpr const char* kInterfaceVersionSymbol = "modcache_remote_interface_version";
 inline constexpr int kInterfaceVersion = 1;
 
-// Opens the library. kIoError names what is missing and how to get it.
-Result<BackendFactory> open_engine_library();
+// Opens the library, which may also lie in one of these folders. kIoError names what is missing and
+// how to get it.
+Result<BackendFactory> open_engine_library(const std::vector<std::string>& folders = {});
 
 }  // namespace modcache::remote

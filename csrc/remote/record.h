@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,21 @@ std::string encode_record(const Record& record, const Seal& seal);
 // The views point into `bytes`. kCorruption: damaged, or sealed by somebody without our key;
 // kUnsupportedVersion: a newer modcache wrote it.
 Result<Record> decode_record(std::string_view bytes, const Seal& seal);
+
+// The first bytes of a record. They are not sealed by themselves, so they tell only whether the
+// rest is worth reading or writing.
+struct RecordBeginning {
+  static constexpr std::size_t kSizeBytes = 72;
+  Generation generation;
+  Digest128 context;
+  std::int64_t run_us = 0;
+  std::int64_t stored_at_us = 0;
+  std::uint64_t payload_size_bytes = 0;
+  std::uint32_t key_size_bytes = 0;
+  std::uint32_t header_size_bytes = 0;
+};
+// Nothing: no record that we can read begins so. `bytes` may go on.
+std::optional<RecordBeginning> decode_beginning(std::string_view bytes);
 
 // The text that a context stands for, so that entries can be taken from a server to a directory.
 struct ContextRecord {

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from program import FillDirectory, Outcome, binary, run_program
+from program import FillDirectory, Outcome, filling, run_program
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +31,8 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(directory: Path) -> Iterator[FillDirectory]:
-    """A process that has the directory open, and stores what it is told."""
-    with subprocess.Popen(
-        [binary("fill_directory"), directory],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield FillDirectory(process)
+    with filling(directory) as process:
+        yield process
 
 
 @pytest.fixture

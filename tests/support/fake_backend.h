@@ -218,13 +218,20 @@ class FakeBackend final : public remote::Backend {
     });
   }
   Status visit_all(std::string_view prefix, const Visit& visit) override {
-    return server_->call(ServerCall::kVisit, [&] {
+    // They are visited without the server's lock, as a visitor may ask it for others.
+    std::vector<std::pair<std::string, SharedBytes>> found;
+    const Status status = server_->call(ServerCall::kVisit, [&] {
       for (const auto& [name, stored] : server_->values_) {
         if (name.compare(0, prefix.size(), prefix) != 0) continue;
-        if (!visit(name, share_bytes(stored.bytes))) break;
+        found.emplace_back(name, share_bytes(stored.bytes));
       }
       return Status::ok();
     });
+    if (!status.is_ok()) return status;
+    for (const auto& [name, value] : found) {
+      if (!visit(name, value)) break;
+    }
+    return status;
   }
   Status ping() override {
     return server_->call(ServerCall::kPing, [] { return Status::ok(); });

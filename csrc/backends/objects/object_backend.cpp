@@ -15,6 +15,7 @@
 #include "backends/objects/value_writer.h"
 #include "backends/objects/writer.h"
 #include "base/without_throwing.h"
+#include "remote/slices.h"
 
 namespace modcache::backends {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 // How old what is known may be: for names that are not known, and for those that are.
 constexpr std::int64_t kAgeOfMissesMs = 1'000;
 constexpr std::int64_t kAgeOfHitsMs = 5'000;
-constexpr std::size_t kVisitedAtOnce = 256;
+constexpr std::size_t kMostVisitedAtOnce = 256;
 
 class ObjectBackend : public remote::Backend {
  public:
@@ -156,10 +157,12 @@ Status ObjectBackend::visit_all(std::string_view prefix, const Visit& visit) {
   MODCACHE_RETURN_IF_ERROR(look_if_due(ObjectIndex::kLookNow));
   std::unordered_set<Digest128, Digest128Hash> seen;
   std::vector<std::string> names;
+  remote::Slices slices(kMostVisitedAtOnce);
   Status status;
   const auto visit_some = [&] {
     std::vector<SharedBytes> values;
     status = get_all(names, values);
+    slices.note(values);
     bool goes_on = status.is_ok();
     for (std::size_t i = 0; goes_on && i < names.size(); ++i) {
       if (values[i].owner != nullptr) goes_on = visit(names[i], values[i]);
@@ -172,7 +175,7 @@ Status ObjectBackend::visit_all(std::string_view prefix, const Visit& visit) {
     if (seen.size() < ObjectIndex::kMostPlaces && seen.insert(digest_of_name(name)).second) {
       names.emplace_back(name);
     }
-    if (names.size() == kVisitedAtOnce) goes_on = visit_some();
+    if (names.size() >= slices.next()) goes_on = visit_some();
     return goes_on;
   }));
   if (goes_on && !names.empty()) visit_some();

@@ -14,7 +14,6 @@ constexpr std::string_view kHeadMagic = "mcCHUNKS";
 // No name of a value has it (remote/backend.h).
 constexpr char kBetween = '#';
 constexpr std::size_t kHeadBytes = 32;  // magic 8, write 8, size 8, XXH3-64 of these 8
-constexpr std::size_t kMarkBytes = 16;  // write 8, number of the piece 8
 
 std::size_t bytes_of_chunk(const ChunkedHead& head, std::size_t chunk) {
   const std::uint64_t begin = std::uint64_t{chunk} * kChunkBytes;
@@ -53,7 +52,7 @@ bool is_chunk_name(std::string_view name) { return name.find(kBetween) != std::s
 
 std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::size_t chunk) {
   assert(chunk < head.chunks() && value.size() == head.size_bytes);
-  std::string bytes(kMarkBytes, '\0');
+  std::string bytes(kChunkMarkBytes, '\0');
   write_number(head.write, bytes.data());
   write_number(std::uint64_t{chunk}, bytes.data() + 8);
   return bytes.append(value.substr(chunk * kChunkBytes, bytes_of_chunk(head, chunk)));
@@ -61,12 +60,17 @@ std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::s
 
 std::optional<std::string_view> decode_chunk(const ChunkedHead& head, std::size_t chunk,
                                              std::string_view stored) {
-  if (stored.size() != kMarkBytes + bytes_of_chunk(head, chunk)) return std::nullopt;
-  if (read_number<std::uint64_t>(stored.data()) != head.write ||
+  if (stored.size() != kChunkMarkBytes + bytes_of_chunk(head, chunk)) return std::nullopt;
+  return decode_chunk_beginning(head, chunk, stored);
+}
+
+std::optional<std::string_view> decode_chunk_beginning(const ChunkedHead& head, std::size_t chunk,
+                                                       std::string_view stored) {
+  if (stored.size() < kChunkMarkBytes || read_number<std::uint64_t>(stored.data()) != head.write ||
       read_number<std::uint64_t>(stored.data() + 8) != chunk) {
     return std::nullopt;
   }
-  return stored.substr(kMarkBytes);
+  return stored.substr(kChunkMarkBytes);
 }
 
 }  // namespace modcache::backends

@@ -14,6 +14,7 @@
 #include "backends/redis/nodes.h"
 #include "backends/redis/reply.h"
 #include "base/random.h"
+#include "remote/slices.h"
 
 namespace modcache::backends {
 namespace {
@@ -35,6 +36,8 @@ class RedisBackend final : public remote::Backend {
   explicit RedisBackend(std::unique_ptr<Nodes> nodes) : nodes_(std::move(nodes)) {}
 
   Status get_all(const std::vector<std::string>& names, std::vector<SharedBytes>& values) override;
+  Status get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
+                        std::vector<SharedBytes>& values) override;
   Status put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
                  std::vector<bool>& are_stored) override;
   Status remove_all(const std::vector<std::string>& names) override;
@@ -48,11 +51,17 @@ class RedisBackend final : public remote::Backend {
   Status get_some(const std::string* names, std::size_t count, SharedBytes* values);
   Status get_with_one_command(const std::string* names, std::size_t count, SharedBytes* values);
   Status get_chunks(const std::string& name, SharedBytes& value);
+  Status get_some_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
+                             std::vector<SharedBytes>& values);
+  Status get_beginning_of_chunks(const std::string& name, std::size_t most_bytes,
+                                 SharedBytes& value);
   Status put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
                   std::vector<bool>& are_stored, std::size_t first);
   Status put_chunks(const NamedValue& value, const std::string& ttl, bool& is_stored);
   Status visit_node(const Nodes::Ask& ask, const std::string& pattern, const Visit& visit,
                     bool& goes_on);
+  Status visit_some(const std::vector<std::string>& names, remote::Slices& slices,
+                    const Visit& visit, bool& goes_on);
   Status one(const Command& command, ReplyPtr& reply);
 
   const std::unique_ptr<Nodes> nodes_;
@@ -146,6 +155,61 @@ Status RedisBackend::get_all(const std::vector<std::string>& names,
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (values[i].owner == nullptr || !decode_chunked_head(values[i].view()).has_value()) continue;
     MODCACHE_RETURN_IF_ERROR(get_chunks(names[i], values[i]));
+  }
+  return Status::ok();
+}
+
+Status RedisBackend::get_some_beginnings(const std::vector<std::string>& names,
+                                         std::size_t most_bytes, std::vector<SharedBytes>& values) {
+  const std::string last = std::to_string(most_bytes - 1);
+  values.assign(names.size(), {});
+  for (std::size_t begin = 0; begin < names.size(); begin += kNamesAtOnce) {
+    const std::size_t end = std::min(begin + kNamesAtOnce, names.size());
+    std::vector<Command> commands;
+    for (std::size_t i = begin; i < end; ++i) {
+      commands.push_back({{"GETRANGE", names[i], "0", last}, &names[i]});
+    }
+    std::vector<ReplyPtr> replies;
+    MODCACHE_RETURN_IF_ERROR(nodes_->exchange(commands, replies));
+    for (std::size_t i = begin; i < end; ++i) {
+      const ReplyPtr& reply = replies[i - begin];
+      // A name that is not there has an empty range.
+      const SharedBytes bytes = bytes_of(reply);
+      if (bytes.owner != nullptr && bytes.size_bytes > 0) values[i] = bytes;
+      const Status status = reply != nullptr ? status_of(reply) : Status::ok();
+      if (status.code() == StatusCode::kInvalidArgument) return status;
+    }
+  }
+  return Status::ok();
+}
+
+// A server may have evicted some of the pieces, so the mark of each is looked at.
+Status RedisBackend::get_beginning_of_chunks(const std::string& name, std::size_t most_bytes,
+                                             SharedBytes& value) {
+  const auto head = decode_chunked_head(value.view());
+  value = {};
+  std::vector<std::string> names;
+  for (std::size_t chunk = 0; chunk < head->chunks(); ++chunk) {
+    names.push_back(chunk_name(name, chunk));
+  }
+  std::vector<SharedBytes> pieces;
+  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, kChunkMarkBytes + most_bytes, pieces));
+  std::string beginning;
+  for (std::size_t chunk = 0; chunk < pieces.size(); ++chunk) {
+    const auto piece = decode_chunk_beginning(*head, chunk, pieces[chunk].view());
+    if (!piece.has_value()) return Status::ok();
+    if (chunk == 0) beginning = *piece;
+  }
+  value = share_bytes(std::move(beginning));
+  return Status::ok();
+}
+
+Status RedisBackend::get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
+                                    std::vector<SharedBytes>& values) {
+  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, most_bytes, values));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (values[i].owner == nullptr || !decode_chunked_head(values[i].view()).has_value()) continue;
+    MODCACHE_RETURN_IF_ERROR(get_beginning_of_chunks(names[i], most_bytes, values[i]));
   }
   return Status::ok();
 }
@@ -260,9 +324,21 @@ Result<bool> RedisBackend::renew_if(std::string_view name, std::string_view expe
   return integer_of(reply) == 1;
 }
 
+Status RedisBackend::visit_some(const std::vector<std::string>& names, remote::Slices& slices,
+                                const Visit& visit, bool& goes_on) {
+  std::vector<SharedBytes> values;
+  MODCACHE_RETURN_IF_ERROR(get_all(names, values));
+  slices.note(values);
+  for (std::size_t i = 0; i < names.size() && goes_on; ++i) {
+    if (values[i].owner != nullptr) goes_on = visit(names[i], values[i]);
+  }
+  return Status::ok();
+}
+
 Status RedisBackend::visit_node(const Nodes::Ask& ask, const std::string& pattern,
                                 const Visit& visit, bool& goes_on) {
   std::string cursor = "0";
+  remote::Slices slices(kNamesAtOnce);
   do {
     Status status;
     const ReplyPtr reply =
@@ -276,10 +352,13 @@ Status RedisBackend::visit_node(const Nodes::Ask& ask, const std::string& patter
     names.erase(std::remove_if(names.begin(), names.end(),
                                [](const std::string& name) { return is_chunk_name(name); }),
                 names.end());
-    std::vector<SharedBytes> values;
-    MODCACHE_RETURN_IF_ERROR(get_all(names, values));
-    for (std::size_t i = 0; i < names.size() && goes_on; ++i) {
-      if (values[i].owner != nullptr) goes_on = visit(names[i], values[i]);
+    std::size_t begin = 0;
+    while (goes_on && begin < names.size()) {
+      const std::size_t end = std::min(begin + slices.next(), names.size());
+      const std::vector<std::string> some(names.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          names.begin() + static_cast<std::ptrdiff_t>(end));
+      MODCACHE_RETURN_IF_ERROR(visit_some(some, slices, visit, goes_on));
+      begin = end;
     }
   } while (goes_on && cursor != "0");
   return Status::ok();

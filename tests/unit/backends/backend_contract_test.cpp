@@ -129,6 +129,22 @@ TEST_F(BackendContractTest, an_empty_value_is_there) {
             (std::vector<std::string>{"", "x", "-"}));
 }
 
+TEST_F(BackendContractTest, beginnings_tell_what_is_there) {
+  const std::string large = bytes_of(3 << 20, 1);
+  const std::string small = bytes_of(40, 2);
+  put({{name("large"), large}, {name("small"), small}});
+  const std::vector<std::string> names{name("large"), name("none"), name("small")};
+  std::vector<SharedBytes> values;
+  ASSERT_TRUE(backend_->get_beginnings(names, 72, values).is_ok());
+  ASSERT_EQ(values.size(), 3u);
+  EXPECT_EQ(values[0].view().substr(0, 72), large.substr(0, 72));
+  EXPECT_EQ(values[1].owner, nullptr);
+  EXPECT_EQ(values[2].view(), small);
+  remove({name("large")});
+  ASSERT_TRUE(backend_->get_beginnings(names, 72, values).is_ok());
+  EXPECT_EQ(values[0].owner, nullptr);
+}
+
 TEST_F(BackendContractTest, large_values_go_and_come) {
   const std::string large = bytes_of(3 << 20, 1);
   const std::string other = bytes_of(3 << 20, 2);

@@ -43,6 +43,8 @@ class InstallationTest : public ::testing::Test {
     return library.is_ok() ? library.value().path : library.status().message();
   }
 
+  const std::string& prefix_path() const { return prefix_.path(); }
+
  private:
   testing::TemporaryDirectory prefix_;
 };
@@ -144,6 +146,26 @@ TEST_F(InstallationTest, facts_and_versions_that_are_none_are_passed_over) {
   EXPECT_EQ(found().libraries.at(0).torch, "");
   write("lib/libmodcache.json", R"({"torch": 2.13})");
   EXPECT_EQ(found().libraries.at(0).torch, "");
+}
+
+TEST_F(InstallationTest, the_engines_are_found_in_a_package_a_prefix_and_a_build) {
+  const auto folders = [this] {
+    std::vector<std::string> below;
+    const std::string prefix = std::filesystem::canonical(prefix_path()).string();
+    for (const std::string& folder : engine_folders_beside(prefix + "/bin/modcache")) {
+      below.push_back(folder.substr(prefix.size()));
+    }
+    return below;
+  };
+  EXPECT_THAT(folders(), IsEmpty());
+  write("libmodcache_remote.so");
+  EXPECT_THAT(folders(), ElementsAre(""));
+  write(std::string(kPackages) + "modcache/lib/libmodcache_remote.so");
+  EXPECT_THAT(folders(), ElementsAre("/lib/python3.11/site-packages/modcache/lib", ""));
+  write("lib/libmodcache_remote.so");
+  EXPECT_THAT(folders(), ElementsAre("/lib", "/lib/python3.11/site-packages/modcache/lib", ""));
+  std::filesystem::create_directories(prefix_path() + "/lib64/libmodcache_remote.so");
+  EXPECT_EQ(folders().size(), 3u) << "a folder is no library";
 }
 
 }  // namespace

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,18 @@ class FillDirectory:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+@contextmanager
+def filling(directory: Path) -> Iterator[FillDirectory]:
+    """A process that has the directory open, and stores what it is told."""
+    with subprocess.Popen(
+        [binary("fill_directory"), directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield FillDirectory(process)
 
 
 def bytes_below(directory: Path) -> dict[str, bytes]:
