@@ -18,7 +18,7 @@ namespace {
 using store::Listing;
 
 // A batch is asked for at once, and written in parts of at most so many bytes, or one entry.
-constexpr std::size_t kMostOfBatch = 512;
+constexpr std::size_t kMostOfPushed = 512;
 constexpr std::size_t kBytesOfWrite = std::size_t{8} << 20;
 // A record has some more bytes than its payload.
 constexpr std::size_t kMostPayloadBytes = remote::kMostValueBytes - (std::size_t{64} << 20);
@@ -89,13 +89,13 @@ class Pushing {
     const store::ListedContext& listed = contexts_[context].listed;
     std::string from;
     while (true) {
-      MODCACHE_ASSIGN_OR_RETURN(auto page, listing_.page(listed, from, kMostOfBatch));
-      const bool is_last = page.size() < kMostOfBatch;
+      MODCACHE_ASSIGN_OR_RETURN(auto page, listing_.page(listed, from, kMostOfPushed));
+      const bool is_last = page.size() < kMostOfPushed;
       if (!page.empty()) from = Listing::key_after(page.back().key);
       for (store::ListedEntry& entry : page) {
         const Digest128 address = store::address_of(listed.context.digest, entry.key);
         batch_.push_back({context, std::move(entry), address});
-        if (batch_.size() == kMostOfBatch) MODCACHE_RETURN_IF_ERROR(push_batch());
+        if (batch_.size() == kMostOfPushed) MODCACHE_RETURN_IF_ERROR(push_batch());
       }
       if (is_last) return Status::ok();
     }
