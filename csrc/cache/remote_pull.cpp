@@ -17,8 +17,10 @@
 namespace modcache::cache {
 namespace {
 
-constexpr std::size_t kMostOfBatch = 512;
-constexpr std::size_t kBytesOfBatch = std::size_t{16} << 20;
+// Servers give entries in no order. Many at once, in the order of their keys, change a page of the
+// directory's index once that each of them would have changed by itself.
+constexpr std::size_t kMostOfBatch = 8192;
+constexpr std::size_t kBytesOfBatch = std::size_t{32} << 20;
 // More contexts than this are forgotten, and asked for again.
 constexpr std::size_t kMostContexts = 10'000;
 
@@ -150,6 +152,10 @@ class Pulling {
       const auto [place, is_new] = places.emplace(&known, parts.size());
       if (is_new) parts.push_back({&known, {}});
       parts[place->second].entries.push_back(&taken);
+    }
+    for (Part& part : parts) {
+      std::sort(part.entries.begin(), part.entries.end(),
+                [](const Taken* a, const Taken* b) { return a->record.key < b->record.key; });
     }
     return parts;
   }

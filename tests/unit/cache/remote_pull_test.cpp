@@ -181,7 +181,7 @@ TEST_F(RemotePullTest, nothing_leaves_to_make_room) {
 }
 
 TEST_F(RemotePullTest, what_came_before_a_failure_is_kept) {
-  fill(1500);
+  fill(9000);
   push();
   int reads = 0;
   server_->before_each([&](ServerCall call) {
@@ -196,11 +196,11 @@ TEST_F(RemotePullTest, what_came_before_a_failure_is_kept) {
     if (++visits == 1) std::this_thread::sleep_for(remote::Generations::kLookAgainAfter * 1.1);
   });
   ASSERT_TRUE(pulled.is_ok());
-  EXPECT_EQ(pulled.value().entries, 512);
+  EXPECT_EQ(pulled.value().entries, 8192);
   EXPECT_THAT(pulled.value().failure.message(), HasSubstr("it broke"));
   server_->before_each(nullptr);
   server_->fail(Status());
-  EXPECT_EQ(pull().entries, 1500 - 512);
+  EXPECT_EQ(pull().entries, 9000 - 8192);
 }
 
 TEST_F(RemotePullTest, another_secret_is_another_cache) {
