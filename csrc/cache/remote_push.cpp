@@ -44,7 +44,7 @@ class Pushing {
     if (status.is_ok()) status = push_batch();
     // The server's failures end the push; others are the directory's.
     if (!status.is_ok() && !is_servers_) return status;
-    if (summary_.failure.is_ok()) summary_.failure = status;
+    if (summary_.failure.is_ok()) summary_.failure = std::move(status);
     return std::move(summary_);
   }
 

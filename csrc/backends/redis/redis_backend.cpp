@@ -189,6 +189,7 @@ Status RedisBackend::get_beginning_of_chunks(const std::string& name, std::size_
   const auto head = decode_chunked_head(value.view());
   value = {};
   std::vector<std::string> names;
+  names.reserve(head->chunks());
   for (std::size_t chunk = 0; chunk < head->chunks(); ++chunk) {
     names.push_back(chunk_name(name, chunk));
   }
