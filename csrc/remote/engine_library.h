@@ -31,10 +31,11 @@ using BackendFactory = std::function<Result<std::unique_ptr<Backend>>(const Back
 // Null, with `error` set, where the options are wrong. The caller owns the backend.
 using MakeBackend = Backend* (*)(const BackendOptions& options, std::string& error);
 inline constexpr const char* kMakeBackendSymbol = "modcache_remote_make_backend";
-// The library and its user have to be of one build: both have this number.
+// The library and its user have to be of one build: both have this number, which each change of
+// Backend, BackendOptions or Address raises.
 using InterfaceVersion = int (*)();
 inline constexpr const char* kInterfaceVersionSymbol = "modcache_remote_interface_version";
-inline constexpr int kInterfaceVersion = 1;
+inline constexpr int kInterfaceVersion = 2;
 
 // Opens the library, which may also lie in one of these folders. kIoError names what is missing and
 // how to get it.

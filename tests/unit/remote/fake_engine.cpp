@@ -31,7 +31,9 @@ class IdleBackend final : public modcache::remote::Backend {
 
 #define MODCACHE_EXPORT extern "C" __attribute__((visibility("default")))
 
-MODCACHE_EXPORT int modcache_remote_interface_version() { return FAKE_INTERFACE_VERSION; }
+MODCACHE_EXPORT int modcache_remote_interface_version() {
+  return modcache::remote::kInterfaceVersion + FAKE_INTERFACE_VERSION - 1;
+}
 
 // The host called "wrong" is one that it makes no backend for.
 MODCACHE_EXPORT modcache::remote::Backend* modcache_remote_make_backend(
