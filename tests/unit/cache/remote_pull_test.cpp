@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <string_view>
 
 #include "store/verify/verify.h"
 #include "support/move_fixture.h"
@@ -106,8 +107,9 @@ TEST_F(RemotePullTest, damaged_records_are_counted_and_left_out) {
   server_->set(name_of(context, key_of(3)), "");
   server_->set(name_of(context, key_of(4)), *server_->value(name_of(context, key_of(5))));
   const auto generation = generation_of("scope");
-  const auto sound = [&](const std::string& key) {
-    return remote::Record{generation, context->digest, key, header_of("k"), "p", 1, 1'000'000};
+  const std::string header = header_of("k");  // a record borrows its parts
+  const auto sound = [&](std::string_view key) {
+    return remote::Record{generation, context->digest, key, header, "p", 1, 1'000'000};
   };
   // Whole records that no directory may have.
   remote::Record record = sound("bad header");
