@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kHeadMagic = "mcCHUNKS";
 // No name of a value has it (remote/backend.h).
 constexpr char kBetween = '#';
-constexpr std::size_t kHeadBytes = 32;  // magic 8, write 8, size 8, XXH3-64 of these 8
+// magic 8, write 8, size 8, XXH3-64 of these 8
+constexpr std::size_t kHeadBytes = kChunkedHeadBytes;
 
 std::size_t bytes_of_chunk(const ChunkedHead& head, std::size_t chunk) {
   const std::uint64_t begin = std::uint64_t{chunk} * kChunkBytes;

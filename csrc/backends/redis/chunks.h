@@ -28,6 +28,7 @@ struct ChunkedHead {
   }
 };
 
+inline constexpr std::size_t kChunkedHeadBytes = 32;
 std::string encode_chunked_head(const ChunkedHead& head);
 // Nothing: it is a value in one piece.
 std::optional<ChunkedHead> decode_chunked_head(std::string_view value);

@@ -88,17 +88,10 @@ class Cluster final : public Nodes {
   Clock::time_point map_at_{};
 };
 
-timeval cluster_time_of(std::int64_t ms) {
-  timeval time{};
-  time.tv_sec = static_cast<time_t>(ms / 1000);
-  time.tv_usec = static_cast<suseconds_t>(ms % 1000 * 1000);
-  return time;
-}
-
 Status Cluster::connect() {
   if (cluster_ != nullptr && cluster_->table != nullptr) return Status::ok();
   const remote::Address& address = options_.address;
-  const timeval timeout = cluster_time_of(options_.timeout_ms);
+  const timeval timeout = time_of(options_.timeout_ms);
   valkeyClusterOptions how{};
   how.initial_nodes = first_nodes_.c_str();
   how.connect_timeout = &timeout;

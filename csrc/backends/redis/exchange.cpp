@@ -18,6 +18,13 @@ bool is_over(valkeyContext& connection, Deadline deadline) {
 
 }  // namespace
 
+timeval time_of(std::int64_t ms) {
+  timeval time{};
+  time.tv_sec = static_cast<time_t>(ms / 1000);
+  time.tv_usec = static_cast<suseconds_t>(ms % 1000 * 1000);
+  return time;
+}
+
 Status failure_of(const valkeyContext& connection) {
   std::string where = connection.unix_sock.path != nullptr ? connection.unix_sock.path : "";
   if (connection.tcp.host != nullptr) {

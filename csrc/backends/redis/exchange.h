@@ -5,7 +5,10 @@
 // again.
 #pragma once
 
+#include <sys/time.h>
+
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "backends/redis/reply.h"
@@ -16,6 +19,9 @@ struct valkeyContext;  // NOLINT(readability-identifier-naming): libvalkey's
 namespace modcache::backends {
 
 using Deadline = std::chrono::steady_clock::time_point;
+
+// A time-out as libvalkey takes it.
+timeval time_of(std::int64_t ms);
 
 // The text of a connection's failure, as `host:port: reason`.
 Status failure_of(const valkeyContext& connection);

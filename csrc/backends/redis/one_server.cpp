@@ -17,13 +17,6 @@ namespace {
 
 using ContextPtr = std::unique_ptr<valkeyContext, decltype(&valkeyFree)>;
 
-timeval time_of(std::int64_t ms) {
-  timeval time{};
-  time.tv_sec = static_cast<time_t>(ms / 1000);
-  time.tv_usec = static_cast<suseconds_t>(ms % 1000 * 1000);
-  return time;
-}
-
 class OneServer final : public Nodes {
  public:
   OneServer(const remote::BackendOptions& options, TlsSettings tls)

@@ -279,11 +279,8 @@ Status RedisBackend::put_all(const std::vector<NamedValue>& values, std::int64_t
 
 Status RedisBackend::remove_all(const std::vector<std::string>& names) {
   std::vector<std::string> all = names;
-  std::vector<SharedBytes> values(names.size());
-  for (std::size_t begin = 0; begin < names.size(); begin += kNamesAtOnce) {
-    const std::size_t count = std::min(kNamesAtOnce, names.size() - begin);
-    MODCACHE_RETURN_IF_ERROR(get_some(names.data() + begin, count, values.data() + begin));
-  }
+  std::vector<SharedBytes> values;
+  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, kChunkedHeadBytes, values));
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto head =
         values[i].owner == nullptr ? std::nullopt : decode_chunked_head(values[i].view());

@@ -157,7 +157,7 @@ def _of_map_style(loader: DataLoader[Any], parts: Parts) -> Iterator[tuple[Any, 
     # Each begins in another place, so that machines seldom ask for one part at once.
     start = random.SystemRandom().randrange(len(batches)) if batches else 0
     ordered = batches[start:] + batches[:start]
-    open_parts = {_text_of(indices): indices for indices in ordered}
+    open_parts = {_digest_of(indices): indices for indices in ordered}
     while open_parts:
         round_of = _Taken(open_parts, parts)
         before = len(open_parts)
@@ -167,11 +167,11 @@ def _of_map_style(loader: DataLoader[Any], parts: Parts) -> Iterator[tuple[Any, 
             time.sleep(_PAUSE_S)
 
 
-def _text_of(indices: list[Any]) -> str:
-    return hashlib.blake2b(repr(indices).encode(), digest_size=16).hexdigest()
-
-
 def text_of_keys(keys: Any) -> str:
     """The part of a batch that was loaded, by its keys."""
     listed = keys.tolist() if isinstance(keys, torch.Tensor) else keys
-    return hashlib.blake2b(repr(listed).encode(), digest_size=16).hexdigest()
+    return _digest_of(listed)
+
+
+def _digest_of(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()
