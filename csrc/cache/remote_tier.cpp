@@ -162,7 +162,7 @@ bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,
   if (!(record.generation == current.generation)) return false;
   if (record.stored_at_us < current.not_before_us) return false;
   return settings_.max_age_s == 0 ||
-         record.stored_at_us >= now_us() - settings_.max_age_s * 1'000'000;
+         (now_us() - record.stored_at_us) / 1'000'000 < settings_.max_age_s;
 }
 
 TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
