@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "cache/cache.h"
+#include "cache/shared_fill.h"
 #include "registration.h"
 
 namespace modcache::ops {
@@ -57,6 +58,10 @@ std::string generation(const std::string& scope) {
   return generation.is_ok() ? generation.value() : std::string();
 }
 
+// Has the hits of the calling thread given to the server as well (cache/shared_fill.h). Returns what
+// it was.
+bool share_hits(bool shares_hits) { return cache::share_hits_here(shares_hits); }
+
 }  // namespace
 
 void register_shared_work(torch::Library& m) {
@@ -64,7 +69,8 @@ void register_shared_work(torch::Library& m) {
       .def_static("take", &take)
       .def_static("renew", &renew)
       .def_static("end", &end)
-      .def_static("generation", &generation);
+      .def_static("generation", &generation)
+      .def_static("share_hits", &share_hits);
 }
 
 }  // namespace modcache::ops

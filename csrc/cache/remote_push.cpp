@@ -185,10 +185,9 @@ class Pushing {
            const remote::Generations::Current& marks) const {
     if (bytes.owner == nullptr) return false;
     const auto record = remote::decode_beginning(bytes.view());
-    return record.has_value() && record->generation == marks.generation &&
-           record->context == contexts_[row.context].listed.context.digest &&
-           record->key_size_bytes == row.entry.key.size() &&
-           record->stored_at_us >= row.entry.stored_at_us;
+    return record.has_value() &&
+           record->is_as_new(marks.generation, contexts_[row.context].listed.context.digest,
+                             row.entry.key.size(), row.entry.stored_at_us);
   }
 
   Status push_part(const Part& part, const RemoteBulk::Marks& marks) {

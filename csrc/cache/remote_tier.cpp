@@ -76,7 +76,7 @@ void RemoteTier::on_written(std::size_t writes) {
 
 void RemoteTier::on_dropped(std::size_t writes, const Status& failure) {
   stats_.add(Counter::kRemoteDropped, static_cast<std::int64_t>(writes));
-  dropped_.fetch_add(writes, std::memory_order_acq_rel);
+  note_lost(writes);
   {
     MutexLock lock(mutex_);
     told_contexts_.clear();  // one may be among what was dropped
@@ -260,15 +260,15 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
 }
 
 remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const TierKeys& keys,
-                                                std::size_t i, const EntryPtr& entry,
-                                                bool replaces) const {
+                                                std::size_t i, const EntryPtr& entry, bool replaces,
+                                                std::int64_t stored_at_us) const {
   remote::WriteBehind::Write write;
   write.name = server->entry_name(keys.addresses[i]);
   write.size_bytes = entry->value->size_bytes() + keys.keys[i].size();
   write.replaces = replaces;
   // The queue is the server's own, so it does not outlive it.
   write.encode = [server = server.get(), context = keys.context(), key = std::string(keys.keys[i]),
-                  entry, codec = settings_.remote_codec,
+                  entry, stored_at_us, codec = settings_.remote_codec,
                   evidence = entry->confirmation != nullptr
                                  ? entry->confirmation->evidence()
                                  : nullptr](bool must_decide) -> Result<std::string> {
@@ -281,9 +281,10 @@ remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const T
     MODCACHE_ASSIGN_OR_RETURN(const auto current, server->find_or_make_generation(context->scope));
     const Written written = entry->value->write(codec);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
-    return remote::encode_record({current.generation, context->digest, key, header,
-                                  written.payload.view(), entry->run_us.value_or(0), now_us()},
-                                 server->seal());
+    return remote::encode_record(
+        {current.generation, context->digest, key, header, written.payload.view(),
+         entry->run_us.value_or(0), stored_at_us != 0 ? stored_at_us : now_us()},
+        server->seal());
   };
   return write;
 }

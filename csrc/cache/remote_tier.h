@@ -69,6 +69,15 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Waits until the server has what was stored before. Where it took all of that, nobody takes the
   // part for `ttl_ms`; else others may.
   Status end_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
+  // Whether the server lacks each of these entries, which nearer tiers have, or has an older one.
+  // Where it cannot be asked they count as dropped, so that end_part() leaves the part to others.
+  std::vector<bool> find_lacking(const TierKeys& keys,
+                                 const std::vector<std::int64_t>& stored_at_us);
+  // Writes such entries with the times that they were stored at: entries[k] for key k, or
+  // rows[which[k]] as it is.
+  void supply(const TierKeys& keys, Span<EntryPtr> entries);
+  void supply_rows(const TierKeys& keys, const FoundRows& rows,
+                   const std::vector<std::size_t>& which);
   // The generation of a scope as text; another one after it was cleared.
   Result<std::string> generation_of(const std::string& scope);
 
@@ -100,8 +109,11 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;
   void remove(RemoteServer& server, const Digest128& address);
+  // `stored_at_us`: 0 is the time when it is written.
   remote::WriteBehind::Write write_of(const ServerPtr& server, const TierKeys& keys, std::size_t i,
-                                      const EntryPtr& entry, bool replaces) const;
+                                      const EntryPtr& entry, bool replaces,
+                                      std::int64_t stored_at_us = 0) const;
+  void note_lost(std::size_t entries) { dropped_.fetch_add(entries, std::memory_order_acq_rel); }
   void add_context(RemoteServer& server, const ContextPtr& context,
                    std::vector<remote::WriteBehind::Write>& writes);
 

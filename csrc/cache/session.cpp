@@ -67,6 +67,7 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
     settle(request, tier, remaining, answer, {access(may_write), counting}, found);
     remaining = std::move(unanswered);
   }
+  if (reach == Reach::kAll && may_write && shares_hits()) supply_far(request, found);
   return found;
 }
 

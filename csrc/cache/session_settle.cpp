@@ -111,20 +111,17 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
 // once.
 void Session::keep_nearer(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                           const FoundRows& rows, BatchFound& found) {
-  std::vector<std::size_t> which;
-  std::vector<std::string_view> keys;
-  std::vector<Digest128> addresses;
+  ChosenKeys chosen;
   for (std::size_t row = 0; row < asked.size(); ++row) {
     if (found.rows_[asked.row(row)].tier != tier) continue;
-    which.push_back(row);
-    keys.push_back(asked.keys().keys[row]);
-    addresses.push_back(asked.keys().addresses[row]);
+    chosen.add(asked.keys().keys[row], asked.keys().addresses[row], row);
   }
-  if (which.empty()) return;
+  if (chosen.empty()) return;
+  const std::vector<std::size_t>& which = chosen.rows;
   OneOrMany<Kept> kept(which.size());
   for (std::size_t nearer = tier; nearer-- > 0;) {
-    tiers_.nearest_first[nearer]->keep_rows({request.context, keys, addresses}, rows, which,
-                                            request.form, kept);
+    tiers_.nearest_first[nearer]->keep_rows(chosen.of(request.context), rows, which, request.form,
+                                            kept);
   }
   for (std::size_t k = 0; k < which.size(); ++k) {
     if (kept[k].sequence == 0) continue;

@@ -53,6 +53,22 @@ class TierKeys {
   const ContextPtr* context_;
 };
 
+// Some keys of a batch, each with the number of its row. Borrows the keys.
+struct ChosenKeys {
+  std::vector<std::size_t> rows;
+  std::vector<std::string_view> keys;
+  std::vector<Digest128> addresses;
+
+  bool empty() const { return rows.empty(); }
+  void add(std::string_view key, const Digest128& address, std::size_t row) {
+    rows.push_back(row);
+    keys.push_back(key);
+    addresses.push_back(address);
+  }
+  // Borrowed from this object and `context`.
+  TierKeys of(const ContextPtr& context) const { return {context, keys, addresses}; }
+};
+
 // The access that the mode allows. Only a call that may write makes a directory that is not there,
 // and drops an entry that proves damaged.
 enum class Access { kRead, kWrite };

@@ -51,6 +51,13 @@ struct RecordBeginning {
   std::uint64_t payload_size_bytes = 0;
   std::uint32_t key_size_bytes = 0;
   std::uint32_t header_size_bytes = 0;
+
+  // Whether the record holds such an entry in that generation, stored at that time or later.
+  bool is_as_new(const Generation& of_generation, const Digest128& of_context,
+                 std::size_t of_key_size_bytes, std::int64_t as_us) const {
+    return generation == of_generation && context == of_context &&
+           key_size_bytes == of_key_size_bytes && stored_at_us >= as_us;
+  }
 };
 // Nothing: no record that we can read begins so. `bytes` may go on.
 std::optional<RecordBeginning> decode_beginning(std::string_view bytes);

@@ -136,6 +136,27 @@ def test_a_list_of_batches_is_shared_by_its_keys(machines: Machines, redis: Redi
     assert done.rows == 0, "all of it is done"
 
 
+@pytest.mark.parametrize("keys", ["rows", "one"])
+def test_what_a_dead_machine_left_in_the_directory_reaches_the_server(
+    machines: Machines, redis: RedisServer, keys: str
+) -> None:
+    batches = [
+        (torch.full((4, 8), float(i)), [f"{i}-{k}" for k in range(4)] if keys == "rows" else f"{i}")
+        for i in range(10)
+    ]
+
+    def fill(**how: bool) -> modcache.FillSummary:
+        return modcache.fill(slow_module(), batches, key=1, scope="s", progress=False, **how)
+
+    machines.become("here", "")  # what it computes reaches no server
+    expected = fill().runs
+    machines.become("here", redis.address)
+    assert fill(share=True).runs == 0
+    machines.become("later", redis.address)
+    later = fill()
+    assert (later.runs, later.hits) == (0, expected)
+
+
 def test_after_a_clear_all_is_to_be_done_again(machines: Machines, redis: RedisServer) -> None:
     machines.become("here", redis.address)
     batches = [(torch.ones(4, 8), [f"{i}-{k}" for k in range(4)]) for i in range(3)]

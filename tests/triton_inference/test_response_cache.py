@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from redis_servers import RedisServer
 from served_models import write_double, write_two_outputs
 from triton_server import (
     OUR_CACHES,
@@ -47,6 +48,24 @@ def test_servers_on_one_machine_share_a_directory(start: StartServer) -> None:
     one.stop()  # what it stored is committed
     assert [other.double(i) for i in range(20)] == answers
     assert (other.runs(), other.hits()) == (0, 20)
+
+
+def test_servers_on_several_machines_share_a_remote(
+    models: Path, tmp_path: Path, servers: list[TritonServer]
+) -> None:
+    with RedisServer(tmp_path / "redis") as redis:
+
+        def machine(name: str) -> TritonServer:
+            options = cache_options(tmp_path / name, remote=redis.address)
+            servers.append(TritonServer(models, OUR_CACHES, *options))
+            return servers[-1].start()
+
+        one = machine("one")
+        answers = [one.double(i) for i in range(20)]
+        one.stop()  # what it stored is on the server
+        other = machine("other")
+        assert [other.double(i) for i in range(20)] == answers
+        assert (other.runs(), other.hits()) == (0, 20)
 
 
 def test_the_program_sees_the_entries(start: StartServer, modcache: Callable[..., str]) -> None:

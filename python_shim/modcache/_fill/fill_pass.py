@@ -16,7 +16,13 @@ import torch
 from modcache._cached.call_key import check_no_content_of_padding
 from modcache._cached.function import looked_up_in
 from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
-from modcache._fill.parts import Parts, generation_of, shared_batches, text_of_keys
+from modcache._fill.parts import (
+    Parts,
+    generation_of,
+    shared_batches,
+    sharing_hits,
+    text_of_keys,
+)
 from modcache._fill.progress import Progress
 from modcache._fill.share import Share, batches_of, share_of
 from modcache._fill.summary import FillSummary
@@ -128,7 +134,7 @@ def fill(
             with torch.no_grad():
                 for batch, part in _with_parts(batches, parts, reader):
                     given, keys = reader.read(batch)
-                    with tally.lookup():
+                    with sharing_hits() if parts else contextlib.nullcontext(), tally.lookup():
                         output = _looked_up(target, given, keys, scope, rows)
                     tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
                     bar.show(tally.done)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -75,6 +76,19 @@ class Parts:
         while not self._stop.wait(_LEFT_AFTER_S / 4):
             for name in tuple(self._held):
                 _library().renew(name, self._owner, int(_LEFT_AFTER_S * 1000))
+
+
+@contextlib.contextmanager
+def sharing_hits() -> Iterator[None]:
+    """Has the hits of the calling thread given to the server as well, where that lacks them.
+
+    A process that died may have left them in the directory alone.
+    """
+    before = _library().share_hits(True)
+    try:
+        yield
+    finally:
+        _library().share_hits(before)
 
 
 def generation_of(scope: str) -> str:

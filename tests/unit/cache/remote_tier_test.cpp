@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The remote tier through a Cache, on a server in memory. Two caches with directories of their own
-// are two machines.
+// The remote tier through a Cache, on a server in memory.
 #include "cache/remote_tier.h"
 
 #include <gmock/gmock.h>
@@ -17,83 +16,19 @@
 #include "base/clock.h"
 #include "base/confirmation.h"
 #include "cache/cache.h"
-#include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/eventually.h"
-#include "support/fake_backend.h"
-#include "support/temporary_directory.h"
+#include "support/remote_machines.h"
 
 namespace modcache::cache {
 namespace {
 
+using testing::kLongRunUs;
+using testing::Machine;
 using testing::ServerCall;
 using testing::text_entry;
-using testing::text_of;
-using testing::ValueServer;
 
-// A run that is worth asking a server for.
-constexpr std::int64_t kLongRunUs = 1'000'000;
-
-class Machine {
- public:
-  Machine(std::shared_ptr<ValueServer> server, const std::string& directory, Options options = {})
-      : cache_(
-            testing::text_format(), fs::posix_file_system(),
-            [server = std::move(server)](const Settings&) -> Result<remote::Client::MakeBackend> {
-              return ValueServer::connect_to(server);
-            }) {
-    options.emplace("dir", directory);
-    options.emplace("remote", "redis://user:secret@host/0");
-    options.emplace("remote_timeout_ms", "10000");
-    EXPECT_TRUE(cache_.configure(options).is_ok());
-  }
-
-  Cache& cache() { return cache_; }
-  std::string lookup(const std::string& key, const std::string& signature = "",
-                     bool may_write = true) {
-    SingleFlight::Lead lead;
-    return text_of(cache_.session()->lookup(request(key, signature), may_write, lead));
-  }
-  void store(const std::string& key, const std::string& text, const std::string& signature = "",
-             bool replaces = false) {
-    cache_.session()->store(request(key, signature), text_entry(text, signature, kLongRunUs),
-                            replaces);
-  }
-  // Stores, and waits until the server has it.
-  void share(const std::string& key, const std::string& text, const std::string& signature = "") {
-    store(key, text, signature);
-    cache_.flush();
-  }
-  std::int64_t stat(const std::string& name) { return cache_.stats().at(name); }
-  std::string stats() {
-    std::string text;
-    for (const char* const name : {"hits_memory", "hits_disk", "hits_remote"}) {
-      text += (text.empty() ? "" : " ") + std::to_string(stat(name));
-    }
-    return text;
-  }
-  static std::string entry_name(const std::string& key) {
-    return "modcache/e/" + request(key).id().address.hex();
-  }
-  static Request request(std::string_view key, std::string_view signature = "") {
-    return testing::Process::request(key, signature);
-  }
-
- private:
-  Cache cache_;
-};
-
-class RemoteTierTest : public ::testing::Test {
- protected:
-  ~RemoteTierTest() override { server_->release(); }
-
-  std::unique_ptr<Machine> machine(const std::string& name, Options options = {}) {
-    return std::make_unique<Machine>(server_, directory_ / name, std::move(options));
-  }
-
-  testing::TemporaryDirectory directory_;
-  const std::shared_ptr<ValueServer> server_ = ValueServer::make();
-};
+class RemoteTierTest : public testing::RemoteMachinesTest {};
 
 TEST_F(RemoteTierTest, what_one_machine_stored_another_one_finds_and_keeps) {
   machine("a")->share("k", "text");

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RemoteTier: what nearer tiers have and the server lacks.
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "cache/remote_tier.h"
+#include "store/entry/own_part.h"
+
+namespace modcache::cache {
+namespace {
+
+// An entry that cannot become too old is as old as its record.
+std::int64_t known_time(std::int64_t stored_at_us) {
+  return stored_at_us == kAgeless ? now_us() : stored_at_us;
+}
+
+}  // namespace
+
+std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
+                                           const std::vector<std::int64_t>& stored_at_us) {
+  std::vector<bool> is_lacking(keys.size(), false);
+  // The work may go on when nobody waits for it any more, so it owns its answer.
+  struct Answer {
+    std::vector<std::string> names;
+    remote::Generations::Current current;
+    std::vector<SharedBytes> beginnings;
+  };
+  const auto answer = std::make_shared<Answer>();
+  const ServerPtr server = this->server();
+  if (server == nullptr) {
+    note_lost(keys.size());
+    return is_lacking;
+  }
+  for (const Digest128& address : keys.addresses) {
+    answer->names.push_back(server->entry_name(address));
+  }
+  const Status status = server->client().run(
+      [server, answer, scope = keys.context()->scope](remote::Backend& backend) -> Status {
+        MODCACHE_ASSIGN_OR_RETURN(answer->current,
+                                  server->generations().find_or_make(scope, backend));
+        return backend.get_beginnings(answer->names, remote::RecordBeginning::kSizeBytes,
+                                      answer->beginnings);
+      },
+      server->timeout());
+  if (!status.is_ok() || answer->beginnings.size() != keys.size()) {
+    note_lost(keys.size());
+    return is_lacking;
+  }
+  const remote::Generations::Current& current = answer->current;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    // Entries that a clear of the server took must not come back, and those that wait will be there.
+    if (stored_at_us[i] < current.not_before_us) continue;
+    if (server->writes().is_pending(answer->names[i])) continue;
+    const SharedBytes& bytes = answer->beginnings[i];
+    const auto record = bytes.owner != nullptr ? remote::decode_beginning(bytes.view())
+                                               : std::optional<remote::RecordBeginning>();
+    // The age of what never becomes too old does not matter.
+    const std::int64_t as_us = stored_at_us[i] == kAgeless ? 0 : stored_at_us[i];
+    is_lacking[i] =
+        !record.has_value() ||
+        !record->is_as_new(current.generation, keys.context()->digest, keys.keys[i].size(), as_us);
+  }
+  return is_lacking;
+}
+
+void RemoteTier::supply(const TierKeys& keys, Span<EntryPtr> entries) {
+  const ServerPtr server = server_in_any_state();
+  if (server == nullptr) return note_lost(keys.size());
+  std::vector<remote::WriteBehind::Write> writes;
+  writes.reserve(keys.size() + 1);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    writes.push_back(write_of(server, keys, i, entries[i], /*replaces=*/false,
+                              known_time(entries[i]->stored_at_us)));
+  }
+  add_context(*server, keys.context(), writes);
+  (void)server->writes().push(std::move(writes));
+}
+
+void RemoteTier::supply_rows(const TierKeys& keys, const FoundRows& rows,
+                             const std::vector<std::size_t>& which) {
+  const ServerPtr server = server_in_any_state();
+  if (server == nullptr) return note_lost(keys.size());
+  std::vector<remote::WriteBehind::Write> writes;
+  writes.reserve(keys.size() + 1);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::size_t row = which[i];
+    const auto payload = std::make_shared<std::string>(rows.payload_size_bytes(row), '\0');
+    // Whoever reads a row that is broken finds that out, and runs the module.
+    if (rows.is_provisional(row) || !rows.read(row, payload->data()).is_ok()) {
+      note_lost(1);
+      continue;
+    }
+    remote::WriteBehind::Write write;
+    write.name = server->entry_name(keys.addresses[i]);
+    write.size_bytes = payload->size() + keys.keys[i].size();
+    // The queue is the server's own, so it does not outlive it.
+    write.encode =
+        [server = server.get(), context = keys.context(), key = std::string(keys.keys[i]), payload,
+         header = store::own_part_of(rows.sample(row)) + *rows.header(row).packed,
+         run_us = rows.run_us(row),
+         stored_at_us = known_time(rows.stored_at_us(row))](bool) -> Result<std::string> {
+      MODCACHE_ASSIGN_OR_RETURN(const auto current,
+                                server->find_or_make_generation(context->scope));
+      return remote::encode_record(
+          {current.generation, context->digest, key, header, *payload, run_us, stored_at_us},
+          server->seal());
+    };
+    writes.push_back(std::move(write));
+  }
+  add_context(*server, keys.context(), writes);
+  (void)server->writes().push(std::move(writes));
+}
+
+}  // namespace modcache::cache
