@@ -11,11 +11,14 @@ from suite import (
     misses,
     off,
     readers,
+    remote_hits,
     scripted_hits,
 )
 from suite.measurement import Measurement
 
-FAMILIES = (memory_hits, scripted_hits, disk_hits, misses, batches, readers, epochs, off)
+FAMILIES = (
+    memory_hits, scripted_hits, disk_hits, remote_hits, misses, batches, readers, epochs, off
+)  # fmt: skip
 
 
 def all_measurements() -> list[Measurement]:
