@@ -14,7 +14,7 @@ from suite.scripted_hits import BUILD, built
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "remote"))
 
-from redis_servers import RedisServer  # noqa: E402
+from redis_servers import RedisServer
 
 ROWS = 256
 
@@ -49,7 +49,7 @@ class RemoteBatch(Measurement):
 
     def measure(self, place: Place) -> Figures:
         with RedisServer(place.folder / "server") as server:
-            program = [built("remote_batch"), server.address, str(place.of(2400))]
+            program = [str(built("remote_batch")), server.address, str(place.of(2400))]
             done = subprocess.run(program, capture_output=True, text=True, check=True)
         found = json.loads(done.stdout)
         assert found["rows"] == ROWS
