@@ -34,7 +34,7 @@ class Case:
     row_s: float
 
     def run(self) -> Run:
-        """With costs that are nobody's yet."""
+        """Returns a run with costs that are nobody's yet."""
         value_bytes = 4 * self.floats
         record_bytes = value_bytes + 150
         return Run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a call cost, as each of the processes measures it while the others do, too."""
+"""Each process measures the costs of the parts of a call, while the others do so, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDLESS = 1 << 40
 
 @dataclass
 class Cost:
-    """Of a phase: by the clock, and of the server's processor for each of the processes."""
+    """A phase took so long by the clock, and so much of the server's processor for each process."""
 
     wall_s: float
     server_s: float
@@ -37,7 +37,7 @@ def median_cost(costs: list[Cost]) -> Cost:
 
 
 def line(few: float, many: float, batch: int, rows: int) -> tuple[float, float]:
-    """Of calls and of rows, from the seconds that `rows` took in batches of a fourth and whole."""
+    """Splits the seconds of `rows`, in batches of a fourth and whole, between calls and rows."""
     calls = rows / batch
     call_s = max((few - many) / (3 * calls), 0.0)
     return call_s, max(many - calls * call_s, 0.0) / rows
@@ -61,7 +61,7 @@ class Measuring:
     def _far_and_near(
         self, samples: Samples, batch: int, name: str, seen: dict[tuple[str, int], list[Cost]]
     ) -> None:
-        """Of samples that the server has, and then the directory."""
+        """Notes the costs of samples that the server has, and then the directory."""
         self._caller.become(f"{self._place}/{name}")
         costs = [(tier, self._cost(samples, batch)) for tier in ("far", "near")]
         # Where the processors were so busy that the server was passed by, it is no measurement.
@@ -70,7 +70,7 @@ class Measuring:
                 seen[tier, batch].append(cost)
 
     def _mixed(self, part: int, name: str) -> Cost:
-        """Of batches of which a half is in memory and the other on the server."""
+        """Returns the cost of batches of which a half is in memory, the other on the server."""
         samples = np.arange(2 * part)
         samples[::2] += OTHERS
         self._caller.become(f"{self._place}/{name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulation is of. Times are in seconds, sizes in bytes."""
+"""A simulation is of these. Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Server:
 
     nodes: int = 1
     memory_bytes: int = 256 * GIB  # of each
+    # The rest goes to buffers and fragmentation: the same factor as in docs/scaling.md.
+    share_for_entries: float = 0.85
     nic_bytes_per_s: float = 25e9 / 8
     round_trip_s: float = 100e-6
     request_s: float = 20e-6
@@ -63,6 +65,8 @@ class Options:
     """Those of modcache, and what its constants are."""
 
     timeout_s: float = 0.5
+    # Nobody waits for a write, so it may take so many times as long: csrc/cache/remote_server.cpp.
+    times_for_writes: int = 8
     queue_bytes: int = 256 * MIB
     batch_writes: int = 512
     batch_write_bytes: int = 8 * MIB

@@ -24,7 +24,7 @@ Part = TypeVar("Part", Machine, Server)
 
 @dataclass
 class Told:
-    """By one machine, of an epoch."""
+    """One machine tells this about an epoch."""
 
     started: float
     ended: float

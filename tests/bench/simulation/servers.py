@@ -56,8 +56,8 @@ class Servers:
         self.traffic = Traffic()
         self._random = np.random.default_rng((run.seed, 1))
         self._has = np.zeros(run.data.samples, dtype=np.bool_)
-        room = run.server.memory_bytes * run.server.nodes // run.data.server_bytes
-        self._room = min(int(room), run.data.samples)
+        for_entries = run.server.memory_bytes * run.server.nodes * run.server.share_for_entries
+        self._room = min(int(for_entries / run.data.server_bytes), run.data.samples)
         self._held = np.empty(self._room, dtype=np.int64)  # what is there, in any order
         self._count = 0
 
@@ -103,7 +103,7 @@ class Servers:
         return self._env.all_of(parts)
 
     def round_trip_s(self) -> float:
-        """As a ping of the most loaded node finds it."""
+        """Returns what a ping of the most loaded node finds."""
         return self._run.server.round_trip_s + max(node.thread.backlog_s for node in self.nodes)
 
     def _start(

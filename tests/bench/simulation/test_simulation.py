@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import simpy
 
 from simulation.__main__ import number, parser, run_of
 from simulation.parameters import Data, Machine, Module, Options, Run, Server
+from simulation.scaling import LARGE_RUN, RUNS, SMALL_RUN
 from simulation.servers import Servers, Steps
 from simulation.simulate import simulate
 from simulation.stations import Station
@@ -95,7 +97,7 @@ def test_each_value_crosses_the_network_once_for_each_machine() -> None:
     run_rows = sum(epoch.counts.run for epoch in epochs)
     assert run_rows == 5000
     assert read == pytest.approx(4 * 5000, rel=0.01)
-    # What a machine has after k epochs of its fifth: 1 - (4/5)^k of all.
+    # After k epochs of its fifth a machine has 1 - (4/5)^k of all.
     for k in (1, 2, 5, 10):
         far = epochs[k].counts.remote / 5000
         assert far == pytest.approx((4 / 5) ** k, abs=0.03)
@@ -126,13 +128,22 @@ def test_a_server_that_answers_late_is_left_alone() -> None:
     assert epoch.seconds < 26 * 1.2 + 3 * 0.5
 
 
+@pytest.mark.parametrize(("write_s", "found"), [(0.01, 1.0), (0.02, 0.0)])
+def test_a_write_may_take_eight_times_as_long_as_a_question(write_s: float, found: float) -> None:
+    """256 values take 2.6 s, where the time-out of a question is 0.5 s, or 5.1 s."""
+    run = Run(trainers=1, epochs=2, data=Data(samples=256), server=Server(write_s=write_s))
+    machine = Machine(memory_bytes=0, disk_bytes=0)
+    second = simulate(replace(run, machine=machine, flushes=True))[1]
+    assert second.share("remote") == found
+
+
 def test_a_full_server_holds_as_much_as_it_can() -> None:
     env = simpy.Environment()
     run = Run(data=Data(samples=1000, server_bytes=100), server=Server(memory_bytes=30_000))
     servers = Servers(env, run)
     for begin in range(0, 1000, 50):
         servers.keep(np.arange(begin, begin + 50))
-        assert servers.held == min(begin + 50, 300)
+        assert servers.held == min(begin + 50, 255)  # 0.85 of the room for 300
         assert int(servers.find(np.arange(1000)).sum()) == servers.held
         assert servers.find(np.arange(begin, begin + 50)).all()
 
@@ -147,6 +158,20 @@ def test_the_rule_explores_two_percent_of_the_time_of_runs() -> None:
             worth.note_question(10, 0, 0.002)
         worth.note_runs(0.001, 10)
     assert 0.05 < asked / 1000 < 0.15
+
+
+@pytest.mark.parametrize(("run", "call_us"), [(SMALL_RUN, 6.5 * 256), (LARGE_RUN, 230 * 32)])
+def test_costs_of_a_hit_add_up_to_what_the_page_measured(run: Run, call_us: float) -> None:
+    machine, server = run.machine, run.server
+    seconds = machine.call_s + machine.remote_call_s + server.request_s
+    row_s = machine.remote_row_s + server.read_s + run.data.network_bytes * server.byte_s
+    assert seconds + run.batch * row_s == pytest.approx(call_us * 1e-6)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_as_many_nodes_are_simulated_as_the_page_says_that_memory_takes(run: Run) -> None:
+    of_a_node = 0.85 * run.server.memory_bytes
+    assert run.server.nodes == math.ceil(run.data.samples * run.data.server_bytes / of_a_node)
 
 
 def test_the_same_seed_gives_the_same() -> None:

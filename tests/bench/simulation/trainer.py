@@ -218,8 +218,9 @@ class Trainer:
                 self._emptied = self._env.event()
 
     def _write(self, samples: Samples) -> Steps:
+        options = self._run.options
         written = self._servers.write(samples, self._card)
-        yield written | self._env.timeout(self._run.options.timeout_s)
+        yield written | self._env.timeout(options.timeout_s * options.times_for_writes)
         if written.processed:
             self._servers.keep(samples)
         else:

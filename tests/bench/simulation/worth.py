@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 EXPLORING_SHARE = 0.02
-FIRST_QUESTIONS = 16
 SMALL_QUESTION = 4
 TOLERANCE_S = 200e-6
 MOST_ALLOWANCE_S = 1.0
@@ -20,16 +19,15 @@ class Worth:
         self.question_s = 0.0  # of a small one
         self.row_s = 0.0
         self.missing = 0.0  # share of keys
-        self.questions = 0
         self.allowance_s = 0.0
 
     def is_worth_asking(self, rows: int, round_trip_s: float) -> bool:
-        if self.run_s == 0 and self.questions < FIRST_QUESTIONS:
+        if self.run_s == 0:
             return True
         base_s = round_trip_s or self.question_s
         cost_s = max(base_s + rows * self.row_s - TOLERANCE_S, 0.0)
         most_s = rows * self.run_s
-        if base_s - TOLERANCE_S >= most_s and self.run_s != 0:
+        if base_s - TOLERANCE_S >= most_s:
             return False
         if cost_s <= most_s * (1 - self.missing):
             return True
@@ -39,7 +37,6 @@ class Worth:
         return True
 
     def note_question(self, rows: int, found: int, took_s: float) -> None:
-        self.questions += 1
         if rows <= SMALL_QUESTION:
             is_less = self.question_s != 0 and took_s < self.question_s
             self.question_s = took_s if is_less else _following(self.question_s, took_s)
