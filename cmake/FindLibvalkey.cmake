@@ -9,6 +9,13 @@ find_library(Libvalkey_LIBRARY NAMES libvalkey.a valkey)
 find_library(Libvalkey_TLS_LIBRARY NAMES libvalkey_tls.a valkey_tls)
 mark_as_advanced(Libvalkey_INCLUDE_DIR Libvalkey_LIBRARY Libvalkey_TLS_LIBRARY)
 set(Libvalkey_SOURCE "$ENV{MODCACHE_LIBVALKEY_SOURCE}" CACHE PATH "The folder with libvalkey's include/ and src/")
+if(NOT Libvalkey_SOURCE)
+  # As tests/setup.sh leaves it.
+  file(GLOB modcache_libvalkey_sources LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/build/libvalkey-*/vendor/libvalkey)
+  if(modcache_libvalkey_sources)
+    list(GET modcache_libvalkey_sources -1 Libvalkey_SOURCE)
+  endif()
+endif()
 find_package(OpenSSL QUIET)
 
 if(Libvalkey_INCLUDE_DIR AND Libvalkey_LIBRARY AND Libvalkey_TLS_LIBRARY)

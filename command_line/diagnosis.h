@@ -32,6 +32,8 @@ Finding check_processes(const std::string& directory);
 Finding check_limits();
 Finding check_settings(std::int64_t& budget_bytes);
 Finding check_installation();
+// The server of the setting `remote`, where the environment has one; waits for it some seconds.
+Finding check_server();
 
 // The judgement of the checks, apart from the numbers, which differ between machines.
 Finding judge_file_system(std::uint64_t type);

@@ -38,8 +38,9 @@ std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string&
   if (!may_read(mode) || always_runs(mode)) return {false, at::empty({0})};
   const auto session = cache.session();
   const cache::Request request{module::sample_context(*session, scope), key, {}};
-  cache::SingleFlight::Lead nobody_waits;
-  const auto entry = session->lookup(request, /*may_write=*/false, nobody_waits);
+  // Only what a server has is kept: a look-up makes no directory.
+  const bool keeps = may_write(mode) && !session->settings().remote.empty();
+  const auto entry = session->lookup_at_once(request, keeps);
   if (entry == nullptr) {
     cache.counters().add(scope, Counter::kMisses);
     return {false, at::empty({0})};

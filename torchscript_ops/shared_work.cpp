@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
 #include "cache/cache.h"
@@ -31,43 +33,80 @@ std::shared_ptr<RemoteTier> remote() {
   return remote;
 }
 
-// 1: it is the owner's; 0: somebody else's; 2: it is done; -1: the server cannot be asked now.
+constexpr std::int64_t kUnasked = -1;  // the server cannot be asked now
+
+std::int64_t number_of(remote::Claims::Holder holder) {
+  switch (holder) {
+    case remote::Claims::Holder::kOthers: return 0;
+    case remote::Claims::Holder::kMine: return 1;
+    case remote::Claims::Holder::kDone: return 2;
+    case remote::Claims::Holder::kNobody: break;
+  }
+  return 3;
+}
+
+// The answer, or `unasked`. An argument that cannot be right is an error.
+template <typename T>
+T or_unasked(const Result<T>& answer, T unasked) {
+  if (answer.status().code() == StatusCode::kInvalidArgument) check_ok(kFill, answer.status());
+  return answer.is_ok() ? answer.value() : std::move(unasked);
+}
+
+// Text that those who fill the same share while they do (claims.h). Empty: unasked.
+std::string join(const std::string& work, const std::string& proposed, std::int64_t ttl_ms) {
+  return or_unasked(remote()->join_work(work, proposed, ttl_ms), std::string());
+}
+
+// Who has each part: see number_of(). Empty: unasked.
+std::vector<std::int64_t> look(const std::vector<std::string>& parts) {
+  std::vector<std::int64_t> numbers;
+  for (const auto holder : or_unasked(remote()->look_at_parts(parts), {})) {
+    numbers.push_back(number_of(holder));
+  }
+  return numbers;
+}
+
 std::int64_t take(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
   const auto holder = remote()->take_part(part, owner, ttl_ms);
+  if (holder.is_ok()) return number_of(holder.value());
   if (holder.status().code() == StatusCode::kInvalidArgument) check_ok(kFill, holder.status());
-  if (!holder.is_ok()) return -1;
-  switch (holder.value()) {
-    case remote::Claims::Holder::kMine: return 1;
-    case remote::Claims::Holder::kOthers: return 0;
-    case remote::Claims::Holder::kDone: break;
-  }
-  return 2;
+  return kUnasked;
 }
 
-void renew(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
-  (void)remote()->renew_part(part, owner, ttl_ms);
+// 1; 0: it is another's or nobody's.
+std::int64_t renew(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
+  const auto is_renewed = remote()->renew_part(part, owner, ttl_ms);
+  return is_renewed.is_ok() ? std::int64_t{is_renewed.value()} : kUnasked;
 }
 
-void end(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
-  (void)remote()->end_part(part, owner, ttl_ms);
+void give_back(const std::string& part, const std::string& owner) {
+  (void)remote()->give_part_back(part, owner);
 }
 
-// Empty where the server cannot be asked now.
+// 1: the server has all its results; 0: it did not take some, so that others may take the part.
+std::int64_t end(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
+  const auto is_done = remote()->end_part(part, owner, ttl_ms);
+  return is_done.is_ok() ? std::int64_t{is_done.value()} : kUnasked;
+}
+
+// Empty: unasked.
 std::string generation(const std::string& scope) {
-  const auto generation = remote()->generation_of(scope);
-  return generation.is_ok() ? generation.value() : std::string();
+  return or_unasked(remote()->generation_of(scope), std::string());
 }
 
-// Has the hits of the calling thread given to the server as well (cache/shared_fill.h). Returns what
-// it was.
+// Has the hits of the calling thread given to the server as well (cache/shared_fill.h). Returns
+// what it was.
 bool share_hits(bool shares_hits) { return cache::share_hits_here(shares_hits); }
 
 }  // namespace
 
 void register_shared_work(torch::Library& m) {
   m.class_<SharedWork>("SharedWork")
+      .def_static("join", &join)
+      .def_static("look", &look)
       .def_static("take", &take)
       .def_static("renew", &renew)
+      .def_static("give_back", &give_back)
       .def_static("end", &end)
       .def_static("generation", &generation)
       .def_static("share_hits", &share_hits);

@@ -37,8 +37,9 @@ class DoctorCommand final : public Command {
     arguments.describe(
         {"doctor", "[DIR]", "What about a directory or this machine makes trouble",
          "Looks at the file system, permissions, free space against the budget\n"
-         "(MODCACHE_DISK), versions, the clock, leftover files, processes, limits, and for\n"
-         "which torch and Python modcache is installed.\n"
+         "(MODCACHE_DISK), versions, the clock, leftover files, processes, limits, whether\n"
+         "the server of MODCACHE_REMOTE answers, and for which torch and Python modcache is\n"
+         "installed.\n"
          "Changes nothing. Exit status 1: there is a problem."});
     arguments.words(0, 1, words_);
   }
@@ -81,6 +82,7 @@ class DoctorCommand final : public Command {
             check_processes(path),
             check_limits(),
             settings,
+            check_server(),
             check_installation()};
   }
 };

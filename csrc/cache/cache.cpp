@@ -74,20 +74,34 @@ SessionPtr Cache::session_locked() {
 
 Status Cache::configure(const Options& options) {
   SessionPtr replaced;
-  MutexLock lock(mutex_);
-  MODCACHE_RETURN_IF_ERROR(apply_locked(options, replaced));
-  for (const auto& [name, value] : options) given_.insert(name);
+  {
+    MutexLock lock(mutex_);
+    MODCACHE_RETURN_IF_ERROR(apply_locked(options, replaced));
+    for (const auto& [name, value] : options) given_.insert(name);
+  }
+  retire_remote_of(*replaced);
   return Status::ok();
 }
 
 Status Cache::configure_unset(const Options& options) {
   SessionPtr replaced;
-  MutexLock lock(mutex_);
-  Options unset;
-  for (const auto& [name, value] : options) {
-    if (!is_given_locked(name)) unset.emplace(name, value);
+  {
+    MutexLock lock(mutex_);
+    Options unset;
+    for (const auto& [name, value] : options) {
+      if (!is_given_locked(name)) unset.emplace(name, value);
+    }
+    MODCACHE_RETURN_IF_ERROR(apply_locked(unset, replaced));
   }
-  return apply_locked(unset, replaced);
+  retire_remote_of(*replaced);
+  return Status::ok();
+}
+
+// Whoever changes the settings waits for the end of a server's connections. Else the last call that
+// still uses them would.
+void Cache::retire_remote_of(Session& replaced) {
+  const auto& remote = replaced.tiers_.remote;
+  if (remote != nullptr && remote != session()->tiers_.remote) remote->retire();
 }
 
 bool Cache::is_given(const std::string& option) {

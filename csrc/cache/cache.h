@@ -136,6 +136,7 @@ class Cache {
   SessionPtr session_locked() MODCACHE_REQUIRES(mutex_);
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
+  void retire_remote_of(Session& replaced);
   bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
   Mode mode_from_settings();
   store::ModePage& mode_page_of_settings();

@@ -146,17 +146,30 @@ void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
                          const std::vector<std::size_t>& which, Form, OneOrMany<Kept>& kept) {
   const StorePtr store = store_to_write(kept);
   if (store == nullptr) return;
-  OneOrMany<std::string> headers(keys.size());  // which the puts borrow
-  std::vector<store::RowPut> puts;
-  puts.reserve(keys.size());
+  // An entry that came here meanwhile is newer.
+  const std::vector<store::Sequence> there = store->sequences(keys.ids());
+  ChosenKeys absent;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::size_t row = which[i];
+    if (there[i] == 0) absent.add(keys.keys[i], keys.addresses[i], i);
+  }
+  if (absent.empty()) return;
+  OneOrMany<std::string> headers(absent.rows.size());  // which the puts borrow
+  std::vector<store::RowPut> puts;
+  puts.reserve(absent.rows.size());
+  for (std::size_t i = 0; i < absent.rows.size(); ++i) {
+    const std::size_t row = which[absent.rows[i]];
     headers[i] = store::own_part_of(rows.sample(row)) + *rows.header(row).packed;
-    puts.push_back({keys.keys[i], headers[i], rows.entries().received_payload(row),
+    puts.push_back({absent.keys[i], headers[i], rows.entries().received_payload(row),
                     rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row),
                     /*confirmation=*/nullptr});
   }
-  put(*store, keys, puts, kept);
+  OneOrMany<Kept> kept_now(absent.rows.size());
+  put(*store, absent.of(keys.context()), puts, kept_now);
+  for (std::size_t i = 0; i < absent.rows.size(); ++i) {
+    if (kept_now[i].sequence == 0) continue;
+    kept[absent.rows[i]].sequence = kept_now[i].sequence;
+    kept[absent.rows[i]].is_kept = true;
+  }
 }
 
 StorePtr DiskTier::store_to_write(OneOrMany<Kept>& kept) {

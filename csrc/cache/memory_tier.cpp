@@ -79,7 +79,8 @@ void MemoryTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   if (has_directory_ || form == Form::kWhole || store_->budget_bytes() == 0) return;
   const auto read = read_entries(format_, form, rows, which);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (!read[i].is_ok()) continue;  // whoever uses the row finds that out, too
+    if (!read[i].is_ok()) continue;           // whoever uses the row finds that out, too
+    if (store_->holds(keys.id(i))) continue;  // what came here meanwhile is newer
     OneOrMany<EntryPtr> entries(1);
     entries[0] = read[i].value();
     OneOrMany<Kept> one(1);

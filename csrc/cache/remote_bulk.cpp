@@ -152,8 +152,10 @@ Status RemoteBulk::find_marks(const std::vector<Owner>& owners, std::vector<Mark
   MODCACHE_RETURN_IF_ERROR(get_all(names, values));
   for (std::size_t place = 0; place < unknown.size(); ++place) {
     const Owner& owner = owners[unknown[place]];
-    marks[unknown[place]] =
-        generations(owner.name_space).note(owner.scope, values[2 * place], values[2 * place + 1]);
+    remote::Generations& generations = this->generations(owner.name_space);
+    // Nothing is cleared by way of these.
+    marks[unknown[place]] = generations.note(owner.scope, values[2 * place], values[2 * place + 1],
+                                             generations.clears());
   }
   return Status::ok();
 }

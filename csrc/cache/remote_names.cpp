@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/remote_names.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -12,13 +11,6 @@ namespace modcache::cache {
 namespace {
 
 constexpr std::string_view kDefaultPrefix = "modcache";
-
-bool is_good_prefix(std::string_view prefix) {
-  return !prefix.empty() && std::all_of(prefix.begin(), prefix.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == '/';
-  });
-}
 
 std::string secret_from_environment() {
   const char* const secret = std::getenv("MODCACHE_REMOTE_KEY");
@@ -43,10 +35,6 @@ Result<RemoteNames> RemoteNames::of(const Settings& settings) {
   MODCACHE_ASSIGN_OR_RETURN(const remote::Address address, remote::parse_address(settings.remote));
   std::string prefix(address.parameter("prefix"));
   if (prefix.empty()) prefix = kDefaultPrefix;
-  if (!is_good_prefix(prefix)) {
-    return Status::invalid_argument("the parameter prefix of remote is '" + prefix +
-                                    "', but may have only letters, digits and -_./");
-  }
   MODCACHE_ASSIGN_OR_RETURN(const std::string secret, secret_of(address));
   return RemoteNames(prefix, secret);
 }

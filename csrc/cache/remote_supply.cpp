@@ -50,7 +50,8 @@ std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
   }
   const remote::Generations::Current& current = answer->current;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    // Entries that a clear of the server took must not come back, and those that wait will be there.
+    // Entries that a clear of the server took must not come back, and those that wait will be
+    // there.
     if (stored_at_us[i] < current.not_before_us) continue;
     if (server->writes().is_pending(answer->names[i])) continue;
     const SharedBytes& bytes = answer->beginnings[i];
@@ -96,13 +97,12 @@ void RemoteTier::supply_rows(const TierKeys& keys, const FoundRows& rows,
     write.name = server->entry_name(keys.addresses[i]);
     write.size_bytes = payload->size() + keys.keys[i].size();
     // The queue is the server's own, so it does not outlive it.
-    write.encode =
-        [server = server.get(), context = keys.context(), key = std::string(keys.keys[i]), payload,
-         header = store::own_part_of(rows.sample(row)) + *rows.header(row).packed,
-         run_us = rows.run_us(row),
-         stored_at_us = known_time(rows.stored_at_us(row))](bool) -> Result<std::string> {
-      MODCACHE_ASSIGN_OR_RETURN(const auto current,
-                                server->find_or_make_generation(context->scope));
+    write.encode = [server = server.get(), mark = MarkOfWrite(*server, keys.context()->scope),
+                    context = keys.context(), key = std::string(keys.keys[i]), payload,
+                    header = store::own_part_of(rows.sample(row)) + *rows.header(row).packed,
+                    run_us = rows.run_us(row), stored_at_us = known_time(rows.stored_at_us(row))](
+                       bool) -> Result<std::string> {
+      MODCACHE_ASSIGN_OR_RETURN(const auto current, mark.find(*server, context->scope));
       return remote::encode_record(
           {current.generation, context->digest, key, header, *payload, run_us, stored_at_us},
           server->seal());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/remote_tier.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -17,12 +18,15 @@ namespace {
 using Clock = remote::Client::Clock;
 
 constexpr std::size_t kMostToldContexts = 10'000;
+// A server may have dropped the text of a context meanwhile.
+constexpr std::chrono::minutes kTellAgainAfter{10};
 
 }  // namespace
 
 // A question about some of the keys. The marks of the generation go along where they are not known.
 struct RemoteTier::Question {
   std::vector<std::size_t> rows;  // of the keys that are asked for
+  std::uint64_t clears = 0;       // of this process, from before anything was asked
   std::optional<remote::Generations::Current> current;
   bool asks_for_marks = false;
   // The work owns it, as it may go on when nobody waits any more.
@@ -101,13 +105,13 @@ RemoteTier::ServerPtr RemoteTier::open_server() {
 
 RemoteTier::ServerPtr RemoteTier::server() {
   MutexLock lock(mutex_);
-  if (server_ == nullptr) server_ = open_server();
+  if (server_ == nullptr && !is_retired_) server_ = open_server();
   return server_ != nullptr && server_->client().is_available() ? server_ : nullptr;
 }
 
 RemoteTier::ServerPtr RemoteTier::server_in_any_state() {
   MutexLock lock(mutex_);
-  if (server_ == nullptr) server_ = open_server();
+  if (server_ == nullptr && !is_retired_) server_ = open_server();
   return server_;
 }
 
@@ -131,7 +135,11 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     stats_.add(scope, Counter::kRemotePassed, static_cast<std::int64_t>(keys.size()));
     return {};
   }
+  // Read before anything else: what is asked from now on may be outdated once they have grown.
+  const std::uint64_t clears = server->generations().clears();
+  const std::uint64_t replacements = replacements_.load(std::memory_order_acquire);
   Question question;
+  question.clears = clears;
   question.current = server->generations().current(scope);
   question.asks_for_marks = !question.current.has_value();
   if (question.asks_for_marks) question.answer->names = server->generations().names(scope);
@@ -144,7 +152,6 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     question.answer->names.push_back(std::move(name));
   }
   if (question.rows.empty()) return {};
-  const std::uint64_t clears = server->generations().clears();
   const bool is_answered = ask(*server, question);
   std::size_t found = 0;
   TierFound answer = is_answered ? found_of(*server, keys, question, access, found) : TierFound();
@@ -152,7 +159,9 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
   if (is_answered) {
     worth_.note_question(scope, question.rows.size(), found, question.answer->took_us);
   }
+  // A value that proved wrong meanwhile must not come back into nearer tiers.
   if (server->generations().clears() != clears) return {};
+  if (replacements_.load(std::memory_order_acquire) != replacements) return {};
   return answer;
 }
 
@@ -170,7 +179,7 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
   auto current = question.current;
   if (question.asks_for_marks) {
     current = server.generations().note(keys.context()->scope, question.answer->values[0],
-                                        question.answer->values[1]);
+                                        question.answer->values[1], question.clears);
   }
   if (!current.has_value()) return {};
   store::ReceivedRows rows(keys.addresses);
@@ -228,6 +237,7 @@ void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status&
 
 void RemoteTier::drop(const store::EntryId& id, Access access) {
   if (access != Access::kWrite) return;
+  replacements_.fetch_add(1, std::memory_order_acq_rel);
   // The removal waits for a server that is left alone.
   const ServerPtr server = server_in_any_state();
   if (server != nullptr) remove(*server, id.address);
@@ -239,6 +249,7 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   const ContextPtr context(ContextPtr(), &id.context);
   const TierKeys keys = TierKeys::of_one(context, id);
   Question question;
+  question.clears = server->generations().clears();
   question.rows.push_back(0);
   question.asks_for_marks = true;
   question.answer->names = server->generations().names(id.context.scope);
@@ -267,8 +278,9 @@ remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const T
   write.size_bytes = entry->value->size_bytes() + keys.keys[i].size();
   write.replaces = replaces;
   // The queue is the server's own, so it does not outlive it.
-  write.encode = [server = server.get(), context = keys.context(), key = std::string(keys.keys[i]),
-                  entry, stored_at_us, codec = settings_.remote_codec,
+  write.encode = [server = server.get(), mark = MarkOfWrite(*server, keys.context()->scope),
+                  context = keys.context(), key = std::string(keys.keys[i]), entry, stored_at_us,
+                  codec = settings_.remote_codec,
                   evidence = entry->confirmation != nullptr
                                  ? entry->confirmation->evidence()
                                  : nullptr](bool must_decide) -> Result<std::string> {
@@ -278,7 +290,7 @@ remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const T
       if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
       if (!entry->confirmation->settle(*evidence)) return refuted;
     }
-    MODCACHE_ASSIGN_OR_RETURN(const auto current, server->find_or_make_generation(context->scope));
+    MODCACHE_ASSIGN_OR_RETURN(const auto current, mark.find(*server, context->scope));
     const Written written = entry->value->write(codec);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
     return remote::encode_record(
@@ -294,7 +306,13 @@ void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
   {
     MutexLock lock(mutex_);
     if (told_contexts_.size() >= kMostToldContexts) told_contexts_.clear();
-    if (!told_contexts_.insert(context->digest.bytes()).second) return;
+    const auto now = Clock::now();
+    Clock::time_point& tell_at = told_contexts_[context->digest.bytes()];
+    if (now < tell_at) return;
+    const auto half_ttl = std::chrono::seconds(settings_.remote_ttl_s) / 2;
+    tell_at =
+        now + (settings_.remote_ttl_s > 0 ? std::min<Clock::duration>(half_ttl, kTellAgainAfter)
+                                          : Clock::duration(kTellAgainAfter));
   }
   remote::WriteBehind::Write write;
   write.name = server.context_name(context->digest);
@@ -307,6 +325,7 @@ void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
 
 void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
                        OneOrMany<Kept>& kept) {
+  if (replaces) replacements_.fetch_add(1, std::memory_order_acq_rel);
   const ServerPtr server = server_in_any_state();
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
@@ -314,8 +333,6 @@ void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool 
   for (std::size_t i = 0; i < keys.size(); ++i) {
     writes.push_back(write_of(server, keys, i, entries[i], replaces));
   }
-  const auto run_us = entries[0]->run_us;
-  if (run_us.has_value()) worth_.note_runs(keys.context()->scope, *run_us, keys.size());
   add_context(*server, keys.context(), writes);
   const std::vector<bool> are_taken = server->writes().push(std::move(writes));
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -351,6 +368,14 @@ void RemoteTier::flush() {
   if (server == nullptr) return;
   const Status status = server->writes().flush(Clock::now() + kLongestFlush);
   if (!status.is_ok()) report(status, "flushing");
+}
+
+void RemoteTier::retire() {
+  {
+    MutexLock lock(mutex_);
+    is_retired_ = true;
+  }
+  close();
 }
 
 void RemoteTier::close() {

@@ -15,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -61,14 +60,23 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // line, where the server could not be told.
   bool clear(const std::string& scope, std::int64_t older_than_us);
 
+  // Runs of so many rows took so long for each row, whatever became of the results.
+  void note_runs(const std::string& scope, std::int64_t run_us, std::size_t rows) {
+    worth_.note_runs(scope, run_us, rows);
+  }
+
   // Shares work with other machines (remote/claims.h). Each waits for the server as a call does.
   // kInvalidArgument: this kind of server cannot; other codes: it cannot be asked at the moment.
   Result<remote::Claims::Holder> take_part(const std::string& part, const std::string& owner,
                                            std::int64_t ttl_ms);
-  Status renew_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
-  // Waits until the server has what was stored before. Where it took all of that, nobody takes the
-  // part for `ttl_ms`; else others may.
-  Status end_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
+  Result<std::vector<remote::Claims::Holder>> look_at_parts(const std::vector<std::string>& parts);
+  Result<std::string> join_work(const std::string& work, const std::string& proposed,
+                                std::int64_t ttl_ms);
+  Result<bool> renew_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
+  Status give_part_back(const std::string& part, const std::string& owner);
+  // Waits until the server has what was stored before. True: it took all of that, and nobody takes
+  // the part for `ttl_ms`. False: others may.
+  Result<bool> end_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
   // Whether the server lacks each of these entries, which nearer tiers have, or has an older one.
   // Where it cannot be asked they count as dropped, so that end_part() leaves the part to others.
   std::vector<bool> find_lacking(const TierKeys& keys,
@@ -87,6 +95,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Writes what waits, for at most kLongestGoodbye, and lets go of the server until it is needed
   // again.
   void close();
+  // The same for good: other settings have taken its place, and calls that are still running must
+  // not be the ones that wait for its end.
+  void retire();
 
  private:
   using ServerPtr = std::shared_ptr<RemoteServer>;
@@ -97,7 +108,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   ServerPtr open_server() MODCACHE_REQUIRES(mutex_);
   // The same for who does not mind that it is left alone.
   ServerPtr server_in_any_state();
-  Status on_server(const std::function<Status(RemoteServer&, remote::Backend&)>& work);
+  template <typename T>
+  Result<T> ask_claims(
+      const std::function<Result<T>(const remote::Claims&, remote::Backend&)>& question);
   void report(const Status& failure, const char* during);
   void on_change(const Status& change);
   void on_written(std::size_t writes) override;
@@ -124,6 +137,8 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   const ConnectRemote connect_;
   RemoteWorth worth_;
 
+  // Grows whenever a value proves wrong, or another one takes its place.
+  std::atomic<std::uint64_t> replacements_{0};
   std::atomic<std::uint64_t> dropped_{0};  // writes, ever
   std::atomic<std::uint64_t> dropped_at_last_part_{0};
 
@@ -131,7 +146,9 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   ServerPtr server_ MODCACHE_GUARDED_BY(mutex_);
   remote::Client::Clock::time_point try_again_at_ MODCACHE_GUARDED_BY(mutex_){};
   // Contexts that the server was told of.
-  std::set<std::string> told_contexts_ MODCACHE_GUARDED_BY(mutex_);
+  std::map<std::string, remote::Client::Clock::time_point> told_contexts_
+      MODCACHE_GUARDED_BY(mutex_);  // until then
+  bool is_retired_ MODCACHE_GUARDED_BY(mutex_) = false;
   std::uint64_t fork_registration_;
 };
 

@@ -20,39 +20,71 @@ bool can_hold_claims(const std::string& remote) {
 
 }  // namespace
 
-Status RemoteTier::on_server(const std::function<Status(RemoteServer&, remote::Backend&)>& work) {
+template <typename T>
+Result<T> RemoteTier::ask_claims(
+    const std::function<Result<T>(const remote::Claims&, remote::Backend&)>& question) {
   if (!can_hold_claims(settings_.remote)) {
     return Status::invalid_argument("'" + shown_address_ +
                                     "' cannot share work: that needs Redis or Valkey");
   }
   const ServerPtr server = this->server();
   if (server == nullptr) return Status::busy("the remote cache is left alone for a while");
-  return server->client().run(
-      [server, work](remote::Backend& backend) { return work(*server, backend); },
+  // The work may go on when nobody waits for it any more, so it owns its answer.
+  const auto answer = std::make_shared<std::optional<T>>();
+  const Status status = server->client().run(
+      [server, question, answer](remote::Backend& backend) -> Status {
+        MODCACHE_ASSIGN_OR_RETURN(*answer, question(server->claims(), backend));
+        return Status::ok();
+      },
       server->timeout());
+  if (!status.is_ok()) return status;
+  return std::move(**answer);
 }
 
 Result<remote::Claims::Holder> RemoteTier::take_part(const std::string& part,
                                                      const std::string& owner,
                                                      std::int64_t ttl_ms) {
-  const auto holder = std::make_shared<remote::Claims::Holder>(remote::Claims::Holder::kOthers);
-  const Status status = on_server([=](RemoteServer& server, remote::Backend& backend) -> Status {
-    MODCACHE_ASSIGN_OR_RETURN(*holder, server.claims().take(part, owner, ttl_ms, backend));
-    return Status::ok();
-  });
-  if (!status.is_ok()) return status;
-  return *holder;
+  return ask_claims<remote::Claims::Holder>(
+      [=](const remote::Claims& claims, remote::Backend& backend) {
+        return claims.take(part, owner, ttl_ms, backend);
+      });
 }
 
-Status RemoteTier::renew_part(const std::string& part, const std::string& owner,
-                              std::int64_t ttl_ms) {
-  return on_server([=](RemoteServer& server, remote::Backend& backend) {
-    return server.claims().renew(part, owner, ttl_ms, backend).status();
+Result<std::vector<remote::Claims::Holder>> RemoteTier::look_at_parts(
+    const std::vector<std::string>& parts) {
+  return ask_claims<std::vector<remote::Claims::Holder>>(
+      [=](const remote::Claims& claims, remote::Backend& backend) {
+        return claims.look(parts, backend);
+      });
+}
+
+Result<std::string> RemoteTier::join_work(const std::string& work, const std::string& proposed,
+                                          std::int64_t ttl_ms) {
+  // Writes that were dropped before concern no part of this work.
+  dropped_at_last_part_.store(dropped_.load(std::memory_order_acquire));
+  return ask_claims<std::string>([=](const remote::Claims& claims, remote::Backend& backend) {
+    return claims.join(work, proposed, ttl_ms, backend);
   });
 }
 
-Status RemoteTier::end_part(const std::string& part, const std::string& owner,
-                            std::int64_t ttl_ms) {
+Result<bool> RemoteTier::renew_part(const std::string& part, const std::string& owner,
+                                    std::int64_t ttl_ms) {
+  return ask_claims<bool>([=](const remote::Claims& claims, remote::Backend& backend) {
+    return claims.renew(part, owner, ttl_ms, backend);
+  });
+}
+
+Status RemoteTier::give_part_back(const std::string& part, const std::string& owner) {
+  return ask_claims<bool>(
+             [=](const remote::Claims& claims, remote::Backend& backend) -> Result<bool> {
+               MODCACHE_RETURN_IF_ERROR(claims.give_back(part, owner, backend));
+               return true;
+             })
+      .status();
+}
+
+Result<bool> RemoteTier::end_part(const std::string& part, const std::string& owner,
+                                  std::int64_t ttl_ms) {
   const std::uint64_t dropped = dropped_.load(std::memory_order_acquire);
   const ServerPtr server = server_in_any_state();
   const bool is_written =
@@ -61,10 +93,12 @@ Status RemoteTier::end_part(const std::string& part, const std::string& owner,
   // Something was dropped since the last part ended: it may be of this one.
   const bool is_done = is_written && dropped == dropped_at_last_part_.exchange(dropped) &&
                        dropped == dropped_.load(std::memory_order_acquire);
-  return on_server([=](RemoteServer& its_server, remote::Backend& backend) {
-    return is_done ? its_server.claims().mark_done(part, ttl_ms, backend)
-                   : its_server.claims().give_back(part, owner, backend);
-  });
+  return ask_claims<bool>(
+      [=](const remote::Claims& claims, remote::Backend& backend) -> Result<bool> {
+        MODCACHE_RETURN_IF_ERROR(is_done ? claims.mark_done(part, ttl_ms, backend)
+                                         : claims.give_back(part, owner, backend));
+        return is_done;
+      });
 }
 
 Result<std::string> RemoteTier::generation_of(const std::string& scope) {
@@ -72,7 +106,7 @@ Result<std::string> RemoteTier::generation_of(const std::string& scope) {
   if (server == nullptr) return Status::busy("the remote cache is left alone for a while");
   MODCACHE_ASSIGN_OR_RETURN(const auto current, server->find_or_make_generation(scope));
   return std::to_string(current.generation.of_namespace) + "-" +
-         std::to_string(current.generation.of_scope);
+         std::to_string(current.generation.of_scope) + "-" + std::to_string(current.not_before_us);
 }
 
 }  // namespace modcache::cache

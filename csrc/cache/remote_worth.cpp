@@ -33,8 +33,7 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
                                   std::int64_t round_trip_us) {
   Known& known = scopes_.of(scope);
   const std::int64_t run_us = known.run_us.load(std::memory_order_relaxed);
-  const std::int64_t questions = known.questions.load(std::memory_order_relaxed);
-  if (run_us == 0 && questions < kFirstQuestions) return true;
+  if (run_us == 0) return true;
   const auto count = static_cast<std::int64_t>(rows);
   // The round trip is measured in the background, so it is known to be better before a call tries.
   const std::int64_t base_us =
@@ -44,7 +43,7 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
   const std::int64_t most_us = count * run_us;
   // The time that a row adds was seen when the server was last asked, so it must not keep it from
   // being asked.
-  if (base_us - kToleranceUs >= most_us && run_us != 0) return false;
+  if (base_us - kToleranceUs >= most_us) return false;
   const std::int64_t found_ppm = kMillion - known.missing_ppm.load(std::memory_order_relaxed);
   if (static_cast<double>(cost_us) <=
       static_cast<double>(most_us) * static_cast<double>(found_ppm) / kMillion) {
@@ -59,7 +58,6 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
 void RemoteWorth::note_question(std::string_view scope, std::size_t rows, std::size_t found,
                                 std::int64_t took_us) {
   Known& known = scopes_.of(scope);
-  known.questions.fetch_add(1, std::memory_order_relaxed);
   const std::int64_t base_us = known.question_us.load(std::memory_order_relaxed);
   if (rows <= kSmallQuestion) {
     follow_down(known.question_us, took_us);

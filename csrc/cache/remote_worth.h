@@ -6,7 +6,8 @@
 // It compares what the question takes (a round trip, and so much for each row) with what hits save
 // (the runs that they spare, times the share of keys that are found). Where that is a loss it may
 // still be asked now and then, to notice a change, for kExploringShare of the time that runs take;
-// and never where the round trip alone takes longer than the runs.
+// and never where the round trip alone takes longer than the runs. Where no run is known there is
+// nothing to compare with, as for callers that only look up: the server is asked.
 //
 // Steers what calls cost, never what they return. Thread-safe without a lock; usable in a forked
 // child.
@@ -24,8 +25,6 @@ namespace modcache::cache {
 class RemoteWorth {
  public:
   static constexpr double kExploringShare = 0.02;
-  // A scope whose runs are not known yet is asked for so often.
-  static constexpr std::int64_t kFirstQuestions = 16;
 
   // `round_trip_us`: what the server takes for an empty question; 0: not known.
   bool is_worth_asking(std::string_view scope, std::size_t rows, std::int64_t round_trip_us);
@@ -38,11 +37,10 @@ class RemoteWorth {
 
  private:
   struct Known {
-    std::atomic<std::int64_t> run_us{0};       // of one row; 0: not known
-    std::atomic<std::int64_t> question_us{0};  // of a small question; 0: not known
-    std::atomic<std::int64_t> row_ns{0};       // that each row adds
-    std::atomic<std::int64_t> missing_ppm{0};  // keys in a million that were not found
-    std::atomic<std::int64_t> questions{0};
+    std::atomic<std::int64_t> run_us{0};        // of one row; 0: not known
+    std::atomic<std::int64_t> question_us{0};   // of a small question; 0: not known
+    std::atomic<std::int64_t> row_ns{0};        // that each row adds
+    std::atomic<std::int64_t> missing_ppm{0};   // keys in a million that were not found
     std::atomic<std::int64_t> allowance_us{0};  // left for exploring
   };
   ScopeTable<Known> scopes_;

@@ -149,6 +149,11 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
       return nullptr;
     }
     if (!is_kept) return std::move(held.entry);
+    // keep_nearer() left it out where something newer came there meanwhile.
+    if (tiers_.nearest_first[row.tier]->is_far() && row.kept_by == row.tier &&
+        is_nearer_than(row.tier, id)) {
+      return std::move(held.entry);
+    }
     kept_by = row.kept_by;
     if (there.sequence != 0) {
       held.sequence = there.sequence;
@@ -165,6 +170,13 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
                                       /*replaces=*/false, kept);
   }
   return std::move(entries[0]);
+}
+
+bool Session::is_nearer_than(std::size_t tier, const store::EntryId& id) const {
+  while (tier-- > 0) {
+    if (tiers_.nearest_first[tier]->contains(id)) return true;
+  }
+  return false;
 }
 
 // The nearest tier is this process's own memory.
@@ -226,6 +238,12 @@ void Session::draw_verified(const BatchRequest& request, BatchFound& found) {
     take_back(*request.context, found, hits[place]);
     found.verified_.push_back(hits[place]);
   }
+}
+
+void Session::note_run(const std::string& scope, std::int64_t run_us, std::int64_t rows) {
+  run_times_.note(scope, run_us);
+  if (tiers_.remote == nullptr) return;
+  tiers_.remote->note_runs(scope, run_us / rows, static_cast<std::size_t>(rows));
 }
 
 EntryPtr Session::peek(const Request& request) {

@@ -131,8 +131,8 @@ class Session {
                      bool may_write);
   // Returns whether such comparisons have switched the scope off in this process.
   bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
-  // A run of this scope took so long.
-  void note_run(const std::string& scope, std::int64_t run_us) { run_times_.note(scope, run_us); }
+  // A run of so many rows of this scope, at least one, took so long.
+  void note_run(const std::string& scope, std::int64_t run_us, std::int64_t rows);
 
   // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
   bool has_stopped_storing(const std::string& scope) {
@@ -249,6 +249,8 @@ class Session {
   // Returns whether a tier nearer than `tier` may keep an entry of this size.
   bool has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier, bool may_write) const;
   bool contains(const store::EntryId& id);
+  // Returns whether one of the tiers before that one has an entry of the key.
+  bool is_nearer_than(std::size_t tier, const store::EntryId& id) const;
 
   bool matches(const Request& request, std::string_view signature, std::string_view sample) const {
     return match_.fits_signature(request.signature, signature) &&

@@ -96,7 +96,10 @@ void Session::note_verified(const Request& request, const std::string& who,
                             std::string_view difference, bool may_write) {
   if (!difference.empty()) {
     const store::EntryId id = request.id();
-    for (const auto& tier : tiers_.nearest_first) tier->drop(id, access(may_write));
+    // The farthest first, so that nothing comes back from there meanwhile.
+    for (auto tier = tiers_.nearest_first.rbegin(); tier != tiers_.nearest_first.rend(); ++tier) {
+      (*tier)->drop(id, access(may_write));
+    }
   }
   verified_.note({request.context->scope, who, request.key, difference});
 }

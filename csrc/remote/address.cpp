@@ -219,6 +219,40 @@ Status check_database(std::string_view given, const Address& address, bool is_so
   return Status::ok();
 }
 
+bool is_good_prefix(std::string_view prefix) {
+  return std::all_of(prefix.begin(), prefix.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.' || c == '/';
+  });
+}
+
+// A value that would be ignored, or would fail only once the server is needed, is refused.
+Status check_values(std::string_view given, const Address& address) {
+  if (address.password == kHidden) {
+    return wrong(given,
+                 "has *** in the place of a password, as settings() shows it; give the "
+                 "password, or leave it to MODCACHE_REMOTE_PASSWORD");
+  }
+  if (address.engine == Engine::kHttp && address.hosts.size() != 1) {
+    return wrong(given, "names several hosts; http:// and https:// have one");
+  }
+  if (!is_good_prefix(address.parameter("prefix"))) {
+    return wrong(given, "has a prefix with other characters than letters, digits and -_./");
+  }
+  const std::string_view verify = address.parameter("verify");
+  if (!verify.empty() && verify != "0" && verify != "1") {
+    return wrong(given, "has verify=" + std::string(verify) + "; valid are 0 and 1");
+  }
+  if (address.uses_tls) return Status::ok();
+  for (const char* const name : {"ca", "cert", "key", "verify"}) {
+    if (address.parameter(name).empty()) continue;
+    return wrong(given, "has the parameter '" + std::string(name) +
+                            "' of TLS, which it does not use; with TLS it begins with " +
+                            (address.engine == Engine::kHttp ? "https://" : "rediss://"));
+  }
+  return Status::ok();
+}
+
 // The value of a parameter that no engine knows may be a password.
 std::string shown_parameters(std::string_view text) {
   std::string shown;
@@ -280,6 +314,7 @@ Result<Address> parse_address(std::string_view text) {
   if (address.engine == Engine::kRedis || address.engine == Engine::kRedisCluster) {
     MODCACHE_RETURN_IF_ERROR(check_database(text, address, scheme->is_socket));
   }
+  MODCACHE_RETURN_IF_ERROR(check_values(text, address));
   return address;
 }
 
@@ -288,8 +323,10 @@ std::string without_password(std::string_view text) {
   std::string shown(text.substr(0, text.size() - parts.parameters.size()));
   shown += shown_parameters(parts.parameters);
   const std::size_t colon = parts.userinfo.find(':');
-  if (colon == std::string_view::npos || colon + 1 == parts.userinfo.size()) return shown;
-  const std::string_view password = parts.userinfo.substr(colon + 1);
+  // A password whose colon was forgotten looks like a user.
+  const std::string_view password =
+      parts.userinfo.substr(colon != std::string_view::npos ? colon + 1 : 0);
+  if (password.empty()) return shown;
   const auto begin = static_cast<std::size_t>(password.data() - text.data());
   return shown.replace(begin, password.size(), kHidden);
 }
@@ -312,6 +349,11 @@ Status read_credentials(Address& address) {
   if (address.password.empty()) {
     address.password =
         from_environment(is_s3 ? "AWS_SECRET_ACCESS_KEY" : "MODCACHE_REMOTE_PASSWORD");
+  }
+  if (!is_s3 && !address.user.empty() && address.password.empty()) {
+    return Status::invalid_argument(
+        "the address has a user and no password; write user:password@, or :password@ for a "
+        "password alone, or give it by auth_file or MODCACHE_REMOTE_PASSWORD");
   }
   return Status::ok();
 }

@@ -11,7 +11,8 @@
 //     s3://bucket/prefix?endpoint=...        objects of S3 and its like
 //
 // Parameters follow a `?`, as `name=value` joined by `&`. Credentials may stand in the address, in
-// the environment or in a file; in the text that others see the password is `***`. An `@` that does
+// the environment or in a file; in the text that others see the password is `***`,
+// and so is a user without one. An `@` that does
 // not end credentials is written as %40, and in credentials a `/` as %2F and a `?` as %3F.
 // Pure functions but for read_credentials().
 #pragma once
@@ -54,7 +55,7 @@ Result<Address> parse_address(std::string_view text);
 std::string without_password(std::string_view text);
 
 // Fills in what the address lacks: user and password from the file that parameter `auth_file` names
-// ("user:password" or "password", one line), else from MODCACHE_REMOTE_USER and
+// ("user:password", ":password" or "password", one line), else from MODCACHE_REMOTE_USER and
 // MODCACHE_REMOTE_PASSWORD. Of S3 the environment is AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
 Status read_credentials(Address& address);
 

@@ -8,7 +8,7 @@ namespace modcache::remote {
 bool Breaker::note_failure() {
   MutexLock lock(mutex_);
   if (!is_closed()) return false;
-  pause_ = kFirstPause;
+  pause_ = is_proven_.exchange(false) ? kFirstPause : std::min(pause_ * 2, kLongestPause);
   probe_at_ = Clock::now() + pause_;
   is_closed_.store(false, std::memory_order_release);
   return true;

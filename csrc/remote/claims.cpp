@@ -2,7 +2,6 @@
 #include "remote/claims.h"
 
 #include <string_view>
-#include <vector>
 
 #include "base/hash.h"
 
@@ -11,6 +10,7 @@ namespace {
 
 constexpr std::string_view kOwned = "owner ";
 constexpr std::string_view kDone = "done";
+constexpr int kTriesToJoin = 3;
 
 }  // namespace
 
@@ -36,6 +36,40 @@ Result<Claims::Holder> Claims::take(const std::string& part, const std::string& 
   std::string_view held = values.front().view();
   if (held == mine.value) return Holder::kMine;
   return seal_.take_off(held) && held == kDone ? Holder::kDone : Holder::kOthers;
+}
+
+Result<std::vector<Claims::Holder>> Claims::look(const std::vector<std::string>& parts,
+                                                 Backend& backend) const {
+  std::vector<std::string> names;
+  names.reserve(parts.size());
+  for (const std::string& part : parts) names.push_back(name_of(part));
+  std::vector<SharedBytes> values;
+  MODCACHE_RETURN_IF_ERROR(backend.get_all(names, values));
+  std::vector<Holder> holders(parts.size(), Holder::kNobody);
+  for (std::size_t i = 0; i < parts.size() && i < values.size(); ++i) {
+    if (values[i].owner == nullptr) continue;
+    std::string_view held = values[i].view();
+    holders[i] = seal_.take_off(held) && held == kDone ? Holder::kDone : Holder::kOthers;
+  }
+  return holders;
+}
+
+Result<std::string> Claims::join(const std::string& part, const std::string& proposed,
+                                 std::int64_t ttl_ms, Backend& backend) const {
+  const NamedValue own{name_of(part), value_of(proposed)};
+  for (int i = 0; i < kTriesToJoin; ++i) {
+    MODCACHE_ASSIGN_OR_RETURN(const bool is_first, backend.put_if_absent(own, ttl_ms));
+    if (is_first) return proposed;
+    std::vector<SharedBytes> values;
+    MODCACHE_RETURN_IF_ERROR(backend.get_all({own.name}, values));
+    if (values.front().owner == nullptr) continue;  // it ended between the two
+    std::string_view held = values.front().view();
+    if (seal_.take_off(held) && held.substr(0, kOwned.size()) == kOwned) {
+      return std::string(held.substr(kOwned.size()));
+    }
+    return Status::io_error("the claim '" + own.name + "' is none of modcache's");
+  }
+  return Status::busy("the claim '" + own.name + "' comes and goes");
 }
 
 Result<bool> Claims::renew(const std::string& part, const std::string& owner, std::int64_t ttl_ms,

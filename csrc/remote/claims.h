@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "remote/backend.h"
@@ -23,12 +24,18 @@ class Claims {
   // The prefix of names on the server. `seal` must outlive it.
   Claims(const Seal& seal, std::string prefix) : seal_(seal), prefix_(std::move(prefix)) {}
 
-  enum class Holder { kMine, kOthers, kDone };
+  enum class Holder { kNobody, kMine, kOthers, kDone };
 
   // Takes the part for so long, unless somebody else has it or it is done. The text of a part is
   // the same on all machines and says what the work is. An owner's text is nobody else's.
   Result<Holder> take(const std::string& part, const std::string& owner, std::int64_t ttl_ms,
                       Backend& backend) const;
+  // Who has each of these parts; kOthers may also be the caller. One question.
+  Result<std::vector<Holder>> look(const std::vector<std::string>& parts, Backend& backend) const;
+  // The owner of a part that all of a group hold together: whoever comes first makes it `proposed`,
+  // and the others get to know that. Each of them renews it.
+  Result<std::string> join(const std::string& part, const std::string& proposed,
+                           std::int64_t ttl_ms, Backend& backend) const;
   // False: it is not this owner's any more.
   Result<bool> renew(const std::string& part, const std::string& owner, std::int64_t ttl_ms,
                      Backend& backend) const;

@@ -20,6 +20,7 @@
 namespace modcache::remote {
 namespace {
 
+constexpr auto kLookForStop = std::chrono::milliseconds(20);
 constexpr auto kBetweenMeasurements = std::chrono::seconds(1);
 // Nobody has asked for the round trip for so long: it is not measured any more.
 constexpr std::int64_t kStillWantedUs = 5'000'000;
@@ -59,7 +60,9 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
     return breaker_.is_closed() ||
            fork_generation_.load(std::memory_order_relaxed) != modcache::fork_generation();
   }
-  Status run(Work work, std::chrono::milliseconds timeout);
+  // `is_stopping`: null for those who do not wait for the end (Client::run_to_end()).
+  Status run(Work work, std::chrono::milliseconds timeout,
+             const std::function<bool()>* is_stopping);
   std::int64_t round_trip_us();
   void stop();
 
@@ -69,6 +72,7 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
     Status status;
     bool has_begun = false;
     bool is_done = false;
+    std::atomic<bool> is_late{false};
     CondVar ended;
   };
   using JobPtr = std::shared_ptr<Job>;
@@ -84,6 +88,8 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   };
 
   Shift& shift() MODCACHE_REQUIRES(mutex_);
+  void wait_for(Job& job, Clock::time_point deadline, const std::function<bool()>* is_stopping)
+      MODCACHE_REQUIRES(mutex_);
   Status hire(Shift& shift) MODCACHE_REQUIRES(mutex_);
   void work_until_stopped(Shift& shift);
   // Null: a probe is due.
@@ -138,7 +144,20 @@ Status Client::Crew::hire(Shift& shift) {
   });
 }
 
-Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
+void Client::Crew::wait_for(Job& job, Clock::time_point deadline,
+                            const std::function<bool()>* is_stopping) {
+  while (!job.is_done && Clock::now() < deadline) {
+    if (is_stopping == nullptr) {
+      (void)job.ended.wait_until(mutex_, deadline);
+      continue;
+    }
+    if ((*is_stopping)()) return;
+    (void)job.ended.wait_until(mutex_, std::min(deadline, Clock::now() + kLookForStop));
+  }
+}
+
+Status Client::Crew::run(Work work, std::chrono::milliseconds timeout,
+                         const std::function<bool()>* is_stopping) {
   const auto deadline = Clock::now() + timeout;
   const auto job = std::make_shared<Job>();
   job->work = std::move(work);
@@ -155,19 +174,22 @@ Status Client::Crew::run(Work work, std::chrono::milliseconds timeout) {
       return hired;
     }
     now.changed.notify_all();
-    while (!job->is_done && job->ended.wait_until(mutex_, deadline)) {
-    }
+    wait_for(*job, deadline, is_stopping);
     if (job->is_done) return std::move(job->status);
     if (!job->has_begun) {
       now.jobs.erase(std::remove(now.jobs.begin(), now.jobs.end(), job), now.jobs.end());
       return Status::busy("all its connections are in use");
     }
+    job->is_late.store(true);
     // The thread that hangs cannot see that the server answers again.
     if (now.idle == 0 && !now.is_stopping) (void)hire(now);
   }
   Status late = Status::busy("it did not answer within " + std::to_string(timeout.count()) + " ms");
   note_failure(late);
-  return late;
+  if (is_stopping == nullptr) return late;
+  MutexLock lock(mutex_);
+  wait_for(*job, Clock::time_point::max(), is_stopping);
+  return job->is_done ? std::move(job->status) : late;
 }
 
 std::int64_t Client::Crew::round_trip_us() {
@@ -230,7 +252,11 @@ void Client::Crew::work_until_stopped(Shift& shift) {
       continue;
     }
     job->status = on_backend(backend, job->work);
-    if (is_of_server(job->status)) note_failure(job->status);
+    if (is_of_server(job->status)) {
+      note_failure(job->status);
+    } else if (!job->is_late) {
+      breaker_.note_success();
+    }
     job->work = nullptr;
     done = std::move(job);
   }
@@ -303,7 +329,12 @@ void Client::stop() { crew_->stop(); }
 bool Client::is_available() const { return crew_->is_available(); }
 
 Status Client::run(Work work, std::chrono::milliseconds timeout) {
-  return crew_->run(std::move(work), timeout);
+  return crew_->run(std::move(work), timeout, nullptr);
+}
+
+Status Client::run_to_end(Work work, std::chrono::milliseconds timeout,
+                          const std::function<bool()>& is_stopping) {
+  return crew_->run(std::move(work), timeout, &is_stopping);
 }
 
 std::int64_t Client::round_trip_us() { return crew_->round_trip_us(); }

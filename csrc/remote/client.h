@@ -53,6 +53,12 @@ class Client {
   // server is left alone; work that began goes on to its end. Otherwise what the work returned.
   Status run(Work work, std::chrono::milliseconds timeout);
 
+  // The same for writes: one that was given up could reach the server after a newer one. The caller
+  // goes on once the work has ended, or cannot begin any more; or with kBusy, once `is_stopping`.
+  // It is asked often. The breaker opens after `timeout` all the same.
+  Status run_to_end(Work work, std::chrono::milliseconds timeout,
+                    const std::function<bool()>& is_stopping);
+
   // How long an empty round trip took lately, in us; 0: not known. Measured in the background, at
   // most once a second, while somebody asks.
   std::int64_t round_trip_us();

@@ -17,6 +17,7 @@ constexpr std::size_t kMarkBytes = 16;
 // More scopes than this in one process: what is known of them is asked for again.
 constexpr std::size_t kMostScopes = 4096;
 constexpr std::int64_t kNoExpiry = 0;
+constexpr int kTriesToClear = 5;
 
 Mark new_mark() {
   Mark mark;
@@ -70,32 +71,27 @@ std::optional<Generations::Current> Generations::current(const std::string& scop
 }
 
 // A mark that was asked for before a clear of this process ended may be the replaced one, by which
-// cleared entries would be found. `clears_before`: as clears() was before the server was asked;
-// where that is not known, nothing is kept for a while.
+// cleared entries would be found.
 Generations::Current Generations::keep(const std::string& scope, const Mark& of_namespace,
-                                       const Mark& of_scope,
-                                       std::optional<std::uint64_t> clears_before) {
+                                       const Mark& of_scope, std::uint64_t clears_before) {
   const Current current{{of_namespace.number, of_scope.number},
                         std::max(of_namespace.not_before_us, of_scope.not_before_us)};
   MutexLock lock(mutex_);
-  const auto now = Clock::now();
-  const bool is_newest = clears_before.has_value()
-                             ? *clears_before == clears()
-                             : !cleared_at_.has_value() || now - *cleared_at_ > kLookAgainAfter;
-  if (!is_newest) return current;
+  if (clears_before != clears()) return current;
   if (known_.size() >= kMostScopes && known_.count(scope) == 0) known_.clear();
-  known_[scope] = {current, now};
+  known_[scope] = {current, Clock::now()};
   return current;
 }
 
 std::optional<Generations::Current> Generations::note(const std::string& scope,
                                                       const SharedBytes& of_namespace,
-                                                      const SharedBytes& of_scope) {
+                                                      const SharedBytes& of_scope,
+                                                      std::uint64_t clears_before) {
   if (of_namespace.owner == nullptr || of_scope.owner == nullptr) return std::nullopt;
   const auto first = decode_mark(of_namespace.view(), seal_);
   const auto second = decode_mark(of_scope.view(), seal_);
   if (!first.has_value() || !second.has_value()) return std::nullopt;
-  return keep(scope, *first, *second, std::nullopt);
+  return keep(scope, *first, *second, clears_before);
 }
 
 Result<Mark> Generations::find_or_make_mark(const std::string& name, Backend& backend) {
@@ -135,18 +131,31 @@ Status Generations::clear(const std::string& scope, std::int64_t older_than_us, 
   // One that failed may have reached the server all the same.
   MutexLock lock(mutex_);
   known_.clear();
-  cleared_at_ = Clock::now();
   clears_.fetch_add(1, std::memory_order_acq_rel);
   return written;
 }
 
 Status Generations::write_cleared_mark(const std::string& name, std::int64_t older_than_us,
                                        Backend& backend) {
-  Mark mark = new_mark();
-  if (older_than_us != 0) {
-    MODCACHE_ASSIGN_OR_RETURN(mark, find_or_make_mark(name, backend));
+  if (older_than_us == 0) return put_mark(name, new_mark(), backend);
+  for (int i = 0; i < kTriesToClear; ++i) {
+    MODCACHE_ASSIGN_OR_RETURN(Mark mark, find_or_make_mark(name, backend));
+    const std::string before = encode_mark(mark, seal_);
     mark.not_before_us = std::max(mark.not_before_us, older_than_us);
+    // Another machine may clear everything at this moment, which the old number must not undo.
+    // While there is no mark, nothing is found.
+    const auto is_removed = backend.renew_if(name, before, /*ttl_ms=*/0);
+    if (is_removed.status().code() == StatusCode::kForeign) return put_mark(name, mark, backend);
+    MODCACHE_RETURN_IF_ERROR(is_removed.status());
+    if (!is_removed.value()) continue;
+    MODCACHE_ASSIGN_OR_RETURN(const bool is_put,
+                              backend.put_if_absent({name, encode_mark(mark, seal_)}, kNoExpiry));
+    if (is_put) return Status::ok();
   }
+  return Status::busy("others clear it all the time");
+}
+
+Status Generations::put_mark(const std::string& name, const Mark& mark, Backend& backend) {
   std::vector<bool> are_stored;
   MODCACHE_RETURN_IF_ERROR(
       backend.put_all({{name, encode_mark(mark, seal_)}}, kNoExpiry, are_stored));

@@ -66,9 +66,10 @@ class Generations {
   std::optional<Current> current(const std::string& scope);
   // Those of namespace and scope, in this order.
   std::vector<std::string> names(const std::string& scope) const;
-  // `values`: what the server has under names(scope). Nothing: a mark is missing.
+  // The two values: what the server has under names(scope). `clears_before`: as clears() was before
+  // the server was asked. Nothing: a mark is missing.
   std::optional<Current> note(const std::string& scope, const SharedBytes& of_namespace,
-                              const SharedBytes& of_scope);
+                              const SharedBytes& of_scope, std::uint64_t clears_before);
 
   // Grows when a clear of this process begins, and when it ends: what was asked of the server
   // before is not to be kept then.
@@ -79,7 +80,8 @@ class Generations {
 
   // Nothing of the scope that was stored before `older_than_us` is found any more; 0: nothing at
   // all. An empty scope: of the whole namespace. Where two clear the same thing at the same moment,
-  // the later mark counts. A failure may have cleared it all the same.
+  // both count; on a server that cannot compare (plain HTTP, S3) the later one alone may. A failure
+  // may have cleared it all the same.
   Status clear(const std::string& scope, std::int64_t older_than_us, Backend& backend);
 
  private:
@@ -91,7 +93,8 @@ class Generations {
   std::string name_of(std::string_view kind, std::string_view scope) const;
   Result<Mark> find_or_make_mark(const std::string& name, Backend& backend);
   Current keep(const std::string& scope, const Mark& of_namespace, const Mark& of_scope,
-               std::optional<std::uint64_t> clears_before);
+               std::uint64_t clears_before);
+  Status put_mark(const std::string& name, const Mark& mark, Backend& backend);
   Status write_cleared_mark(const std::string& name, std::int64_t older_than_us, Backend& backend);
 
   const Seal& seal_;
@@ -100,7 +103,6 @@ class Generations {
   std::atomic<std::uint64_t> clears_{0};
   Mutex mutex_;
   std::map<std::string, Known> known_ MODCACHE_GUARDED_BY(mutex_);
-  std::optional<Clock::time_point> cleared_at_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t fork_registration_;
 };
 

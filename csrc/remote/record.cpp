@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote/record.h"
 
+#include <algorithm>
+
 #include "base/little_endian.h"
 
 namespace modcache::remote {
@@ -14,6 +16,9 @@ constexpr std::size_t kFixedBytes = RecordBeginning::kSizeBytes;
 // Payloads begin at a multiple of this, as a CPU's vector instructions like it.
 constexpr std::size_t kAlignmentBytes = 16;
 constexpr std::size_t kContextFixedBytes = 12;  // magic 4, version 1, reserved 3, scope 4
+
+// A longer run counts as one of eleven days, so that sums of them stay within their numbers.
+constexpr std::int64_t kMostRunUs = 1'000'000'000'000;
 
 std::size_t aligned(std::size_t size_bytes) {
   return (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
@@ -40,7 +45,7 @@ std::string encode_record(const Record& record, const Seal& seal) {
   append(out, record.generation.of_namespace);
   append(out, record.generation.of_scope);
   out += record.context.bytes();
-  append(out, record.run_us);
+  append(out, std::min(record.run_us, kMostRunUs));
   append(out, record.stored_at_us);
   append(out, static_cast<std::uint64_t>(record.payload.size()));
   append(out, static_cast<std::uint32_t>(record.key.size()));
@@ -87,7 +92,7 @@ Result<Record> decode_record(std::string_view bytes, const Seal& seal) {
   const std::size_t header_bytes = beginning.header_size_bytes;
   const std::size_t payload_at = aligned(kFixedBytes + key_bytes + header_bytes);
   if (payload_at > bytes.size() || beginning.payload_size_bytes != bytes.size() - payload_at ||
-      beginning.run_us < 0) {
+      beginning.run_us < 0 || beginning.run_us > kMostRunUs || beginning.stored_at_us < 0) {
     return damaged("an entry's sizes do not fit");
   }
   Record record;

@@ -140,6 +140,7 @@ Status WriteBehind::flush(Clock::time_point deadline) {
 void WriteBehind::take(Queue& queue, std::vector<Queued>& taken) {
   const std::size_t most = taken.size() + kMostInBatch;
   std::uint64_t size_bytes = 0;
+  for (const Queued& held : taken) size_bytes += held.size_bytes;
   while (!queue.writes.empty() && taken.size() < most) {
     const std::uint64_t next_bytes = queue.writes.front().size_bytes;
     if (size_bytes > 0 && size_bytes + next_bytes > kBatchBytes) break;
@@ -170,11 +171,16 @@ void WriteBehind::work_until_stopped(Queue& queue) {
       take(queue, taken);
       must_decide = queue.waiters != 0;
     }
-    if (!taken.empty()) {
-      write(encoded(taken, must_decide, held), queue);
-      finish(taken, queue);
-    }
-    pay_debts(queue);
+    // No memory: what was taken is lost, and the thread goes on.
+    (void)without_throwing([&] {
+      if (!taken.empty()) write(encoded(taken, must_decide, held), queue);
+      return Status::ok();
+    });
+    if (!taken.empty()) finish(taken, queue);
+    (void)without_throwing([&] {
+      pay_debts(queue);
+      return Status::ok();
+    });
   }
 }
 
@@ -215,12 +221,17 @@ WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_de
   return batch;
 }
 
+Status WriteBehind::run_to_end(const Queue& queue, Client::Work work) {
+  return client_.run_to_end(std::move(work), options_.timeout,
+                            [&queue] { return queue.is_stopping.load(); });
+}
+
 void WriteBehind::write(Batch batch, Queue& queue) {
   if (!batch.removals.empty()) {
     const auto names = std::make_shared<std::vector<std::string>>();
     for (const Claim& removal : batch.removals) names->push_back(removal.name);
-    const Status status = client_.run(
-        [names](Backend& backend) { return backend.remove_all(*names); }, options_.timeout);
+    const Status status =
+        run_to_end(queue, [names](Backend& backend) { return backend.remove_all(*names); });
     if (status.is_ok()) {
       forgive(batch.removals, queue);
     } else {
@@ -241,13 +252,15 @@ void WriteBehind::put(Batch& batch, Queue& queue) {
   };
   const auto outcome = std::make_shared<Outcome>();
   outcome->values = std::move(batch.values);
-  const Status status = client_.run(
-      [outcome, ttl_ms = options_.ttl_ms](Backend& backend) {
-        return backend.put_all(outcome->values, ttl_ms, outcome->are_stored);
-      },
-      options_.timeout);
-  // Work that is not done in time may still write to its outcome.
-  const bool is_known = status.code() != StatusCode::kBusy;
+  const auto is_over = std::make_shared<std::atomic<bool>>(false);
+  const Status status =
+      run_to_end(queue, [outcome, is_over, ttl_ms = options_.ttl_ms](Backend& backend) {
+        Status put = backend.put_all(outcome->values, ttl_ms, outcome->are_stored);
+        is_over->store(true);
+        return put;
+      });
+  // Work that goes on while the queue ends may still write to its outcome.
+  const bool is_known = is_over->load();
   std::vector<Claim> owed;
   std::vector<Claim> stored;
   for (std::size_t i = 0; i < batch.claims.size(); ++i) {
@@ -314,7 +327,7 @@ void WriteBehind::pay_debts(Queue& queue) {
   const auto names = std::make_shared<std::vector<std::string>>();
   {
     MutexLock lock(mutex_);
-    if (queue.owed.empty() || queue.is_stopping || !client_.is_available()) return;
+    if (queue.owed.empty() || queue.is_stopping || !may_write()) return;
     for (const auto& [name, number] : queue.owed) {
       if (debts.size() == kMostInBatch) break;
       // A newer value of this name is on its way, after which a removal would take it away.
@@ -324,8 +337,8 @@ void WriteBehind::pay_debts(Queue& queue) {
     }
   }
   if (debts.empty()) return;
-  const Status status = client_.run(
-      [names](Backend& backend) { return backend.remove_all(*names); }, options_.timeout);
+  const Status status =
+      run_to_end(queue, [names](Backend& backend) { return backend.remove_all(*names); });
   if (status.is_ok()) forgive(debts, queue);
 }
 

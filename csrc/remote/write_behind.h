@@ -113,7 +113,7 @@ class WriteBehind {
     std::uint64_t pushed = 0;  // ever
     std::uint64_t done = 0;    // ever
     int waiters = 0;
-    bool is_stopping = false;
+    std::atomic<bool> is_stopping{false};
     std::thread thread;
   };
   struct Batch {
@@ -141,6 +141,8 @@ class WriteBehind {
   void forgive(const std::vector<Claim>& claims, Queue& queue);
   void pay_debts(Queue& queue);
   void pause_after(const Status& failure);
+  // On the server, before anything else is written there.
+  Status run_to_end(const Queue& queue, Client::Work work);
 
   Client& client_;
   const Options options_;

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from program import FINDINGS, SUCCESS, FillDirectory, Outcome, bytes_below
+from redis_servers import RedisServer
 
 Program = Callable[..., Outcome]
 
@@ -35,6 +37,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
         "processes",
         "limits",
         "environment",
+        "server",
         "installation",
     }
     assert "SQLite 3." in findings(outcome)["database"]["found"]
@@ -44,7 +47,7 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
 def test_for_people_it_is_a_table(modcache: Program, filled: Path) -> None:
     lines = modcache("doctor", filled).lines
     assert lines[2].split() == ["CHECK", "STATE", "FOUND", "CURE"]
-    assert len(lines) == 3 + 12
+    assert len(lines) == 3 + 13
 
 
 def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> None:
@@ -54,6 +57,29 @@ def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> N
     database = findings(outcome)["database"]
     assert database["state"] == "problem"
     assert "verify" in database["cure"]
+
+
+def test_a_server_that_does_not_answer_is_a_problem(
+    modcache: Program, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODCACHE_REMOTE", "redis://:secret@127.0.0.1:1/0")
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == FINDINGS
+    server = findings(outcome)["server"]
+    assert server["state"] == "problem"
+    assert "127.0.0.1:1" in server["found"]
+    assert "secret" not in outcome.data + outcome.messages
+
+
+def test_a_server_that_answers(
+    modcache: Program, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisServer(tmp_path / "redis") as redis:
+        monkeypatch.setenv("MODCACHE_REMOTE", redis.address)
+        outcome = modcache("doctor", filled, "--json")
+        assert outcome.status == SUCCESS
+        assert "answers" in findings(outcome)["server"]["found"]
+        assert redis.ask("DBSIZE") == 0
 
 
 def test_files_of_the_future(modcache: Program, filled: Path) -> None:

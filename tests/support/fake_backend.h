@@ -210,6 +210,7 @@ class FakeBackend final : public remote::Backend {
                         std::int64_t ttl_ms) override {
     return server_->call(ServerCall::kRenewIf, [&]() -> Result<bool> {
       if (!server_->refusal_.is_ok()) return server_->refusal_;
+      if (server_->is_left_out(std::string(name))) return Status::io_error("that part is down");
       const auto found = server_->values_.find(std::string(name));
       if (found == server_->values_.end() || found->second.bytes != expected) return false;
       found->second.ttl_ms = ttl_ms;

@@ -16,15 +16,10 @@ import torch
 from modcache._cached.call_key import check_no_content_of_padding
 from modcache._cached.function import looked_up_in
 from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
-from modcache._fill.parts import (
-    Parts,
-    generation_of,
-    shared_batches,
-    sharing_hits,
-    text_of_keys,
-)
+from modcache._fill.parts import Parts, generation_of, sharing_hits
 from modcache._fill.progress import Progress
-from modcache._fill.share import Share, batches_of, share_of
+from modcache._fill.share import Share, batches_of, check_can_be_shared, share_of
+from modcache._fill.shared_batches import SharedBatches, Taken, shared_batches
 from modcache._fill.summary import FillSummary
 from modcache._library.mode import mode as effective_mode
 from modcache._library.text import checked_text
@@ -98,8 +93,10 @@ def fill(
             loader share the work through the server of ``configure(remote=...)``, which has to be
             Redis or Valkey. Each takes batches that nobody has, and what a process leaves undone
             that died is taken over by the others after 20 s. It returns once all is done, by
-            whomever; the summary is of this process alone. The loader must not shuffle, or each has
-            batches of its own.
+            whomever; the summary is of this process alone. What the server did not take is gone
+            through again at the end, and is not counted again. The loader must not shuffle, and a
+            map-style dataset is known by its length and the keys of its first, middle and last
+            batch.
         mask: as for ``lookup_or_run``: the argument that says which part of each row is true, where
             rows have lengths of their own; by default the cached target's own.
         lengths: the same for an argument that has the lengths.
@@ -115,7 +112,8 @@ def fill(
         Any exception of the loader, the module and the functions.
 
     Warns:
-        UserWarning: results are not cached; once, with the cause.
+        UserWarning: results are not cached (once, with the cause); with ``share=True``, the server
+            does not answer, so that the work is not shared, did not take all results, or lost some.
     """
     target = target_of(module)
     reader = BatchReader(target, key, input)
@@ -127,19 +125,18 @@ def fill(
     _check_mode()
     own = _own_share(rank, world_size, share)
     batches, count = batches_of(loader, own)
-    parts = Parts(_work_of(target, scope)) if share else None
+    shared = _shared(batches, reader, target, scope) if share else None
     tally = _Tally()
-    with Progress(progress, own.rank == 0, count) as bar, parts or contextlib.nullcontext():
+    with Progress(progress, own.rank == 0, count) as bar, shared or contextlib.nullcontext():
         try:
             with torch.no_grad():
-                for batch, part in _with_parts(batches, parts, reader):
-                    given, keys = reader.read(batch)
-                    with sharing_hits() if parts else contextlib.nullcontext(), tally.lookup():
+                for given, keys, is_repeat in shared or _read_all(batches, reader):
+                    counted = _storing_all() if is_repeat else tally.lookup()
+                    with counted, sharing_hits() if share else contextlib.nullcontext():
                         output = _looked_up(target, given, keys, scope, rows)
-                    tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
-                    bar.show(tally.done)
-                    if parts is not None:
-                        parts.end(part)
+                    if not is_repeat:
+                        tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
+                        bar.show(tally.done, shared.done_elsewhere if shared else 0)
         except BaseException as error:
             summary = tally.finish(is_complete=False)
             if not summary.rows and isinstance(error, Exception):  # a mistake in the arguments
@@ -150,6 +147,8 @@ def fill(
             else:
                 bar.say(text)
             raise
+        if shared is not None:
+            _warn_of_missing(shared)
         return tally.finish(is_complete=True)
 
 
@@ -161,18 +160,47 @@ def _own_share(rank: int | None, world_size: int | None, share: bool) -> Share:
     return Share(0, 1)
 
 
-def _work_of(target: Target, scope: str) -> str:
-    """Text that says what is filled, the same on all machines."""
+def _shared(
+    loader: Iterable[Any], reader: BatchReader, target: Target, scope: str
+) -> SharedBatches | None:
+    """Returns what this process runs of a work that machines share. None: it goes on alone."""
+    check_can_be_shared(loader)
     scope = scope or fingerprint(target.module, method=target.method or "forward")
-    return "\0".join((scope, target.method, generation_of(scope)))
+    generation = generation_of(scope)
+    if generation == "":
+        warnings.warn(
+            "modcache.fill: the work is not shared, because the server does not answer: this "
+            "process runs all of it.",
+            stacklevel=3,
+        )
+        return None
+    return shared_batches(
+        loader,
+        reader.read,
+        lambda content: Parts(scope, generation, f"{target.method}\0{content}"),
+    )
 
 
-def _with_parts(
-    batches: Iterable[Any], parts: Parts | None, reader: BatchReader
-) -> Iterator[tuple[Any, str]]:
-    if parts is None:
-        return ((batch, "") for batch in batches)
-    return shared_batches(batches, parts, lambda batch: text_of_keys(reader.read(batch)[1]))
+def _read_all(batches: Iterable[Any], reader: BatchReader) -> Iterator[Taken]:
+    return (Taken(*reader.read(batch)) for batch in batches)
+
+
+def _warn_of_missing(shared: SharedBatches) -> None:
+    if shared.refused > 0:
+        warnings.warn(
+            f"modcache.fill: the server did not take all results of {shared.refused} batches, also "
+            "when they were tried again; other machines may lack their rows. "
+            "modcache.stats()['remote_dropped'] counts what was dropped, and the log says why: the "
+            "server is full (maxmemory) or away, or more waits for it than remote_queue allows. "
+            "Calling fill again tries them again.",
+            stacklevel=3,
+        )
+    if shared.was_cleared:
+        warnings.warn(
+            "modcache.fill: the scope was cleared on the server during the fill, or the server "
+            "lost it. Calling fill again fills what is missing.",
+            stacklevel=3,
+        )
 
 
 def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str, Any]) -> Any:

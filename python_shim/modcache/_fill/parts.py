@@ -1,81 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a fill that machines share through the server of the remote tier."""
+"""Parts of a fill that machines share: who has which, as the server of the remote tier says."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-import random
 import secrets
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader, Sampler
-
-from modcache._fill.share import loader_of
 
 # Somebody who does not renew his part for so long has died.
 _LEFT_AFTER_S = 20.0
-# A part that is done is not looked at again for so long; then its rows are looked up once more.
-_DONE_FOR_S = 600.0
+# Marks of what is done belong to a run, which ends so long after the last process that renews it.
+_RUN_LEFT_AFTER_S = 600.0
+# The marks themselves only have to outlast every run.
+_DONE_FOR_S = 7 * 86_400.0
+# A server that was just left alone is asked so often before the fill goes on without it.
+_ASKS = 6
 _PAUSE_S = 0.5
 
-_OTHERS, _MINE, _DONE = 0, 1, 2
+OTHERS: Final = 0
+MINE: Final = 1
+DONE: Final = 2
+NOBODYS: Final = 3
 
 
 class Parts:
-    """The parts that this process took, which a thread renews while ``with`` lasts.
+    """The parts that this process holds, which a thread renews while ``with`` lasts.
+
+    All processes that fill the same belong to one run. It lasts while any of them lives, and so do
+    the marks of what is done. Whoever leaves gives back what it has not ended.
 
     Args:
-        work: text that is the same on all machines that share the work, and no other's.
+        scope: where the results go.
+        generation: that of the scope, as ``generation_of`` said.
+        content: text that says what is filled, the same on all machines that share it.
     """
 
-    def __init__(self, work: str) -> None:
-        self._work = work
+    def __init__(self, scope: str, generation: str, content: str) -> None:
+        self._scope = scope
+        self._generation = generation
+        self._content = content
+        self._run = secrets.token_hex(16)  # until another one is joined
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}  # part -> its name when it was taken
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="modcache-fill", daemon=True)
 
     def __enter__(self) -> Parts:
+        self._join()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        with contextlib.suppress(Exception):  # it must not hide the error that ends the fill
+            self.give_all_back()
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the server answers at the moment."""
+        return bool(_library().look([self._work]))
+
+    def look(self, parts: Sequence[str]) -> list[int]:
+        """Says who has each part, by one question: OTHERS, DONE or NOBODYS.
+
+        Where the server cannot be asked, they are nobody's.
+        """
+        holders: list[int] = _library().look([self._name(part) for part in parts])
+        return holders or [NOBODYS] * len(parts)
 
     def take(self, part: str) -> int:
-        """Whose the part is: 1: this process's; 0: somebody else's; 2: it is done.
+        """Takes the part if nobody has it, and says who has it now: MINE, OTHERS or DONE.
 
         Where the server cannot be asked, everything is this process's: what two machines run twice
         costs time, and what none runs is missing.
         """
         name = self._name(part)
-        holder = int(_library().take(name, self._owner, int(_LEFT_AFTER_S * 1000)))
-        if holder == _MINE:
-            self._held.add(name)
-        return _MINE if holder < 0 else holder
+        holder = int(_library().take(name, self._owner, _ms(_LEFT_AFTER_S)))
+        if holder == MINE:
+            self._held[part] = name
+        return MINE if holder < 0 else holder
 
-    def end(self, part: str) -> None:
-        """The part is done, once the server has all its results."""
-        name = self._name(part)
-        _library().end(name, self._owner, int(_DONE_FOR_S * 1000))
-        self._held.discard(name)
+    def end(self, part: str) -> bool:
+        """Marks the part as done, once the server has all its results.
+
+        Returns:
+            Whether it has them. If not, the part is nobody's again.
+        """
+        name = self._held.get(part) or self._name(part)
+        answer = int(_library().end(name, self._owner, _ms(_DONE_FOR_S)))
+        self._held.pop(part, None)
+        return answer == 1
+
+    def move_on(self) -> bool:
+        """Whether the scope was cleared on the server since this was asked, up to a second ago.
+
+        Then marks of what is done mean nothing any more, and parts are those of a new work.
+        """
+        generation = str(_library().generation(self._scope))
+        if generation in ("", self._generation):
+            return False
+        self._generation = generation
+        self._join()
+        return True
+
+    def give_all_back(self) -> None:
+        """Leaves to others what this process has taken and not ended."""
+        for part, name in tuple(self._held.items()):
+            _library().give_back(name, self._owner)
+            del self._held[part]
+
+    @property
+    def _work(self) -> str:
+        return "\0".join((self._scope, self._generation, self._content))
 
     def _name(self, part: str) -> str:
-        return f"{self._work}\0{part}"
+        return f"{self._work}\0{self._run}\0{part}"
+
+    def _join(self) -> None:
+        """Makes the run of those who fill the same this one's, or this one's theirs."""
+        joined = str(_library().join(self._work, self._run, _ms(_RUN_LEFT_AFTER_S)))
+        self._run = joined or self._run
 
     def _renew(self) -> None:
         while not self._stop.wait(_LEFT_AFTER_S / 4):
-            for name in tuple(self._held):
-                _library().renew(name, self._owner, int(_LEFT_AFTER_S * 1000))
+            # A remote that was switched off meanwhile may come back.
+            with contextlib.suppress(Exception):
+                self._renew_once()
+
+    def _renew_once(self) -> None:
+        if _library().renew(self._work, self._run, _ms(_RUN_LEFT_AFTER_S)) == 0:
+            self._join()  # the server lost the run, or could not be asked at the start
+        for name in tuple(self._held.values()):
+            _library().renew(name, self._owner, _ms(_LEFT_AFTER_S))
 
 
 @contextlib.contextmanager
@@ -94,98 +159,29 @@ def sharing_hits() -> Iterator[None]:
 def generation_of(scope: str) -> str:
     """Text that changes when the scope is cleared on the server.
 
+    Returns:
+        The text; an empty one if the server does not answer, also after some seconds.
+
     Raises:
         ValueError: there is no server, or one that cannot share work.
     """
-    return str(_library().generation(scope))
+    _library().look([scope])  # which refuses such a server without asking it
+    for ask in range(_ASKS):
+        if ask > 0:
+            time.sleep(_PAUSE_S)
+        if generation := str(_library().generation(scope)):
+            return generation
+    return ""
+
+
+def digest_of(value: object) -> str:
+    """A short text that stands for the value's ``repr``."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def _library() -> Any:
     return torch.classes.cache.SharedWork
-
-
-def shared_batches(
-    loader: Iterable[Any], parts: Parts, part_of: Callable[[Any], str]
-) -> Iterator[tuple[Any, str]]:
-    """Yields the batches that this process is to run, each with its part, until all are done.
-
-    ``part_of`` says the part of a batch that was loaded. Of a DataLoader over a map-style dataset
-    only the batches that this process took are loaded. The caller ends each part.
-
-    Raises:
-        TypeError: the loader cannot be iterated.
-        ValueError: the loader can be iterated only once.
-    """
-    if type(loader) is DataLoader and loader.batch_sampler is not None:
-        yield from _of_map_style(loader, parts)
-        return
-    if iter(loader) is loader:
-        raise ValueError(
-            "fill: share=True goes through the loader again for what others leave undone, so it "
-            "needs a DataLoader or a list of batches and not an iterator "
-            f"({type(loader).__name__})."
-        )
-    done: set[str] = set()
-    while True:
-        left = took = 0
-        for batch in loader:
-            part = part_of(batch)
-            if part in done:
-                continue
-            holder = parts.take(part)
-            if holder == _OTHERS:
-                left += 1
-                continue
-            done.add(part)
-            if holder == _MINE:
-                took += 1
-                yield batch, part
-        if left == 0:
-            return
-        if took == 0:
-            time.sleep(_PAUSE_S)
-
-
-class _Taken(Sampler[list[Any]]):
-    """The batches of one round through what is not done, as far as this process gets them."""
-
-    def __init__(self, open_parts: dict[str, list[Any]], parts: Parts) -> None:
-        self._open = open_parts
-        self._parts = parts
-        self.taken: deque[str] = deque()
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        for part, indices in tuple(self._open.items()):
-            holder = self._parts.take(part)
-            if holder == _OTHERS:
-                continue
-            del self._open[part]
-            if holder == _MINE:
-                self.taken.append(part)
-                yield indices
-
-
-def _of_map_style(loader: DataLoader[Any], parts: Parts) -> Iterator[tuple[Any, str]]:
-    assert loader.batch_sampler is not None
-    batches = [list(indices) for indices in loader.batch_sampler]
-    # Each begins in another place, so that machines seldom ask for one part at once.
-    start = random.SystemRandom().randrange(len(batches)) if batches else 0
-    ordered = batches[start:] + batches[:start]
-    open_parts = {_digest_of(indices): indices for indices in ordered}
-    while open_parts:
-        round_of = _Taken(open_parts, parts)
-        before = len(open_parts)
-        for batch in loader_of(loader, round_of):
-            yield batch, round_of.taken.popleft()
-        if open_parts and len(open_parts) == before:
-            time.sleep(_PAUSE_S)
-
-
-def text_of_keys(keys: Any) -> str:
-    """The part of a batch that was loaded, by its keys."""
-    listed = keys.tolist() if isinstance(keys, torch.Tensor) else keys
-    return _digest_of(listed)
-
-
-def _digest_of(value: Any) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=16).hexdigest()

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -185,6 +186,49 @@ TEST_F(RemoteTierTest, a_replaced_value_is_not_found_while_the_server_cannot_be_
   }));
 }
 
+TEST_F(RemoteTierTest, an_answer_does_not_take_the_place_of_what_came_meanwhile) {
+  machine("a")->share("k", "old");
+  const auto b = machine("b");
+  std::atomic<bool> has_stored{false};
+  server_->before_each([&](ServerCall call) {
+    if (call != ServerCall::kGet || has_stored.exchange(true)) return;
+    b->store("k", "new");
+  });
+  b->lookup("k");
+  b->cache().flush();
+  server_->fail(Status::io_error("down"));
+  EXPECT_EQ(machine("b")->lookup("k"), "new") << "the directory has it";
+}
+
+TEST_F(RemoteTierTest, an_answer_from_before_a_value_proved_wrong_is_a_miss) {
+  machine("a")->share("k", "wrong");
+  const auto b = machine("b");
+  std::atomic<bool> is_known{false};
+  server_->before_each([&](ServerCall call) {
+    if (call != ServerCall::kGet || is_known.exchange(true)) return;
+    b->cache().session()->note_verified(Machine::request("k"), "who", "it differs", true);
+  });
+  EXPECT_EQ(b->lookup("k"), "<missing>");
+  b->cache().flush();
+  server_->fail(Status::io_error("down"));
+  EXPECT_EQ(machine("b")->lookup("k"), "<missing>");
+}
+
+TEST_F(RemoteTierTest, other_settings_end_the_connections_of_those_before) {
+  const auto a = machine("a");
+  const auto running = a->cache().session();
+  const auto retired = a->cache().remote();
+  a->share("k", "text");
+  ASSERT_TRUE(a->cache().configure({{"remote_ttl", "60"}}).is_ok());
+  const int calls = server_->calls(ServerCall::kGet);
+  EXPECT_TRUE(
+      retired
+          ->find(TierKeys::of_one(Machine::request("l").context, Machine::request("l").id()),
+                 Access::kRead, OnMiss::kIgnore)
+          .is_empty());
+  EXPECT_EQ(server_->calls(ServerCall::kGet), calls) << "nothing is opened again for it";
+}
+
 TEST_F(RemoteTierTest, a_server_that_fails_costs_a_miss_and_one_message) {
   const auto a = machine("a");
   const testing::CapturedLog log;
@@ -252,6 +296,7 @@ TEST_F(RemoteTierTest, a_server_that_is_slower_than_runs_is_passed_by) {
   server_->delay(std::chrono::milliseconds(30));
   const auto a = machine("a");
   const auto store = [&](const std::string& key) {
+    a->cache().session()->note_run("scope", /*run_us=*/1000, /*rows=*/1);
     a->cache().session()->store(Machine::request(key), text_entry("text", "", /*run_us=*/1000));
   };
   a->lookup("first");

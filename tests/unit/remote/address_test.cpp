@@ -173,11 +173,30 @@ TEST(AddressTest, an_address_is_shown_as_it_is_but_for_its_password) {
   EXPECT_EQ(without_password("redis://u:pw@h:1/0?ca=/x"), "redis://u:***@h:1/0?ca=/x");
   EXPECT_EQ(without_password("s3://id:key@bucket/p?region=eu"), "s3://id:***@bucket/p?region=eu");
   for (const char* text :
-       {"redis://h:6379,i:6380/1?db=2&prefix=a", "redis://u@h", "redis://u:@h",
-        "redis+unix:///s?db=0", "s3://b?endpoint=http://m:9000", "no address", ""}) {
+       {"redis://h:6379,i:6380/1?db=2&prefix=a", "redis://u:@h", "redis+unix:///s?db=0",
+        "s3://b?endpoint=http://m:9000", "no address", ""}) {
     EXPECT_EQ(without_password(text), text);
   }
   EXPECT_EQ(without_password("redis://u:***@h"), "redis://u:***@h") << "shown once more";
+  EXPECT_EQ(without_password("redis://pw@h"), "redis://***@h") << "its colon was forgotten";
+}
+
+TEST(AddressTest, a_password_as_it_is_shown_is_none) {
+  EXPECT_TRUE(mentions(refusal_of("redis://u:***@h"), "MODCACHE_REMOTE_PASSWORD"));
+  EXPECT_EQ(parsed_address("redis://u:%2A%2A%2Ax@h").password, "***x");
+}
+
+TEST(AddressTest, what_would_be_ignored_or_fail_later_is_refused) {
+  EXPECT_TRUE(mentions(refusal_of("http://a,b/"), "one"));
+  EXPECT_TRUE(mentions(refusal_of("redis://h?prefix=a%20b"), "prefix"));
+  EXPECT_TRUE(mentions(refusal_of("rediss://h?verify=false"), "0 and 1"));
+  for (const char* name : {"ca", "cert", "key"}) {
+    EXPECT_TRUE(mentions(refusal_of(std::string("redis://h?") + name + "=/f"), "rediss://"));
+    EXPECT_TRUE(mentions(refusal_of(std::string("http://h?") + name + "=/f"), "https://"));
+    parsed_address(std::string("rediss+cluster://h?") + name + "=/f");
+  }
+  EXPECT_TRUE(mentions(refusal_of("redis://h?verify=0"), "rediss://"));
+  parsed_address("https://h?verify=0&ca=/f");
 }
 
 // The password is put into texts that are right, wrong in one place, and mere rubbish.

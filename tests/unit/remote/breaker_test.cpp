@@ -54,9 +54,22 @@ TEST(BreakerTest, a_server_that_answered_begins_with_the_first_pause_again) {
   for (int probes = 0; probes < 10; ++probes) breaker.note_failed_probe();
   breaker.close();
   EXPECT_TRUE(breaker.is_closed());
+  breaker.note_success();
   const auto now = Breaker::Clock::now();
   EXPECT_TRUE(breaker.note_failure());
   expect_pause(breaker, now, Breaker::kFirstPause);
+}
+
+TEST(BreakerTest, a_server_that_answers_nothing_but_probes_is_left_alone_for_longer_and_longer) {
+  Breaker breaker;
+  milliseconds pause = Breaker::kFirstPause;
+  for (int failures = 0; failures < 10; ++failures) {
+    const auto now = Breaker::Clock::now();
+    EXPECT_TRUE(breaker.note_failure());
+    expect_pause(breaker, now, pause);
+    pause = std::min(pause * 2, Breaker::kLongestPause);
+    breaker.close();
+  }
 }
 
 TEST(BreakerTest, of_many_threads_that_fail_at_once_exactly_one_opens_it) {

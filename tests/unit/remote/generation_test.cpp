@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/child_process.h"
@@ -39,8 +40,9 @@ class GenerationsTest : public ::testing::Test {
   // As a question for entries looks: at what the server has under the names now.
   std::optional<Current> seen(Generations& machine, const std::string& scope = "scope") {
     std::vector<SharedBytes> values;
+    const std::uint64_t clears = machine.clears();
     EXPECT_TRUE(backend_.get_all(machine.names(scope), values).is_ok());
-    return machine.note(scope, values[0], values[1]);
+    return machine.note(scope, values[0], values[1], clears);
   }
   std::string name_of_namespace() const { return ours_.names("scope")[0]; }
   std::string name_of_scope() const { return ours_.names("scope")[1]; }
@@ -191,10 +193,25 @@ TEST_F(GenerationsTest, an_answer_from_before_a_clear_does_not_bring_the_cleared
   const std::uint64_t clears = ours_.clears();
   ASSERT_TRUE(ours_.clear("scope", 0, backend_).is_ok());
   EXPECT_NE(ours_.clears(), clears) << "so the question knows that its answer is not to be kept";
-  ours_.note("scope", values[0], values[1]);
+  ours_.note("scope", values[0], values[1], clears);
   EXPECT_FALSE(ours_.current("scope").has_value());
   const Current after = found(ours_);
   EXPECT_TRUE(is_same(ours_.current("scope").value(), after));
+}
+
+TEST_F(GenerationsTest, a_clear_of_what_is_older_does_not_undo_a_full_one_at_the_same_moment) {
+  const Current before = found(ours_);
+  bool has_cleared = false;
+  server_->before_each([&](ServerCall kind) {
+    if (kind != ServerCall::kRenewIf || std::exchange(has_cleared, true)) return;
+    FakeBackend other{server_};
+    EXPECT_TRUE(theirs_.clear("scope", 0, other).is_ok());
+  });
+  ASSERT_TRUE(ours_.clear("scope", 77, backend_).is_ok());
+  EXPECT_TRUE(has_cleared);
+  const Current after = found(ours_);
+  EXPECT_FALSE(after.generation == before.generation);
+  EXPECT_EQ(after.not_before_us, 77);
 }
 
 TEST_F(GenerationsTest, a_look_that_a_clear_overtakes_is_not_kept) {

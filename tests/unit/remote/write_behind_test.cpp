@@ -306,6 +306,34 @@ TEST_F(WriteBehindTest, what_is_held_back_is_dropped_when_the_server_goes_down) 
   EXPECT_EQ(listener_.dropped, 1);
 }
 
+// A write that was given up could reach the server after a newer one.
+TEST_F(WriteBehindTest, nothing_is_written_while_an_older_write_may_still_arrive) {
+  writes_ = make_writes(milliseconds(50));
+  server_->hang();
+  push_together(write_of("a", "old"));
+  EXPECT_TRUE(eventually([this] { return !client_.is_available(); })) << "it is late";
+  EXPECT_FALSE(push(write_of("a", "new", /*replaces=*/true))) << "the server is left alone";
+  EXPECT_TRUE(writes_->is_pending("a"));
+  EXPECT_EQ(flush(milliseconds(100)).code(), StatusCode::kBusy);
+  server_->release();
+  EXPECT_TRUE(eventually([this] { return !writes_->is_pending("a"); }));
+  EXPECT_EQ(stored("a"), "<none>") << "the old value was taken away after it had arrived";
+}
+
+TEST_F(WriteBehindTest, stopping_does_not_wait_for_a_server_that_hangs) {
+  server_->hang();
+  block_writer();
+  unblock_writer();
+  std::atomic<bool> has_stopped{false};
+  std::thread stopper([&] {
+    writes_->stop();
+    has_stopped = true;
+  });
+  EXPECT_TRUE(eventually([&] { return has_stopped.load(); }));
+  server_->release();
+  stopper.join();
+}
+
 TEST_F(WriteBehindTest, stopping_drops_what_waits_and_ends_the_waiting_for_it) {
   block_writer();
   push_together(write_of("a", "1"), removal_of("b"));
