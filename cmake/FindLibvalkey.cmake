@@ -43,6 +43,7 @@ if(EXISTS "${Libvalkey_SOURCE}/src/cluster.c" AND modcache_libvalkey STREQUAL Li
   target_compile_options(modcache_libvalkey PRIVATE -w)
   set_target_properties(modcache_libvalkey PROPERTIES C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON
                                                       UNITY_BUILD OFF)
+  target_compile_definitions(modcache_libvalkey PRIVATE VALKEY_USE_THREADS)
   target_include_directories(modcache_libvalkey PRIVATE ${Libvalkey_SOURCE}/src ${Libvalkey_SOURCE}/include/valkey)
   target_include_directories(modcache_libvalkey SYSTEM PUBLIC ${Libvalkey_SOURCE}/include)
   target_link_libraries(modcache_libvalkey PUBLIC OpenSSL::SSL OpenSSL::Crypto)

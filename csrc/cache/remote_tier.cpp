@@ -131,7 +131,8 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
   const ServerPtr server = this->server();
   if (server == nullptr) return {};
   const std::string& scope = keys.context()->scope;
-  if (!worth_.is_worth_asking(scope, keys.size(), server->client().round_trip_us())) {
+  const std::int64_t round_trip_us = server->client().round_trip_us();
+  if (!worth_.is_worth_asking(scope, keys.size(), round_trip_us)) {
     stats_.add(scope, Counter::kRemotePassed, static_cast<std::int64_t>(keys.size()));
     return {};
   }
@@ -157,7 +158,8 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
   TierFound answer = is_answered ? found_of(*server, keys, question, access, found) : TierFound();
   // A server that did not answer has a breaker; only answers say how long one takes.
   if (is_answered) {
-    worth_.note_question(scope, question.rows.size(), found, question.answer->took_us);
+    worth_.note_question(scope, question.rows.size(), found, question.answer->took_us,
+                         round_trip_us);
   }
   // A value that proved wrong meanwhile must not come back into nearer tiers.
   if (server->generations().clears() != clears) return {};

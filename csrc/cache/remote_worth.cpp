@@ -38,8 +38,12 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
   // The round trip is measured in the background, so it is known to be better before a call tries.
   const std::int64_t base_us =
       round_trip_us != 0 ? round_trip_us : known.question_us.load(std::memory_order_relaxed);
-  const std::int64_t cost_us = std::max<std::int64_t>(
-      base_us + count * known.row_ns.load(std::memory_order_relaxed) / 1000 - kToleranceUs, 0);
+  // Each kind goes by what questions of its kind took: one of either that was late says nothing of
+  // the other, and would not be set right by it.
+  const std::int64_t values_us = rows <= kSmallQuestion
+                                     ? known.values_us.load(std::memory_order_relaxed)
+                                     : count * known.row_ns.load(std::memory_order_relaxed) / 1000;
+  const std::int64_t cost_us = std::max<std::int64_t>(base_us + values_us - kToleranceUs, 0);
   const std::int64_t most_us = count * run_us;
   // The time that a row adds was seen when the server was last asked, so it must not keep it from
   // being asked.
@@ -56,11 +60,14 @@ bool RemoteWorth::is_worth_asking(std::string_view scope, std::size_t rows,
 }
 
 void RemoteWorth::note_question(std::string_view scope, std::size_t rows, std::size_t found,
-                                std::int64_t took_us) {
+                                std::int64_t took_us, std::int64_t round_trip_us) {
   Known& known = scopes_.of(scope);
-  const std::int64_t base_us = known.question_us.load(std::memory_order_relaxed);
+  const std::int64_t base_us =
+      round_trip_us != 0 ? round_trip_us : known.question_us.load(std::memory_order_relaxed);
   if (rows <= kSmallQuestion) {
     follow_down(known.question_us, took_us);
+    if (round_trip_us != 0)
+      follow_down(known.values_us, std::max<std::int64_t>(took_us - base_us, 1));
   } else {
     const auto count = static_cast<std::int64_t>(rows);
     const std::int64_t row_ns = std::max<std::int64_t>(took_us - base_us, 0) * 1000 / count;

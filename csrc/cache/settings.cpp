@@ -156,6 +156,8 @@ Status set_remote(std::string_view given, std::string& target) {
   return Status::ok();
 }
 
+constexpr std::int64_t kMostTtlS = 315'360'000;
+
 Status set_timeout(std::string_view given, std::int64_t& target) {
   std::int64_t timeout_ms = 0;
   MODCACHE_RETURN_IF_ERROR(set_count("remote_timeout_ms", given, timeout_ms));
@@ -164,6 +166,18 @@ Status set_timeout(std::string_view given, std::int64_t& target) {
         bad_value("remote_timeout_ms", given, "a number of milliseconds from 1 to 60000"));
   }
   target = timeout_ms;
+  return Status::ok();
+}
+
+Status set_ttl(std::string_view given, std::int64_t& target) {
+  std::int64_t ttl_s = 0;
+  MODCACHE_RETURN_IF_ERROR(set_count("remote_ttl", given, ttl_s));
+  if (ttl_s > kMostTtlS) {
+    return Status::invalid_argument(bad_value("remote_ttl", given,
+                                              "a number of seconds up to 315360000, ten years; 0: "
+                                              "never"));
+  }
+  target = ttl_s;
   return Status::ok();
 }
 
@@ -247,8 +261,7 @@ constexpr std::array<Option, 25> kOptions{{
     {"remote_timeout_ms",
      [](std::string_view v, Settings& s) { return set_timeout(v, s.remote_timeout_ms); },
      [](const Settings& s) { return std::to_string(s.remote_timeout_ms); }},
-    {"remote_ttl",
-     [](std::string_view v, Settings& s) { return set_count("remote_ttl", v, s.remote_ttl_s); },
+    {"remote_ttl", [](std::string_view v, Settings& s) { return set_ttl(v, s.remote_ttl_s); },
      [](const Settings& s) { return std::to_string(s.remote_ttl_s); }},
     {"remote_queue",
      [](std::string_view v, Settings& s) {

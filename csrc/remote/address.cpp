@@ -157,7 +157,11 @@ bool parse_host(std::string_view text, std::uint16_t default_port, Host& host) {
     text = text.substr(0, name_end);
   }
   host.name = std::string(text);
-  return !host.name.empty() && text.find_first_of(kNotInHost) == std::string_view::npos;
+  const bool has_controls = std::any_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+  });
+  return !host.name.empty() && !has_controls &&
+         text.find_first_of(kNotInHost) == std::string_view::npos;
 }
 
 Status set_hosts(std::string_view given, const Scheme& scheme, std::string_view hosts,
@@ -219,6 +223,23 @@ Status check_database(std::string_view given, const Address& address, bool is_so
   return Status::ok();
 }
 
+// Whether a user and a password may stand where hosts should, as where their @ was forgotten: a
+// host with something else than a port behind its colon.
+bool may_hold_password(std::string_view hosts) {
+  while (!hosts.empty()) {
+    const std::size_t comma = hosts.find(',');
+    const std::string_view host = hosts.substr(0, comma);
+    const std::size_t colon = host.find(':');
+    const bool is_ipv6 = !host.empty() && host.front() == '[';
+    if (!is_ipv6 && colon != std::string_view::npos &&
+        host.find_first_not_of("0123456789", colon + 1) != std::string_view::npos) {
+      return true;
+    }
+    hosts.remove_prefix(comma == std::string_view::npos ? hosts.size() : comma + 1);
+  }
+  return false;
+}
+
 bool is_good_prefix(std::string_view prefix) {
   return std::all_of(prefix.begin(), prefix.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -238,6 +259,10 @@ Status check_values(std::string_view given, const Address& address) {
   }
   if (!is_good_prefix(address.parameter("prefix"))) {
     return wrong(given, "has a prefix with other characters than letters, digits and -_./");
+  }
+  for (const char* const name : {"key_file", "auth_file"}) {
+    if (address.parameters.count(name) == 0 || !address.parameter(name).empty()) continue;
+    return wrong(given, std::string("has an empty ") + name + "; it names a file");
   }
   const std::string_view verify = address.parameter("verify");
   if (!verify.empty() && verify != "0" && verify != "1") {
@@ -322,6 +347,11 @@ std::string without_password(std::string_view text) {
   const Parts parts = parts_of(text);
   std::string shown(text.substr(0, text.size() - parts.parameters.size()));
   shown += shown_parameters(parts.parameters);
+  // A password whose @ was forgotten is among the hosts.
+  if (parts.userinfo.empty() && may_hold_password(parts.hosts)) {
+    const auto begin = static_cast<std::size_t>(parts.hosts.data() - text.data());
+    return shown.replace(begin, parts.hosts.size(), kHidden);
+  }
   const std::size_t colon = parts.userinfo.find(':');
   // A password whose colon was forgotten looks like a user.
   const std::string_view password =

@@ -32,10 +32,13 @@ bool is_of_server(const Status& failure) {
 }
 
 // A host's handlers do not run on our threads; and a connection that a server closed must not end
-// the process by SIGPIPE.
+// the process by SIGPIPE. Faults of the thread itself are the handlers' all the same.
 void block_signals() {
   sigset_t all;
   sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+    sigdelset(&all, fault);
+  }
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
 }
 

@@ -276,7 +276,7 @@ def test_marks_live_as_long_as_anybody_fills(
     work = ("s", parts.generation_of("s"), "")
     with Parts(*work) as first:
         first.take("a")
-        assert first.end("a")
+        assert first.end("a", is_complete=True)
         time.sleep(3.0)
         with Parts(*work) as second:
             assert second.look(["a", "b"]) == [DONE, NOBODYS]

@@ -131,10 +131,15 @@ def fill(
         try:
             with torch.no_grad():
                 for given, keys, is_repeat in shared or _read_all(batches, reader):
-                    counted = _storing_all() if is_repeat else tally.lookup()
-                    with counted, sharing_hits() if share else contextlib.nullcontext():
+                    with (
+                        tally.lookup() as grown,
+                        sharing_hits() if share else contextlib.nullcontext(),
+                    ):
                         output = _looked_up(target, given, keys, scope, rows)
+                    if shared is not None and _lacks_some(keys, grown):
+                        shared.leave_open()
                     if not is_repeat:
+                        tally.add(grown)
                         tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
                         bar.show(tally.done, shared.done_elsewhere if shared else 0)
         except BaseException as error:
@@ -203,6 +208,13 @@ def _warn_of_missing(shared: SharedBatches) -> None:
         )
 
 
+def _lacks_some(keys: Any, grown: Counter[str]) -> bool:
+    """Whether some results of a batch were neither found nor stored, so that no server has them."""
+    listed = keys.tolist() if isinstance(keys, torch.Tensor) else keys
+    distinct = 1 if isinstance(listed, str) else len(set(listed))
+    return sum(grown[name] for name in _HITS) + grown["stored"] < distinct
+
+
 def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str, Any]) -> Any:
     if not target.method:
         return looked_up_in(target.module, given, keys, scope, rows)
@@ -244,13 +256,22 @@ class _Tally:
         self.done = FillSummary()
 
     @contextlib.contextmanager
-    def lookup(self) -> Iterator[None]:
-        """Counts one look-up of a batch, which is made inside."""
+    def lookup(self) -> Iterator[Counter[str]]:
+        """Counts one look-up of a batch, which is made inside.
+
+        Yields:
+            By how much each counter has grown, once the look-up is over.
+        """
+        grown: Counter[str] = Counter()
         before = torch.ops.cache.stats()
         with _storing_all():
-            yield
-        self._grown.update(torch.ops.cache.stats())
-        self._grown.subtract(before)
+            yield grown
+        grown.update(torch.ops.cache.stats())
+        grown.subtract(before)
+
+    def add(self, grown: Counter[str]) -> None:
+        """Takes the growth of a look-up into account."""
+        self._grown.update(grown)
 
     def note(self, rows: int, size_bytes: int) -> None:
         """Notes that a batch is done."""

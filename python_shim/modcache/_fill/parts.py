@@ -89,15 +89,22 @@ class Parts:
             self._held[part] = name
         return MINE if holder < 0 else holder
 
-    def end(self, part: str) -> bool:
+    def end(self, part: str, *, is_complete: bool) -> bool:
         """Marks the part as done, once the server has all its results.
+
+        Args:
+            part: one that this process took.
+            is_complete: all its results were stored or found.
 
         Returns:
             Whether it has them. If not, the part is nobody's again.
         """
         name = self._held.get(part) or self._name(part)
-        answer = int(_library().end(name, self._owner, _ms(_DONE_FOR_S)))
         self._held.pop(part, None)
+        if not is_complete:
+            _library().give_back(name, self._owner)
+            return False
+        answer = int(_library().end(name, self._owner, _ms(_DONE_FOR_S)))
         return answer == 1
 
     def move_on(self) -> bool:

@@ -65,6 +65,7 @@ class SharedBatches(ABC):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._is_repeat = False
+        self._leaves_open = False
         self._refusals_in_a_row = 0
         self._just_ended: deque[tuple[float, Any]] = deque()  # when, and which batch
         self.done_elsewhere = 0
@@ -90,6 +91,10 @@ class SharedBatches(ABC):
                 self._reopen()
                 yield from self._pass()
 
+    def leave_open(self) -> None:
+        """Not all results of the batch that is being run were stored, so it will not be done."""
+        self._leaves_open = True
+
     @property
     @abstractmethod
     def refused(self) -> int:
@@ -109,7 +114,8 @@ class SharedBatches(ABC):
 
     def _end(self, batch: Any, part: str) -> None:
         """Notes that a batch was run."""
-        is_done = self._parts.end(part)
+        is_done = self._parts.end(part, is_complete=not self._leaves_open)
+        self._leaves_open = False
         self._refusals_in_a_row = 0 if is_done else self._refusals_in_a_row + 1
         self._close(batch, is_done)
         now_s = time.monotonic()

@@ -155,7 +155,7 @@ def test_the_rule_explores_two_percent_of_the_time_of_runs() -> None:
         # A question costs 1.8 ms over what is tolerated, runs 10 ms, and nothing is found.
         if worth.is_worth_asking(10, 0.002):
             asked += 1
-            worth.note_question(10, 0, 0.002)
+            worth.note_question(10, 0, 0.002, 0.002)
         worth.note_runs(0.001, 10)
     assert 0.05 < asked / 1000 < 0.15
 

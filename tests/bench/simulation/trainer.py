@@ -162,7 +162,7 @@ class Trainer:
             return samples
         self._servers.traffic.took_s.append(took_s)
         hits = int(found.sum())
-        self._worth.note_question(rows, hits, took_s)
+        self._worth.note_question(rows, hits, took_s, self._measured_round_trip_s())
         yield from self._take(samples[found], of_call)
         return samples[~found]
 

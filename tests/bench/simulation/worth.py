@@ -13,10 +13,15 @@ def _following(before: float, seen: float) -> float:
     return seen if before == 0 else before + (seen - before) / 4
 
 
+def _following_down(before: float, seen: float) -> float:
+    return seen if before != 0 and seen < before else _following(before, seen)
+
+
 class Worth:
     def __init__(self) -> None:
         self.run_s = 0.0  # of one row; 0: not known
         self.question_s = 0.0  # of a small one
+        self.values_s = 0.0  # that a small one takes beyond a round trip
         self.row_s = 0.0
         self.missing = 0.0  # share of keys
         self.allowance_s = 0.0
@@ -25,7 +30,8 @@ class Worth:
         if self.run_s == 0:
             return True
         base_s = round_trip_s or self.question_s
-        cost_s = max(base_s + rows * self.row_s - TOLERANCE_S, 0.0)
+        values_s = self.values_s if rows <= SMALL_QUESTION else rows * self.row_s
+        cost_s = max(base_s + values_s - TOLERANCE_S, 0.0)
         most_s = rows * self.run_s
         if base_s - TOLERANCE_S >= most_s:
             return False
@@ -36,14 +42,14 @@ class Worth:
         self.allowance_s -= cost_s
         return True
 
-    def note_question(self, rows: int, found: int, took_s: float) -> None:
+    def note_question(self, rows: int, found: int, took_s: float, round_trip_s: float) -> None:
+        base_s = round_trip_s or self.question_s
         if rows <= SMALL_QUESTION:
-            is_less = self.question_s != 0 and took_s < self.question_s
-            self.question_s = took_s if is_less else _following(self.question_s, took_s)
+            self.question_s = _following_down(self.question_s, took_s)
+            if round_trip_s:
+                self.values_s = _following_down(self.values_s, max(took_s - base_s, 1e-6))
         else:
-            seen_s = max(took_s - self.question_s, 0.0) / rows
-            is_less = self.row_s != 0 and seen_s < self.row_s
-            self.row_s = seen_s if is_less else _following(self.row_s, seen_s)
+            self.row_s = _following_down(self.row_s, max(took_s - base_s, 0.0) / rows)
         self.missing += ((rows - found) / rows - self.missing) / 4
 
     def note_runs(self, run_s: float, rows: int) -> None:

@@ -37,7 +37,7 @@ class RemoteWorthTest : public ::testing::Test {
       found = static_cast<std::size_t>(server.found_share * static_cast<double>(rows) + owed_);
       owed_ += server.found_share * static_cast<double>(rows) - static_cast<double>(found);
       const std::int64_t took_us = server.round_trip_us + count * server.row_us + jitter_us();
-      worth_.note_question(scope_, rows, found, took_us);
+      worth_.note_question(scope_, rows, found, took_us, is_known ? server.round_trip_us : 0);
       if (found > 0) worth_.note_runs(scope_, run_us, 0);
       spent_us_ += took_us;
     }
@@ -142,21 +142,47 @@ TEST_F(RemoteWorthTest, a_server_that_gets_fast_is_asked_again) {
   }
 }
 
+// A call for few keys and one for many were late once, as while a node is replaced.
+TEST_F(RemoteWorthTest, a_server_that_was_late_once_is_asked_again_soon) {
+  const Server well{kRemoteMsUs, 1.0, 0, true};
+  for (const std::size_t late_rows : {std::size_t{1}, std::size_t{6}}) {
+    calls(100, well, 12 * kRemoteMsUs, late_rows);
+    worth_.note_question(scope_, late_rows, 0, 600 * kRemoteMsUs, kRemoteMsUs);
+    int asked = 0;
+    for (int i = 0; i < 1000; ++i) {
+      for (const std::size_t rows : {1, 3, 6}) asked += call(well, 3 * kRemoteMsUs, rows) ? 1 : 0;
+    }
+    EXPECT_GE(asked, 1000) << late_rows;
+  }
+}
+
+TEST_F(RemoteWorthTest, values_that_take_longer_than_runs_are_passed_by_though_a_ping_is_fast) {
+  int asked = 0;
+  for (int i = 0; i < 2000; ++i) {
+    if (worth_.is_worth_asking(scope_, 1, 200)) {
+      ++asked;
+      worth_.note_question(scope_, 1, 1, 300 * kRemoteMsUs, 200);
+    }
+    worth_.note_runs(scope_, 5 * kRemoteMsUs, 1);
+  }
+  EXPECT_LE(asked, 5) << "2,000 runs are 10 s, of which 2 % are for exploring";
+}
+
 TEST_F(RemoteWorthTest, where_no_run_is_known_the_server_is_asked) {
   for (int i = 0; i < 1000; ++i) {
     ASSERT_TRUE(worth_.is_worth_asking(scope_, 1, 5 * kRemoteMsUs));
-    worth_.note_question(scope_, 1, 0, 5 * kRemoteMsUs);
+    worth_.note_question(scope_, 1, 0, 5 * kRemoteMsUs, 5 * kRemoteMsUs);
   }
   for (int i = 0; i < 5; ++i) worth_.note_runs(scope_, 100 * kRemoteMsUs, 1);
   EXPECT_TRUE(worth_.is_worth_asking(scope_, 1, 5 * kRemoteMsUs)) << "now runs are known";
 }
 
 TEST_F(RemoteWorthTest, the_run_time_of_an_entry_that_was_found_counts) {
-  worth_.note_question(scope_, 1, 1, 5 * kRemoteMsUs);
+  worth_.note_question(scope_, 1, 1, 5 * kRemoteMsUs, 5 * kRemoteMsUs);
   worth_.note_runs(scope_, 1 * kRemoteMsUs, 0);
   EXPECT_FALSE(worth_.is_worth_asking(scope_, 1, 5 * kRemoteMsUs));
   scope_ = "another";
-  worth_.note_question(scope_, 1, 1, 5 * kRemoteMsUs);
+  worth_.note_question(scope_, 1, 1, 5 * kRemoteMsUs, 5 * kRemoteMsUs);
   worth_.note_runs(scope_, 10 * kRemoteMsUs, 0);
   EXPECT_TRUE(worth_.is_worth_asking(scope_, 1, 5 * kRemoteMsUs));
 }
@@ -174,7 +200,7 @@ TEST_F(RemoteWorthTest, what_was_not_used_for_exploring_is_saved_up_within_bound
   int asked = 0;
   while (worth_.is_worth_asking(scope_, 1, 15 * kRemoteMsUs) && asked < 100'000) {
     ++asked;
-    worth_.note_question(scope_, 1, 0, 15 * kRemoteMsUs);
+    worth_.note_question(scope_, 1, 0, 15 * kRemoteMsUs, 15 * kRemoteMsUs);
   }
   EXPECT_GT(asked, 0);
   EXPECT_LE(asked * 15, 1100) << "a second, all in all";
@@ -184,8 +210,8 @@ TEST_F(RemoteWorthTest, extreme_times_and_counts_do_no_harm) {
   constexpr std::int64_t kDay = std::int64_t{86'400} * 1'000'000;
   for (const std::int64_t time_us : {std::int64_t{0}, std::int64_t{1}, kDay}) {
     for (const std::size_t rows : {std::size_t{1}, std::size_t{5}, std::size_t{100'000}}) {
-      worth_.note_question(scope_, rows, rows, time_us);
-      worth_.note_question(scope_, rows, 0, time_us);
+      worth_.note_question(scope_, rows, rows, time_us, 0);
+      worth_.note_question(scope_, rows, 0, time_us, time_us);
       worth_.note_runs(scope_, time_us, rows);
       (void)worth_.is_worth_asking(scope_, rows, time_us);
     }
@@ -200,7 +226,7 @@ TEST_F(RemoteWorthTest, threads_may_ask_and_note_at_once) {
       for (int i = 0; i < 1000; ++i) {
         if (!worth_.is_worth_asking(scope_, 2, 300)) continue;
         ++asked;
-        worth_.note_question(scope_, 2, 1, 300);
+        worth_.note_question(scope_, 2, 1, 300, 300);
         worth_.note_runs(scope_, 50 * kRemoteMsUs, 1);
       }
     });

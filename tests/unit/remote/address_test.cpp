@@ -179,6 +179,9 @@ TEST(AddressTest, an_address_is_shown_as_it_is_but_for_its_password) {
   }
   EXPECT_EQ(without_password("redis://u:***@h"), "redis://u:***@h") << "shown once more";
   EXPECT_EQ(without_password("redis://pw@h"), "redis://***@h") << "its colon was forgotten";
+  EXPECT_EQ(without_password("redis://u:pw:6379/0"), "redis://***/0") << "its @ was forgotten";
+  EXPECT_EQ(without_password("redis://u:pw/0"), "redis://***/0");
+  EXPECT_EQ(without_password("redis://h:70000/0"), "redis://h:70000/0");
 }
 
 TEST(AddressTest, a_password_as_it_is_shown_is_none) {
@@ -190,6 +193,8 @@ TEST(AddressTest, what_would_be_ignored_or_fail_later_is_refused) {
   EXPECT_TRUE(mentions(refusal_of("http://a,b/"), "one"));
   EXPECT_TRUE(mentions(refusal_of("redis://h?prefix=a%20b"), "prefix"));
   EXPECT_TRUE(mentions(refusal_of("rediss://h?verify=false"), "0 and 1"));
+  EXPECT_TRUE(mentions(refusal_of("redis://h?key_file="), "key_file"));
+  EXPECT_TRUE(mentions(refusal_of("redis://h\x7f"), "host"));
   for (const char* name : {"ca", "cert", "key"}) {
     EXPECT_TRUE(mentions(refusal_of(std::string("redis://h?") + name + "=/f"), "rediss://"));
     EXPECT_TRUE(mentions(refusal_of(std::string("http://h?") + name + "=/f"), "https://"));
