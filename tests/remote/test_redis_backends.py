@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pytest
+from delayed_port import UnansweredPort
+from machines import Machines, slow_module
 from redis_cluster import RedisCluster
-from redis_servers import RedisServer
-from test_http_backends import PING, check_contract, check_failure
+from redis_fake import NOTHING, FakeRedis, array, bulk, slots
+from redis_servers import RedisServer, wait_until, with_replica
+from test_http_backends import PING, PUT, check_contract, check_failure
+from test_trouble import Load, hits_again, without_near_tiers
+
+TIMEOUT = {"MODCACHE_TEST_REMOTE_TIMEOUT_MS": "500"}
+VISIT = "BackendContractTest.values_are_visited_by_the_beginning_of_their_names"
 
 
 def test_each_kind_keeps_the_contract(address: str) -> None:
@@ -35,3 +44,140 @@ def test_another_database_has_other_values(tmp_path: Path) -> None:
         check_contract(server.address.replace("/0", "/3"))
         assert server.info("keyspace").keys() <= {"db3"}
         check_failure(server.address.replace("/0", "/99"), PING, "DB index is out of range")
+
+
+# --- Servers that hang ---
+
+
+def test_the_second_host_is_reached_where_connecting_to_the_first_one_hangs(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "r") as server, UnansweredPort() as off:
+        check_contract(f"redis://127.0.0.1:{off.port},127.0.0.1:{server.port}/0", **TIMEOUT)
+
+
+def test_the_second_host_is_reached_where_the_first_one_does_not_answer(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "a") as hung, RedisServer(tmp_path / "b") as server:
+        hung.stop_answering()
+        check_contract(f"redis://127.0.0.1:{hung.port},127.0.0.1:{server.port}/0", **TIMEOUT)
+        hung.go_on()
+
+
+def test_a_replica_is_read_while_its_primary_hangs(machines: Machines, tmp_path: Path) -> None:
+    with with_replica(tmp_path / "pair") as (primary, replica):
+        address = f"redis://127.0.0.1:{primary.port},127.0.0.1:{replica.port}/0"
+        without_near_tiers(machines, address)
+        with Load() as load:
+            hits_again(load)
+            wait_until(lambda: replica.cli("DBSIZE") != "0", "the replica has values")
+            primary.stop_answering()
+            time.sleep(0.5)
+            hits_again(load, within_s=6)
+            primary.go_on()
+        load.check()
+
+
+def test_a_node_that_hangs_costs_its_own_keys_alone(
+    machines: Machines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with RedisCluster(tmp_path / "c", replicas=0) as cluster:
+        # A quarter of the time-out is what a busy machine may take longer.
+        machines.become("here", cluster.address, memory=0, disk=0, remote_timeout_ms=800)
+        load = Load()
+        # A module for which even a slow answer is worth the wait.
+        load.module = slow_module()
+        with load:
+            hits_again(load)
+            # Without the marks of the generation nothing is found.
+            hung = next(node for node in cluster.nodes if not node.cli("KEYS", "*/ctl/*"))
+            hung.stop_answering()
+            for _ in range(3):
+                time.sleep(0.5)
+                hits_again(load, within_s=4)
+            hung.go_on()
+        assert load.failures == []
+    # Another test's server may be told of as well.
+    assert f"{cluster.address}' cannot be used" not in capfd.readouterr().err
+
+
+def test_any_node_of_a_cluster_answers_a_ping(tmp_path: Path) -> None:
+    with RedisCluster(tmp_path / "c", replicas=0) as cluster:
+        for hung in cluster.nodes:
+            hung.stop_answering()
+            check_contract(cluster.address, PING, **TIMEOUT)
+            hung.go_on()
+
+
+# --- What a server says ---
+
+
+def answer_of_node(command: list[bytes], port: int) -> bytes:
+    """As the only node of a cluster that has nothing and takes everything."""
+    if command[0] == b"CLUSTER":
+        return slots(port)
+    if command[0] in (b"EXISTS", b"UNLINK"):
+        return b":0\r\n"
+    return b"+OK\r\n" if command[0] == b"SET" else NOTHING
+
+
+@pytest.mark.parametrize("word", ["TRYAGAIN", "CLUSTERDOWN", "LOADING"])
+def test_what_concerns_one_key_is_no_failure_of_a_cluster(word: str) -> None:
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"SET":
+            return b"-%b it is so\r\n" % word.encode()
+        return answer_of_node(command, fake.port)
+
+    with FakeRedis(answer) as fake:
+        said = check_failure(f"redis+cluster://127.0.0.1:{fake.port}", PUT, "are_stored")
+        assert word not in said
+
+
+def test_a_node_that_loses_its_slots_during_a_walk_is_a_failure_of_it() -> None:
+    names: list[bytes] = []
+    ports: list[int] = []
+
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"CLUSTER":
+            return slots(*ports)
+        if command[0] == b"SET":
+            names.append(command[1])
+        if command[0] == b"SCAN":
+            time.sleep(0.15)  # the map of slots is asked for again after 0.1 s
+            ports[:] = [two.port]
+            cursor = b"7" if command[1] == b"0" else b"0"
+            return array(bulk(cursor), array(*map(bulk, names[:100])))
+        if command[0] == b"GET" and len(ports) == 1:
+            return b"-MOVED 1 127.0.0.1:%d\r\n" % two.port
+        return answer_of_node(command, 0)
+
+    with FakeRedis(answer) as one, FakeRedis(answer) as two:
+        ports[:] = [one.port, two.port]
+        address = f"redis+cluster://127.0.0.1:{one.port},127.0.0.1:{two.port}"
+        check_failure(address, VISIT, "while the cluster was walked")
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "ERR unknown command 'AUTH', with args beginning with: 'me' 'hunter2' ",
+        "ERR unknown command `AUTH`, with args beginning with: `me`, `hunt",
+        "ERR I do not know hunter2 \x1b[31m" + "so " * 500,
+    ],
+)
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+def test_credentials_that_a_server_repeats_are_not_shown(says: str, scheme: str) -> None:
+    with FakeRedis(lambda command: f"-{says}\r\n".encode()) as fake:
+        address = f"{scheme}://me:hunter2@127.0.0.1:{fake.port}"
+        said = check_failure(address, PING, "refuses the credentials: ERR")
+    assert "hunt" not in said
+    assert "\x1b" not in said
+    assert "so " * 100 not in said
+
+
+@pytest.mark.parametrize("answer", [b"$99999999999\r\n", b"+" + b"x" * 100_000])
+def test_a_reply_that_is_too_long_is_not_waited_for(answer: bytes) -> None:
+    def answered(command: list[bytes]) -> bytes:
+        return answer if command[0] == b"MGET" else answer_of_node(command, 0)
+
+    began = time.monotonic()
+    with FakeRedis(answered) as fake:
+        check_failure(f"redis://127.0.0.1:{fake.port}", PUT, "more than a reply can have")
+    assert time.monotonic() - began < 4, "the time-out is 5 s"

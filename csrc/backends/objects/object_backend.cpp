@@ -122,6 +122,11 @@ Status ObjectBackend::get_all(const std::vector<std::string>& names,
 
 Status ObjectBackend::remove_all(const std::vector<std::string>& names) {
   MODCACHE_RETURN_IF_ERROR(look_if_due(ObjectIndex::kLookNow));
+  // A look that ran out of time is due again. Names that it did not come to are not known, and
+  // their values would stay.
+  if (index_->is_look_due(kAgeOfHitsMs)) {
+    return Status::busy("what other writers wrote is not all known yet");
+  }
   return writer_.remove_all(names);
 }
 

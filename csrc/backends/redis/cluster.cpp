@@ -1,29 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A cluster: keys are spread over nodes by their slot. libvalkey keeps the map of slots and the
-// connections; the round trips are made here, all nodes at once, as its own pipeline asks one node
-// after the other and hands back what a node says of moved slots.
-#include <valkey/cluster.h>
-
+// A cluster: keys are spread over nodes by their slot. The map of slots, the connections and the
+// round trips are made here, all nodes at once and each wait bounded by the exchange's deadline:
+// libvalkey's own client of clusters asks one node after the other, and waits for one that hangs.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/redis/node_health.h"
 #include "backends/redis/nodes.h"
+#include "backends/redis/slot_map.h"
 #include "backends/redis/tls.h"
 
 namespace modcache::backends {
 namespace {
 
-using ClusterPtr = std::unique_ptr<valkeyClusterContext, decltype(&valkeyClusterFree)>;
-using Clock = std::chrono::steady_clock;
-
 // The map of slots is asked for at most so often: while slots move, each reply says so.
 constexpr auto kBetweenMaps = std::chrono::milliseconds(100);
+// While a node is left alone, another one may have taken over its slots.
+constexpr auto kBetweenMapsOfFailures = std::chrono::seconds(1);
+
+// A node that answered so lately still answers.
+constexpr auto kStillWell = std::chrono::milliseconds(100);
+// A node is not tried in less than this part of the time that an exchange has.
+constexpr std::int64_t kLeastPart = 16;
 
 // Where a reply says that a key is. ASK: for this question alone.
 struct Elsewhere {
@@ -42,225 +48,318 @@ Elsewhere elsewhere_of(const ReplyPtr& reply) {
   return elsewhere;
 }
 
+std::string name_of(const remote::Host& host) {
+  return host.name + ":" + std::to_string(host.port);
+}
+
+remote::Host host_of(const std::string& node) {
+  const std::size_t colon = std::min(node.rfind(':'), node.size());
+  const long port = std::strtol(node.c_str() + std::min(colon + 1, node.size()), nullptr, 10);
+  return {node.substr(0, colon), static_cast<std::uint16_t>(port)};
+}
+
 class Cluster final : public Nodes {
  public:
   Cluster(const remote::BackendOptions& options, TlsSettings tls)
-      : options_(options), tls_(std::move(tls)), cluster_(nullptr, &valkeyClusterFree) {
-    for (const remote::Host& host : options.address.hosts) {
-      if (!first_nodes_.empty()) first_nodes_ += ',';
-      first_nodes_ += host.name + ":" + std::to_string(host.port);
-    }
-  }
+      : Nodes(options), tls_(std::move(tls)) {}
 
   Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) override;
   bool is_one_server() const override { return false; }
   Status for_each_node(const std::function<Status(const Ask&)>& visit) override;
   void look_for_primary() override { wants_map_ = true; }
+  Status ping() override;
 
  private:
   // The commands of one exchange that go to one node.
   struct Part {
-    valkeyClusterNode* node = nullptr;
-    valkeyContext* connection = nullptr;
+    std::string node;
     std::vector<std::size_t> which;
   };
+  // Ok: this answer will do.
+  using Accept = std::function<Status(const std::string& node, const ReplyPtr& reply)>;
+  enum class Who { kHealthy, kAll };  // whether those are asked that failed a moment ago
 
-  Status connect();
-  bool update_map();
+  bool another_node_answers();
+  Status ask_any(const Command& command, Who who, Deadline deadline, const Accept& accept);
+  std::vector<std::string> candidates() const;
+  Status update_map(Deadline deadline);
+  bool update_map_if_due(Deadline deadline);
   std::vector<Part> parts_of(const std::vector<Command>& commands,
                              const std::vector<std::size_t>& which, Status& failure);
-  // All nodes are asked before any is listened to.
-  void ask_parts(const std::vector<Command>& commands, std::vector<Part>& parts, Deadline deadline,
-                 Status& failure);
-  void listen_to_parts(const std::vector<Part>& parts, Deadline deadline,
-                       std::vector<ReplyPtr>& replies, Status& failure);
+  void exchange_once(const std::vector<Command>& commands, const std::vector<std::size_t>& which,
+                     Deadline deadline, std::vector<ReplyPtr>& replies, Status& failure);
   void follow_asks(const std::vector<Command>& commands, Deadline deadline,
                    std::vector<ReplyPtr>& replies);
-  valkeyContext* connection_to(valkeyClusterNode& node, Status& failure);
-  void note_failure(const valkeyClusterNode& node, const Status& status, Status& first);
-  valkeyClusterNode* find_node(const std::string& address);
+  valkeyContext* open_connection(const std::string& node) const;
+  // Null, with the failure in `status`, where the node cannot be connected to.
+  valkeyContext* connect(const std::string& node, Deadline deadline, Status& status);
+  // Null, too, while the node is left alone.
+  valkeyContext* connection_to(const std::string& node, Deadline deadline, Status& first_failure);
+  void note_outcome(const std::string& node, const Status& status, Status& first_failure);
 
-  const remote::BackendOptions options_;
   const TlsSettings tls_;
-  std::string first_nodes_;
-  ClusterPtr cluster_;
+  SlotMap map_;
+  std::map<std::string, ContextPtr> connections_;
   bool wants_map_ = false;
-  Clock::time_point map_at_{};
+  Deadline map_at_{};
+  Deadline answered_at_{};  // when some node did last
 };
 
-Status Cluster::connect() {
-  if (cluster_ != nullptr && cluster_->table != nullptr) return Status::ok();
-  const remote::Address& address = options_.address;
-  const timeval timeout = time_of(options_.timeout_ms);
-  valkeyClusterOptions how{};
-  how.initial_nodes = first_nodes_.c_str();
-  how.connect_timeout = &timeout;
-  how.command_timeout = &timeout;
-  how.username = address.user.empty() ? nullptr : address.user.c_str();
-  how.password = address.password.empty() ? nullptr : address.password.c_str();
-  if (tls_.are_given()) {
-    how.tls = const_cast<TlsSettings*>(&tls_);
-    how.tls_init_fn = &TlsSettings::start_for_cluster;
+void Cluster::note_outcome(const std::string& node, const Status& status, Status& first_failure) {
+  if (status.is_ok()) {
+    NodeHealth::instance().note_success(node);
+    answered_at_ = std::chrono::steady_clock::now();
+    return;
   }
-  cluster_ = ClusterPtr(valkeyClusterConnectWithOptions(&how), &valkeyClusterFree);
-  if (cluster_ == nullptr) return Status::no_space("no memory for a connection");
-  map_at_ = Clock::now();
-  if (cluster_->err == 0 && cluster_->table != nullptr) return Status::ok();
-  const std::string reason = cluster_->errstr;
-  cluster_.reset();
-  const bool is_refused =
-      reason.find("NOAUTH") != std::string::npos || reason.find("WRONGPASS") != std::string::npos;
-  const std::string text = "the cluster of " + first_nodes_ + ": " + reason;
-  return is_refused ? Status::invalid_argument(text) : Status::io_error(text);
-}
-
-bool Cluster::update_map() {
-  const auto now = Clock::now();
-  if (now - map_at_ < kBetweenMaps) return false;
-  map_at_ = now;
-  wants_map_ = false;
-  return valkeyClusterUpdateSlotmap(cluster_.get()) == VALKEY_OK;
-}
-
-void Cluster::note_failure(const valkeyClusterNode& node, const Status& status, Status& first) {
-  NodeHealth::instance().note_failure(node.addr);
+  // A node that refuses the credentials answers.
+  if (status.code() != StatusCode::kInvalidArgument) NodeHealth::instance().note_failure(node);
   wants_map_ = true;
-  if (first.is_ok()) first = status;
+  if (first_failure.is_ok()) first_failure = status;
 }
 
-valkeyContext* Cluster::connection_to(valkeyClusterNode& node, Status& failure) {
-  if (NodeHealth::instance().is_left_alone(node.addr)) {
-    if (failure.is_ok()) failure = Status::busy(std::string(node.addr) + " is left alone");
+valkeyContext* Cluster::open_connection(const std::string& node) const {
+  const auto found = connections_.find(node);
+  const bool is_open = found != connections_.end() && has_no_error(*found->second);
+  return is_open ? found->second.get() : nullptr;
+}
+
+valkeyContext* Cluster::connect(const std::string& node, Deadline deadline, Status& status) {
+  if (valkeyContext* const open = open_connection(node)) return open;
+  connections_.erase(node);
+  const remote::Host host = host_of(node);
+  ContextPtr made = connect_to(&host, options_.address, tls_, deadline, status);
+  if (made == nullptr) return nullptr;
+  return connections_.emplace(node, std::move(made)).first->second.get();
+}
+
+valkeyContext* Cluster::connection_to(const std::string& node, Deadline deadline,
+                                      Status& first_failure) {
+  // So little time would make a node that is well seem to hang.
+  if (is_over(deadline - std::chrono::milliseconds(exchange_ms() / kLeastPart))) {
+    if (first_failure.is_ok()) first_failure = Status::busy("no time was left for " + node);
     return nullptr;
   }
-  valkeyContext* const connection = valkeyClusterGetValkeyContext(cluster_.get(), &node);
-  if (connection != nullptr && connection->err == 0) return connection;
-  const std::string reason = connection != nullptr ? connection->errstr : cluster_->errstr;
-  note_failure(node, Status::io_error(std::string(node.addr) + ": " + reason), failure);
-  return nullptr;
+  if (!NodeHealth::instance().may_try(node)) {
+    if (is_over(map_at_ + kBetweenMapsOfFailures)) wants_map_ = true;
+    if (first_failure.is_ok()) first_failure = Status::busy(node + " is left alone");
+    return nullptr;
+  }
+  Status status;
+  valkeyContext* const connection = connect(node, deadline, status);
+  if (connection == nullptr) note_outcome(node, status, first_failure);
+  return connection;
 }
 
+// The nodes that are known, those last that failed and were not seen to be well again.
+std::vector<std::string> Cluster::candidates() const {
+  std::vector<std::string> nodes = map_.nodes();
+  for (const remote::Host& host : options_.address.hosts) {
+    if (!map_.has(name_of(host))) nodes.push_back(name_of(host));
+  }
+  std::stable_partition(nodes.begin(), nodes.end(), [](const std::string& node) {
+    return !NodeHealth::instance().has_failed(node);
+  });
+  return nodes;
+}
+
+// Asks one node after the other until an answer is accepted. One that hangs takes a quarter of a
+// time-out at most, as a call may wait for this and has to do its work then.
+Status Cluster::ask_any(const Command& command, Who who, Deadline deadline, const Accept& accept) {
+  Status failure;
+  const std::vector<std::string> nodes = candidates();
+  for (std::size_t i = 0; i < nodes.size() && !is_over(deadline); ++i) {
+    if (who == Who::kHealthy && NodeHealth::instance().is_left_alone(nodes[i])) break;
+    const Deadline in_a_quarter = deadline_in(options_.timeout_ms / 4);
+    const Deadline until =
+        i + 1 < nodes.size() ? std::min(half_way_to(deadline), in_a_quarter) : deadline;
+    Status status;
+    ReplyPtr reply;
+    valkeyContext* const connection = connect(nodes[i], until, status);
+    if (connection != nullptr) reply = ask(*connection, command, until, status);
+    note_outcome(nodes[i], status, failure);
+    if (reply == nullptr) continue;
+    status = accept(nodes[i], reply);
+    if (status.is_ok()) return status;
+    if (failure.is_ok()) failure = Status(status.code(), nodes[i] + ": " + status.message());
+  }
+  return failure.is_ok() ? Status::io_error("there is no node to ask") : failure;
+}
+
+Status Cluster::update_map(Deadline deadline) {
+  map_at_ = std::chrono::steady_clock::now();
+  const Who who = map_.nodes().empty() ? Who::kAll : Who::kHealthy;
+  const Accept take = [this](const std::string& node, const ReplyPtr& reply) {
+    const Status refused = status_of(reply);
+    auto map = SlotMap::of(reply, host_of(node).name);
+    if (!map.has_value() && refused.is_ok()) return Status::io_error("it knows of no slots");
+    if (!map.has_value()) return refused;
+    map_ = std::move(*map);
+    return Status::ok();
+  };
+  MODCACHE_RETURN_IF_ERROR(ask_any({{"CLUSTER", "SLOTS"}, nullptr}, who, deadline, take));
+  wants_map_ = false;
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    it = map_.has(it->first) ? std::next(it) : connections_.erase(it);
+  }
+  return Status::ok();
+}
+
+bool Cluster::update_map_if_due(Deadline deadline) {
+  return wants_map_ && is_over(map_at_ + kBetweenMaps) && update_map(deadline).is_ok();
+}
+
+// Those come first that have a connection, as the others hang, if they do, in connecting.
 std::vector<Cluster::Part> Cluster::parts_of(const std::vector<Command>& commands,
                                              const std::vector<std::size_t>& which,
                                              Status& failure) {
   std::vector<Part> parts;
-  std::map<valkeyClusterNode*, std::size_t> place_of;
+  std::map<const std::string*, std::size_t> place_of;
   for (const std::size_t i : which) {
-    auto* const key = const_cast<char*>(commands[i].key->c_str());  // it is only read
-    valkeyClusterNode* const node = valkeyClusterGetNodeByKey(cluster_.get(), key);
+    const std::string* const node = map_.node_of(*commands[i].key);
     if (node == nullptr) {
       wants_map_ = true;
       if (failure.is_ok()) failure = Status::io_error("no node has the slot of a key");
       continue;
     }
     const auto [place, is_new] = place_of.emplace(node, parts.size());
-    if (is_new) parts.push_back({node, connection_to(*node, failure), {}});
+    if (is_new) parts.push_back({*node, {}});
     parts[place->second].which.push_back(i);
   }
+  std::stable_partition(parts.begin(), parts.end(),
+                        [this](const Part& part) { return open_connection(part.node) != nullptr; });
   return parts;
 }
 
-void Cluster::ask_parts(const std::vector<Command>& commands, std::vector<Part>& parts,
-                        Deadline deadline, Status& failure) {
-  for (Part& part : parts) {
-    if (part.connection == nullptr) continue;
-    Status status;
-    for (const std::size_t i : part.which) {
-      if (status.is_ok()) status = append(*part.connection, commands[i]);
-    }
-    if (status.is_ok()) status = write_all(*part.connection, deadline);
-    if (status.is_ok()) continue;
-    note_failure(*part.node, status, failure);
-    part.connection = nullptr;
-  }
-}
-
-void Cluster::listen_to_parts(const std::vector<Part>& parts, Deadline deadline,
-                              std::vector<ReplyPtr>& replies, Status& failure) {
+void Cluster::exchange_once(const std::vector<Command>& commands,
+                            const std::vector<std::size_t>& which, Deadline deadline,
+                            std::vector<ReplyPtr>& replies, Status& failure) {
+  const std::vector<Part> parts = parts_of(commands, which, failure);
+  std::vector<Pipeline> pipelines;
+  std::vector<const Part*> asked;
   for (const Part& part : parts) {
-    if (part.connection == nullptr) continue;
-    Status status;
-    for (const std::size_t i : part.which) {
-      replies[i] = read_reply(*part.connection, deadline, status);
-      if (!status.is_ok()) break;
-      if (elsewhere_of(replies[i]).is_moved) wants_map_ = true;
-    }
-    if (status.is_ok()) {
-      NodeHealth::instance().note_success(part.node->addr);
-    } else {
-      note_failure(*part.node, status, failure);
-    }
+    valkeyContext* const connection = connection_to(part.node, half_way_to(deadline), failure);
+    if (connection == nullptr) continue;
+    asked.push_back(&part);
+    pipelines.emplace_back(*connection, part.which);
+    pipelines.back().start(commands);
   }
-}
-
-valkeyClusterNode* Cluster::find_node(const std::string& address) {
-  valkeyClusterNodeIterator nodes;
-  valkeyClusterInitNodeIterator(&nodes, cluster_.get());
-  while (valkeyClusterNode* const node = valkeyClusterNodeNext(&nodes)) {
-    if (address == node->addr) return node;
+  Pipeline::finish(pipelines, deadline, replies);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    note_outcome(asked[i]->node, pipelines[i].status(), failure);
   }
-  return nullptr;
 }
 
 // A slot that is being moved: the node that gets it answers those who were told to ask it.
 void Cluster::follow_asks(const std::vector<Command>& commands, Deadline deadline,
                           std::vector<ReplyPtr>& replies) {
+  std::map<std::string, std::vector<std::size_t>> which_of;
   for (std::size_t i = 0; i < replies.size(); ++i) {
-    const Elsewhere elsewhere = elsewhere_of(replies[i]);
+    Elsewhere elsewhere = elsewhere_of(replies[i]);
     if (!elsewhere.is_ask) continue;
-    valkeyClusterNode* const node = find_node(elsewhere.node);
-    Status status;
-    valkeyContext* const connection = node != nullptr ? connection_to(*node, status) : nullptr;
-    if (connection == nullptr) {
-      wants_map_ = true;
-      continue;
+    // A node that does not know the other one's host takes it to be its own.
+    const std::string* const asked = map_.node_of(*commands[i].key);
+    if (elsewhere.node[0] == ':' && asked != nullptr) {
+      elsewhere.node = host_of(*asked).name + elsewhere.node;
     }
-    (void)ask(*connection, {{"ASKING"}}, deadline, status);
-    if (status.is_ok()) replies[i] = ask(*connection, commands[i], deadline, status);
+    which_of[elsewhere.node].push_back(i);
+  }
+  for (const auto& [node, which] : which_of) {
+    if (is_over(deadline)) return;
+    Status failure;
+    valkeyContext* const connection = connection_to(node, half_way_to(deadline), failure);
+    if (connection == nullptr) continue;
+    std::vector<Command> asked;
+    for (const std::size_t i : which) {
+      asked.push_back({{"ASKING"}, nullptr});
+      asked.push_back(commands[i]);
+    }
+    std::vector<ReplyPtr> answers;
+    note_outcome(node, ask_all(*connection, asked, deadline, answers), failure);
+    for (std::size_t k = 0; k < which.size(); ++k) {
+      if (answers[2 * k + 1] != nullptr) replies[which[k]] = answers[2 * k + 1];
+    }
   }
 }
 
 Status Cluster::exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) {
-  const Deadline deadline = Clock::now() + std::chrono::milliseconds(options_.timeout_ms);
+  const Deadline deadline = deadline_in(exchange_ms());
   replies.assign(commands.size(), nullptr);
-  MODCACHE_RETURN_IF_ERROR(connect());
-  if (wants_map_) update_map();
+  if (map_.nodes().empty()) MODCACHE_RETURN_IF_ERROR(update_map(half_way_to(deadline)));
+  (void)update_map_if_due(half_way_to(deadline));
   Status failure;
   std::vector<std::size_t> which(commands.size());
   for (std::size_t i = 0; i < which.size(); ++i) which[i] = i;
   for (int attempt = 0; attempt < 2 && !which.empty(); ++attempt) {
     failure = Status::ok();
-    std::vector<Part> parts = parts_of(commands, which, failure);
-    ask_parts(commands, parts, deadline, failure);
-    listen_to_parts(parts, deadline, replies, failure);
+    exchange_once(commands, which, deadline, replies, failure);
     which.clear();
     for (std::size_t i = 0; i < replies.size(); ++i) {
-      if (replies[i] == nullptr || elsewhere_of(replies[i]).is_moved) which.push_back(i);
+      const bool is_moved = elsewhere_of(replies[i]).is_moved;
+      if (is_moved) wants_map_ = true;
+      if (replies[i] == nullptr || is_moved) which.push_back(i);
     }
     // A new map may have another node for what was not answered; without one there is no point.
-    const bool is_over = Clock::now() >= deadline;
-    if (which.empty() || is_over || !wants_map_ || !update_map()) break;
+    if (which.empty() || is_over(deadline) || !update_map_if_due(half_way_to(deadline))) break;
   }
   follow_asks(commands, deadline, replies);
   const bool any = std::any_of(replies.begin(), replies.end(),
                                [](const ReplyPtr& reply) { return reply != nullptr; });
   // Keys of nodes that do not answer are missing; only a cluster of which none answers has failed.
-  return any ? Status::ok() : failure;
+  return any || failure.is_ok() || another_node_answers() ? Status::ok() : failure;
+}
+
+// After a call to which no node replied. It asks one node, for a short time: together with the
+// exchange that is less than the caller waits.
+bool Cluster::another_node_answers() {
+  if (!is_over(answered_at_ + kStillWell)) return true;
+  const Deadline deadline = deadline_in(std::max<std::int64_t>(options_.timeout_ms / 8, 1));
+  for (const std::string& node : candidates()) {
+    valkeyContext* const connection = open_connection(node);
+    if (connection == nullptr || NodeHealth::instance().is_left_alone(node)) continue;
+    Status status;
+    (void)ask(*connection, {{"EXISTS", kPingKey}, nullptr}, deadline, status);
+    if (status.is_ok()) answered_at_ = std::chrono::steady_clock::now();
+    return status.is_ok();
+  }
+  return false;
 }
 
 Status Cluster::for_each_node(const std::function<Status(const Ask&)>& visit) {
-  MODCACHE_RETURN_IF_ERROR(connect());
-  valkeyClusterNodeIterator nodes;
-  valkeyClusterInitNodeIterator(&nodes, cluster_.get());
-  while (valkeyClusterNode* const node = valkeyClusterNodeNext(&nodes)) {
-    const auto ask_node = [this, node](const Command& command, Status& status) -> ReplyPtr {
-      const Deadline deadline = Clock::now() + std::chrono::milliseconds(options_.timeout_ms);
-      valkeyContext* const connection = connection_to(*node, status);
-      return connection == nullptr ? nullptr : ask(*connection, command, deadline, status);
+  MODCACHE_RETURN_IF_ERROR(update_map(deadline_in(exchange_ms())));
+  const SlotMap walked = map_;
+  for (const std::string& node : walked.nodes()) {
+    // The visit makes exchanges of its own, after which the node may be another one's or gone.
+    const auto ask_node = [&](const Command& command, Status& status) -> ReplyPtr {
+      if (!map_.has(node)) {
+        status = Status::io_error(node + " lost its slots while the cluster was walked");
+        return nullptr;
+      }
+      const Deadline deadline = deadline_in(exchange_ms());
+      valkeyContext* const connection = connection_to(node, deadline, status);
+      if (connection == nullptr) return nullptr;
+      Status first_failure;
+      ReplyPtr reply = ask(*connection, command, deadline, status);
+      note_outcome(node, status, first_failure);
+      return reply;
     };
     MODCACHE_RETURN_IF_ERROR(visit(ask_node));
   }
-  return Status::ok();
+  MODCACHE_RETURN_IF_ERROR(update_map(deadline_in(exchange_ms())));
+  // A slot that moved from a node which was still to come to one that was done was not walked.
+  return map_.is_same_as(walked)
+             ? Status::ok()
+             : Status::io_error("slots moved to other nodes while the cluster was walked");
+}
+
+Status Cluster::ping() {
+  // Nobody waits for a ping as long as for a call, and it may have to connect to several nodes.
+  const Deadline deadline = deadline_in(2 * options_.timeout_ms);
+  if (map_.nodes().empty()) MODCACHE_RETURN_IF_ERROR(update_map(deadline));
+  return ask_any({{"EXISTS", kPingKey}, nullptr}, Who::kAll, deadline,
+                 [this](const std::string&, const ReplyPtr& reply) {
+                   const Elsewhere elsewhere = elsewhere_of(reply);
+                   return elsewhere.is_moved || elsewhere.is_ask ? Status::ok() : status_of(reply);
+                 });
 }
 
 }  // namespace

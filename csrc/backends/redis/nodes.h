@@ -3,8 +3,12 @@
 // Nodes: the server or servers behind one address, to which commands go.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backends/redis/exchange.h"
@@ -15,24 +19,48 @@
 
 namespace modcache::backends {
 
+// Pings ask for this key, as a server that is loading, or a cluster that is down, answers PING as
+// well as any other.
+inline constexpr std::string_view kPingKey = "modcache:ping";
+
 class Nodes {
  public:
   virtual ~Nodes() = default;
 
   // Sends all commands, in one round trip for each node, and gives each its reply; null where there
-  // was none. The status is the first failure of a node; replies that are errors are none.
-  // A cluster's answers that a key is elsewhere are followed once.
+  // was none. The status is the first failure of a node, where none answers; replies that are
+  // errors are none. A cluster's answers that a key is elsewhere are followed once.
   virtual Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) = 0;
 
   // Whether commands about several keys go to one node, so that they can be one command.
   virtual bool is_one_server() const = 0;
 
-  // Calls `visit` with a way to ask each node that has keys of its own.
+  // Calls `visit` with a way to ask each node that has keys of its own. A failure, too, where which
+  // node has which keys changed meanwhile.
   using Ask = std::function<ReplyPtr(const Command&, Status&)>;
   virtual Status for_each_node(const std::function<Status(const Ask&)>& visit) = 0;
 
   // The last exchange met a server that must not be written to, so another one may be the primary.
   virtual void look_for_primary() = 0;
+
+  // Makes one round trip to any node that answers.
+  virtual Status ping() = 0;
+
+  // The status that a reply stands for, without the credentials that a server may repeat.
+  Status status_of(const ReplyPtr& reply) const {
+    return backends::status_of(reply, options_.address);
+  }
+
+ protected:
+  explicit Nodes(remote::BackendOptions options) : options_(std::move(options)) {}
+
+  // How long an exchange may take where another node can answer. The caller waits for timeout_ms:
+  // he would not get what the others answered if one that hangs took as long.
+  std::int64_t exchange_ms() const {
+    return std::max<std::int64_t>(options_.timeout_ms * 3 / 4, 1);
+  }
+
+  const remote::BackendOptions options_;
 };
 
 Result<std::unique_ptr<Nodes>> make_one_server(const remote::BackendOptions& options);

@@ -3,152 +3,155 @@
 // One server, or whichever of several is the primary.
 #include <valkey/valkey.h>
 
-#include <cerrno>
-#include <chrono>
+#include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "backends/redis/node_health.h"
 #include "backends/redis/nodes.h"
 #include "backends/redis/tls.h"
 
 namespace modcache::backends {
 namespace {
 
-using ContextPtr = std::unique_ptr<valkeyContext, decltype(&valkeyFree)>;
-
 class OneServer final : public Nodes {
  public:
   OneServer(const remote::BackendOptions& options, TlsSettings tls)
-      : options_(options), tls_(std::move(tls)), connection_(nullptr, &valkeyFree) {}
+      : Nodes(options), tls_(std::move(tls)), connection_(nullptr, &valkeyFree) {}
 
-  Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) override;
+  Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) override {
+    return exchange_until(deadline_in(has_several() ? exchange_ms() : options_.timeout_ms),
+                          commands, replies);
+  }
   bool is_one_server() const override { return true; }
   Status for_each_node(const std::function<Status(const Ask&)>& visit) override;
   void look_for_primary() override {
-    if (options_.address.hosts.size() > 1) connection_.reset();
+    if (has_several()) connection_.reset();
   }
+  Status ping() override;
 
  private:
-  Deadline deadline() const {
-    return std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.timeout_ms);
-  }
+  bool has_several() const { return options_.address.hosts.size() > 1; }
+  std::string health_name(std::size_t host) const;
+  void note_failure(std::size_t host, const Status& failure) const;
+  std::vector<std::size_t> hosts_in_turn() const;
   Status connect(Deadline deadline);
-  ContextPtr connect_to(const remote::Host* host, Deadline deadline, Status& status) const;
-  Status greet(valkeyContext& connection, Deadline deadline) const;
-  static bool is_primary(valkeyContext& connection, Deadline deadline);
-  Status exchange_once(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies,
-                       Deadline deadline);
+  Status connect_to_primary(Deadline deadline);
+  ContextPtr connect_to_database(const remote::Host* host, Deadline deadline, Status& status) const;
+  static bool is_primary(valkeyContext& connection, Deadline deadline, Status& status);
+  Status exchange_until(Deadline deadline, const std::vector<Command>& commands,
+                        std::vector<ReplyPtr>& replies);
 
-  const remote::BackendOptions options_;
   const TlsSettings tls_;
   ContextPtr connection_;
+  std::size_t host_ = 0;  // the one that is connected to, or was last
 };
 
-Status OneServer::greet(valkeyContext& connection, Deadline deadline) const {
+ContextPtr OneServer::connect_to_database(const remote::Host* host, Deadline deadline,
+                                          Status& status) const {
   const remote::Address& address = options_.address;
-  Status status;
-  if (!address.password.empty()) {
-    Command command{{"AUTH"}};
-    if (!address.user.empty()) command.arguments.emplace_back(address.user);
-    command.arguments.emplace_back(address.password);
-    const ReplyPtr reply = ask(connection, command, deadline, status);
-    if (!status.is_ok()) return status;
-    if (is_error(reply)) {
-      return Status::invalid_argument("it refuses the credentials: " + std::string(text_of(reply)));
-    }
-  }
+  ContextPtr connection = connect_to(host, address, tls_, deadline, status);
+  if (connection == nullptr) return connection;
   std::string_view database = address.parameter("db");
   if (database.empty() && !address.hosts.empty() && address.path.size() > 1) {
     database = std::string_view(address.path).substr(1);
   }
-  if (database.empty() || database == "0") return Status::ok();
-  const ReplyPtr reply = ask(connection, {{"SELECT", database}}, deadline, status);
-  return status.is_ok() ? status_of(reply) : status;
-}
-
-ContextPtr OneServer::connect_to(const remote::Host* host, Deadline deadline,
-                                 Status& status) const {
-  const timeval timeout = time_of(options_.timeout_ms);
-  valkeyOptions how{};
-  how.connect_timeout = &timeout;
-  how.command_timeout = &timeout;
-  if (host != nullptr) {
-    VALKEY_OPTIONS_SET_TCP(&how, host->name.c_str(), host->port);
-    how.options |= VALKEY_OPT_PREFER_IP_UNSPEC;
-  } else {
-    VALKEY_OPTIONS_SET_UNIX(&how, options_.address.path.c_str());
-  }
-  ContextPtr connection(valkeyConnectWithOptions(&how), &valkeyFree);
-  if (connection == nullptr) {
-    status = Status::no_space("no memory for a connection");
-    return connection;
-  }
-  tls_.start(*connection);
-  status = connection->err != 0 ? failure_of(*connection) : greet(*connection, deadline);
+  if (database.empty() || database == "0") return connection;
+  const ReplyPtr reply = ask(*connection, {{"SELECT", database}, nullptr}, deadline, status);
+  if (status.is_ok()) status = status_of(reply);
   if (!status.is_ok()) connection.reset();
   return connection;
 }
 
-bool OneServer::is_primary(valkeyContext& connection, Deadline deadline) {
-  Status status;
-  const ReplyPtr reply = ask(connection, {{"ROLE"}}, deadline, status);
+bool OneServer::is_primary(valkeyContext& connection, Deadline deadline, Status& status) {
+  const ReplyPtr reply = ask(connection, {{"ROLE"}, nullptr}, deadline, status);
   if (reply == nullptr || reply->type != VALKEY_REPLY_ARRAY || reply->elements == 0) return false;
   const SharedBytes role = bytes_of_element(reply, 0);
   return role.owner != nullptr && role.view() == "master";
 }
 
-// Takes the primary of several hosts, else one that can at least be read.
+std::string OneServer::health_name(std::size_t host) const {
+  const remote::Host& named = options_.address.hosts[host];
+  return named.name + ":" + std::to_string(named.port);
+}
+
+// A host that hangs costs time, which one that refuses a connection does not.
+void OneServer::note_failure(std::size_t host, const Status& failure) const {
+  if (!has_several() || failure.code() != StatusCode::kBusy) return;
+  NodeHealth::instance().note_failure(health_name(host));
+}
+
+// The one that was good last comes first, and those last that hung and were not well again.
+std::vector<std::size_t> OneServer::hosts_in_turn() const {
+  std::vector<std::size_t> hosts(options_.address.hosts.size());
+  std::iota(hosts.begin(), hosts.end(), std::size_t{0});
+  std::rotate(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(host_), hosts.end());
+  std::stable_partition(hosts.begin(), hosts.end(), [this](std::size_t host) {
+    return !NodeHealth::instance().has_failed(health_name(host));
+  });
+  return hosts;
+}
+
 Status OneServer::connect(Deadline deadline) {
+  if (has_several()) return connect_to_primary(deadline);
+  const auto& hosts = options_.address.hosts;
   Status status;
-  if (options_.address.hosts.size() < 2) {
-    const remote::Host* const host =
-        options_.address.hosts.empty() ? nullptr : &options_.address.hosts.front();
-    connection_ = connect_to(host, deadline, status);
-    return status;
-  }
+  connection_ = connect_to_database(hosts.empty() ? nullptr : &hosts.front(), deadline, status);
+  return status;
+}
+
+// Takes the primary of several hosts, else one that can at least be read. Each host has half of the
+// time that is left, so that one which hangs leaves some to the next, and to the commands.
+Status OneServer::connect_to_primary(Deadline deadline) {
   Status first_failure;
-  for (const remote::Host& host : options_.address.hosts) {
-    ContextPtr candidate = connect_to(&host, deadline, status);
-    if (candidate == nullptr) {
+  const std::vector<std::size_t> hosts = hosts_in_turn();
+  for (const std::size_t host : hosts) {
+    const bool is_left_alone = NodeHealth::instance().is_left_alone(health_name(host));
+    if (connection_ != nullptr && is_left_alone) break;
+    if (is_over(deadline)) break;
+    const bool is_last_hope = connection_ == nullptr && host == hosts.back();
+    const Deadline until = is_last_hope ? deadline : half_way_to(deadline);
+    Status status;
+    ContextPtr candidate = connect_to_database(&options_.address.hosts[host], until, status);
+    const bool is_best = candidate != nullptr && is_primary(*candidate, until, status);
+    if (!status.is_ok()) {
+      note_failure(host, status);
       if (first_failure.is_ok()) first_failure = status;
       continue;
     }
-    const bool is_best = is_primary(*candidate, deadline);
-    if (is_best || connection_ == nullptr) connection_ = std::move(candidate);
-    if (is_best) return Status::ok();
+    NodeHealth::instance().note_success(health_name(host));
+    if (is_best || connection_ == nullptr) {
+      connection_ = std::move(candidate);
+      host_ = host;
+    }
+    if (is_best) break;
   }
-  return connection_ != nullptr ? Status::ok() : first_failure;
+  if (connection_ != nullptr) return Status::ok();
+  return first_failure.is_ok() ? Status::busy("no time was left to connect") : first_failure;
 }
 
-Status OneServer::exchange_once(const std::vector<Command>& commands,
-                                std::vector<ReplyPtr>& replies, Deadline deadline) {
-  for (const Command& command : commands) {
-    MODCACHE_RETURN_IF_ERROR(append(*connection_, command));
-  }
-  MODCACHE_RETURN_IF_ERROR(write_all(*connection_, deadline));
-  Status status;
-  for (ReplyPtr& reply : replies) {
-    reply = read_reply(*connection_, deadline, status);
-    if (!status.is_ok()) return status;
-  }
-  return Status::ok();
-}
-
-Status OneServer::exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) {
-  const Deadline until = deadline();
+Status OneServer::exchange_until(Deadline deadline, const std::vector<Command>& commands,
+                                 std::vector<ReplyPtr>& replies) {
+  if (connection_ != nullptr && !has_no_error(*connection_)) connection_.reset();
   const bool is_used = connection_ != nullptr;
   replies.assign(commands.size(), nullptr);
-  if (!is_used) MODCACHE_RETURN_IF_ERROR(connect(until));
-  Status status = exchange_once(commands, replies, until);
-  if (status.is_ok()) return status;
-  connection_.reset();
+  if (!is_used) MODCACHE_RETURN_IF_ERROR(connect(deadline));
+  Status status = ask_all(*connection_, commands, deadline, replies);
   // A server that was started again has closed what was left idle, which is no failure of it.
   const bool was_closed = status.code() == StatusCode::kIoError && replies.front() == nullptr;
-  if (!is_used || !was_closed) return status;
-  MODCACHE_RETURN_IF_ERROR(connect(until));
-  status = exchange_once(commands, replies, until);
-  if (!status.is_ok()) connection_.reset();
+  if (is_used && was_closed) {
+    connection_.reset();
+    MODCACHE_RETURN_IF_ERROR(connect(deadline));
+    status = ask_all(*connection_, commands, deadline, replies);
+  }
+  if (!status.is_ok()) {
+    connection_.reset();
+    note_failure(host_, status);
+  }
   return status;
 }
 
@@ -158,6 +161,14 @@ Status OneServer::for_each_node(const std::function<Status(const Ask&)>& visit) 
     status = exchange({command}, replies);
     return status.is_ok() ? replies.front() : nullptr;
   });
+}
+
+Status OneServer::ping() {
+  std::vector<ReplyPtr> replies;
+  // It may have to find out that a host hangs.
+  const Deadline deadline = deadline_in((has_several() ? 2 : 1) * options_.timeout_ms);
+  MODCACHE_RETURN_IF_ERROR(exchange_until(deadline, {{{"EXISTS", kPingKey}, nullptr}}, replies));
+  return status_of(replies.front());
 }
 
 }  // namespace

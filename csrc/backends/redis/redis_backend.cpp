@@ -45,7 +45,7 @@ class RedisBackend final : public remote::Backend {
   Result<bool> renew_if(std::string_view name, std::string_view expected,
                         std::int64_t ttl_ms) override;
   Status visit_all(std::string_view prefix, const Visit& visit) override;
-  Status ping() override;
+  Status ping() override { return nodes_->ping(); }
 
  private:
   Status get_some(const std::string* names, std::size_t count, SharedBytes* values);
@@ -63,6 +63,7 @@ class RedisBackend final : public remote::Backend {
   Status visit_some(const std::vector<std::string>& names, remote::Slices& slices,
                     const Visit& visit, bool& goes_on);
   Status one(const Command& command, ReplyPtr& reply);
+  Status refusal_of(const ReplyPtr& reply);
 
   const std::unique_ptr<Nodes> nodes_;
 };
@@ -87,9 +88,19 @@ Status RedisBackend::one(const Command& command, ReplyPtr& reply) {
   std::vector<ReplyPtr> replies;
   MODCACHE_RETURN_IF_ERROR(nodes_->exchange({command}, replies));
   reply = std::move(replies.front());
-  const Status status = status_of(reply);
+  const Status status = nodes_->status_of(reply);
   if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
   return status;
+}
+
+// Ok unless the server does not let us write. A slot of a cluster that nobody serves or that moves,
+// or a node that is loading, concerns its keys alone.
+Status RedisBackend::refusal_of(const ReplyPtr& reply) {
+  if (!is_error(reply)) return Status::ok();
+  Status status = nodes_->status_of(reply);
+  if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
+  const bool is_of_key = status.code() == StatusCode::kIoError && !nodes_->is_one_server();
+  return is_of_key ? Status::ok() : status;
 }
 
 Status RedisBackend::get_with_one_command(const std::string* names, std::size_t count,
@@ -114,7 +125,7 @@ Status RedisBackend::get_some(const std::string* names, std::size_t count, Share
   for (std::size_t i = 0; i < count; ++i) {
     values[i] = bytes_of(replies[i]);
     if (first.is_ok() && is_error(replies[i]) && !is_wrong_type(replies[i])) {
-      first = status_of(replies[i]);
+      first = nodes_->status_of(replies[i]);
     }
   }
   // A slot that nobody serves, or a node that is loading, concerns its keys alone.
@@ -176,7 +187,7 @@ Status RedisBackend::get_some_beginnings(const std::vector<std::string>& names,
       // A name that is not there has an empty range.
       const SharedBytes bytes = bytes_of(reply);
       if (bytes.owner != nullptr && bytes.size_bytes > 0) values[i] = bytes;
-      const Status status = reply != nullptr ? status_of(reply) : Status::ok();
+      const Status status = reply != nullptr ? nodes_->status_of(reply) : Status::ok();
       if (status.code() == StatusCode::kInvalidArgument) return status;
     }
   }
@@ -227,9 +238,8 @@ Status RedisBackend::put_some(const NamedValue* values, std::size_t count, const
   Status refusal;
   for (std::size_t i = 0; i < count; ++i) {
     are_stored[first + i] = replies[i] != nullptr && !is_error(replies[i]);
-    if (refusal.is_ok() && is_error(replies[i])) refusal = status_of(replies[i]);
+    if (refusal.is_ok()) refusal = refusal_of(replies[i]);
   }
-  if (refusal.code() == StatusCode::kForeign) nodes_->look_for_primary();
   return refusal;
 }
 
@@ -289,6 +299,7 @@ Status RedisBackend::remove_all(const std::vector<std::string>& names) {
       all.push_back(chunk_name(names[i], chunk));
     }
   }
+  bool are_left = false;
   for (std::size_t begin = 0; begin < all.size(); begin += kNamesAtOnce) {
     const std::size_t end = std::min(begin + kNamesAtOnce, all.size());
     std::vector<Command> commands;
@@ -296,12 +307,12 @@ Status RedisBackend::remove_all(const std::vector<std::string>& names) {
     std::vector<ReplyPtr> replies;
     MODCACHE_RETURN_IF_ERROR(nodes_->exchange(commands, replies));
     for (const ReplyPtr& reply : replies) {
-      const Status status = status_of(reply);
-      if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
-      MODCACHE_RETURN_IF_ERROR(status);
+      MODCACHE_RETURN_IF_ERROR(refusal_of(reply));
+      are_left = are_left || reply == nullptr || is_error(reply);
     }
   }
-  return Status::ok();
+  return are_left ? Status::busy("a part of the cluster cannot be asked to remove its values")
+                  : Status::ok();
 }
 
 Result<bool> RedisBackend::put_if_absent(const NamedValue& value, std::int64_t ttl_ms) {
@@ -342,7 +353,7 @@ Status RedisBackend::visit_node(const Nodes::Ask& ask, const std::string& patter
     const ReplyPtr reply =
         ask({{"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, nullptr}, status);
     MODCACHE_RETURN_IF_ERROR(status);
-    MODCACHE_RETURN_IF_ERROR(status_of(reply));
+    MODCACHE_RETURN_IF_ERROR(nodes_->status_of(reply));
     if (!is_array(reply, 2)) return Status::io_error("SCAN is answered as no server does");
     cursor = std::string(bytes_of_element(reply, 0).view());
     std::vector<std::string> names = names_of_element(reply, 1);
@@ -368,14 +379,6 @@ Status RedisBackend::visit_all(std::string_view prefix, const Visit& visit) {
   return nodes_->for_each_node([&](const Nodes::Ask& ask) {
     return goes_on ? visit_node(ask, pattern, visit, goes_on) : Status::ok();
   });
-}
-
-Status RedisBackend::ping() {
-  // A question about a key, as a server that is loading, or a cluster that is down, answers PING.
-  static constexpr const char* kName = "modcache:ping";
-  const std::string name = kName;
-  ReplyPtr reply;
-  return one({{"EXISTS", name}, &name}, reply);
 }
 
 }  // namespace

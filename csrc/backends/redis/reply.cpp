@@ -24,6 +24,16 @@ constexpr std::array<ErrorWord, 8> kErrorWords{{{"OOM", StatusCode::kNoSpace},
                                                 {"WRONGPASS", StatusCode::kInvalidArgument},
                                                 {"DENIED", StatusCode::kInvalidArgument}}};
 
+constexpr std::size_t kMostShownBytes = 200;
+
+void replace_all(std::string& text, std::string_view old, std::string_view by) {
+  if (old.empty()) return;
+  for (std::size_t at = text.find(old); at != std::string::npos; at = text.find(old, at)) {
+    text.replace(at, old.size(), by);
+    at += by.size();
+  }
+}
+
 SharedBytes bytes_in(const ReplyPtr& owner, const valkeyReply& reply) {
   if (reply.type != VALKEY_REPLY_STRING || reply.str == nullptr) return {};
   return {owner, reinterpret_cast<const std::byte*>(reply.str), reply.len};
@@ -35,17 +45,28 @@ ReplyPtr take_reply(void* reply) {
   return {static_cast<valkeyReply*>(reply), [](valkeyReply* owned) { freeReplyObject(owned); }};
 }
 
-Status status_of_error(std::string_view text) {
-  const std::string_view word = text.substr(0, text.find(' '));
-  for (const ErrorWord& known : kErrorWords) {
-    if (known.word == word) return {known.code, "it says: " + std::string(text)};
+std::string without_secrets(std::string_view text, const remote::Address& address) {
+  // Servers repeat the arguments of commands that they do not know, and cut them short.
+  std::string shown(text.substr(0, text.find(", with args beginning with")));
+  replace_all(shown, address.password, "***");
+  replace_all(shown, address.user, "***");
+  if (shown.size() > kMostShownBytes) shown = shown.substr(0, kMostShownBytes) + "...";
+  for (char& c : shown) {
+    if (c < ' ' || c > '~') c = '?';
   }
-  return Status::io_error("it says: " + std::string(text));
+  return shown;
 }
 
-Status status_of(const ReplyPtr& reply) {
+Status status_of(const ReplyPtr& reply, const remote::Address& address) {
   if (reply == nullptr) return Status::io_error("it did not reply");
-  return is_error(reply) ? status_of_error(text_of(reply)) : Status::ok();
+  if (!is_error(reply)) return Status::ok();
+  const std::string_view text = text_of(reply);
+  const std::string_view word = text.substr(0, text.find(' '));
+  StatusCode code = StatusCode::kIoError;
+  for (const ErrorWord& known : kErrorWords) {
+    if (known.word == word) code = known.code;
+  }
+  return {code, "it says: " + without_secrets(text, address)};
 }
 
 SharedBytes bytes_of(const ReplyPtr& reply) {

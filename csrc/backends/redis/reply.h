@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "remote/address.h"
 
 struct valkeyReply;  // NOLINT(readability-identifier-naming): libvalkey's
 
@@ -28,11 +29,13 @@ using ReplyPtr = std::shared_ptr<valkeyReply>;
 
 ReplyPtr take_reply(void* reply);
 
-// Ok unless the server replied with an error. kNoSpace: it is full. kForeign: it does not let us
-// write. kInvalidArgument: it refused the credentials. kIoError: the rest, and no reply.
-Status status_of(const ReplyPtr& reply);
-// The code for an error's text, which begins with a word in capitals.
-Status status_of_error(std::string_view text);
+// Ok unless the server replied with an error, whose message shows nothing of the address's
+// credentials. kNoSpace: it is full. kForeign: it does not let us write. kInvalidArgument: it
+// refused the credentials. kIoError: the rest, and no reply.
+Status status_of(const ReplyPtr& reply, const remote::Address& address);
+
+// The server's text as one line for a log: a server may repeat what it was sent, in any length.
+std::string without_secrets(std::string_view text, const remote::Address& address);
 
 // The reply's bytes, or those of its element i, without a copy; a null owner where they are no
 // string.

@@ -106,8 +106,4 @@ int TlsSettings::start(valkeyContext& connection) const {
   return VALKEY_OK;
 }
 
-int TlsSettings::start_for_cluster(valkeyContext* connection, valkeyTLSContext* settings) {
-  return reinterpret_cast<const TlsSettings*>(settings)->start(*connection);
-}
-
 }  // namespace modcache::backends

@@ -10,8 +10,7 @@
 #include "remote/address.h"
 
 struct ssl_ctx_st;
-struct valkeyContext;     // NOLINT(readability-identifier-naming): libvalkey's
-struct valkeyTLSContext;  // NOLINT(readability-identifier-naming): libvalkey's
+struct valkeyContext;  // NOLINT(readability-identifier-naming): libvalkey's
 
 namespace modcache::backends {
 
@@ -20,12 +19,9 @@ class TlsSettings {
   // Nothing inside for an address without TLS. kInvalidArgument: a file cannot be used.
   static Result<TlsSettings> of(const remote::Address& address);
 
-  bool are_given() const { return context_ != nullptr; }
   // Makes the connection a TLS one; does nothing where none are given. Returns VALKEY_OK, or
   // VALKEY_ERR with the error in the connection.
   int start(valkeyContext& connection) const;
-  // The same in the form that libvalkey asks for. `settings` is a TlsSettings.
-  static int start_for_cluster(valkeyContext* connection, valkeyTLSContext* settings);
 
  private:
   std::shared_ptr<ssl_ctx_st> context_;
