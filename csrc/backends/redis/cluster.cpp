@@ -156,9 +156,8 @@ std::vector<std::string> Cluster::candidates() const {
   for (const remote::Host& host : options_.address.hosts) {
     if (!map_.has(name_of(host))) nodes.push_back(name_of(host));
   }
-  std::stable_partition(nodes.begin(), nodes.end(), [](const std::string& node) {
-    return !NodeHealth::instance().has_failed(node);
-  });
+  put_first(nodes,
+            [](const std::string& node) { return !NodeHealth::instance().has_failed(node); });
   return nodes;
 }
 
@@ -225,8 +224,7 @@ std::vector<Cluster::Part> Cluster::parts_of(const std::vector<Command>& command
     if (is_new) parts.push_back({*node, {}});
     parts[place->second].which.push_back(i);
   }
-  std::stable_partition(parts.begin(), parts.end(),
-                        [this](const Part& part) { return open_connection(part.node) != nullptr; });
+  put_first(parts, [this](const Part& part) { return open_connection(part.node) != nullptr; });
   return parts;
 }
 

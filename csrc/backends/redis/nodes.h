@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,22 @@ namespace modcache::backends {
 // Pings ask for this key, as a server that is loading, or a cluster that is down, answers PING as
 // well as any other.
 inline constexpr std::string_view kPingKey = "modcache:ping";
+
+// Brings those to the front for which `is_first` holds, and changes no order besides.
+// (std::stable_partition is deprecated in what clang reads of libstdc++.)
+template <typename T, typename IsFirst>
+void put_first(std::vector<T>& all, const IsFirst& is_first) {
+  std::vector<T> rest;
+  std::size_t kept = 0;
+  for (T& one : all) {
+    if (!is_first(one)) {
+      rest.push_back(std::move(one));
+    } else if (&all[kept++] != &one) {
+      all[kept - 1] = std::move(one);
+    }
+  }
+  std::move(rest.begin(), rest.end(), all.begin() + static_cast<std::ptrdiff_t>(kept));
+}
 
 class Nodes {
  public:

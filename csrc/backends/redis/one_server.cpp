@@ -90,7 +90,7 @@ std::vector<std::size_t> OneServer::hosts_in_turn() const {
   std::vector<std::size_t> hosts(options_.address.hosts.size());
   std::iota(hosts.begin(), hosts.end(), std::size_t{0});
   std::rotate(hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(host_), hosts.end());
-  std::stable_partition(hosts.begin(), hosts.end(), [this](std::size_t host) {
+  put_first(hosts, [this](std::size_t host) {
     return !NodeHealth::instance().has_failed(health_name(host));
   });
   return hosts;
