@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "arguments.h"
@@ -47,9 +46,9 @@ std::int64_t number_of(remote::Claims::Holder holder) {
 
 // The answer, or `unasked`. An argument that cannot be right is an error.
 template <typename T>
-T or_unasked(const Result<T>& answer, T unasked) {
+T or_unasked(const Result<T>& answer, const T& unasked) {
   if (answer.status().code() == StatusCode::kInvalidArgument) check_ok(kFill, answer.status());
-  return answer.is_ok() ? answer.value() : std::move(unasked);
+  return answer.is_ok() ? answer.value() : unasked;
 }
 
 // Text that those who fill the same share while they do (claims.h). Empty: unasked.
