@@ -65,10 +65,12 @@ class Backend {
   virtual Status put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
                          std::vector<bool>& are_stored) = 0;
 
-  // Removes values. Names that are not there are no failure.
+  // Removes values. Names that are not there are no failure. kNotFound: a part of the server cannot
+  // be asked, so some may be left; that is no failure of the server.
   virtual Status remove_all(const std::vector<std::string>& names) = 0;
 
-  // Stores the value unless there is one of this name. Returns whether it did. A server that cannot
+  // Stores the value unless there is one of this name. Returns whether it did. kNotFound, here and
+  // in renew_if(): the part of the server that has the name cannot be asked. A server that cannot
   // decide that between two callers may tell both that they did.
   virtual Result<bool> put_if_absent(const NamedValue& value, std::int64_t ttl_ms) = 0;
 

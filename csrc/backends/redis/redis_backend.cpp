@@ -88,6 +88,8 @@ Status RedisBackend::one(const Command& command, ReplyPtr& reply) {
   std::vector<ReplyPtr> replies;
   MODCACHE_RETURN_IF_ERROR(nodes_->exchange({command}, replies));
   reply = std::move(replies.front());
+  // The others answer.
+  if (reply == nullptr) return Status::not_found("the node of the key does not answer");
   const Status status = nodes_->status_of(reply);
   if (status.code() == StatusCode::kForeign) nodes_->look_for_primary();
   return status;
@@ -311,7 +313,7 @@ Status RedisBackend::remove_all(const std::vector<std::string>& names) {
       are_left = are_left || reply == nullptr || is_error(reply);
     }
   }
-  return are_left ? Status::busy("a part of the cluster cannot be asked to remove its values")
+  return are_left ? Status::not_found("a part of the cluster cannot be asked to remove its values")
                   : Status::ok();
 }
 
