@@ -74,7 +74,7 @@ Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
         return Status::ok();
       },
       timeout_* kTimesForWrites);
-  // To the queue of writes kNotFound would mean that there is nothing to be written.
+  // The queue of writes would take kNotFound to say that there is nothing to be written.
   if (status.is_not_found()) return Status::io_error(status.message());
   if (!status.is_ok()) return status;
   return *made;
