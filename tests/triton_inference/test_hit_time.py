@@ -3,8 +3,8 @@
 
 Both servers run at the same time, and are asked in turns. Nearly all of a hit is Triton's own work:
 each connection has a thread, whose wake-up takes as long as the rest where it comes to lie badly.
-So connections are made anew until one pair is within the ceiling. Run with `-s` it prints the
-times.
+So connections are made anew until one pair is within the ceiling; and as a machine may place all
+of them badly, that is for quiet ones. Run with `-s` it prints the times.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from served_models import write_double
 from triton_server import OUR_CACHES, THEIR_CACHES, TritonServer, cache_options
 
 CEILING = 1.5
+MOST_INSIDE = 0.2  # of a request
 TURNS, REQUESTS, CONNECTIONS = 10, 200, 5
 
 
@@ -89,6 +90,18 @@ def p50_us(servers: list[TritonServer], numbers: int) -> list[float]:
     return [statistics.median(times) for times in times_us]
 
 
+@pytest.mark.parametrize("numbers", [16, 25_000])
+def test_the_cache_takes_a_small_part_of_a_hit(
+    ours_and_theirs: list[TritonServer], numbers: int
+) -> None:
+    ours, _ = ours_and_theirs
+    ours_us, _ = p50_us(ours_and_theirs, numbers)
+    assert [server.hits() for server in ours_and_theirs] == [TURNS * REQUESTS] * 2
+    inside_us = ours.hit_us() / ours.hits()
+    assert inside_us <= MOST_INSIDE * ours_us, (inside_us, ours_us)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("numbers", [16, 25_000])
 def test_a_hit_takes_about_as_long_as_one_of_tritons_own_cache(
     ours_and_theirs: list[TritonServer], numbers: int
