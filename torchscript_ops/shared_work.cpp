@@ -44,22 +44,29 @@ std::int64_t number_of(remote::Claims::Holder holder) {
   return 3;
 }
 
-// The answer, or `unasked`. An argument that cannot be right is an error.
+// Raises what is the caller's mistake. Anything else means that the server cannot be asked now.
+std::int64_t unasked(const Status& failure) {
+  if (failure.code() == StatusCode::kInvalidArgument) check_ok(kFill, failure);
+  return kUnasked;
+}
+
+// The answer; empty: unasked.
 template <typename T>
-T or_unasked(const Result<T>& answer, const T& unasked) {
-  if (answer.status().code() == StatusCode::kInvalidArgument) check_ok(kFill, answer.status());
-  return answer.is_ok() ? answer.value() : unasked;
+T or_empty(const Result<T>& answer) {
+  if (answer.is_ok()) return answer.value();
+  unasked(answer.status());
+  return {};
 }
 
 // Text that those who fill the same share while they do (claims.h). Empty: unasked.
 std::string join(const std::string& work, const std::string& proposed, std::int64_t ttl_ms) {
-  return or_unasked(remote()->join_work(work, proposed, ttl_ms), std::string());
+  return or_empty(remote()->join_work(work, proposed, ttl_ms));
 }
 
 // Who has each part: see number_of(). Empty: unasked.
 std::vector<std::int64_t> look(const std::vector<std::string>& parts) {
   std::vector<std::int64_t> numbers;
-  for (const auto holder : or_unasked(remote()->look_at_parts(parts), {})) {
+  for (const auto holder : or_empty(remote()->look_at_parts(parts))) {
     numbers.push_back(number_of(holder));
   }
   return numbers;
@@ -67,15 +74,13 @@ std::vector<std::int64_t> look(const std::vector<std::string>& parts) {
 
 std::int64_t take(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
   const auto holder = remote()->take_part(part, owner, ttl_ms);
-  if (holder.is_ok()) return number_of(holder.value());
-  if (holder.status().code() == StatusCode::kInvalidArgument) check_ok(kFill, holder.status());
-  return kUnasked;
+  return holder.is_ok() ? number_of(holder.value()) : unasked(holder.status());
 }
 
 // 1; 0: it is another's or nobody's.
 std::int64_t renew(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
   const auto is_renewed = remote()->renew_part(part, owner, ttl_ms);
-  return is_renewed.is_ok() ? std::int64_t{is_renewed.value()} : kUnasked;
+  return is_renewed.is_ok() ? std::int64_t{is_renewed.value()} : unasked(is_renewed.status());
 }
 
 void give_back(const std::string& part, const std::string& owner) {
@@ -85,12 +90,12 @@ void give_back(const std::string& part, const std::string& owner) {
 // 1: the server has all its results; 0: it did not take some, so that others may take the part.
 std::int64_t end(const std::string& part, const std::string& owner, std::int64_t ttl_ms) {
   const auto is_done = remote()->end_part(part, owner, ttl_ms);
-  return is_done.is_ok() ? std::int64_t{is_done.value()} : kUnasked;
+  return is_done.is_ok() ? std::int64_t{is_done.value()} : unasked(is_done.status());
 }
 
 // Empty: unasked.
 std::string generation(const std::string& scope) {
-  return or_unasked(remote()->generation_of(scope), std::string());
+  return or_empty(remote()->generation_of(scope));
 }
 
 // Has the hits of the calling thread given to the server as well (cache/shared_fill.h). Returns

@@ -158,7 +158,7 @@ void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   puts.reserve(absent.rows.size());
   for (std::size_t i = 0; i < absent.rows.size(); ++i) {
     const std::size_t row = which[absent.rows[i]];
-    headers[i] = store::own_part_of(rows.sample(row)) + *rows.header(row).packed;
+    headers[i] = rows.entries().whole_header(row);
     puts.push_back({absent.keys[i], headers[i], rows.entries().received_payload(row),
                     rows.run_us(row), /*replaces=*/false, rows.stored_at_us(row),
                     /*confirmation=*/nullptr});

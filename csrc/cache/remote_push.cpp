@@ -10,7 +10,6 @@
 
 #include "cache/context.h"
 #include "remote/record.h"
-#include "store/entry/own_part.h"
 
 namespace modcache::cache {
 namespace {
@@ -225,12 +224,12 @@ class Pushing {
       ++summary_.broken;
       return Status::ok();
     }
-    const std::string header = store::own_part_of(found.own(i)) + *found.header(i);
     const store::Context& context = contexts_[row.context].listed.context;
-    writes_.push_back({server_.names().entry_name(row.address),
-                       remote::encode_record({generation, context.digest, row.entry.key, header,
-                                              payload_, found.run_us(i), found.stored_at_us(i)},
-                                             server_.names().seal())});
+    writes_.push_back(
+        {server_.names().entry_name(row.address),
+         remote::encode_record({generation, context.digest, row.entry.key, found.whole_header(i),
+                                payload_, found.run_us(i), found.stored_at_us(i)},
+                               server_.names().seal())});
     payload_sizes_.push_back(payload_.size());
     bytes_of_writes_ += payload_.size();
     return bytes_of_writes_ < kBytesOfWrite ? Status::ok() : write();

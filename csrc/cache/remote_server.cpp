@@ -54,15 +54,6 @@ RemoteServer::RemoteServer(const Settings& settings, RemoteNames names,
           {settings.remote_queue_bytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
           listener) {}
 
-Result<remote::Generations::Current> MarkOfWrite::find(RemoteServer& server,
-                                                       const std::string& scope) const {
-  if (server.generations().clears() != clears_) {
-    return Status::io_error("it was cleared before it was written");
-  }
-  if (known_.has_value()) return *known_;
-  return server.find_or_make_generation(scope);
-}
-
 Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
     const std::string& scope) {
   if (const auto known = generations_.current(scope)) return *known;

@@ -66,19 +66,4 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   remote::WriteBehind writes_;
 };
 
-// The mark with which something is written that waits meanwhile: the one that was in force when it
-// was handed over, so that a clear that came between takes it along.
-class MarkOfWrite {
- public:
-  MarkOfWrite(RemoteServer& server, const std::string& scope)
-      : clears_(server.generations().clears()), known_(server.generations().current(scope)) {}
-
-  // kBusy would have it wait; kIoError: the scope was cleared, so it must not be written.
-  Result<remote::Generations::Current> find(RemoteServer& server, const std::string& scope) const;
-
- private:
-  std::uint64_t clears_;
-  std::optional<remote::Generations::Current> known_;
-};
-
 }  // namespace modcache::cache

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "cache/remote_tier.h"
-#include "store/entry/own_part.h"
 
 namespace modcache::cache {
 namespace {
@@ -71,8 +70,9 @@ void RemoteTier::supply(const TierKeys& keys, Span<EntryPtr> entries) {
   if (server == nullptr) return note_lost(keys.size());
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
+  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    writes.push_back(write_of(server, keys, i, entries[i], /*replaces=*/false,
+    writes.push_back(write_of({*server, mark, keys, i}, entries[i], /*replaces=*/false,
                               known_time(entries[i]->stored_at_us)));
   }
   add_context(*server, keys.context(), writes);
@@ -85,27 +85,21 @@ void RemoteTier::supply_rows(const TierKeys& keys, const FoundRows& rows,
   if (server == nullptr) return note_lost(keys.size());
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
+  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::size_t row = which[i];
-    const auto payload = std::make_shared<std::string>(rows.payload_size_bytes(row), '\0');
+    std::string payload(rows.payload_size_bytes(row), '\0');
     // Whoever reads a row that is broken finds that out, and runs the module.
-    if (rows.is_provisional(row) || !rows.read(row, payload->data()).is_ok()) {
+    if (rows.is_provisional(row) || !rows.read(row, payload.data()).is_ok()) {
       note_lost(1);
       continue;
     }
-    remote::WriteBehind::Write write;
-    write.name = server->entry_name(keys.addresses[i]);
-    write.size_bytes = payload->size() + keys.keys[i].size();
-    // The queue is the server's own, so it does not outlive it.
-    write.encode = [server = server.get(), mark = MarkOfWrite(*server, keys.context()->scope),
-                    context = keys.context(), key = std::string(keys.keys[i]), payload,
-                    header = store::own_part_of(rows.sample(row)) + *rows.header(row).packed,
-                    run_us = rows.run_us(row), stored_at_us = known_time(rows.stored_at_us(row))](
-                       bool) -> Result<std::string> {
-      MODCACHE_ASSIGN_OR_RETURN(const auto current, mark.find(*server, context->scope));
-      return remote::encode_record(
-          {current.generation, context->digest, key, header, *payload, run_us, stored_at_us},
-          server->seal());
+    const EntryToWrite to_write(*server, mark, keys, i);
+    remote::WriteBehind::Write write = to_write.write(payload.size(), /*replaces=*/false);
+    write.encode = [to_write, payload = std::move(payload),
+                    header = rows.entries().whole_header(row), run_us = rows.run_us(row),
+                    stored_at_us = known_time(rows.stored_at_us(row))](bool) {
+      return to_write.encode(header, payload, run_us, stored_at_us);
     };
     writes.push_back(std::move(write));
   }

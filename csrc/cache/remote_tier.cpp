@@ -272,16 +272,10 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   return info;
 }
 
-remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const TierKeys& keys,
-                                                std::size_t i, const EntryPtr& entry, bool replaces,
-                                                std::int64_t stored_at_us) const {
-  remote::WriteBehind::Write write;
-  write.name = server->entry_name(keys.addresses[i]);
-  write.size_bytes = entry->value->size_bytes() + keys.keys[i].size();
-  write.replaces = replaces;
-  // The queue is the server's own, so it does not outlive it.
-  write.encode = [server = server.get(), mark = MarkOfWrite(*server, keys.context()->scope),
-                  context = keys.context(), key = std::string(keys.keys[i]), entry, stored_at_us,
+remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const EntryPtr& entry,
+                                                bool replaces, std::int64_t stored_at_us) const {
+  remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
+  write.encode = [to_write = std::move(to_write), entry, stored_at_us,
                   codec = settings_.remote_codec,
                   evidence = entry->confirmation != nullptr
                                  ? entry->confirmation->evidence()
@@ -292,13 +286,10 @@ remote::WriteBehind::Write RemoteTier::write_of(const ServerPtr& server, const T
       if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
       if (!entry->confirmation->settle(*evidence)) return refuted;
     }
-    MODCACHE_ASSIGN_OR_RETURN(const auto current, mark.find(*server, context->scope));
     const Written written = entry->value->write(codec);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
-    return remote::encode_record(
-        {current.generation, context->digest, key, header, written.payload.view(),
-         entry->run_us.value_or(0), stored_at_us != 0 ? stored_at_us : now_us()},
-        server->seal());
+    return to_write.encode(header, written.payload.view(), entry->run_us.value_or(0),
+                           stored_at_us != 0 ? stored_at_us : now_us());
   };
   return write;
 }
@@ -332,8 +323,9 @@ void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool 
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
+  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    writes.push_back(write_of(server, keys, i, entries[i], replaces));
+    writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
   }
   add_context(*server, keys.context(), writes);
   const std::vector<bool> are_taken = server->writes().push(std::move(writes));

@@ -21,6 +21,7 @@
 #include "base/mutex.h"
 #include "cache/remote_server.h"
 #include "cache/remote_worth.h"
+#include "cache/remote_write.h"
 #include "cache/settings.h"
 #include "cache/stats.h"
 #include "cache/tier.h"
@@ -123,8 +124,7 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
              const remote::Generations::Current& current) const;
   void remove(RemoteServer& server, const Digest128& address);
   // `stored_at_us`: 0 is the time when it is written.
-  remote::WriteBehind::Write write_of(const ServerPtr& server, const TierKeys& keys, std::size_t i,
-                                      const EntryPtr& entry, bool replaces,
+  remote::WriteBehind::Write write_of(EntryToWrite to_write, const EntryPtr& entry, bool replaces,
                                       std::int64_t stored_at_us = 0) const;
   void note_lost(std::size_t entries) { dropped_.fetch_add(entries, std::memory_order_acq_rel); }
   void add_context(RemoteServer& server, const ContextPtr& context,

@@ -24,18 +24,30 @@ std::string Claims::value_of(const std::string& owner) const {
   return value;
 }
 
+Claims::Claim Claims::claim_of(const SharedBytes& value) const {
+  if (value.owner == nullptr) return {};
+  std::string_view held = value.view();
+  if (!seal_.take_off(held)) return {Holder::kOthers, {}};
+  if (held == kDone) return {Holder::kDone, {}};
+  const bool is_owned = held.substr(0, kOwned.size()) == kOwned;
+  return {Holder::kOthers, is_owned ? std::string(held.substr(kOwned.size())) : std::string()};
+}
+
+Result<Claims::Claim> Claims::read(const std::string& name, Backend& backend) const {
+  std::vector<SharedBytes> values;
+  MODCACHE_RETURN_IF_ERROR(backend.get_all({name}, values));
+  return claim_of(values.front());
+}
+
 Result<Claims::Holder> Claims::take(const std::string& part, const std::string& owner,
                                     std::int64_t ttl_ms, Backend& backend) const {
   const NamedValue mine{name_of(part), value_of(owner)};
   MODCACHE_ASSIGN_OR_RETURN(const bool is_taken, backend.put_if_absent(mine, ttl_ms));
   if (is_taken) return Holder::kMine;
-  std::vector<SharedBytes> values;
-  MODCACHE_RETURN_IF_ERROR(backend.get_all({mine.name}, values));
-  // It ended between the two: whoever asks next gets it.
-  if (values.front().owner == nullptr) return Holder::kOthers;
-  std::string_view held = values.front().view();
-  if (held == mine.value) return Holder::kMine;
-  return seal_.take_off(held) && held == kDone ? Holder::kDone : Holder::kOthers;
+  MODCACHE_ASSIGN_OR_RETURN(const Claim held, read(mine.name, backend));
+  // Where it ended between the two, whoever asks next gets it.
+  if (held.holder == Holder::kNobody) return Holder::kOthers;
+  return held.holder == Holder::kOthers && held.owner == owner ? Holder::kMine : held.holder;
 }
 
 Result<std::vector<Claims::Holder>> Claims::look(const std::vector<std::string>& parts,
@@ -45,12 +57,10 @@ Result<std::vector<Claims::Holder>> Claims::look(const std::vector<std::string>&
   for (const std::string& part : parts) names.push_back(name_of(part));
   std::vector<SharedBytes> values;
   MODCACHE_RETURN_IF_ERROR(backend.get_all(names, values));
-  std::vector<Holder> holders(parts.size(), Holder::kNobody);
-  for (std::size_t i = 0; i < parts.size() && i < values.size(); ++i) {
-    if (values[i].owner == nullptr) continue;
-    std::string_view held = values[i].view();
-    holders[i] = seal_.take_off(held) && held == kDone ? Holder::kDone : Holder::kOthers;
-  }
+  std::vector<Holder> holders;
+  holders.reserve(values.size());
+  for (const SharedBytes& value : values) holders.push_back(claim_of(value).holder);
+  holders.resize(parts.size(), Holder::kNobody);
   return holders;
 }
 
@@ -60,13 +70,9 @@ Result<std::string> Claims::join(const std::string& part, const std::string& pro
   for (int i = 0; i < kTriesToJoin; ++i) {
     MODCACHE_ASSIGN_OR_RETURN(const bool is_first, backend.put_if_absent(own, ttl_ms));
     if (is_first) return proposed;
-    std::vector<SharedBytes> values;
-    MODCACHE_RETURN_IF_ERROR(backend.get_all({own.name}, values));
-    if (values.front().owner == nullptr) continue;  // it ended between the two
-    std::string_view held = values.front().view();
-    if (seal_.take_off(held) && held.substr(0, kOwned.size()) == kOwned) {
-      return std::string(held.substr(kOwned.size()));
-    }
+    MODCACHE_ASSIGN_OR_RETURN(const Claim held, read(own.name, backend));
+    if (!held.owner.empty()) return held.owner;
+    if (held.holder == Holder::kNobody) continue;  // it ended between the two
     return Status::io_error("the claim '" + own.name + "' is none of modcache's");
   }
   return Status::busy("the claim '" + own.name + "' comes and goes");

@@ -45,8 +45,15 @@ class Claims {
   Status mark_done(const std::string& part, std::int64_t ttl_ms, Backend& backend) const;
 
  private:
+  struct Claim {
+    Holder holder = Holder::kNobody;
+    std::string owner;  // empty: nobody, or the value is none of modcache's
+  };
+
   std::string name_of(const std::string& part) const;
   std::string value_of(const std::string& owner) const;
+  Claim claim_of(const SharedBytes& value) const;
+  Result<Claim> read(const std::string& name, Backend& backend) const;
 
   const Seal& seal_;
   const std::string prefix_;

@@ -59,6 +59,8 @@ class FoundEntries {
   // The own part of the header, as the file has it now: it was checked when the process first met
   // the record. Valid as long as this object.
   std::string_view own(std::size_t i) const { return {rows_[i].own, rows_[i].own_size_bytes()}; }
+  // The header as its record has it, own part and all.
+  std::string whole_header(std::size_t i) const { return own_part_of(own(i)) + *header(i); }
   std::size_t payload_size_bytes(std::size_t i) const { return rows_[i].payload_size_bytes; }
   Sequence sequence(std::size_t i) const { return rows_[i].sequence; }
   std::int64_t run_us(std::size_t i) const { return rows_[i].run_us; }

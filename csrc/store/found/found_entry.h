@@ -34,7 +34,7 @@ class FoundEntry {
 
   // REQUIRES: found.has(0).
   explicit FoundEntry(FoundEntries found)
-      : found_(std::move(found)), header_(own_part_of(found_.own(0)) + *found_.header(0)) {}
+      : found_(std::move(found)), header_(found_.whole_header(0)) {}
 
   const std::string& header() const { return header_; }
   std::size_t payload_size_bytes() const { return found_.payload_size_bytes(0); }

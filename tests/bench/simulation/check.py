@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,18 +34,12 @@ CASES = (
 )
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="mc-"))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
 def one_round(case: Case) -> tuple[list[Real], list[Epoch], Run]:
-    with folder() as place, RedisServer(place / "server") as server:
-        reals, run = real(case, Place(server.address, server.process_id, str(place)))
+    with (
+        tempfile.TemporaryDirectory(prefix="mc-") as place,
+        RedisServer(Path(place) / "server") as server,
+    ):
+        reals, run = real(case, Place(server.address, server.process_id, place))
     return reals, simulate(run), run
 
 

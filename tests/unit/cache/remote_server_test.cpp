@@ -72,23 +72,6 @@ TEST_F(RemoteServerTest, names_have_the_prefix_and_tell_entries_from_contexts) {
   EXPECT_EQ(opened("redis://h?prefix=team/a-1_b.c")->entry_prefix(), "team/a-1_b.c/e/");
 }
 
-TEST_F(RemoteServerTest, what_waited_while_its_scope_was_cleared_is_not_written) {
-  const auto remote = opened();
-  const auto cleared = remote->find_or_make_generation("scope").value().generation;
-  const MarkOfWrite mark(*remote, "scope");
-  EXPECT_TRUE(mark.find(*remote, "scope").value().generation == cleared);
-  const auto clear = [](RemoteServer& by) {
-    return by.client().run(
-        [&by](remote::Backend& backend) { return by.generations().clear("scope", 0, backend); },
-        std::chrono::seconds(20));
-  };
-  ASSERT_TRUE(clear(*opened()).is_ok());
-  EXPECT_TRUE(mark.find(*remote, "scope").value().generation == cleared)
-      << "by another machine: what is written with this mark is not found";
-  ASSERT_TRUE(clear(*remote).is_ok());
-  EXPECT_EQ(mark.find(*remote, "scope").status().code(), StatusCode::kIoError);
-}
-
 TEST_F(RemoteServerTest, a_prefix_with_other_characters_is_refused_and_named) {
   for (const char* prefix : {"a b", "a:b", "a*", "a%0Ab", "%C3%A9", "a%2525", "{a}"}) {
     const Status status = open(std::string("redis://:pw@h?prefix=") + prefix).status();
