@@ -42,7 +42,7 @@ def test_no_command_waits_or_touches_what_is_outside(
     for command in COMMANDS:
         started = time.monotonic()
         outcome = modcache(*words_of(command, filled, tmp_path / "outside"))
-        assert time.monotonic() - started < 1, command
+        assert time.monotonic() - started < 10, f"{command} waits for what never comes"
         assert outcome.status in (SUCCESS, FINDINGS, MISUSE), (command, outcome)
         assert outcome.status == SUCCESS or outcome.data or outcome.messages, command
         assert stranger.is_untouched, command

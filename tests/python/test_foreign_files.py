@@ -13,6 +13,8 @@ from models import frozen
 from processes import ProcessRunner
 from strangers import Stranger, cases, path_of
 
+LONGEST_S = 5  # on a busy machine; who waits for a pipe waits for ever
+
 
 def use() -> tuple[bool, float, int]:
     """Whether the output was right, the longest wait in seconds, and the errors counted."""
@@ -47,7 +49,7 @@ def test_a_foreign_file(
     outcome = processes.run(use)
     is_right, longest, errors = outcome.value
     assert is_right
-    assert longest < 1
+    assert longest < LONGEST_S
     assert stranger.is_untouched
     assert errors >= 1
     assert sum(file in line or "segments/" in line for line in outcome.log_lines) >= 1
@@ -61,7 +63,7 @@ def test_a_foreign_thing_in_the_place_of_the_directory(
     stranger.put(thing, cache_dir)
     is_right, longest, errors = processes.run(use).value
     assert is_right
-    assert longest < 1
+    assert longest < LONGEST_S
     assert stranger.is_untouched
     assert errors >= 1
 

@@ -40,8 +40,6 @@ def server(binary: str, tmp_path: Path) -> Iterator[RedisServer]:
 
 
 KINDS = ("redis", "unix", "tls", "cluster", "valkey", "valkey cluster", "http", "s3")
-# Engines with packs and an index, which find what another process wrote a second later.
-OBJECTS = ("http", "s3")
 
 
 CREDENTIALS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
