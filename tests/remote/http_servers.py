@@ -17,14 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from redis_servers import free_port
+
 HOST = "127.0.0.1"
 STARTS_WITHIN_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass

@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import modcache
 import pytest
 import torch
+from delayed_port import DelayedPort
 from http_servers import nginx
 from machines import Machines, counted, slow_module, with_parameter
 from program import (
@@ -245,11 +248,19 @@ def begun(command: str, directory: Path, address: str) -> subprocess.Popen[str]:
     )
 
 
+@contextmanager
+def slowly(server: RedisServer) -> Iterator[str]:
+    """An address at which a push takes seconds, so that what shall happen midway does."""
+    with DelayedPort("127.0.0.1", server.port, delay_ms=20) as port:
+        yield server.address_at(port.port)
+
+
 def test_a_killed_push_goes_on(server: RedisServer, tmp_path: Path) -> None:
     directory = many(tmp_path / "many", 50_000)
-    with begun("push", directory, server.address) as push:
+    with slowly(server) as address, begun("push", directory, address) as push:
         wait_until(lambda: int(server.cli("DBSIZE")) > 2000, "something was pushed")
         push.kill()
+    assert int(server.cli("DBSIZE")) < 50_000
     said = moved("push", directory, server.address)
     assert said["there"] > 1900
     assert said["entries"] + said["there"] == 50_000
@@ -264,14 +275,14 @@ def test_a_killed_push_goes_on(server: RedisServer, tmp_path: Path) -> None:
 def test_a_server_that_is_lost_says_how_far_it_came(binary: str, tmp_path: Path) -> None:
     directory = many(tmp_path / "many", 50_000)
     with RedisServer(tmp_path / "s", binary=binary, persistent=True) as server:
-        with begun("push", directory, server.address) as push:
+        with slowly(server) as address, begun("push", directory, address) as push:
             wait_until(lambda: int(server.cli("DBSIZE")) > 2000, "something was pushed")
             server.kill()
             data, messages = push.communicate()
         assert push.returncode == FINDINGS
         assert '"entries": ' in data
         assert "entries were pushed, and are there" in messages
-        assert f"127.0.0.1:{server.port}" in messages
+        assert address in messages
         server.start()
         said = moved("push", directory, server.address)
         assert said["there"] > 1900
@@ -383,10 +394,7 @@ def test_the_engines_are_found_where_the_package_has_them(
         # As a shell calls it.
         path = f"{venv / 'bin'}:{os.environ['PATH']}"
         words[0] = "modcache"
-        done = subprocess.run(
-            ["sh", "-c", '"$@"', "sh", *words],
-            capture_output=True,
-            text=True,
-            env=environment(PATH=path),
-        )
+        shell = ["sh", "-c", '"$@"', "sh", *words]
+        at_path = environment(PATH=path)
+        done = subprocess.run(shell, capture_output=True, text=True, env=at_path)
         assert done.returncode == SUCCESS, done.stderr

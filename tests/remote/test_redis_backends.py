@@ -15,7 +15,7 @@ from redis_servers import RedisServer, wait_until, with_replica
 from test_http_backends import PING, PUT, check_contract, check_failure
 from test_trouble import Load, hits_again, without_near_tiers
 
-TIMEOUT = {"MODCACHE_TEST_REMOTE_TIMEOUT_MS": "500"}
+TIMEOUT = {"MODCACHE_TEST_REMOTE_TIMEOUT_MS": "2000"}
 VISIT = "BackendContractTest.values_are_visited_by_the_beginning_of_their_names"
 
 
@@ -70,7 +70,7 @@ def test_a_replica_is_read_while_its_primary_hangs(machines: Machines, tmp_path:
             wait_until(lambda: replica.cli("DBSIZE") != "0", "the replica has values")
             primary.stop_answering()
             time.sleep(0.5)
-            hits_again(load, within_s=6)
+            hits_again(load)
             primary.go_on()
         load.check()
 
@@ -79,8 +79,8 @@ def test_a_node_that_hangs_costs_its_own_keys_alone(
     machines: Machines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with RedisCluster(tmp_path / "c", replicas=0) as cluster:
-        # A quarter of the time-out is what a busy machine may take longer.
-        machines.become("here", cluster.address, memory=0, disk=0, remote_timeout_ms=800)
+        # A busy machine may take long for what is not late.
+        machines.become("here", cluster.address, memory=0, disk=0, remote_timeout_ms=4000)
         load = Load()
         # A module for which even a slow answer is worth the wait.
         load.module = slow_module()

@@ -17,14 +17,16 @@ from redis_cluster import RedisCluster
 from redis_servers import RedisServer, wait_until, with_replica
 
 TIMEOUT_MS = 300
-# What a call may take beyond its run and the time-out on a machine that does other things, too.
+# What a call may take beyond its run and the time-out.
 SLACK_S = 0.25
+BEAT_S = 0.01
 
 
 class Load:
     """Threads that call a module with keys from a small set, and compare what they get.
 
-    ``longest_s`` is the longest call so far.
+    ``longest_s`` is the longest call so far. ``stall_s`` is the longest time by which a thread that
+    only sleeps was late: a machine that does other things, too, takes that from the calls as well.
     """
 
     def __init__(self, threads: int = 3, keys: int = 40) -> None:
@@ -34,9 +36,11 @@ class Load:
         self._keys = keys
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(threads)]
+        self._threads.append(threading.Thread(target=self._beat))
         self.failures: list[str] = []
         self.calls = 0
         self.longest_s = 0.0
+        self.stall_s = 0.0
         self.scope = "load"
 
     def _run(self, number: int) -> None:
@@ -64,6 +68,12 @@ class Load:
             self.longest_s = max(self.longest_s, time.monotonic() - started)
             self.calls += 1
 
+    def _beat(self) -> None:
+        while not self._stop.is_set():
+            started = time.monotonic()
+            time.sleep(BEAT_S)
+            self.stall_s = max(self.stall_s, time.monotonic() - started - BEAT_S)
+
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
@@ -77,7 +87,9 @@ class Load:
     def check(self) -> None:
         assert self.failures == []
         assert self.calls > 0
-        assert self.longest_s <= TIMEOUT_MS / 1000 + SLACK_S, self.longest_s
+        # A call may meet several such stalls: in its run, while it waits, and after it.
+        allowed_s = TIMEOUT_MS / 1000 + SLACK_S + 3 * self.stall_s
+        assert self.longest_s <= allowed_s, (self.longest_s, self.stall_s)
 
 
 def without_near_tiers(machines: Machines, address: str) -> None:
@@ -91,7 +103,13 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-def hits_again(load: Load, within_s: float = 12) -> None:
+def lines_of(capfd: pytest.CaptureFixture[str], port: int, words: str) -> list[str]:
+    """The messages with these words on the server at this port, not on that of a test before."""
+    lines = capfd.readouterr().err.splitlines()
+    return [line for line in lines if f":{port}" in line and words in line]
+
+
+def hits_again(load: Load, within_s: float = 30) -> None:
     before = counted("hits_remote")
     wait_until(lambda: counted("hits_remote") > before, "hits from the server", within_s)
 
@@ -117,12 +135,11 @@ def test_a_server_that_does_not_answer_costs_one_time_out(
         redis.stop_answering()
         time.sleep(2.5)
         stalled = load.calls
-        time.sleep(0.5)
-        assert load.calls > stalled + 20, "calls run while the server is left alone"
+        wait_until(lambda: load.calls > stalled + 20, "calls run while the server is left alone")
         redis.go_on()
         hits_again(load)
     load.check()
-    lines = [line for line in capfd.readouterr().err.splitlines() if "cannot be used" in line]
+    lines = lines_of(capfd, redis.port, "cannot be used")
     assert len(lines) == 1
     assert "did not answer" in lines[0]
 
@@ -212,7 +229,7 @@ def test_wrong_credentials_are_told_once(
         with Load() as load:
             time.sleep(1.5)
         load.check()
-    lines = [line for line in capfd.readouterr().err.splitlines() if "credentials" in line]
+        lines = lines_of(capfd, server.port, "credentials")
     assert len(lines) == 1
     assert "WRONGPASS" in lines[0]
 
@@ -244,7 +261,7 @@ def test_a_server_that_answers_as_none_does(
             spoil(port)
             time.sleep(2)
             port.forward()
-            hits_again(load, within_s=20)
+            hits_again(load)
         load.check()
 
 
