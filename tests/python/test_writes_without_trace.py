@@ -267,15 +267,18 @@ def misses_then_waits(size: int) -> None:
     with torch.no_grad():
         for key in range(30):
             modcache.lookup_or_run(module, torch.ones(1, size), f"clean {key}")
-    time.sleep(2)
-    tell("waited")
-    os.kill(os.getpid(), 9)
+    tell("stored")
+    time.sleep(600)
 
 
 def test_results_that_wait_for_a_check_survive_a_kill_after_it(processes: ProcessRunner) -> None:
     child = processes.start(misses_then_waits, SIZE)
-    assert child.receive() == "waited"
-    child.process.join(60)
+    assert child.receive() == "stored"
+    deadline = time.monotonic() + 30
+    while modcache.stats()["entries_disk"] < 30:  # another process sees what is committed
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    child.kill()
     found = processes.run(outputs_of_a_clean_process, SIZE, "eager").value
     assert found == {"wrong": 0, "hits": 30}
 

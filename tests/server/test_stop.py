@@ -133,13 +133,15 @@ def test_idle_connections_do_not_hold_up_a_stop(start: Start) -> None:
 
 
 def test_a_request_that_runs_is_finished(start: Start) -> None:
-    server = start("--drain-ms", "0", run_ms=200)
+    server = start("--drain-ms", "0", run_ms=3000)
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(server.predict(1, "a")))
     asking.start()
+    deadline = time.monotonic() + 30
     while server.ask("GET", "/status").json["open_connections"] < 2:  # its, and the asking one
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert server.stop() == 0
+    assert server.stop(timeout_s=60) == 0
     asking.join()
     assert len(answers) == 1
 

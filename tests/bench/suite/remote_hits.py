@@ -36,7 +36,7 @@ class RemoteBatch(Measurement):
             ),
             Comparison(
                 f"{path}, beside one key at a time",
-                "modcache", 0.1, "modcache, one key at a time", ceiling=0.15,
+                "modcache", 0.1, "modcache, one key at a time", ceiling=0.3,
             ),
         ]  # fmt: skip
 
