@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -19,6 +18,7 @@
 #include "support/cache_fixture.h"
 #include "support/captured_log.h"
 #include "support/directory_bytes.h"
+#include "support/eventually.h"
 
 namespace modcache::cache {
 namespace {
@@ -297,13 +297,11 @@ TEST_F(BatchTest, whoever_waits_for_a_lead_that_found_its_rows_looks_them_up) {
   BatchLead late = session.lead_rows(found);
   ASSERT_TRUE(late.look_again);
 
-  std::atomic<bool> is_waiting{false};
-  auto waits = std::async(std::launch::async, [&] {
-    is_waiting = true;
-    return session.wait_for(request, {0}).look_again;
-  });
-  while (!is_waiting) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  auto waits =
+      std::async(std::launch::async, [&] { return session.wait_for(request, {0}).look_again; });
+  EXPECT_TRUE(testing::eventually([&] {
+    return session.is_awaited(late.lead, {row_context(), keys.front(), ""});
+  }));
   EXPECT_TRUE(session.lookup_led(request, late.lead).missing().empty());
   late.lead.give_up();
   EXPECT_TRUE(waits.get());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -173,13 +174,13 @@ TEST_F(DiskTierTest, a_directory_that_cannot_be_opened_is_reported_once_and_left
   testing::write_file(directory_ / "file", "not a directory");
   const auto tier = tier_in(directory_ / "file/cache");
   const auto started = Clock::now();
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     EXPECT_EQ(get(*tier, "key"), "<missing>");
     EXPECT_EQ(put(*tier, "key", text_entry("text")), 0u);
     EXPECT_FALSE(tier->contains(id("key")));
     EXPECT_TRUE(tier->flush()) << "nothing was put, so nothing is unsafe";
   }
-  EXPECT_LT(Clock::now() - started, std::chrono::seconds(1));
+  EXPECT_LT(Clock::now() - started, std::chrono::seconds(10));
   EXPECT_EQ(count(Counter::kErrors), 1);
   ASSERT_EQ(log.about(directory_ / "file/cache").size(), 1u);
 }
@@ -206,16 +207,23 @@ TEST_F(DiskTierTest, a_directory_that_stalls_delays_a_process_by_about_a_second_
   ASSERT_TRUE(locked.read(held));
   ASSERT_EQ(held, SQLITE_OK);
 
-  const auto started = Clock::now();
-  const auto tier = open();
-  for (int i = 0; i < 100; ++i) {
-    const std::string key = std::to_string(i);
-    (void)get(*tier, key);
-    (void)put(*tier, key, text_entry("text"));
-    (void)tier->contains(id(key));
-    (void)tier->clear({"", "x"});
+  // A busy machine delays one process or another; a tier that goes on asking delays each.
+  constexpr std::chrono::seconds kAboutASecond{2};
+  auto least = Clock::duration::max();
+  const auto begun = Clock::now();
+  while (least >= kAboutASecond && Clock::now() - begun < std::chrono::seconds(20)) {
+    const auto started = Clock::now();
+    const auto tier = open();
+    for (int i = 0; i < 100; ++i) {
+      const std::string key = std::to_string(i);
+      (void)get(*tier, key);
+      (void)put(*tier, key, text_entry("text"));
+      (void)tier->contains(id(key));
+      (void)tier->clear({"", "x"});
+    }
+    least = std::min(least, Clock::now() - started);
   }
-  EXPECT_LT(Clock::now() - started, std::chrono::milliseconds(2000));
+  EXPECT_LT(least, kAboutASecond);
   EXPECT_GE(count(Counter::kErrors), 1);
   EXPECT_EQ(count(Counter::kCorrupt), 0);
   release.close_writing();

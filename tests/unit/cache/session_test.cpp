@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "support/cache_fixture.h"
+#include "support/eventually.h"
 
 namespace modcache::cache {
 namespace {
@@ -97,7 +97,8 @@ TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {
     SingleFlight::Lead own;
     return lookup("key", mine, own);
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(testing::eventually(
+      [&] { return here_.cache().session()->is_awaited(lead, Process::request("key")); }));
   here_.cache().session()->store(Process::request("key"), entry_of("of another input", others));
   lead.stored();
   lead.give_up();

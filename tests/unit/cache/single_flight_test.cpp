@@ -13,6 +13,7 @@
 
 #include "cache/leader_watch.h"
 #include "support/child_process.h"
+#include "support/eventually.h"
 
 namespace modcache::cache {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using Lead = SingleFlight::Lead;
 using Waited = SingleFlight::Waited;
 using std::chrono::milliseconds;
+using testing::eventually;
 using Clock = std::chrono::steady_clock;
 
 const Digest128 kKey{1, 2};
@@ -35,39 +37,55 @@ struct Entered {
   bool look_again = false;
 };
 
-bool is_waiting(const std::future<Entered>& entered) {
-  return entered.wait_for(kAWhile) == std::future_status::timeout;
+// `awaited`: an address of the lead that nobody else waits for.
+bool begins_to_wait(const Lead& lead, const Digest128& awaited) {
+  return eventually([&] { return lead.is_awaited(awaited); });
+}
+
+template <typename Outcome>
+bool is_waiting(const std::future<Outcome>& outcome) {
+  return outcome.wait_for(kAWhile) == std::future_status::timeout;
 }
 
 class SingleFlightTest : public ::testing::Test {
  protected:
-  Lead try_enter(const Digest128& address) {
+  Lead try_enter_all(const std::vector<Digest128>& addresses) {
     std::vector<bool> is_led;
-    return flights_.try_enter_all({address}, is_led);
+    return flights_.try_enter_all(addresses, is_led);
   }
+  Lead try_enter(const Digest128& address) { return try_enter_all({address}); }
   Waited wait_for_lead(const Digest128& address, SingleFlight::Duration patience = kLongTime) {
     return flights_.wait_all({address}, patience);
   }
-  Entered enter(const Digest128& address, SingleFlight::Duration patience = kLongTime) {
+  Entered enter_all(const std::vector<Digest128>& addresses,
+                    SingleFlight::Duration patience = kLongTime) {
     Entered entered;
-    entered.lead = try_enter(address);
+    entered.lead = try_enter_all(addresses);
     if (entered.lead.is_held()) return entered;
-    Waited waited = wait_for_lead(address, patience);
+    Waited waited = flights_.wait_all(addresses, patience);
     entered.look_again = waited.look_again;
     entered.lead = std::move(waited.lead);
     return entered;
   }
-  // Enters from a thread of its own, which has begun when this returns.
-  std::future<Entered> enter_elsewhere(const Digest128& address) {
-    std::promise<void> begun;
-    auto has_begun = begun.get_future();
-    auto entered =
-        std::async(std::launch::async, [this, address, begun = std::move(begun)]() mutable {
-          begun.set_value();
-          return enter(address);
-        });
-    has_begun.wait();
-    return entered;
+  Entered enter(const Digest128& address) { return enter_all({address}); }
+  // Enters from a thread of its own.
+  std::future<Entered> enter_elsewhere(const std::vector<Digest128>& addresses) {
+    return std::async(std::launch::async, [this, addresses] { return enter_all(addresses); });
+  }
+  // Two threads that wait for the key of a lead, which has the other key, too: it shows that the
+  // second of them waits.
+  struct TwoWaiting {
+    std::future<Entered> second;
+    std::future<Entered> third;
+    bool are_waiting() const { return is_waiting(second) && is_waiting(third); }
+  };
+  TwoWaiting let_two_wait_for(const Lead& lead) {
+    TwoWaiting two;
+    two.second = enter_elsewhere({kKey});
+    EXPECT_TRUE(begins_to_wait(lead, kKey));
+    two.third = enter_elsewhere({kKey, kOtherKey});
+    EXPECT_TRUE(begins_to_wait(lead, kOtherKey));
+    return two;
   }
   // Whether a thread that leads nothing gets the lead at once.
   bool is_free(const Digest128& address) {
@@ -93,14 +111,13 @@ TEST_F(SingleFlightTest, keys_do_not_wait_for_each_other) {
 }
 
 TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
-  auto first = enter(kKey);
-  auto second = enter_elsewhere(kKey);
-  auto third = enter_elsewhere(kKey);
-  EXPECT_TRUE(is_waiting(second) && is_waiting(third));
+  auto first = enter_all({kKey, kOtherKey});
+  TwoWaiting two = let_two_wait_for(first.lead);
+  EXPECT_TRUE(two.are_waiting());
   first.lead.stored();
-  EXPECT_TRUE(is_waiting(second)) << "the lead is what they wait for";
+  EXPECT_TRUE(two.are_waiting()) << "the lead is what they wait for";
   first.lead.give_up();
-  for (auto* waiter : {&second, &third}) {
+  for (auto* waiter : {&two.second, &two.third}) {
     const auto entered = waiter->get();
     EXPECT_TRUE(entered.look_again);
     EXPECT_FALSE(entered.lead.is_held());
@@ -108,14 +125,13 @@ TEST_F(SingleFlightTest, others_wait_and_look_again_when_something_was_stored) {
 }
 
 TEST_F(SingleFlightTest, where_nothing_may_be_kept_the_waiters_go_on_side_by_side) {
-  std::optional<Entered> first(enter(kKey));
-  auto second = enter_elsewhere(kKey);
-  auto third = enter_elsewhere(kKey);
-  EXPECT_TRUE(is_waiting(second) && is_waiting(third));
+  std::optional<Entered> first(enter_all({kKey, kOtherKey}));
+  TwoWaiting two = let_two_wait_for(first->lead);
+  EXPECT_TRUE(two.are_waiting());
   first->lead.kept_nothing();
   first.reset();
-  const auto a = second.get();
-  const auto b = third.get();
+  const auto a = two.second.get();
+  const auto b = two.third.get();
   EXPECT_FALSE(a.look_again || b.look_again);
   EXPECT_FALSE(a.lead.is_held() || b.lead.is_held()) << "one would wait for the other";
 }
@@ -123,7 +139,7 @@ TEST_F(SingleFlightTest, where_nothing_may_be_kept_the_waiters_go_on_side_by_sid
 TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_for) {
   const auto started = Clock::now();
   auto first = enter(kKey);
-  auto second = enter_elsewhere(kKey);
+  auto second = enter_elsewhere({kKey});
   const auto entered = second.get();
   EXPECT_FALSE(entered.look_again);
   EXPECT_TRUE(entered.lead.is_held());
@@ -143,7 +159,8 @@ TEST_F(SingleFlightTest, a_batch_does_not_wait_for_such_a_leader_either) {
 
 TEST_F(SingleFlightTest, a_leader_that_waits_for_no_thread_is_waited_for) {
   auto first = enter(kKey);
-  auto second = enter_elsewhere(kKey);
+  auto second = enter_elsewhere({kKey});
+  EXPECT_TRUE(begins_to_wait(first.lead, kKey));
   const auto end = std::chrono::steady_clock::now() + 3 * LeaderWatch::kLongestBlocked / 2;
   std::this_thread::sleep_until(end);  // as one that reads from a slow disk
   first.lead.stored();
@@ -206,6 +223,7 @@ TEST_F(SingleFlightTest, a_thread_that_led_once_waits_again) {
     enter(kOtherKey).lead.give_up();
     return enter(kKey);
   });
+  EXPECT_TRUE(begins_to_wait(first.lead, kKey));
   EXPECT_TRUE(is_waiting(second));
   first.lead.give_up();
   (void)second.get();
@@ -217,7 +235,8 @@ TEST_F(SingleFlightTest, a_lead_that_moves_is_given_up_once_by_its_last_holder) 
   EXPECT_FALSE(first.lead.is_held());
   first.lead.give_up();
   EXPECT_TRUE(holder.is_held());
-  auto second = enter_elsewhere(kKey);
+  auto second = enter_elsewhere({kKey});
+  EXPECT_TRUE(begins_to_wait(holder, kKey));
   EXPECT_TRUE(is_waiting(second));
   holder = Lead();
   EXPECT_FALSE(second.get().look_again);
@@ -227,7 +246,8 @@ TEST_F(SingleFlightTest, a_lead_that_moves_is_given_up_once_by_its_last_holder) 
 // Neither thread is this one: it would go on as one that leads, in later tests, too.
 TEST_F(SingleFlightTest, a_lead_may_be_given_up_in_another_thread) {
   auto first = std::async(std::launch::async, [&] { return enter(kKey); }).get();
-  auto second = enter_elsewhere(kKey);
+  auto second = enter_elsewhere({kKey});
+  EXPECT_TRUE(begins_to_wait(first.lead, kKey));
   EXPECT_TRUE(is_waiting(second));
   std::thread([lead = std::move(first.lead)]() mutable { lead.stored(); }).join();
   EXPECT_TRUE(second.get().look_again);
@@ -263,10 +283,10 @@ TEST_F(SingleFlightTest, a_batch_leads_what_nobody_else_leads_and_does_not_wait)
 }
 
 TEST_F(SingleFlightTest, single_callers_wait_for_a_batch_as_for_anybody) {
-  std::vector<bool> is_led;
-  Lead lead = flights_.try_enter_all({kKey, kOtherKey}, is_led);
-  auto first = enter_elsewhere(kKey);
-  auto second = enter_elsewhere(kOtherKey);
+  Lead lead = try_enter_all({kKey, kOtherKey});
+  auto first = enter_elsewhere({kKey});
+  auto second = enter_elsewhere({kOtherKey});
+  EXPECT_TRUE(begins_to_wait(lead, kKey) && begins_to_wait(lead, kOtherKey));
   EXPECT_TRUE(is_waiting(first) && is_waiting(second));
   lead.stored();
   lead.give_up();
@@ -280,9 +300,10 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
   auto waited = std::async(std::launch::async, [this] {
     return flights_.wait_all({kKey, kOtherKey}).look_again;
   });
+  EXPECT_TRUE(begins_to_wait(second, kOtherKey));
   first.stored();
   first.give_up();
-  EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
+  EXPECT_TRUE(is_waiting(waited));
   second.give_up();
   EXPECT_TRUE(waited.get()) << "the first one stored something";
 }
@@ -290,7 +311,8 @@ TEST_F(SingleFlightTest, waits_until_nobody_leads_any_of_many) {
 TEST_F(SingleFlightTest, looking_again_is_of_no_use_where_nothing_was_stored) {
   Lead lead = try_enter(kKey);
   auto waited = std::async(std::launch::async, [this] { return wait_for_lead(kKey).look_again; });
-  EXPECT_EQ(waited.wait_for(kAWhile), std::future_status::timeout);
+  EXPECT_TRUE(begins_to_wait(lead, kKey));
+  EXPECT_TRUE(is_waiting(waited));
   lead.kept_nothing();
   lead.give_up();
   EXPECT_FALSE(waited.get());

@@ -140,7 +140,8 @@ TEST_F(ScriptedModelTest, a_stranger_in_the_directory_changes_no_output_and_nobo
       const auto started = std::chrono::steady_clock::now();
       EXPECT_TRUE(at::equal(model.forward({x, cache}).toTensor(), expected));
       call_operator("flush", {});
-      EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(1)) << cache;
+      // Whoever opens a pipe and waits for its other end waits for ever.
+      EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(10)) << cache;
       EXPECT_GT(counters()["errors"], errors) << cache;
       EXPECT_TRUE(stranger.is_untouched()) << cache;
     }

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "support/eventually.h"
 #include "support/module_fixture.h"
 
 namespace modcache::module {
@@ -108,16 +109,23 @@ TEST_F(CallTest, under_admission_second_a_result_is_kept_at_the_second_sight_of_
   EXPECT_EQ(stat("stored"), 1);
 }
 
+class LeadingCall final : public Call {
+ public:
+  using Call::Call;
+  bool is_awaited(const std::string& key) const {
+    return lead_.is_awaited(store::address_of(context_->digest, key));
+  }
+};
+
 // Whoever waits has asked for the key as well.
 TEST_F(CallTest, under_admission_second_a_result_that_others_wait_for_is_kept) {
   configure({{"admission", "second"}});
-  const auto leading = call_of("a");
-  ASSERT_EQ(leading->lookup(), nullptr);
+  LeadingCall leading(parts_of(input_), "a");
+  ASSERT_EQ(leading.lookup(), nullptr);
   std::atomic<double> waited_for{0};
   std::thread waiting([&] { waited_for = found("a"); });
-  // Should the other thread not wait by then, it finds nothing, and the test says so.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  run(*leading, at::full({}, 5.0));
+  EXPECT_TRUE(testing::eventually([&] { return leading.is_awaited("a"); }));
+  run(leading, at::full({}, 5.0));
   waiting.join();
   EXPECT_EQ(waited_for, 5);
   EXPECT_EQ(stat("misses"), 1);
