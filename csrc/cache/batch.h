@@ -92,8 +92,9 @@ class BatchFound {
   std::vector<std::size_t> conflicts_;
   std::vector<std::size_t> verified_;
   std::optional<FoundRows> rows_found_;
-  std::uint64_t completed_runs_ = 0;  // of single flight, before the first look
-  bool may_write_ = false;            // the mode of the look-up, by which its hits are counted
+  std::function<bool()> still_holds_;  // of the far tier's answer
+  std::uint64_t completed_runs_ = 0;   // of single flight, before the first look
+  bool may_write_ = false;             // the mode of the look-up, by which its hits are counted
 };
 
 struct BatchLead {

@@ -59,16 +59,25 @@ Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
   if (const auto known = generations_.current(scope)) return *known;
   // The work may go on when nobody waits for it any more, so it has its answer in what it owns.
   const auto made = std::make_shared<remote::Generations::Current>();
-  const Status status = client_.run(
+  const auto deadline = remote::Client::Clock::now() + timeout_ * kTimesForWrites;
+  // A writer waits for it, which must not hold up who lets go of the server.
+  const Status status = client_.run_to_end(
       [self = shared_from_this(), scope, made](remote::Backend& backend) -> Status {
         MODCACHE_ASSIGN_OR_RETURN(*made, self->generations_.find_or_make(scope, backend));
         return Status::ok();
       },
-      timeout_* kTimesForWrites);
+      timeout_* kTimesForWrites,
+      [this, deadline] { return is_stopping_.load() || remote::Client::Clock::now() >= deadline; });
   // The queue of writes would take kNotFound to say that there is nothing to be written.
   if (status.is_not_found()) return Status::io_error(status.message());
   if (!status.is_ok()) return status;
   return *made;
+}
+
+void RemoteServer::stop() {
+  is_stopping_ = true;
+  writes_.stop();
+  client_.stop();
 }
 
 }  // namespace modcache::cache

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RemoteServer: what one remote tier has of its server: connections, the queue of writes, the names
-// and the generations. Made from the settings; connects to
-// nothing until it is asked something. Thread-safe; usable in a forked child.
+// and the generations. Made from the settings; connects to nothing until it is asked something.
+// Thread-safe; usable in a forked child.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -53,6 +54,9 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   remote::Client& client() { return client_; }
   remote::WriteBehind& writes() { return writes_; }
 
+  // Drops the writes that wait, and ends all threads; see WriteBehind::stop() and Client::stop().
+  void stop();
+
  private:
   RemoteServer(const Settings& settings, RemoteNames names,
                remote::Client::MakeBackend make_backend, remote::WriteBehind::Listener& listener,
@@ -62,6 +66,7 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const std::chrono::milliseconds timeout_;
   remote::Generations generations_;
   const remote::Claims claims_;
+  std::atomic<bool> is_stopping_{false};
   remote::Client client_;
   remote::WriteBehind writes_;
 };

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RemoteTier: what nearer tiers have and the server lacks.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "base/clock.h"
 #include "cache/remote_tier.h"
 
 namespace modcache::cache {
-namespace {
-
-// An entry that cannot become too old is as old as its record.
-std::int64_t known_time(std::int64_t stored_at_us) {
-  return stored_at_us == kAgeless ? now_us() : stored_at_us;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
                                            const std::vector<std::int64_t>& stored_at_us) {
@@ -51,41 +44,43 @@ std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
   for (std::size_t i = 0; i < keys.size(); ++i) {
     // Entries that a clear of the server took must not come back, and those that wait will be
     // there.
-    if (stored_at_us[i] < current.not_before_us) continue;
+    if (stored_at_us[i] < std::max(current.not_before_us, current.cleared_at_us)) continue;
     if (server->writes().is_pending(answer->names[i])) continue;
     const SharedBytes& bytes = answer->beginnings[i];
     const auto record = bytes.owner != nullptr ? remote::decode_beginning(bytes.view())
                                                : std::optional<remote::RecordBeginning>();
-    // The age of what never becomes too old does not matter.
-    const std::int64_t as_us = stored_at_us[i] == kAgeless ? 0 : stored_at_us[i];
     is_lacking[i] =
-        !record.has_value() ||
-        !record->is_as_new(current.generation, keys.context()->digest, keys.keys[i].size(), as_us);
+        !record.has_value() || !record->is_as_new(current.generation, keys.context()->digest,
+                                                  keys.keys[i].size(), stored_at_us[i]);
   }
   return is_lacking;
 }
 
-void RemoteTier::supply(const TierKeys& keys, Span<EntryPtr> entries) {
+std::shared_ptr<const MarkOfWrite> RemoteTier::mark_of_supply(const std::string& scope) {
   const ServerPtr server = server_in_any_state();
-  if (server == nullptr) return note_lost(keys.size());
+  return server != nullptr ? std::make_shared<MarkOfWrite>(*server, scope) : nullptr;
+}
+
+void RemoteTier::supply(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
+                        Span<EntryPtr> entries, const std::vector<std::int64_t>& stored_at_us) {
+  const ServerPtr server = server_in_any_state();
+  if (server == nullptr || mark == nullptr) return note_lost(keys.size());
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
-  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    writes.push_back(write_of({*server, mark, keys, i}, entries[i], /*replaces=*/false,
-                              known_time(entries[i]->stored_at_us)));
+    writes.push_back(
+        write_of({*server, mark, keys, i}, entries[i], /*replaces=*/false, stored_at_us[i]));
   }
   add_context(*server, keys.context(), writes);
   (void)server->writes().push(std::move(writes));
 }
 
-void RemoteTier::supply_rows(const TierKeys& keys, const FoundRows& rows,
-                             const std::vector<std::size_t>& which) {
+void RemoteTier::supply_rows(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
+                             const FoundRows& rows, const std::vector<std::size_t>& which) {
   const ServerPtr server = server_in_any_state();
-  if (server == nullptr) return note_lost(keys.size());
+  if (server == nullptr || mark == nullptr) return note_lost(keys.size());
   std::vector<remote::WriteBehind::Write> writes;
   writes.reserve(keys.size() + 1);
-  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::size_t row = which[i];
     std::string payload(rows.payload_size_bytes(row), '\0');
@@ -98,7 +93,7 @@ void RemoteTier::supply_rows(const TierKeys& keys, const FoundRows& rows,
     remote::WriteBehind::Write write = to_write.write(payload.size(), /*replaces=*/false);
     write.encode = [to_write, payload = std::move(payload),
                     header = rows.entries().whole_header(row), run_us = rows.run_us(row),
-                    stored_at_us = known_time(rows.stored_at_us(row))](bool) {
+                    stored_at_us = rows.entries().stored_at_us(row)](bool) {
       return to_write.encode(header, payload, run_us, stored_at_us);
     };
     writes.push_back(std::move(write));

@@ -17,16 +17,12 @@ namespace {
 
 using Clock = remote::Client::Clock;
 
-constexpr std::size_t kMostToldContexts = 10'000;
-// A server may have dropped the text of a context meanwhile.
-constexpr std::chrono::minutes kTellAgainAfter{10};
-
 }  // namespace
 
 // A question about some of the keys. The marks of the generation go along where they are not known.
 struct RemoteTier::Question {
   std::vector<std::size_t> rows;  // of the keys that are asked for
-  std::uint64_t clears = 0;       // of this process, from before anything was asked
+  Changes before;                 // anything was asked
   std::optional<remote::Generations::Current> current;
   bool asks_for_marks = false;
   // The work owns it, as it may go on when nobody waits any more.
@@ -136,12 +132,10 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     stats_.add(scope, Counter::kRemotePassed, static_cast<std::int64_t>(keys.size()));
     return {};
   }
-  // Read before anything else: what is asked from now on may be outdated once they have grown.
-  const std::uint64_t clears = server->generations().clears();
-  const std::uint64_t replacements = replacements_.load(std::memory_order_acquire);
   Question question;
-  question.clears = clears;
-  question.current = server->generations().current(scope);
+  // Read before anything else: what is asked from now on may be outdated once they have grown.
+  question.before = changes(*server);
+  question.current = server->generations().current(scope, question.before.of_directory);
   question.asks_for_marks = !question.current.has_value();
   if (question.asks_for_marks) question.answer->names = server->generations().names(scope);
   const bool has_pending = server->writes().has_pending();
@@ -162,9 +156,46 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
                          round_trip_us);
   }
   // A value that proved wrong meanwhile must not come back into nearer tiers.
-  if (server->generations().clears() != clears) return {};
-  if (replacements_.load(std::memory_order_acquire) != replacements) return {};
+  const Changes now = changes(*server);
+  if (now.clears != question.before.clears) return {};
+  if (now.replacements != question.before.replacements) return {};
   return answer;
+}
+
+void RemoteTier::comes_after(const std::shared_ptr<DiskTier>& directory) {
+  MutexLock lock(mutex_);
+  directory_ = directory;
+}
+
+std::uint64_t RemoteTier::removals_of_directory() {
+  std::shared_ptr<DiskTier> directory;
+  {
+    MutexLock lock(mutex_);
+    directory = directory_.lock();
+  }
+  return directory != nullptr ? directory->removals() : 0;
+}
+
+RemoteTier::Changes RemoteTier::changes(RemoteServer& server) {
+  return {server.generations().clears(), replacements_.load(std::memory_order_acquire),
+          removals_of_directory()};
+}
+
+bool RemoteTier::still_holds(const std::string& scope, const remote::Generations::Current& marks,
+                             const Changes& before) {
+  const ServerPtr server = this->server();
+  if (server == nullptr) return false;
+  const Changes now = changes(*server);
+  if (now.clears != before.clears || now.replacements != before.replacements) return false;
+  if (now.of_directory == before.of_directory) return true;
+  Question question;
+  question.before = now;
+  question.answer->names = server->generations().names(scope);
+  if (!ask(*server, question)) return false;
+  const auto& values = question.answer->values;
+  const auto current =
+      server->generations().note(scope, values[0], values[1], now.clears, now.of_directory);
+  return current.has_value() && *current == marks;
 }
 
 bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,
@@ -181,7 +212,8 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
   auto current = question.current;
   if (question.asks_for_marks) {
     current = server.generations().note(keys.context()->scope, question.answer->values[0],
-                                        question.answer->values[1], question.clears);
+                                        question.answer->values[1], question.before.clears,
+                                        question.before.of_directory);
   }
   if (!current.has_value()) return {};
   store::ReceivedRows rows(keys.addresses);
@@ -192,7 +224,9 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
     const auto record = remote::decode_record(bytes.view(), server.seal());
     if (!record.is_ok()) {
       if (record.status().code() == StatusCode::kCorruption) {
-        refuse(keys.id(i), store::ReceivedRows::kSequence, record.status(), access);
+        // These bytes are given to nobody, so no answer is outdated by that.
+        count_broken(record.status());
+        if (access == Access::kWrite) remove(server, keys.addresses[i]);
       }
       continue;
     }
@@ -208,7 +242,10 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
     }
   }
   TierFound answer;
-  if (found > 0) answer.rows.emplace(std::move(rows).finish(), /*removals=*/0);
+  if (found == 0) return answer;
+  answer.rows.emplace(std::move(rows).finish(), question.before.of_directory);
+  answer.still_holds = [this, scope = keys.context()->scope, marks = *current,
+                        before = question.before] { return still_holds(scope, marks, before); };
   return answer;
 }
 
@@ -222,27 +259,17 @@ HeldEntry RemoteTier::read(const store::EntryId& id, FoundRows& rows, std::size_
   return {};
 }
 
-void RemoteTier::remove(RemoteServer& server, const Digest128& address) {
-  std::vector<remote::WriteBehind::Write> writes(1);
-  writes[0].name = server.entry_name(address);
-  (void)server.writes().push(std::move(writes));
-}
-
-void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status& broken,
-                        Access access) {
+void RemoteTier::count_broken(const Status& broken) {
   stats_.add(Counter::kCorrupt);
   log(LogLevel::kWarning, "remote-corrupt:" + shown_address_,
       "an entry of the remote cache '" + shown_address_ +
           "' was refused and is computed anew: " + broken.message());
-  drop(id, access);
 }
 
-void RemoteTier::drop(const store::EntryId& id, Access access) {
-  if (access != Access::kWrite) return;
-  replacements_.fetch_add(1, std::memory_order_acq_rel);
-  // The removal waits for a server that is left alone.
-  const ServerPtr server = server_in_any_state();
-  if (server != nullptr) remove(*server, id.address);
+void RemoteTier::refuse(const store::EntryId& id, store::Sequence, const Status& broken,
+                        Access access) {
+  count_broken(broken);
+  drop(id, access);
 }
 
 std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
@@ -251,7 +278,7 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   const ContextPtr context(ContextPtr(), &id.context);
   const TierKeys keys = TierKeys::of_one(context, id);
   Question question;
-  question.clears = server->generations().clears();
+  question.before = changes(*server);
   question.rows.push_back(0);
   question.asks_for_marks = true;
   question.answer->names = server->generations().names(id.context.scope);
@@ -270,87 +297,6 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   info.run_us = rows.run_us(0);
   info.stored_at_us = rows.stored_at_us(0);
   return info;
-}
-
-remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const EntryPtr& entry,
-                                                bool replaces, std::int64_t stored_at_us) const {
-  remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
-  write.encode = [to_write = std::move(to_write), entry, stored_at_us,
-                  codec = settings_.remote_codec,
-                  evidence = entry->confirmation != nullptr
-                                 ? entry->confirmation->evidence()
-                                 : nullptr](bool must_decide) -> Result<std::string> {
-    if (entry->confirmation != nullptr && !entry->confirmation->is_confirmed()) {
-      const Status refuted = Status::not_found("its run was not confirmed");
-      if (evidence == nullptr || entry->confirmation->is_refuted()) return refuted;
-      if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
-      if (!entry->confirmation->settle(*evidence)) return refuted;
-    }
-    const Written written = entry->value->write(codec);
-    const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
-    return to_write.encode(header, written.payload.view(), entry->run_us.value_or(0),
-                           stored_at_us != 0 ? stored_at_us : now_us());
-  };
-  return write;
-}
-
-void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
-                             std::vector<remote::WriteBehind::Write>& writes) {
-  {
-    MutexLock lock(mutex_);
-    if (told_contexts_.size() >= kMostToldContexts) told_contexts_.clear();
-    const auto now = Clock::now();
-    Clock::time_point& tell_at = told_contexts_[context->digest.bytes()];
-    if (now < tell_at) return;
-    const auto half_ttl = std::chrono::seconds(settings_.remote_ttl_s) / 2;
-    tell_at =
-        now + (settings_.remote_ttl_s > 0 ? std::min<Clock::duration>(half_ttl, kTellAgainAfter)
-                                          : Clock::duration(kTellAgainAfter));
-  }
-  remote::WriteBehind::Write write;
-  write.name = server.context_name(context->digest);
-  write.size_bytes = context->description.size();
-  write.encode = [context, seal = server.seal()](bool) -> Result<std::string> {
-    return remote::encode_context({context->scope, context->description}, seal);
-  };
-  writes.push_back(std::move(write));
-}
-
-void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
-                       OneOrMany<Kept>& kept) {
-  if (replaces) replacements_.fetch_add(1, std::memory_order_acq_rel);
-  const ServerPtr server = server_in_any_state();
-  if (server == nullptr) return;
-  std::vector<remote::WriteBehind::Write> writes;
-  writes.reserve(keys.size() + 1);
-  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
-  }
-  add_context(*server, keys.context(), writes);
-  const std::vector<bool> are_taken = server->writes().push(std::move(writes));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (are_taken[i]) kept[i].is_kept = true;
-  }
-}
-
-bool RemoteTier::clear(const std::string& scope, std::int64_t older_than_us) {
-  const ServerPtr server = server_in_any_state();
-  Status status = Status::io_error("there is no connection");
-  if (server != nullptr) {
-    // Writes that wait were stored before, too; they must not follow a clear.
-    (void)server->writes().flush(Clock::now() + server->timeout());
-    status = server->client().run(
-        [server, scope, older_than_us](remote::Backend& backend) {
-          return server->generations().clear(scope, older_than_us, backend);
-        },
-        server->timeout());
-  }
-  if (status.is_ok()) return true;
-  report(Status::io_error("it was not cleared, and what is in it will be found again: " +
-                          status.message()),
-         "clearing");
-  return false;
 }
 
 void RemoteTier::flush() {
@@ -382,8 +328,7 @@ void RemoteTier::close() {
   if (closing == nullptr) return;
   (void)closing->writes().flush(Clock::now() + kLongestGoodbye);
   // Both tell this object of what they do, and may outlive it: work that hangs owns the server.
-  closing->writes().stop();
-  closing->client().stop();
+  closing->stop();
 }
 
 }  // namespace modcache::cache

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "cache/disk_tier.h"
 #include "cache/remote_server.h"
 #include "cache/remote_worth.h"
 #include "cache/remote_write.h"
@@ -42,6 +43,10 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   RemoteTier(const Settings& settings, const ValueFormat& format, Stats& stats,
              ConnectRemote connect = connect_by_library);
   ~RemoteTier() override;
+
+  // Tells it of the directory before it, in which other processes of this machine may clear and
+  // replace.
+  void comes_after(const std::shared_ptr<DiskTier>& directory);
 
   Counter hits() const override { return Counter::kHitsRemote; }
   bool is_far() const override { return true; }
@@ -82,11 +87,15 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Where it cannot be asked they count as dropped, so that end_part() leaves the part to others.
   std::vector<bool> find_lacking(const TierKeys& keys,
                                  const std::vector<std::int64_t>& stored_at_us);
+  // With what such entries are written. Taken before they are looked up, so that a clear that comes
+  // after it takes them along.
+  std::shared_ptr<const MarkOfWrite> mark_of_supply(const std::string& scope);
   // Writes such entries with the times that they were stored at: entries[k] for key k, or
   // rows[which[k]] as it is.
-  void supply(const TierKeys& keys, Span<EntryPtr> entries);
-  void supply_rows(const TierKeys& keys, const FoundRows& rows,
-                   const std::vector<std::size_t>& which);
+  void supply(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
+              Span<EntryPtr> entries, const std::vector<std::int64_t>& stored_at_us);
+  void supply_rows(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
+                   const FoundRows& rows, const std::vector<std::size_t>& which);
   // The generation of a scope as text; another one after it was cleared.
   Result<std::string> generation_of(const std::string& scope);
 
@@ -103,6 +112,19 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
  private:
   using ServerPtr = std::shared_ptr<RemoteServer>;
   struct Question;
+  // How often something was cleared or replaced, as far as this process knows.
+  struct Changes {
+    std::uint64_t clears = 0;
+    std::uint64_t replacements = 0;
+    std::uint64_t of_directory = 0;  // other processes' ones, too
+  };
+
+  Changes changes(RemoteServer& server);
+  std::uint64_t removals_of_directory();
+  // Whether what was found under these marks may still be kept. Asks the server where the directory
+  // says that somebody removed something.
+  bool still_holds(const std::string& scope, const remote::Generations::Current& marks,
+                   const Changes& before);
 
   // Null where there is none, or it is left alone.
   ServerPtr server();
@@ -117,9 +139,11 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   void on_written(std::size_t writes) override;
   void on_dropped(std::size_t writes, const Status& failure) override;
 
+  void note_replacement() { replacements_.fetch_add(1, std::memory_order_acq_rel); }
   bool ask(RemoteServer& server, Question& question);
   TierFound found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
                      Access access, std::size_t& found);
+  void count_broken(const Status& broken);
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;
   void remove(RemoteServer& server, const Digest128& address);
@@ -140,14 +164,15 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Grows whenever a value proves wrong, or another one takes its place.
   std::atomic<std::uint64_t> replacements_{0};
   std::atomic<std::uint64_t> dropped_{0};  // writes, ever
-  std::atomic<std::uint64_t> dropped_at_last_part_{0};
 
   Mutex mutex_;
+  std::weak_ptr<DiskTier> directory_ MODCACHE_GUARDED_BY(mutex_);
   ServerPtr server_ MODCACHE_GUARDED_BY(mutex_);
   remote::Client::Clock::time_point try_again_at_ MODCACHE_GUARDED_BY(mutex_){};
   // Contexts that the server was told of.
   std::map<std::string, remote::Client::Clock::time_point> told_contexts_
       MODCACHE_GUARDED_BY(mutex_);  // until then
+  std::map<std::string, std::uint64_t> dropped_before_part_ MODCACHE_GUARDED_BY(mutex_);
   bool is_retired_ MODCACHE_GUARDED_BY(mutex_) = false;
   std::uint64_t fork_registration_;
 };

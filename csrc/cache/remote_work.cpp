@@ -44,6 +44,10 @@ Result<T> RemoteTier::ask_claims(
 Result<remote::Claims::Holder> RemoteTier::take_part(const std::string& part,
                                                      const std::string& owner,
                                                      std::int64_t ttl_ms) {
+  {
+    MutexLock lock(mutex_);
+    dropped_before_part_[part] = dropped_.load(std::memory_order_acquire);
+  }
   return ask_claims<remote::Claims::Holder>(
       [=](const remote::Claims& claims, remote::Backend& backend) {
         return claims.take(part, owner, ttl_ms, backend);
@@ -60,8 +64,6 @@ Result<std::vector<remote::Claims::Holder>> RemoteTier::look_at_parts(
 
 Result<std::string> RemoteTier::join_work(const std::string& work, const std::string& proposed,
                                           std::int64_t ttl_ms) {
-  // Writes that were dropped before concern no part of this work.
-  dropped_at_last_part_.store(dropped_.load(std::memory_order_acquire));
   return ask_claims<std::string>([=](const remote::Claims& claims, remote::Backend& backend) {
     return claims.join(work, proposed, ttl_ms, backend);
   });
@@ -75,6 +77,10 @@ Result<bool> RemoteTier::renew_part(const std::string& part, const std::string& 
 }
 
 Status RemoteTier::give_part_back(const std::string& part, const std::string& owner) {
+  {
+    MutexLock lock(mutex_);
+    dropped_before_part_.erase(part);
+  }
   return ask_claims<bool>(
              [=](const remote::Claims& claims, remote::Backend& backend) -> Result<bool> {
                MODCACHE_RETURN_IF_ERROR(claims.give_back(part, owner, backend));
@@ -85,14 +91,17 @@ Status RemoteTier::give_part_back(const std::string& part, const std::string& ow
 
 Result<bool> RemoteTier::end_part(const std::string& part, const std::string& owner,
                                   std::int64_t ttl_ms) {
-  const std::uint64_t dropped = dropped_.load(std::memory_order_acquire);
+  std::optional<std::uint64_t> dropped_before;  // nothing: it was not taken here
+  {
+    MutexLock lock(mutex_);
+    if (auto taken = dropped_before_part_.extract(part)) dropped_before = taken.mapped();
+  }
   const ServerPtr server = server_in_any_state();
   const bool is_written =
       server != nullptr &&
       server->writes().flush(remote::Client::Clock::now() + kLongestWriteOfPart).is_ok();
-  // Something was dropped since the last part ended: it may be of this one.
-  const bool is_done = is_written && dropped == dropped_at_last_part_.exchange(dropped) &&
-                       dropped == dropped_.load(std::memory_order_acquire);
+  // Something was dropped since the part was taken: it may be of this one.
+  const bool is_done = is_written && dropped_before == dropped_.load(std::memory_order_acquire);
   return ask_claims<bool>(
       [=](const remote::Claims& claims, remote::Backend& backend) -> Result<bool> {
         MODCACHE_RETURN_IF_ERROR(is_done ? claims.mark_done(part, ttl_ms, backend)

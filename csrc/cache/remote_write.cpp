@@ -13,7 +13,12 @@ Result<remote::Generations::Current> MarkOfWrite::find(RemoteServer& server,
     return Status::io_error("it was cleared before it was written");
   }
   if (known_.has_value()) return *known_;
-  return server.find_or_make_generation(scope);
+  const auto made = server.find_or_make_generation(scope);
+  // The clear may have come while the server was asked.
+  if (server.generations().clears() != clears_) {
+    return Status::io_error("it was cleared while it was written");
+  }
+  return made;
 }
 
 EntryToWrite::EntryToWrite(RemoteServer& server, std::shared_ptr<const MarkOfWrite> mark,

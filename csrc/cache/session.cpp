@@ -49,6 +49,9 @@ BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
 BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting,
                              Reach reach) {
   const OnMiss on_miss = counting == Counting::kAtOnce ? OnMiss::kCount : OnMiss::kIgnore;
+  const bool supplies = reach == Reach::kAll && may_write && shares_hits();
+  const MarkOfSupply mark =
+      supplies ? tiers_.remote->mark_of_supply(request.context->scope) : nullptr;
   BatchFound found(request.keys.size());
   found.may_write_ = may_write;
   found.completed_runs_ = flights_.completed_runs();
@@ -67,7 +70,7 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
     settle(request, tier, remaining, answer, {access(may_write), counting}, found);
     remaining = std::move(unanswered);
   }
-  if (reach == Reach::kAll && may_write && shares_hits()) supply_far(request, found);
+  if (supplies) supply_far(request, mark, found);
   return found;
 }
 
@@ -168,6 +171,9 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
     if (!may_bring_into(tier, may_write)) continue;
     tiers_.nearest_first[tier]->store(TierKeys::of_one(request.context, id), entries,
                                       /*replaces=*/false, kept);
+  }
+  if (tiers_.nearest_first[row.tier]->is_far() && found.still_holds_ && !found.still_holds_()) {
+    drop_nearer(row.tier, TierKeys::of_one(request.context, id), access(may_write));
   }
   return std::move(entries[0]);
 }
@@ -280,13 +286,14 @@ std::optional<EntryInfo> Session::look(const Request& request) {
   return info;
 }
 
-bool Session::contains(const Request& request) { return contains(request.id()); }
+bool Session::contains(const Request& request) {
+  return is_nearer_than(tiers_.nearest_first.size(), request.id());
+}
 
-bool Session::contains(const store::EntryId& id) {
-  for (const auto& tier : tiers_.nearest_first) {
-    if (tier->contains(id)) return true;
-  }
-  return false;
+std::size_t Session::first_far() const {
+  std::size_t tier = 0;
+  while (tier < tiers_.nearest_first.size() && !tiers_.nearest_first[tier]->is_far()) ++tier;
+  return tier;
 }
 
 void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_view> keys,

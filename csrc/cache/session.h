@@ -202,6 +202,8 @@ class Session {
 
   // Returns whether a lookup would find a value. It neither counts nor waits, and reads no value.
   bool contains(const Request& request);
+  // The same, of the tiers that are not far.
+  bool is_near(const Request& request) { return is_nearer_than(first_far(), request.id()); }
   // Returns what a lookup would find, a mismatch included. It neither counts nor waits, and drops
   // nothing.
   std::optional<EntryInfo> look(const Request& request);
@@ -233,6 +235,8 @@ class Session {
                       Counting counting = Counting::kAtOnce, Reach reach = Reach::kAll);
   void keep_nearer(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                    const FoundRows& rows, BatchFound& found);
+  // Drops from the tiers before that one what was kept there although it does not hold any more.
+  void drop_nearer(std::size_t tier, const TierKeys& keys, Access access);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.
@@ -241,14 +245,15 @@ class Session {
   void settle_entries(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                       TierFound& answer, Counting counting, BatchFound& found);
   void settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                   FoundRows& rows, Terms terms, BatchFound& found);
+                   TierFound& answer, Terms terms, BatchFound& found);
   // Entry i of `found`, which is brought into the tiers that are nearer than the one that has it.
   // Null: it is missing, or proves broken and is missing from now on.
   EntryPtr take(const BatchRequest& request, BatchFound& found, std::size_t i, bool may_write);
   static bool may_bring_into(std::size_t tier, bool may_write);
   // Returns whether a tier nearer than `tier` may keep an entry of this size.
   bool has_nearer_place_for(std::uint64_t size_bytes, std::size_t tier, bool may_write) const;
-  bool contains(const store::EntryId& id);
+  // The place of the nearest tier that is far; as many as there are tiers, where none is.
+  std::size_t first_far() const;
   // Returns whether one of the tiers before that one has an entry of the key.
   bool is_nearer_than(std::size_t tier, const store::EntryId& id) const;
 
@@ -271,8 +276,10 @@ class Session {
 
   // session_supply.cpp
   bool shares_hits() const;
-  std::int64_t stored_at_us_of(const BatchFound& found, std::size_t i) const;
-  void supply_far(const BatchRequest& request, const BatchFound& found);
+  using MarkOfSupply = std::shared_ptr<const MarkOfWrite>;
+  std::int64_t stored_at_us_of(const store::EntryId& id, const BatchFound& found,
+                               std::size_t i) const;
+  void supply_far(const BatchRequest& request, const MarkOfSupply& mark, const BatchFound& found);
 
   // session_gate.cpp
   bool has_admission() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Session: the answers of tiers, taken over as hits and conflicts of a batch.
+#include <algorithm>
 #include <utility>
 
 #include "cache/session.h"
@@ -22,7 +23,7 @@ Request request_of(const BatchRequest& batch, std::size_t i) {
 void Session::settle(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                      TierFound& answer, Terms terms, BatchFound& found) {
   if (answer.entries.empty()) {
-    settle_rows(request, tier, asked, *answer.rows, terms, found);
+    settle_rows(request, tier, asked, answer, terms, found);
   } else {
     settle_entries(request, tier, asked, answer, terms.counting, found);
   }
@@ -55,7 +56,8 @@ void Session::settle_entries(const BatchRequest& request, std::size_t tier,
 }
 
 void Session::settle_rows(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
-                          FoundRows& rows, Terms terms, BatchFound& found) {
+                          TierFound& answer, Terms terms, BatchFound& found) {
+  FoundRows& rows = *answer.rows;
   // Signatures are compared once for all rows that share a header.
   std::vector<bool> is_match;
   is_match.reserve(rows.headers().size());
@@ -96,6 +98,7 @@ void Session::settle_rows(const BatchRequest& request, std::size_t tier, const R
     found.rows_[i].kept_by = static_cast<std::uint32_t>(tier);
     found.rows_[i].row = static_cast<std::uint32_t>(first + row);
   }
+  if (answer.still_holds != nullptr) found.still_holds_ = std::move(answer.still_holds);
   if (tiers_.nearest_first[tier]->is_far() && terms.access == Access::kWrite) {
     keep_nearer(request, tier, asked, rows, found);
   }
@@ -123,12 +126,25 @@ void Session::keep_nearer(const BatchRequest& request, std::size_t tier, const R
     tiers_.nearest_first[nearer]->keep_rows(chosen.of(request.context), rows, which, request.form,
                                             kept);
   }
+  const bool is_any_kept =
+      std::any_of(kept.begin(), kept.end(), [](const Kept& one) { return one.is_kept; });
+  if (is_any_kept && found.still_holds_ && !found.still_holds_()) {
+    return drop_nearer(tier, chosen.of(request.context), Access::kWrite);
+  }
   for (std::size_t k = 0; k < which.size(); ++k) {
     if (kept[k].sequence == 0) continue;
     BatchFound::Row& row = found.rows_[asked.row(which[k])];
     row.held.sequence = kept[k].sequence;
     row.held.removals = kept[k].removals;
     row.kept_by = 1;
+  }
+}
+
+void Session::drop_nearer(std::size_t tier, const TierKeys& keys, Access access) {
+  for (std::size_t nearer = tier; nearer-- > 0;) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      tiers_.nearest_first[nearer]->drop(keys.id(i), access);
+    }
   }
 }
 

@@ -26,7 +26,8 @@ std::size_t Session::store_all(const ContextPtr& context, Span<std::string_view>
   return keys.size();
 }
 
-// An entry that is there must not outlive a newer result, however quickly that was computed.
+// An entry that is there must not outlive a newer result, however quickly that was computed. The
+// server is not asked: what a look-up passed by there is as good.
 std::size_t Session::store_those_worth_it(const TierKeys& all, Span<EntryPtr> entries,
                                           bool replaces) {
   std::vector<std::string_view> keys;
@@ -35,7 +36,7 @@ std::size_t Session::store_those_worth_it(const TierKeys& all, Span<EntryPtr> en
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& run_us = entries[i]->run_us;
     const bool is_quick = run_us.has_value() && *run_us < settings_.min_run_us;
-    if (is_quick && !contains(all.id(i))) continue;
+    if (is_quick && !replaces && !is_nearer_than(first_far(), all.id(i))) continue;
     keys.push_back(all.keys[i]);
     addresses.push_back(all.addresses[i]);
     worthy.push_back(entries[i]);

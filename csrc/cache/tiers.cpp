@@ -15,7 +15,10 @@ Tiers in_order(const Settings& settings, const TierParts& parts,
   tiers.nearest_first.push_back(std::make_shared<MemoryTier>(
       memory, disk, parts.format, parts.places, settings.max_age_s, settings.disk_bytes > 0));
   tiers.nearest_first.push_back(disk);
-  if (remote != nullptr) tiers.nearest_first.push_back(remote);
+  if (remote != nullptr) {
+    remote->comes_after(disk);
+    tiers.nearest_first.push_back(remote);
+  }
   tiers.memory = std::move(memory);
   tiers.disk = std::move(disk);
   tiers.remote = std::move(remote);

@@ -93,8 +93,9 @@ Status Claims::mark_done(const std::string& part, std::int64_t ttl_ms, Backend& 
   seal_.put_on(value);
   std::vector<bool> are_stored;
   MODCACHE_RETURN_IF_ERROR(backend.put_all({{name_of(part), value}}, ttl_ms, are_stored));
+  // The part of the server that would have it may be down; the others may not.
   return !are_stored.empty() && are_stored.front() ? Status::ok()
-                                                   : Status::io_error("it was not stored");
+                                                   : Status::not_found("it was not stored");
 }
 
 }  // namespace modcache::remote

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/little_endian.h"
@@ -13,7 +14,7 @@
 namespace modcache::remote {
 namespace {
 
-constexpr std::size_t kMarkBytes = 16;
+constexpr std::size_t kMarkBytes = 24;
 // More scopes than this in one process: what is known of them is asked for again.
 constexpr std::size_t kMostScopes = 4096;
 constexpr std::int64_t kNoExpiry = 0;
@@ -31,6 +32,7 @@ std::string encode_mark(const Mark& mark, const Seal& seal) {
   std::string bytes(kMarkBytes, '\0');
   write_number(mark.number, bytes.data());
   write_number(mark.not_before_us, bytes.data() + 8);
+  write_number(mark.cleared_at_us, bytes.data() + 16);
   seal.put_on(bytes);
   return bytes;
 }
@@ -38,7 +40,8 @@ std::string encode_mark(const Mark& mark, const Seal& seal) {
 std::optional<Mark> decode_mark(std::string_view bytes, const Seal& seal) {
   if (!seal.take_off(bytes) || bytes.size() != kMarkBytes) return std::nullopt;
   const Mark mark{read_number<std::uint64_t>(bytes.data()),
-                  read_number<std::int64_t>(bytes.data() + 8)};
+                  read_number<std::int64_t>(bytes.data() + 8),
+                  read_number<std::int64_t>(bytes.data() + 16)};
   if (mark.number == 0) return std::nullopt;
   return mark;
 }
@@ -62,36 +65,52 @@ std::vector<std::string> Generations::names(const std::string& scope) const {
   return {name_of("namespace", ""), name_of("scope", scope)};
 }
 
-std::optional<Generations::Current> Generations::current(const std::string& scope) {
+std::optional<Generations::Known> Generations::known(const std::string& scope) {
   MutexLock lock(mutex_);
   const auto found = known_.find(scope);
   if (found == known_.end()) return std::nullopt;
   if (Clock::now() - found->second.seen_at > kLookAgainAfter) return std::nullopt;
-  return found->second.current;
+  return found->second;
+}
+
+std::optional<Generations::Current> Generations::current(const std::string& scope) {
+  const auto known = this->known(scope);
+  if (!known.has_value()) return std::nullopt;
+  return known->current;
+}
+
+std::optional<Generations::Current> Generations::current(const std::string& scope,
+                                                         std::uint64_t as_of) {
+  const auto known = this->known(scope);
+  if (!known.has_value() || known->as_of != as_of) return std::nullopt;
+  return known->current;
 }
 
 // A mark that was asked for before a clear of this process ended may be the replaced one, by which
 // cleared entries would be found.
 Generations::Current Generations::keep(const std::string& scope, const Mark& of_namespace,
-                                       const Mark& of_scope, std::uint64_t clears_before) {
+                                       const Mark& of_scope, std::uint64_t clears_before,
+                                       std::uint64_t as_of) {
   const Current current{{of_namespace.number, of_scope.number},
-                        std::max(of_namespace.not_before_us, of_scope.not_before_us)};
+                        std::max(of_namespace.not_before_us, of_scope.not_before_us),
+                        std::max(of_namespace.cleared_at_us, of_scope.cleared_at_us)};
   MutexLock lock(mutex_);
   if (clears_before != clears()) return current;
   if (known_.size() >= kMostScopes && known_.count(scope) == 0) known_.clear();
-  known_[scope] = {current, Clock::now()};
+  known_[scope] = {current, Clock::now(), as_of};
   return current;
 }
 
 std::optional<Generations::Current> Generations::note(const std::string& scope,
                                                       const SharedBytes& of_namespace,
                                                       const SharedBytes& of_scope,
-                                                      std::uint64_t clears_before) {
+                                                      std::uint64_t clears_before,
+                                                      std::uint64_t as_of) {
   if (of_namespace.owner == nullptr || of_scope.owner == nullptr) return std::nullopt;
   const auto first = decode_mark(of_namespace.view(), seal_);
   const auto second = decode_mark(of_scope.view(), seal_);
   if (!first.has_value() || !second.has_value()) return std::nullopt;
-  return keep(scope, *first, *second, clears_before);
+  return keep(scope, *first, *second, clears_before, as_of);
 }
 
 Result<Mark> Generations::find_or_make_mark(const std::string& name, Backend& backend) {
@@ -137,7 +156,11 @@ Status Generations::clear(const std::string& scope, std::int64_t older_than_us, 
 
 Status Generations::write_cleared_mark(const std::string& name, std::int64_t older_than_us,
                                        Backend& backend) {
-  if (older_than_us == 0) return put_mark(name, new_mark(), backend);
+  if (older_than_us == 0) {
+    Mark mark = new_mark();
+    mark.cleared_at_us = now_us();
+    return put_mark(name, mark, backend);
+  }
   for (int i = 0; i < kTriesToClear; ++i) {
     MODCACHE_ASSIGN_OR_RETURN(Mark mark, find_or_make_mark(name, backend));
     const std::string before = encode_mark(mark, seal_);
@@ -161,7 +184,7 @@ Status Generations::put_mark(const std::string& name, const Mark& mark, Backend&
       backend.put_all({{name, encode_mark(mark, seal_)}}, kNoExpiry, are_stored));
   const bool is_stored = !are_stored.empty() && are_stored.front();
   return is_stored ? Status::ok()
-                   : Status::io_error("the part of it that knows what counts is down");
+                   : Status::not_found("the part of it that knows what counts is down");
 }
 
 }  // namespace modcache::remote

@@ -41,6 +41,7 @@ struct Generation {
 struct Mark {
   std::uint64_t number = 0;
   std::int64_t not_before_us = 0;
+  std::int64_t cleared_at_us = 0;  // of all there was; 0: never
 };
 std::string encode_mark(const Mark& mark, const Seal& seal);
 std::optional<Mark> decode_mark(std::string_view bytes, const Seal& seal);
@@ -60,16 +61,27 @@ class Generations {
   struct Current {
     Generation generation;
     std::int64_t not_before_us = 0;
+    // When all was cleared. Results that machines have kept since before must not come back by
+    // themselves; who pushes them means it.
+    std::int64_t cleared_at_us = 0;
+
+    friend bool operator==(const Current& a, const Current& b) {
+      return a.generation == b.generation && a.not_before_us == b.not_before_us;
+    }
   };
   // Nothing: the marks are not known, or were looked at too long ago. Then their names go with the
   // next question to the server, and note() is told what they say.
   std::optional<Current> current(const std::string& scope);
+  // The same, where they were noted with this number: whoever counts in another way what other
+  // processes clear does not trust marks that are older than the last of that.
+  std::optional<Current> current(const std::string& scope, std::uint64_t as_of);
   // Those of namespace and scope, in this order.
   std::vector<std::string> names(const std::string& scope) const;
   // The two values: what the server has under names(scope). `clears_before`: as clears() was before
-  // the server was asked. Nothing: a mark is missing.
+  // the server was asked, and so was `as_of` counted. Nothing: a mark is missing.
   std::optional<Current> note(const std::string& scope, const SharedBytes& of_namespace,
-                              const SharedBytes& of_scope, std::uint64_t clears_before);
+                              const SharedBytes& of_scope, std::uint64_t clears_before,
+                              std::uint64_t as_of = 0);
 
   // Grows when a clear of this process begins, and when it ends: what was asked of the server
   // before is not to be kept then.
@@ -88,12 +100,14 @@ class Generations {
   struct Known {
     Current current;
     Clock::time_point seen_at{};
+    std::uint64_t as_of = 0;
   };
 
   std::string name_of(std::string_view kind, std::string_view scope) const;
   Result<Mark> find_or_make_mark(const std::string& name, Backend& backend);
   Current keep(const std::string& scope, const Mark& of_namespace, const Mark& of_scope,
-               std::uint64_t clears_before);
+               std::uint64_t clears_before, std::uint64_t as_of = 0);
+  std::optional<Known> known(const std::string& scope);
   Status put_mark(const std::string& name, const Mark& mark, Backend& backend);
   Status write_cleared_mark(const std::string& name, std::int64_t older_than_us, Backend& backend);
 

@@ -210,12 +210,17 @@ bool WriteBehind::add_to(Batch& batch, const Queued& write, bool must_decide) {
 WriteBehind::Batch WriteBehind::encoded(std::vector<Queued>& taken, bool must_decide,
                                         std::vector<Queued>& held) {
   Batch batch;
-  std::vector<Queued> decided;
   const std::vector<bool> are_last = find_last(taken);
+  std::vector<bool> are_decided(taken.size(), true);
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    Queued& write = taken[i];
-    const bool is_decided = !are_last[i] || add_to(batch, write, must_decide);
-    (is_decided ? decided : held).push_back(std::move(write));
+    if (are_last[i]) are_decided[i] = add_to(batch, taken[i], must_decide);
+  }
+  std::vector<Queued> decided;
+  decided.reserve(taken.size());
+  held.reserve(taken.size());
+  // Nothing throws from here on: finish() has to know each name of what was taken.
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    (are_decided[i] ? decided : held).push_back(std::move(taken[i]));
   }
   taken = std::move(decided);
   return batch;
@@ -328,13 +333,17 @@ void WriteBehind::pay_debts(Queue& queue) {
   {
     MutexLock lock(mutex_);
     if (queue.owed.empty() || queue.is_stopping || !may_write()) return;
-    for (const auto& [name, number] : queue.owed) {
-      if (debts.size() == kMostInBatch) break;
+    // A part of the server that is down must not keep the names of others waiting.
+    auto next = queue.owed.upper_bound(queue.asked_last);
+    for (std::size_t i = 0; i < queue.owed.size() && debts.size() < kMostInBatch; ++i, ++next) {
+      if (next == queue.owed.end()) next = queue.owed.begin();
+      const auto& [name, number] = *next;
       // A newer value of this name is on its way, after which a removal would take it away.
       if (queue.names.count(name) != 0) continue;
       names->push_back(name);
       debts.push_back({name, number, true});
     }
+    if (!debts.empty()) queue.asked_last = debts.back().name;
   }
   if (debts.empty()) return;
   const Status status =

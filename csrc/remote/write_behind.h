@@ -108,6 +108,7 @@ class WriteBehind {
     std::deque<Queued> writes;
     std::unordered_map<std::string, std::size_t> names;  // of what waits or is written: how often
     std::map<std::string, std::uint64_t> owed;  // by name: the number of the write that it is for
+    std::string asked_last;                     // of them
     std::uint64_t size_bytes = 0;
     std::uint64_t last_number = 0;
     std::uint64_t pushed = 0;  // ever

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/directory_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/without_throwing.h"
@@ -72,7 +73,28 @@ Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {
     if (!location.is_ok()) return Status::ok();
     sequence = location.value().sequence;
   }
+  const bool was_queued = take_out_of_queue(id, sequence);
+  // What it was to replace goes, too.
+  if (was_queued) {
+    const auto replaced = attached_.reader().find(id.context.digest, id.key);
+    if (replaced.is_ok()) sequence = std::min(sequence, replaced.value().sequence);
+  }
   return committer_.as_index_failure(committer_.drop(id, sequence));
+}
+
+// Returns whether it was to be written still.
+bool DirectoryStore::take_out_of_queue(const EntryId& id, Sequence sequence) {
+  const auto queued = queue_.find_all(batch_of(id));
+  if (queued.empty() || queued[0] == nullptr || queued[0]->sequence != sequence) return false;
+  Clear clear;
+  clear.filter.key_prefix = id.key;
+  clear.context = id.context.digest;
+  clear.sequence = sequence + 1;
+  MutexLock lock(committer_.mutex());
+  if (queue_.remove(clear).empty()) return false;
+  // Who took it from the queue into memory compares again.
+  attached_.control().add_removal();
+  return true;
 }
 
 Result<Evicted> DirectoryStore::evict(std::uint64_t to_bytes) {

@@ -73,6 +73,8 @@ class DirectoryStore final : public Store {
   bool is_attached() const override { return attached_.is_attached(); }
 
  private:
+  bool take_out_of_queue(const EntryId& id, Sequence sequence);
+
   // In this order: each uses only those above it, and the threads of the last ones end first.
   AttachedDirectory attached_;
   DiskBudget budget_;

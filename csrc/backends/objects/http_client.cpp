@@ -2,6 +2,7 @@
 #include "backends/objects/http_client.h"
 
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/process_wide.h"
+#include "remote/reset_connection.h"
 
 namespace modcache::backends {
 namespace {
@@ -91,6 +93,12 @@ Status transport_failure(CURLcode code, const char* detail, const std::string& u
     case CURLE_URL_MALFORMAT: return Status::invalid_argument(message);
     default: return Status::io_error(message);
   }
+}
+
+// A request that was given up must not reach the server after a newer one.
+int close_at_once(void*, curl_socket_t socket) {
+  remote::reset_connection(socket);
+  return ::close(socket);
 }
 
 }  // namespace
@@ -300,6 +308,7 @@ Status HttpClient::start(const HttpRequest& request, HttpAnswer& answer, Transfe
                    static_cast<long>(std::min<std::int64_t>(200, server_.timeout_ms / 4 + 1)));
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L * 1024);
   curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 256L * 1024);
+  curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, &close_at_once);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::on_body);
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Transfer::on_header);

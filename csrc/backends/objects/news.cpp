@@ -79,17 +79,23 @@ Result<bool> take_news_of(HttpClient& client, ObjectIndex& index,
     }
     heads.emplace_back(head.writer, sum);
   }));
+  // A segment that was merged into another meanwhile is not there: the next head says where it is.
+  std::map<std::uint64_t, std::size_t> unread;
+  for (const SegmentOfWriter& segment : segments) ++unread[segment.writer];
   bool is_in_time = true;
   MODCACHE_RETURN_IF_ERROR(read_segments(
       client, segments, [&](const SegmentOfWriter& segment, const std::string& bytes) {
         take_segment(client, index, segment, bytes);
+        --unread[segment.writer];
         is_in_time = steady_now_ms() < deadline_ms;
         return is_in_time;
       }));
   if (!is_in_time) return false;
   // A writer without a head is not asked again before it announces itself anew.
   for (const std::uint64_t writer : writers) index.note_head(writer, 0);
-  for (const auto& [writer, sum] : heads) index.note_head(writer, sum);
+  for (const auto& [writer, sum] : heads) {
+    if (unread[writer] == 0) index.note_head(writer, sum);
+  }
   return true;
 }
 

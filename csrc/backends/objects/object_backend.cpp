@@ -125,7 +125,7 @@ Status ObjectBackend::remove_all(const std::vector<std::string>& names) {
   // A look that ran out of time is due again. Names that it did not come to are not known, and
   // their values would stay.
   if (index_->is_look_due(kAgeOfHitsMs)) {
-    return Status::busy("what other writers wrote is not all known yet");
+    return Status::not_found("what other writers wrote is not all known yet");
   }
   return writer_.remove_all(names);
 }

@@ -165,7 +165,8 @@ std::vector<std::uint64_t> ObjectIndex::writers_to_ask(const std::vector<ListedW
     }
     if (!state.head_checksum.has_value()) {
       never_read.push_back(writer.id);
-    } else if (state.changed_at_ms != 0 && now_ms - state.changed_at_ms < kActiveForMs) {
+    } else if (state.changed_at_ms != 0 && state.asked_at_ms - state.changed_at_ms < kActiveForMs) {
+      // Once more after it was active: it announces nothing new for a while.
       read_before.push_back(writer.id);
     }
   }
@@ -192,7 +193,9 @@ void ObjectIndex::note_read(std::uint64_t writer, const SegmentRange& range) {
 
 void ObjectIndex::note_head(std::uint64_t writer, std::uint64_t head_checksum) {
   MutexLock lock(mutex_);
-  read_states_[writer].head_checksum = head_checksum;
+  ReadState& state = read_states_[writer];
+  state.head_checksum = head_checksum;
+  state.asked_at_ms = steady_now_ms();
 }
 
 std::unique_ptr<WriterState> ObjectIndex::borrow_writer() {

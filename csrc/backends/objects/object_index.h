@@ -105,6 +105,7 @@ class ObjectIndex {
   struct ReadState {
     std::int64_t announced_us = 0;
     std::int64_t changed_at_ms = 0;  // when another announcement was seen last; 0: long ago
+    std::int64_t asked_at_ms = 0;    // when its head was read last
     std::optional<std::uint64_t> head_checksum;
     std::map<std::uint32_t, std::uint32_t> read;  // runs of segments, first -> last
   };

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "remote/backend.h"
+#include "remote/reset_connection.h"
 
 namespace modcache::backends {
 namespace {
@@ -114,6 +115,11 @@ void drop_unsent_on_close(const valkeyContext& connection) {
   (void)setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
+void close_at_once(valkeyContext* connection) {
+  if (connection != nullptr) remote::reset_connection(connection->fd);
+  valkeyFree(connection);
+}
+
 ContextPtr connect_to(const remote::Host* host, const remote::Address& address,
                       const TlsSettings& tls, Deadline deadline, Status& status) {
   // A time-out of zero would be none.
@@ -127,7 +133,7 @@ ContextPtr connect_to(const remote::Host* host, const remote::Address& address,
   } else {
     VALKEY_OPTIONS_SET_UNIX(&how, address.path.c_str());
   }
-  ContextPtr connection(valkeyConnectWithOptions(&how), &valkeyFree);
+  ContextPtr connection(valkeyConnectWithOptions(&how), &close_at_once);
   if (connection == nullptr) {
     status = Status::no_space("no memory for a connection");
     return connection;

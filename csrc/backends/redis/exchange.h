@@ -37,6 +37,9 @@ Status failure_of(const valkeyContext& connection);
 // given up could otherwise reach the server long after a newer one, by another connection, did.
 void drop_unsent_on_close(const valkeyContext& connection);
 
+// The same for a connection that a forked child has as well, and frees it.
+void close_at_once(valkeyContext* connection);
+
 // A connection with TLS and credentials as the address says. A null host is the address's socket.
 // Null, with the failure in `status`, where there is none in time. kInvalidArgument: the server
 // refuses the credentials.

@@ -21,7 +21,7 @@ namespace {
 class OneServer final : public Nodes {
  public:
   OneServer(const remote::BackendOptions& options, TlsSettings tls)
-      : Nodes(options), tls_(std::move(tls)), connection_(nullptr, &valkeyFree) {}
+      : Nodes(options), tls_(std::move(tls)), connection_(nullptr, &close_at_once) {}
 
   Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) override {
     return exchange_until(deadline_in(has_several() ? exchange_ms() : options_.timeout_ms),

@@ -83,7 +83,7 @@ class OpenCall {
   // Returns whether the run was only needed to learn whether the result has a graph. Then its
   // result does not replace a stored value.
   bool is_stored_already(const cache::Request& request) const {
-    return grad_is_unknown_ && !always_runs(mode_) && session_->contains(request);
+    return grad_is_unknown_ && !always_runs(mode_) && session_->is_near(request);
   }
   // Returns whether the gate lets the result be stored. `passage`: what it said before the look-up.
   bool is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,

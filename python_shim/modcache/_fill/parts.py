@@ -100,12 +100,14 @@ class Parts:
             Whether it has them. If not, the part is nobody's again.
         """
         name = self._held.get(part) or self._name(part)
-        self._held.pop(part, None)
-        if not is_complete:
-            _library().give_back(name, self._owner)
-            return False
-        answer = int(_library().end(name, self._owner, _ms(_DONE_FOR_S)))
-        return answer == 1
+        try:
+            if not is_complete:
+                _library().give_back(name, self._owner)
+                return False
+            # It is renewed while its last results are written.
+            return int(_library().end(name, self._owner, _ms(_DONE_FOR_S))) == 1
+        finally:
+            self._held.pop(part, None)
 
     def move_on(self) -> bool:
         """Whether the scope was cleared on the server since this was asked, up to a second ago.

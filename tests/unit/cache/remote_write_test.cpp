@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -54,6 +55,18 @@ TEST_F(RemoteWriteTest, what_waited_while_its_scope_was_cleared_is_not_written) 
   EXPECT_TRUE(mark.find(*here, "scope").value().generation == cleared)
       << "by another machine: what is written with this mark is not found";
   clear(*here);
+  EXPECT_EQ(mark.find(*here, "scope").status().code(), StatusCode::kIoError);
+}
+
+// A server that does not answer holds the writer up, and a clear comes first when it does.
+TEST_F(RemoteWriteTest, what_is_cleared_while_its_mark_is_asked_for_is_not_written) {
+  const auto here = machine();
+  const MarkOfWrite mark(*here, "scope");
+  std::atomic<bool> is_cleared{false};
+  server_->before_each([&](testing::ServerCall call) {
+    if (call != testing::ServerCall::kGet || is_cleared.exchange(true)) return;
+    clear(*here);
+  });
   EXPECT_EQ(mark.find(*here, "scope").status().code(), StatusCode::kIoError);
 }
 

@@ -146,6 +146,26 @@ TEST_F(StoreIndexTest, keeps_what_it_verified_of_what_others_did_not_replace) {
   EXPECT_EQ(get(*store, context_, "3"), "replaced");
 }
 
+TEST_F(StoreIndexTest, drops_what_is_still_to_be_written_and_what_that_was_to_replace) {
+  auto store = open_store(directory_.path());
+  for (const bool replaces : {false, true}) {
+    SCOPED_TRACE(replaces);
+    if (replaces) {
+      ASSERT_TRUE(put(*store, context_, "key", "old").is_ok());
+      ASSERT_TRUE(store->flush().is_ok());
+    }
+    const Sequence sequence = put(*store, context_, "key", "new").value();
+    ASSERT_TRUE(store->drop({context_, "key"}, sequence + 1).is_ok());
+    EXPECT_EQ(get(*store, context_, "key"), "new") << "it has another sequence";
+    const std::uint64_t removals = store->removals();
+    ASSERT_TRUE(store->drop({context_, "key"}, sequence).is_ok());
+    EXPECT_EQ(get(*store, context_, "key"), "<missing>");
+    EXPECT_NE(store->removals(), removals);
+    ASSERT_TRUE(store->flush().is_ok());
+    EXPECT_EQ(get(*store, context_, "key"), "<missing>");
+  }
+}
+
 TEST_F(StoreIndexTest, forgets_what_was_dropped) {
   auto store = open_store(directory_.path());
   fill(*store, 3);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RemoteTier: what it writes: results, removals and clears.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "cache/entry_header.h"
+#include "cache/remote_tier.h"
+
+namespace modcache::cache {
+namespace {
+
+using WriteClock = remote::Client::Clock;
+
+constexpr std::size_t kMostToldContexts = 10'000;
+// A server may have dropped the text of a context meanwhile.
+constexpr std::chrono::minutes kTellAgainAfter{10};
+
+}  // namespace
+
+void RemoteTier::remove(RemoteServer& server, const Digest128& address) {
+  std::vector<remote::WriteBehind::Write> writes(1);
+  writes[0].name = server.entry_name(address);
+  (void)server.writes().push(std::move(writes));
+}
+
+void RemoteTier::drop(const store::EntryId& id, Access access) {
+  if (access != Access::kWrite) return;
+  note_replacement();
+  // The removal waits for a server that is left alone.
+  const ServerPtr server = server_in_any_state();
+  if (server != nullptr) remove(*server, id.address);
+  // Who asked the server before the removal waited, and after the first count, got the old value.
+  note_replacement();
+}
+
+remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const EntryPtr& entry,
+                                                bool replaces, std::int64_t stored_at_us) const {
+  remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
+  write.encode = [to_write = std::move(to_write), entry, stored_at_us,
+                  codec = settings_.remote_codec,
+                  evidence = entry->confirmation != nullptr
+                                 ? entry->confirmation->evidence()
+                                 : nullptr](bool must_decide) -> Result<std::string> {
+    if (entry->confirmation != nullptr && !entry->confirmation->is_confirmed()) {
+      const Status refuted = Status::not_found("its run was not confirmed");
+      if (evidence == nullptr || entry->confirmation->is_refuted()) return refuted;
+      if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
+      if (!entry->confirmation->settle(*evidence)) return refuted;
+    }
+    const Written written = entry->value->write(codec);
+    const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
+    return to_write.encode(header, written.payload.view(), entry->run_us.value_or(0),
+                           stored_at_us != 0 ? stored_at_us : now_us());
+  };
+  return write;
+}
+
+void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
+                             std::vector<remote::WriteBehind::Write>& writes) {
+  {
+    MutexLock lock(mutex_);
+    if (told_contexts_.size() >= kMostToldContexts) told_contexts_.clear();
+    const auto now = WriteClock::now();
+    WriteClock::time_point& tell_at = told_contexts_[context->digest.bytes()];
+    if (now < tell_at) return;
+    const auto half_ttl = std::chrono::seconds(settings_.remote_ttl_s) / 2;
+    tell_at = now + (settings_.remote_ttl_s > 0
+                         ? std::min<WriteClock::duration>(half_ttl, kTellAgainAfter)
+                         : WriteClock::duration(kTellAgainAfter));
+  }
+  remote::WriteBehind::Write write;
+  write.name = server.context_name(context->digest);
+  write.size_bytes = context->description.size();
+  write.encode = [context, seal = server.seal()](bool) -> Result<std::string> {
+    return remote::encode_context({context->scope, context->description}, seal);
+  };
+  writes.push_back(std::move(write));
+}
+
+void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
+                       OneOrMany<Kept>& kept) {
+  if (replaces) note_replacement();
+  const ServerPtr server = server_in_any_state();
+  if (server == nullptr) return;
+  std::vector<remote::WriteBehind::Write> writes;
+  writes.reserve(keys.size() + 1);
+  const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
+  }
+  add_context(*server, keys.context(), writes);
+  const std::vector<bool> are_taken = server->writes().push(std::move(writes));
+  if (replaces) note_replacement();  // as in drop()
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (are_taken[i]) kept[i].is_kept = true;
+  }
+}
+
+bool RemoteTier::clear(const std::string& scope, std::int64_t older_than_us) {
+  const ServerPtr server = server_in_any_state();
+  Status status = Status::io_error("there is no connection");
+  if (server != nullptr) {
+    // Writes that wait were stored before, too; they must not follow a clear.
+    (void)server->writes().flush(WriteClock::now() + server->timeout());
+    status = server->client().run(
+        [server, scope, older_than_us](remote::Backend& backend) {
+          return server->generations().clear(scope, older_than_us, backend);
+        },
+        server->timeout());
+  }
+  if (status.is_ok()) return true;
+  report(Status::io_error("it was not cleared, and what is in it will be found again: " +
+                          status.message()),
+         "clearing");
+  return false;
+}
+
+}  // namespace modcache::cache

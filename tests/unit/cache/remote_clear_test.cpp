@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What was cleared, replaced or proved wrong stays away, whoever still has it.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "cache/remote_tier.h"
+#include "cache/shared_fill.h"
+#include "support/remote_machines.h"
+
+namespace modcache::cache {
+namespace {
+
+using testing::Machine;
+using testing::ServerCall;
+
+class RemoteClearTest : public testing::RemoteMachinesTest {
+ protected:
+  // Calls `act` once, when the server is asked for values next.
+  void at_next_question(std::function<void()> act) {
+    server_->before_each(
+        [act = std::move(act), is_done = std::make_shared<std::atomic<bool>>()](ServerCall call) {
+          if (call == ServerCall::kGet && !is_done->exchange(true)) act();
+        });
+  }
+  static BatchFound look_up(Machine& machine, const std::vector<std::string_view>& keys) {
+    const BatchRequest request{Machine::request(keys.front()).context, keys, ""};
+    return machine.cache().session()->lookup_all(request, /*may_write=*/true);
+  }
+};
+
+TEST_F(RemoteClearTest, processes_of_one_directory_see_a_clear_by_their_next_call) {
+  const auto cleared_by = machine("a");
+  cleared_by->share("k", "text");
+  cleared_by->share("l", "text");
+  const auto other = machine("a", {{"memory", "0"}});
+  // It asks the server, so that it knows the marks.
+  EXPECT_EQ(other->lookup("missing"), "<missing>");
+  cleared_by->cache().clear({}, Cache::Tier::kAll);
+  EXPECT_EQ(other->lookup("k"), "<missing>");
+  EXPECT_EQ(look_up(*other, {"k", "l"}).missing().size(), 2u);
+  EXPECT_EQ(cleared_by->lookup("k"), "<missing>");
+}
+
+// The server answers before the clear, and the answer is kept after it.
+TEST_F(RemoteClearTest, an_answer_that_another_process_clears_meanwhile_is_not_kept) {
+  machine("b")->share("k", "text");
+  const auto cleared_by = machine("a");
+  cleared_by->share("near", "text");
+  const auto other = machine("a");
+  EXPECT_EQ(other->lookup("missing"), "<missing>") << "it knows the marks";
+  at_next_question([&] { cleared_by->cache().clear({}, Cache::Tier::kAll); });
+  other->lookup("k");
+  EXPECT_EQ(other->lookup("k"), "<missing>");
+  EXPECT_EQ(look_up(*other, {"k"}).missing().size(), 1u);
+  EXPECT_EQ(machine("a")->lookup("k"), "<missing>");
+}
+
+TEST_F(RemoteClearTest, rows_that_another_process_clears_meanwhile_are_not_kept) {
+  machine("b")->share("k", "text");
+  machine("b")->share("l", "text");
+  const auto cleared_by = machine("a");
+  cleared_by->share("near", "text");
+  const auto other = machine("a");
+  EXPECT_EQ(other->lookup("missing"), "<missing>") << "it knows the marks";
+  at_next_question([&] { cleared_by->cache().clear({}, Cache::Tier::kAll); });
+  look_up(*other, {"k", "l"});
+  EXPECT_EQ(look_up(*other, {"k", "l"}).missing().size(), 2u);
+  EXPECT_EQ(machine("a")->lookup("k"), "<missing>");
+}
+
+TEST_F(RemoteClearTest, what_was_removed_from_the_directory_alone_changes_no_answer) {
+  machine("b")->share("k", "text");
+  const auto a = machine("a");
+  a->store("near", "text");
+  const auto id = Machine::request("k").id();
+  const TierFound found = a->cache().remote()->find(
+      TierKeys::of_one(Machine::request("k").context, id), Access::kWrite, OnMiss::kIgnore);
+  ASSERT_TRUE(found.has(0));
+  machine("a")->cache().clear({}, Cache::Tier::kDisk);
+  EXPECT_TRUE(found.still_holds()) << "the marks are what they were";
+}
+
+// The removal of the old value waits, and the question is answered before it.
+TEST_F(RemoteClearTest, a_value_that_proves_wrong_while_it_is_kept_is_dropped_again) {
+  machine("b")->share("k", "wrong");
+  const auto a = machine("a");
+  const auto context = Machine::request("k").context;
+  const auto id = Machine::request("k").id();
+  const TierFound found =
+      a->cache().remote()->find(TierKeys::of_one(context, id), Access::kWrite, OnMiss::kIgnore);
+  ASSERT_TRUE(found.has(0));
+  a->cache().session()->note_verified(Machine::request("k"), "who", "it differs", true);
+  EXPECT_FALSE(found.still_holds());
+}
+
+TEST_F(RemoteClearTest, what_a_clear_of_all_took_is_not_given_back_by_a_shared_fill) {
+  machine("a")->share("k", "wrong");
+  machine("a")->share("l", "wrong");
+  const auto other = machine("b");
+  EXPECT_EQ(other->lookup("k"), "wrong");
+  EXPECT_EQ(other->lookup("l"), "wrong");
+  other->cache().flush();
+  machine("a")->cache().clear({}, Cache::Tier::kAll);
+  const bool before = share_hits_here(true);
+  EXPECT_EQ(look_up(*other, {"k"}).missing().size(), 0u) << "its memory";
+  EXPECT_EQ(look_up(*machine("b"), {"k", "l"}).missing().size(), 0u) << "its directory";
+  share_hits_here(before);
+  other->cache().flush();
+  EXPECT_EQ(machine("c")->lookup("k"), "<missing>");
+  EXPECT_EQ(machine("c")->lookup("l"), "<missing>");
+}
+
+TEST_F(RemoteClearTest, a_damaged_value_among_others_is_one_miss) {
+  for (const char* const key : {"a", "b", "c", "d"}) machine("a")->share(key, "text");
+  server_->flip_byte(Machine::entry_name("c"), 60);
+  const auto b = machine("b");
+  EXPECT_THAT(look_up(*b, {"a", "b", "c", "d"}).missing(), ::testing::ElementsAre(2u));
+  EXPECT_EQ(b->stat("hits_remote"), 3);
+  EXPECT_EQ(b->stat("corrupt"), 1);
+  b->cache().flush();
+  EXPECT_FALSE(server_->has(Machine::entry_name("c"))) << "it is removed";
+}
+
+TEST_F(RemoteClearTest, whether_a_result_is_stored_already_is_no_question_to_the_server) {
+  machine("b")->share("k", "text");
+  const auto a = machine("a", {{"min_run_us", "1000000000"}});
+  const int before = server_->calls(ServerCall::kGet);
+  EXPECT_FALSE(a->cache().session()->is_near(Machine::request("k")));
+  a->store("k", "quick");
+  EXPECT_EQ(server_->calls(ServerCall::kGet), before);
+  EXPECT_TRUE(a->cache().session()->contains(Machine::request("k")));
+  a->store("k", "quick, and another one", "", /*replaces=*/true);
+  a->cache().flush();
+  EXPECT_EQ(machine("c")->lookup("k"), "quick, and another one");
+}
+
+TEST_F(RemoteClearTest, a_part_of_the_server_that_is_down_costs_the_mark_of_one_part) {
+  const auto a = machine("a");
+  const auto remote = a->cache().remote();
+  ASSERT_EQ(remote->take_part("part", "a", 10'000).value(), remote::Claims::Holder::kMine);
+  server_->leave_out({"modcache/ctl/claim-" + blake2b_128("part").hex()});
+  EXPECT_FALSE(remote->end_part("part", "a", 10'000).is_ok());
+  EXPECT_TRUE(remote->take_part("other", "a", 10'000).is_ok()) << "the server is not left alone";
+}
+
+TEST_F(RemoteClearTest, writes_that_were_dropped_since_a_part_was_taken_leave_it_undone) {
+  const auto a = machine("a");
+  const auto remote = a->cache().remote();
+  ASSERT_TRUE(remote->take_part("first", "a", 10'000).is_ok());
+  ASSERT_TRUE(remote->take_part("second", "a", 10'000).is_ok());
+  server_->refuse_writes(Status::no_space("full"));
+  a->share("k", "text");
+  server_->refuse_writes(Status::ok());
+  // The claim of the whole work may have to be renewed meanwhile.
+  EXPECT_TRUE(remote->join_work("work", "a", 10'000).is_ok());
+  EXPECT_FALSE(remote->end_part("second", "a", 10'000).value());
+  EXPECT_FALSE(remote->end_part("first", "a", 10'000).value());
+  ASSERT_TRUE(remote->take_part("third", "a", 10'000).is_ok());
+  EXPECT_TRUE(remote->end_part("third", "a", 10'000).value());
+}
+
+TEST_F(RemoteClearTest, letting_go_of_a_server_that_hangs_waits_for_no_generation) {
+  const auto a = machine("a", {{"remote_timeout_ms", "60000"}});
+  server_->hang();
+  a->store("k", "text");
+  const auto began = std::chrono::steady_clock::now();
+  a->cache().remote()->close();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(50))
+      << "eight time-outs of a minute";
+}
+
+}  // namespace
+}  // namespace modcache::cache
