@@ -6,7 +6,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import modcache
 import pytest
+import torch
 from delayed_port import UnansweredPort
 from machines import Machines, slow_module
 from redis_cluster import RedisCluster
@@ -181,3 +183,23 @@ def test_a_reply_that_is_too_long_is_not_waited_for(answer: bytes) -> None:
     with FakeRedis(answered) as fake:
         check_failure(f"redis://127.0.0.1:{fake.port}", PUT, "more than a reply can have")
     assert time.monotonic() - began < 4, "the time-out is 5 s"
+
+
+# --- How often it is asked ---
+
+
+@pytest.mark.parametrize("way", ["grad", "min_run_us", "on"])
+def test_a_call_asks_once_for_all_its_keys(machines: Machines, tmp_path: Path, way: str) -> None:
+    with RedisServer(tmp_path / "r") as server:
+        options = {"min_run_us": 10**9} if way == "min_run_us" else {}
+        machines.become("here", server.address, **options)
+        module = slow_module()
+        if way == "grad":
+            # The first call learns that results have no graph, though weights could have one.
+            module.requires_grad_(True)
+            module.forward = torch.no_grad()(module.forward)  # type: ignore[method-assign]
+        server.forget_calls()
+        modcache.lookup_or_run(module, torch.ones(64, 8), [f"k{i}" for i in range(64)], scope="s")
+        modcache.flush()
+        assert modcache.stats()["stored"] == (0 if way == "min_run_us" else 64)
+        assert server.calls().get("mget", 0) <= 8
