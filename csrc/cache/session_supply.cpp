@@ -19,7 +19,7 @@ bool shares_hits_here() { return shares_hits_in_thread; }
 
 bool Session::shares_hits() const { return tiers_.remote != nullptr && shares_hits_here(); }
 
-// What came from the directory into memory may not know it, and its record does.
+// An entry that came from the directory into memory may not know it, and its record does.
 std::int64_t Session::stored_at_us_of(const store::EntryId& id, const BatchFound& found,
                                       std::size_t i) const {
   const BatchFound::Row& row = found.rows_[i];

@@ -94,8 +94,8 @@ struct HeldEntry {
 struct TierFound {
   OneOrMany<HeldEntry> entries;  // one for each key; a null entry is a miss
   std::optional<FoundRows> rows;
-  // Of a far tier: whether nothing was cleared or replaced since it was asked. Whoever keeps the
-  // rows asks it once they are kept, and drops them if it says no. Null: nobody has to ask.
+  // A far tier says by it whether nothing was cleared or replaced since it was asked. Whoever keeps
+  // the rows asks it once they are kept, and drops them if it says no. Null: nobody has to ask.
   std::function<bool()> still_holds;
 
   bool is_empty() const { return entries.empty() && !rows.has_value(); }

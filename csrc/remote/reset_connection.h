@@ -13,7 +13,8 @@ namespace modcache::remote {
 inline void reset_connection(int socket) {
   sockaddr nowhere{};
   nowhere.sa_family = AF_UNSPEC;
-  (void)::connect(socket, &nowhere, sizeof nowhere);
+  // A socket that is none, or has no connection, needs nothing.
+  (void)::connect(socket, &nowhere, sizeof nowhere);  // NOLINT(bugprone-unused-return-value)
 }
 
 }  // namespace modcache::remote

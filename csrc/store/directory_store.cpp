@@ -74,7 +74,7 @@ Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {
     sequence = location.value().sequence;
   }
   const bool was_queued = take_out_of_queue(id, sequence);
-  // What it was to replace goes, too.
+  // The value that it was to replace goes, too.
   if (was_queued) {
     const auto replaced = attached_.reader().find(id.context.digest, id.key);
     if (replaced.is_ok()) sequence = std::min(sequence, replaced.value().sequence);

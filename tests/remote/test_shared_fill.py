@@ -71,18 +71,9 @@ class Filler:
         self.log.touch()
         here = Path(__file__).parent
         environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+        words = [folder / name, address, str(run_s), self.log]
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "ignore",
-                "-c",
-                FILLER,
-                folder / name,
-                address,
-                str(run_s),
-                self.log,
-            ],
+            [sys.executable, "-W", "ignore", "-c", FILLER, *words],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
