@@ -93,6 +93,7 @@ class BatchFound {
   std::vector<std::size_t> verified_;
   std::optional<FoundRows> rows_found_;
   std::function<bool()> still_holds_;  // of the far tier's answer
+  bool is_outdated_ = false;           // what the far tier answered must not be kept
   std::uint64_t completed_runs_ = 0;   // of single flight, before the first look
   bool may_write_ = false;             // the mode of the look-up, by which its hits are counted
 };

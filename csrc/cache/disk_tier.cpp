@@ -172,6 +172,15 @@ void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   }
 }
 
+void DiskTier::take_back(const TierKeys& keys, Span<Kept> kept) {
+  const StorePtr store = handle_.get_open();
+  if (store == nullptr) return;
+  std::vector<store::Sequence> sequences;  // 0: it is not there
+  sequences.reserve(kept.size());
+  for (const Kept& one : kept) sequences.push_back(one.sequence);
+  report(store->take_back(keys.ids(), sequences), "taking back what was cleared meanwhile");
+}
+
 StorePtr DiskTier::store_to_write(OneOrMany<Kept>& kept) {
   const std::uint64_t removals = handle_.removals(Access::kWrite);
   for (Kept& one : kept) one.removals = removals;

@@ -89,6 +89,12 @@ void MemoryTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   }
 }
 
+void MemoryTier::take_back(const TierKeys& keys, Span<Kept> kept) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (kept[i].is_kept) drop(keys.id(i), Access::kWrite);
+  }
+}
+
 EntryPtr MemoryTier::moved_to_place(const std::string& scope, EntryPtr entry) const {
   const Place place = places_.of(scope);
   if (place.is_host() || store_->budget_bytes() == 0) return entry;

@@ -52,8 +52,10 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
     }
     const Written written = entry->value->write(codec);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
-    return to_write.encode(header, written.payload.view(), entry->run_us.value_or(0),
-                           stored_at_us != 0 ? stored_at_us : now_us());
+    const std::int64_t run_us = entry->run_us.value_or(0);
+    return stored_at_us == 0
+               ? to_write.encode(header, written.payload.view(), run_us, now_us())
+               : to_write.encode_older(header, written.payload.view(), run_us, stored_at_us);
   };
   return write;
 }

@@ -8,8 +8,6 @@
 #include "cache/remote_tier.h"
 
 namespace modcache::cache {
-namespace {}  // namespace
-
 std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
                                            const std::vector<std::int64_t>& stored_at_us) {
   std::vector<bool> is_lacking(keys.size(), false);
@@ -44,7 +42,10 @@ std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
   for (std::size_t i = 0; i < keys.size(); ++i) {
     // Entries that a clear of the server took must not come back, and those that wait will be
     // there.
-    if (stored_at_us[i] < std::max(current.not_before_us, current.cleared_at_us)) continue;
+    if (stored_at_us[i] < std::max(current.not_before_us, current.cleared_at_us)) {
+      if (stored_at_us[i] == 0) note_lost(1);  // nobody knows whether it is that old
+      continue;
+    }
     if (server->writes().is_pending(answer->names[i])) continue;
     const SharedBytes& bytes = answer->beginnings[i];
     const auto record = bytes.owner != nullptr ? remote::decode_beginning(bytes.view())
@@ -94,7 +95,7 @@ void RemoteTier::supply_rows(const TierKeys& keys, const std::shared_ptr<const M
     write.encode = [to_write, payload = std::move(payload),
                     header = rows.entries().whole_header(row), run_us = rows.run_us(row),
                     stored_at_us = rows.entries().stored_at_us(row)](bool) {
-      return to_write.encode(header, payload, run_us, stored_at_us);
+      return to_write.encode_older(header, payload, run_us, stored_at_us);
     };
     writes.push_back(std::move(write));
   }

@@ -23,6 +23,7 @@ using Clock = remote::Client::Clock;
 struct RemoteTier::Question {
   std::vector<std::size_t> rows;  // of the keys that are asked for
   Changes before;                 // anything was asked
+  Clock::time_point deadline{};   // of all that the call asks
   std::optional<remote::Generations::Current> current;
   bool asks_for_marks = false;
   // The work owns it, as it may go on when nobody waits any more.
@@ -111,7 +112,7 @@ RemoteTier::ServerPtr RemoteTier::server_in_any_state() {
   return server_;
 }
 
-bool RemoteTier::ask(RemoteServer& server, Question& question) {
+bool RemoteTier::ask(RemoteServer& server, Question& question, std::chrono::milliseconds timeout) {
   const auto work = [answer = question.answer](remote::Backend& backend) {
     const auto started = Clock::now();
     Status status = backend.get_all(answer->names, answer->values);
@@ -119,7 +120,7 @@ bool RemoteTier::ask(RemoteServer& server, Question& question) {
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started).count();
     return status;
   };
-  return server.client().run(work, server.timeout()).is_ok() &&
+  return server.client().run(work, timeout).is_ok() &&
          question.answer->values.size() == question.answer->names.size();
 }
 
@@ -135,6 +136,7 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
   Question question;
   // Read before anything else: what is asked from now on may be outdated once they have grown.
   question.before = changes(*server);
+  question.deadline = Clock::now() + server->timeout();
   question.current = server->generations().current(scope, question.before.of_directory);
   question.asks_for_marks = !question.current.has_value();
   if (question.asks_for_marks) question.answer->names = server->generations().names(scope);
@@ -147,7 +149,7 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     question.answer->names.push_back(std::move(name));
   }
   if (question.rows.empty()) return {};
-  const bool is_answered = ask(*server, question);
+  const bool is_answered = ask(*server, question, server->timeout());
   std::size_t found = 0;
   TierFound answer = is_answered ? found_of(*server, keys, question, access, found) : TierFound();
   // A server that did not answer has a breaker; only answers say how long one takes.
@@ -182,19 +184,21 @@ RemoteTier::Changes RemoteTier::changes(RemoteServer& server) {
 }
 
 bool RemoteTier::still_holds(const std::string& scope, const remote::Generations::Current& marks,
-                             const Changes& before) {
+                             Clock::time_point deadline, Changes& before) {
   const ServerPtr server = this->server();
   if (server == nullptr) return false;
   const Changes now = changes(*server);
   if (now.clears != before.clears || now.replacements != before.replacements) return false;
   if (now.of_directory == before.of_directory) return true;
+  // The whole call waits for the server no longer than one question may take.
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   Question question;
-  question.before = now;
   question.answer->names = server->generations().names(scope);
-  if (!ask(*server, question)) return false;
+  if (left.count() <= 0 || !ask(*server, question, left)) return false;
   const auto& values = question.answer->values;
   const auto current =
       server->generations().note(scope, values[0], values[1], now.clears, now.of_directory);
+  before = now;
   return current.has_value() && *current == marks;
 }
 
@@ -245,7 +249,9 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
   if (found == 0) return answer;
   answer.rows.emplace(std::move(rows).finish(), question.before.of_directory);
   answer.still_holds = [this, scope = keys.context()->scope, marks = *current,
-                        before = question.before] { return still_holds(scope, marks, before); };
+                        deadline = question.deadline, before = question.before]() mutable {
+    return still_holds(scope, marks, deadline, before);
+  };
   return answer;
 }
 
@@ -285,7 +291,7 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   question.answer->names.push_back(server->entry_name(id.address));
   if (server->writes().is_pending(question.answer->names.back())) return std::nullopt;
   std::size_t found = 0;
-  if (!ask(*server, question)) return std::nullopt;
+  if (!ask(*server, question, server->timeout())) return std::nullopt;
   const TierFound answer = found_of(*server, keys, question, Access::kRead, found);
   if (!answer.has(0)) return std::nullopt;
   const FoundRows& rows = *answer.rows;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -121,10 +122,11 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
 
   Changes changes(RemoteServer& server);
   std::uint64_t removals_of_directory();
-  // Whether what was found under these marks may still be kept. Asks the server where the directory
-  // says that somebody removed something.
+  // Whether what was found under these marks may still be kept; then `before` is what is so now.
+  // Asks the server where the directory says that somebody removed something. No: it does not
+  // answer by the deadline.
   bool still_holds(const std::string& scope, const remote::Generations::Current& marks,
-                   const Changes& before);
+                   remote::Client::Clock::time_point deadline, Changes& before);
 
   // Null where there is none, or it is left alone.
   ServerPtr server();
@@ -140,7 +142,7 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   void on_dropped(std::size_t writes, const Status& failure) override;
 
   void note_replacement() { replacements_.fetch_add(1, std::memory_order_acq_rel); }
-  bool ask(RemoteServer& server, Question& question);
+  bool ask(RemoteServer& server, Question& question, std::chrono::milliseconds timeout);
   TierFound found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
                      Access access, std::size_t& found);
   void count_broken(const Status& broken);
@@ -172,6 +174,7 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Contexts that the server was told of.
   std::map<std::string, remote::Client::Clock::time_point> told_contexts_
       MODCACHE_GUARDED_BY(mutex_);  // until then
+  // How many writes had been dropped before this process took each part that it holds.
   std::map<std::string, std::uint64_t> dropped_before_part_ MODCACHE_GUARDED_BY(mutex_);
   bool is_retired_ MODCACHE_GUARDED_BY(mutex_) = false;
   std::uint64_t fork_registration_;

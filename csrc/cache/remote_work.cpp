@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::chrono::seconds kLongestWriteOfPart{60};
 
+std::string held_part(const std::string& part, const std::string& owner) {
+  return owner + '\0' + part;
+}
+
 bool can_hold_claims(const std::string& remote) {
   const auto address = remote::parse_address(remote);
   return address.is_ok() && (address.value().engine == remote::Engine::kRedis ||
@@ -44,14 +48,17 @@ Result<T> RemoteTier::ask_claims(
 Result<remote::Claims::Holder> RemoteTier::take_part(const std::string& part,
                                                      const std::string& owner,
                                                      std::int64_t ttl_ms) {
-  {
-    MutexLock lock(mutex_);
-    dropped_before_part_[part] = dropped_.load(std::memory_order_acquire);
-  }
-  return ask_claims<remote::Claims::Holder>(
+  const std::uint64_t dropped = dropped_.load(std::memory_order_acquire);
+  auto holder = ask_claims<remote::Claims::Holder>(
       [=](const remote::Claims& claims, remote::Backend& backend) {
         return claims.take(part, owner, ttl_ms, backend);
       });
+  // Where the server cannot be asked, the caller does it as well.
+  if (!holder.is_ok() || holder.value() == remote::Claims::Holder::kMine) {
+    MutexLock lock(mutex_);
+    dropped_before_part_.emplace(held_part(part, owner), dropped);
+  }
+  return holder;
 }
 
 Result<std::vector<remote::Claims::Holder>> RemoteTier::look_at_parts(
@@ -79,7 +86,7 @@ Result<bool> RemoteTier::renew_part(const std::string& part, const std::string& 
 Status RemoteTier::give_part_back(const std::string& part, const std::string& owner) {
   {
     MutexLock lock(mutex_);
-    dropped_before_part_.erase(part);
+    dropped_before_part_.erase(held_part(part, owner));
   }
   return ask_claims<bool>(
              [=](const remote::Claims& claims, remote::Backend& backend) -> Result<bool> {
@@ -94,7 +101,8 @@ Result<bool> RemoteTier::end_part(const std::string& part, const std::string& ow
   std::optional<std::uint64_t> dropped_before;  // nothing: it was not taken here
   {
     MutexLock lock(mutex_);
-    if (auto taken = dropped_before_part_.extract(part)) dropped_before = taken.mapped();
+    if (auto taken = dropped_before_part_.extract(held_part(part, owner)))
+      dropped_before = taken.mapped();
   }
   const ServerPtr server = server_in_any_state();
   const bool is_written =

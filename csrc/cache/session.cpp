@@ -152,6 +152,9 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
       return nullptr;
     }
     if (!is_kept) return std::move(held.entry);
+    if (found.is_outdated_ && tiers_.nearest_first[row.tier]->is_far()) {
+      return std::move(held.entry);
+    }
     // keep_nearer() left it out where something newer came there meanwhile.
     if (tiers_.nearest_first[row.tier]->is_far() && row.kept_by == row.tier &&
         is_nearer_than(row.tier, id)) {
@@ -173,7 +176,7 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
                                       /*replaces=*/false, kept);
   }
   if (tiers_.nearest_first[row.tier]->is_far() && found.still_holds_ && !found.still_holds_()) {
-    drop_nearer(row.tier, TierKeys::of_one(request.context, id), access(may_write));
+    take_back_nearer(row.tier, TierKeys::of_one(request.context, id), Span<Kept>::of_one(kept[0]));
   }
   return std::move(entries[0]);
 }

@@ -235,8 +235,8 @@ class Session {
                       Counting counting = Counting::kAtOnce, Reach reach = Reach::kAll);
   void keep_nearer(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                    const FoundRows& rows, BatchFound& found);
-  // Drops from the tiers before that one what was kept there although it does not hold any more.
-  void drop_nearer(std::size_t tier, const TierKeys& keys, Access access);
+  // Takes back what the tiers before that one kept although it does not hold any more.
+  void take_back_nearer(std::size_t tier, const TierKeys& keys, Span<Kept> kept);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.

@@ -129,7 +129,8 @@ void Session::keep_nearer(const BatchRequest& request, std::size_t tier, const R
   const bool is_any_kept =
       std::any_of(kept.begin(), kept.end(), [](const Kept& one) { return one.is_kept; });
   if (is_any_kept && found.still_holds_ && !found.still_holds_()) {
-    return drop_nearer(tier, chosen.of(request.context), Access::kWrite);
+    found.is_outdated_ = true;
+    return take_back_nearer(tier, chosen.of(request.context), kept);
   }
   for (std::size_t k = 0; k < which.size(); ++k) {
     if (kept[k].sequence == 0) continue;
@@ -140,11 +141,9 @@ void Session::keep_nearer(const BatchRequest& request, std::size_t tier, const R
   }
 }
 
-void Session::drop_nearer(std::size_t tier, const TierKeys& keys, Access access) {
+void Session::take_back_nearer(std::size_t tier, const TierKeys& keys, Span<Kept> kept) {
   for (std::size_t nearer = tier; nearer-- > 0;) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      tiers_.nearest_first[nearer]->drop(keys.id(i), access);
-    }
+    tiers_.nearest_first[nearer]->take_back(keys, kept);
   }
 }
 

@@ -156,6 +156,10 @@ class Tier {
     (void)keys, (void)rows, (void)which, (void)form, (void)kept;
   }
 
+  // Removes what keep_rows() or store() kept of these keys a moment ago, as kept[k] says, and
+  // nothing that came there since.
+  virtual void take_back(const TierKeys& keys, Span<Kept> kept) { (void)keys, (void)kept; }
+
   // Something of an entry proved broken after find() gave it: counts it, and drops it if the access
   // allows and the key still leads to `sequence`.
   virtual void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,

@@ -73,28 +73,39 @@ Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {
     if (!location.is_ok()) return Status::ok();
     sequence = location.value().sequence;
   }
-  const bool was_queued = take_out_of_queue(id, sequence);
-  // The value that it was to replace goes, too.
-  if (was_queued) {
+  if (take_out_of_queue({sequence}) > 0) {
+    // The value that it was to replace goes, too.
     const auto replaced = attached_.reader().find(id.context.digest, id.key);
-    if (replaced.is_ok()) sequence = std::min(sequence, replaced.value().sequence);
+    if (!replaced.is_ok()) return Status::ok();
+    sequence = std::min(sequence, replaced.value().sequence);
   }
   return committer_.as_index_failure(committer_.drop(id, sequence));
 }
 
-// Returns whether it was to be written still.
-bool DirectoryStore::take_out_of_queue(const EntryId& id, Sequence sequence) {
-  const auto queued = queue_.find_all(batch_of(id));
-  if (queued.empty() || queued[0] == nullptr || queued[0]->sequence != sequence) return false;
-  Clear clear;
-  clear.filter.key_prefix = id.key;
-  clear.context = id.context.digest;
-  clear.sequence = sequence + 1;
+Status DirectoryStore::take_back(const EntryIds& ids, const std::vector<Sequence>& sequences) {
+  if (is_read_only()) return Status::ok();
+  std::unordered_set<Sequence> wanted(sequences.begin(), sequences.end());
+  wanted.erase(0);
+  if (take_out_of_queue(wanted) == wanted.size()) return Status::ok();
+  // Some were written already.
+  Status first_failure;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (sequences[i] == 0) continue;
+    const Status dropped = committer_.as_index_failure(committer_.drop(ids[i], sequences[i]));
+    if (first_failure.is_ok()) first_failure = dropped;
+    // A directory that somebody else is busy with costs this once.
+    if (dropped.code() == StatusCode::kBusy) break;
+  }
+  return first_failure;
+}
+
+// Returns how many of them were to be written still.
+std::size_t DirectoryStore::take_out_of_queue(const std::unordered_set<Sequence>& sequences) {
   MutexLock lock(committer_.mutex());
-  if (queue_.remove(clear).empty()) return false;
-  // Who took it from the queue into memory compares again.
-  attached_.control().add_removal();
-  return true;
+  const std::size_t removed = queue_.remove(sequences);
+  // Who took one from the queue into memory compares again.
+  if (removed > 0) attached_.control().add_removal();
+  return removed;
 }
 
 Result<Evicted> DirectoryStore::evict(std::uint64_t to_bytes) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -61,6 +62,7 @@ class DirectoryStore final : public Store {
     return intake_.put_all(context, addresses, puts, sequences);
   }
   Status drop(const EntryId& id, Sequence sequence) override;
+  Status take_back(const EntryIds& ids, const std::vector<Sequence>& sequences) override;
   Result<std::int64_t> clear(const ClearFilter& filter) override { return clearer_.clear(filter); }
   Result<Evicted> evict(std::uint64_t to_bytes) override;
   Status flush() override;
@@ -73,7 +75,7 @@ class DirectoryStore final : public Store {
   bool is_attached() const override { return attached_.is_attached(); }
 
  private:
-  bool take_out_of_queue(const EntryId& id, Sequence sequence);
+  std::size_t take_out_of_queue(const std::unordered_set<Sequence>& sequences);
 
   // In this order: each uses only those above it, and the threads of the last ones end first.
   AttachedDirectory attached_;

@@ -102,6 +102,11 @@ class Store {
 
   // Removes an entry that proved broken, if it still has this sequence.
   virtual Status drop(const EntryId& id, Sequence sequence) = 0;
+  // Removes what was put a moment ago with these sequences; 0: nothing of that id.
+  virtual Status take_back(const EntryIds& ids, const std::vector<Sequence>& sequences) {
+    (void)ids, (void)sequences;
+    return Status::ok();
+  }
 
   // Removes entries, and returns their number. What any process had put before is not found again.
   virtual Result<std::int64_t> clear(const ClearFilter& filter) = 0;

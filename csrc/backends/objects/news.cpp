@@ -92,7 +92,9 @@ Result<bool> take_news_of(HttpClient& client, ObjectIndex& index,
       }));
   if (!is_in_time) return false;
   // A writer without a head is not asked again before it announces itself anew.
-  for (const std::uint64_t writer : writers) index.note_head(writer, 0);
+  for (const std::uint64_t writer : writers) {
+    if (unread[writer] == 0) index.note_head(writer, 0);
+  }
   for (const auto& [writer, sum] : heads) {
     if (unread[writer] == 0) index.note_head(writer, sum);
   }

@@ -98,11 +98,21 @@ void WriteQueue::mark_finished(const QueuedPut& put) {
 }
 
 std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
-  const auto is_covered = [&clear](const QueuedPut& put) {
-    return is_cleared_by(clear, *put.context, put.key, put.sequence, put.stored_at_us);
-  };
-  std::vector<QueuedPutPtr> removed;
   MutexLock lock(mutex_);
+  return remove_covered([&clear](const QueuedPut& put) {
+    return is_cleared_by(clear, *put.context, put.key, put.sequence, put.stored_at_us);
+  });
+}
+
+std::size_t WriteQueue::remove(const std::unordered_set<Sequence>& sequences) {
+  MutexLock lock(mutex_);
+  return remove_covered([&](const QueuedPut& put) { return sequences.count(put.sequence) != 0; })
+      .size();
+}
+
+std::vector<QueuedPutPtr> WriteQueue::remove_covered(
+    const std::function<bool(const QueuedPut&)>& is_covered) {
+  std::vector<QueuedPutPtr> removed;
   for (auto entry = latest_.begin(); entry != latest_.end();) {
     if (is_covered(*entry->second)) {
       removed.push_back(std::move(entry->second));

@@ -8,11 +8,13 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/bytes.h"
@@ -78,6 +80,8 @@ class WriteQueue {
   // Takes out what `clear` covers; of it, what is being written is no longer found, and
   // without_removed() leaves it out. Returns the latest put of each id.
   std::vector<QueuedPutPtr> remove(const Clear& clear);
+  // The same for the puts with these sequences. Returns how many of them were found.
+  std::size_t remove(const std::unordered_set<Sequence>& sequences);
   std::uint64_t size_bytes();
 
   // Returns when all up to `position` was written, removed or failed; kBusy at `deadline`; else the
@@ -118,6 +122,8 @@ class WriteQueue {
                      Clock::time_point deadline) MODCACHE_REQUIRES(mutex_);
   void note_pace(const std::vector<QueuedPutPtr>& batch) MODCACHE_REQUIRES(mutex_);
   void push_locked(QueuedPutPtr put) MODCACHE_REQUIRES(mutex_);
+  std::vector<QueuedPutPtr> remove_covered(const std::function<bool(const QueuedPut&)>& is_covered)
+      MODCACHE_REQUIRES(mutex_);
   void forget(const QueuedPutPtr& put) MODCACHE_REQUIRES(mutex_);
   void mark_finished(const QueuedPut& put) MODCACHE_REQUIRES(mutex_);
   bool must_write_now() const MODCACHE_REQUIRES(mutex_);

@@ -103,6 +103,22 @@ TEST_F(RemoteClearTest, a_value_that_proves_wrong_while_it_is_kept_is_dropped_ag
   EXPECT_FALSE(found.still_holds());
 }
 
+TEST_F(RemoteClearTest, what_is_not_kept_takes_nothing_newer_with_it) {
+  machine("b")->share("k", "text");
+  machine("b")->share("l", "text");
+  const auto cleared_by = machine("a");
+  cleared_by->share("near", "text");
+  const auto a = machine("a", {{"memory", "0"}});
+  EXPECT_EQ(a->lookup("missing"), "<missing>") << "it knows the marks";
+  at_next_question([&] {
+    cleared_by->cache().clear({}, Cache::Tier::kAll);
+    a->store("k", "newer");  // keep_rows() leaves it
+  });
+  EXPECT_EQ(look_up(*a, {"k", "l"}).missing().size(), 0u);
+  EXPECT_EQ(a->lookup("l"), "<missing>");
+  EXPECT_EQ(a->lookup("k"), "newer");
+}
+
 TEST_F(RemoteClearTest, what_a_clear_of_all_took_is_not_given_back_by_a_shared_fill) {
   machine("a")->share("k", "wrong");
   machine("a")->share("l", "wrong");
@@ -164,6 +180,8 @@ TEST_F(RemoteClearTest, writes_that_were_dropped_since_a_part_was_taken_leave_it
   // The claim of the whole work may have to be renewed meanwhile.
   EXPECT_TRUE(remote->join_work("work", "a", 10'000).is_ok());
   EXPECT_FALSE(remote->end_part("second", "a", 10'000).value());
+  EXPECT_NE(remote->take_part("first", "b", 10'000).value(), remote::Claims::Holder::kMine)
+      << "who does not get it changes nothing";
   EXPECT_FALSE(remote->end_part("first", "a", 10'000).value());
   ASSERT_TRUE(remote->take_part("third", "a", 10'000).is_ok());
   EXPECT_TRUE(remote->end_part("third", "a", 10'000).value());

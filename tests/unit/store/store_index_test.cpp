@@ -166,6 +166,22 @@ TEST_F(StoreIndexTest, drops_what_is_still_to_be_written_and_what_that_was_to_re
   }
 }
 
+TEST_F(StoreIndexTest, takes_back_what_was_put_a_moment_ago_written_or_not) {
+  auto store = open_store(directory_.path());
+  const Sequence first = put(*store, context_, "first", "1").value();
+  ASSERT_TRUE(store->flush().is_ok());
+  const Sequence second = put(*store, context_, "second", "2").value();
+  const Sequence third = put(*store, context_, "third", "3").value();
+  ASSERT_TRUE(put(*store, context_, "third", "newer").is_ok());
+  const std::vector<std::string_view> keys{"first", "second", "third", "none"};
+  const auto addresses = addresses_of(context_.digest, keys);
+  ASSERT_TRUE(store->take_back({context_, keys, addresses}, {first, second, third, 0}).is_ok());
+  ASSERT_TRUE(store->flush().is_ok());
+  EXPECT_EQ(get(*store, context_, "first"), "<missing>");
+  EXPECT_EQ(get(*store, context_, "second"), "<missing>");
+  EXPECT_EQ(get(*store, context_, "third"), "newer");
+}
+
 TEST_F(StoreIndexTest, forgets_what_was_dropped) {
   auto store = open_store(directory_.path());
   fill(*store, 3);
