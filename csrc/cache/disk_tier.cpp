@@ -177,7 +177,10 @@ void DiskTier::take_back(const TierKeys& keys, Span<Kept> kept) {
   if (store == nullptr) return;
   std::vector<store::Sequence> sequences;  // 0: it is not there
   sequences.reserve(kept.size());
-  for (const Kept& one : kept) sequences.push_back(one.sequence);
+  const std::uint64_t removals = store->removals();
+  for (const Kept& one : kept) {
+    sequences.push_back(store::are_of_one_source(one.removals, removals) ? one.sequence : 0);
+  }
   report(store->take_back(keys.ids(), sequences), "taking back what was cleared meanwhile");
 }
 

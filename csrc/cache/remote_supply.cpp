@@ -40,12 +40,13 @@ std::vector<bool> RemoteTier::find_lacking(const TierKeys& keys,
   }
   const remote::Generations::Current& current = answer->current;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    // Entries that a clear of the server took must not come back, and those that wait will be
-    // there.
+    // Entries that a clear of the server took must not come back. The part is left to machines that
+    // have none.
     if (stored_at_us[i] < std::max(current.not_before_us, current.cleared_at_us)) {
-      if (stored_at_us[i] == 0) note_lost(1);  // nobody knows whether it is that old
+      note_lost(1);
       continue;
     }
+    // Those that wait will be there.
     if (server->writes().is_pending(answer->names[i])) continue;
     const SharedBytes& bytes = answer->beginnings[i];
     const auto record = bytes.owner != nullptr ? remote::decode_beginning(bytes.view())

@@ -190,16 +190,18 @@ bool RemoteTier::still_holds(const std::string& scope, const remote::Generations
   const Changes now = changes(*server);
   if (now.clears != before.clears || now.replacements != before.replacements) return false;
   if (now.of_directory == before.of_directory) return true;
-  // The whole call waits for the server no longer than one question may take.
+  // The whole call waits for the server no longer than one question may take. A healthy server is
+  // not taken for one that fails because little of that is left.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
   Question question;
   question.answer->names = server->generations().names(scope);
-  if (left.count() <= 0 || !ask(*server, question, left)) return false;
+  if (left < server->timeout() / 4 || !ask(*server, question, left)) return false;
   const auto& values = question.answer->values;
   const auto current =
       server->generations().note(scope, values[0], values[1], now.clears, now.of_directory);
+  if (!current.has_value() || !(*current == marks)) return false;
   before = now;
-  return current.has_value() && *current == marks;
+  return true;
 }
 
 bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,

@@ -149,9 +149,10 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;
   void remove(RemoteServer& server, const Digest128& address);
-  // `stored_at_us`: 0 is the time when it is written.
-  remote::WriteBehind::Write write_of(EntryToWrite to_write, const EntryPtr& entry, bool replaces,
-                                      std::int64_t stored_at_us = 0) const;
+  // `stored_at_us`: nothing is the time when it is written.
+  remote::WriteBehind::Write write_of(
+      EntryToWrite to_write, const EntryPtr& entry, bool replaces,
+      std::optional<std::int64_t> stored_at_us = std::nullopt) const;
   void note_lost(std::size_t entries) { dropped_.fetch_add(entries, std::memory_order_acq_rel); }
   void add_context(RemoteServer& server, const ContextPtr& context,
                    std::vector<remote::WriteBehind::Write>& writes);

@@ -56,7 +56,7 @@ Result<remote::Claims::Holder> RemoteTier::take_part(const std::string& part,
   // Where the server cannot be asked, the caller does it as well.
   if (!holder.is_ok() || holder.value() == remote::Claims::Holder::kMine) {
     MutexLock lock(mutex_);
-    dropped_before_part_.emplace(held_part(part, owner), dropped);
+    dropped_before_part_[held_part(part, owner)] = dropped;
   }
   return holder;
 }

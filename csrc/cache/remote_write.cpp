@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "remote/record.h"
 
 namespace modcache::cache {
@@ -51,7 +52,7 @@ Result<std::string> EntryToWrite::encode_older(std::string_view header, std::str
   if (stored_at_us < current.cleared_at_us) {
     return Status::not_found("it was cleared after it was stored");
   }
-  return record_of(current, header, payload, run_us, stored_at_us);
+  return record_of(current, header, payload, run_us, stored_at_us != 0 ? stored_at_us : now_us());
 }
 
 std::string EntryToWrite::record_of(const remote::Generations::Current& current,

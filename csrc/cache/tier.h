@@ -156,8 +156,8 @@ class Tier {
     (void)keys, (void)rows, (void)which, (void)form, (void)kept;
   }
 
-  // Removes what keep_rows() or store() kept of these keys a moment ago, as kept[k] says, and
-  // nothing that came there since.
+  // Removes what keep_rows() or store() kept of these keys a moment ago, as kept[k] says. From the
+  // directory nothing that came there since goes with it.
   virtual void take_back(const TierKeys& keys, Span<Kept> kept) { (void)keys, (void)kept; }
 
   // Something of an entry proved broken after find() gave it: counts it, and drops it if the access

@@ -73,24 +73,25 @@ Status DirectoryStore::drop(const EntryId& id, Sequence sequence) {
     if (!location.is_ok()) return Status::ok();
     sequence = location.value().sequence;
   }
-  if (take_out_of_queue({sequence}) > 0) {
+  if (take_out_of_queue(batch_of(id), {sequence})) {
     // The value that it was to replace goes, too.
     const auto replaced = attached_.reader().find(id.context.digest, id.key);
-    if (!replaced.is_ok()) return Status::ok();
-    sequence = std::min(sequence, replaced.value().sequence);
+    if (replaced.is_not_found()) return Status::ok();
+    if (replaced.is_ok()) sequence = std::min(sequence, replaced.value().sequence);
   }
   return committer_.as_index_failure(committer_.drop(id, sequence));
 }
 
 Status DirectoryStore::take_back(const EntryIds& ids, const std::vector<Sequence>& sequences) {
   if (is_read_only()) return Status::ok();
-  std::unordered_set<Sequence> wanted(sequences.begin(), sequences.end());
-  wanted.erase(0);
-  if (take_out_of_queue(wanted) == wanted.size()) return Status::ok();
-  // Some were written already.
+  (void)take_out_of_queue(ids, sequences);
   Status first_failure;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (sequences[i] == 0) continue;
+    // One that was being written may be in the index by now, though the queue still had it.
+    const auto there = attached_.reader().find(ids.context.digest, ids.keys[i]);
+    if (there.is_not_found()) continue;
+    if (there.is_ok() && there.value().sequence != sequences[i]) continue;
     const Status dropped = committer_.as_index_failure(committer_.drop(ids[i], sequences[i]));
     if (first_failure.is_ok()) first_failure = dropped;
     // A directory that somebody else is busy with costs this once.
@@ -99,13 +100,19 @@ Status DirectoryStore::take_back(const EntryIds& ids, const std::vector<Sequence
   return first_failure;
 }
 
-// Returns how many of them were to be written still.
-std::size_t DirectoryStore::take_out_of_queue(const std::unordered_set<Sequence>& sequences) {
+// Returns whether the queue had any of them.
+bool DirectoryStore::take_out_of_queue(const EntryIds& ids,
+                                       const std::vector<Sequence>& sequences) {
+  std::unordered_map<Digest128, Sequence, Digest128Hash> wanted;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (sequences[i] != 0) wanted.emplace(ids.addresses[i], sequences[i]);
+  }
+  if (wanted.empty()) return false;
   MutexLock lock(committer_.mutex());
-  const std::size_t removed = queue_.remove(sequences);
+  if (queue_.remove(wanted) == 0) return false;
   // Who took one from the queue into memory compares again.
-  if (removed > 0) attached_.control().add_removal();
-  return removed;
+  attached_.control().add_removal();
+  return true;
 }
 
 Result<Evicted> DirectoryStore::evict(std::uint64_t to_bytes) {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -75,7 +75,7 @@ class DirectoryStore final : public Store {
   bool is_attached() const override { return attached_.is_attached(); }
 
  private:
-  std::size_t take_out_of_queue(const std::unordered_set<Sequence>& sequences);
+  bool take_out_of_queue(const EntryIds& ids, const std::vector<Sequence>& sequences);
 
   // In this order: each uses only those above it, and the threads of the last ones end first.
   AttachedDirectory attached_;

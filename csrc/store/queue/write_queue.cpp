@@ -104,10 +104,14 @@ std::vector<QueuedPutPtr> WriteQueue::remove(const Clear& clear) {
   });
 }
 
-std::size_t WriteQueue::remove(const std::unordered_set<Sequence>& sequences) {
+std::size_t WriteQueue::remove(
+    const std::unordered_map<Digest128, Sequence, Digest128Hash>& sequences) {
   MutexLock lock(mutex_);
-  return remove_covered([&](const QueuedPut& put) { return sequences.count(put.sequence) != 0; })
-      .size();
+  const auto is_covered = [&](const QueuedPut& put) {
+    const auto found = sequences.find(put.address);
+    return found != sequences.end() && found->second == put.sequence;
+  };
+  return remove_covered(is_covered).size();
 }
 
 std::vector<QueuedPutPtr> WriteQueue::remove_covered(

@@ -14,7 +14,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/bytes.h"
@@ -80,8 +79,9 @@ class WriteQueue {
   // Takes out what `clear` covers; of it, what is being written is no longer found, and
   // without_removed() leaves it out. Returns the latest put of each id.
   std::vector<QueuedPutPtr> remove(const Clear& clear);
-  // The same for the puts with these sequences. Returns how many of them were found.
-  std::size_t remove(const std::unordered_set<Sequence>& sequences);
+  // The same for puts with these sequences, by the addresses of their keys. Returns how many of
+  // them were found.
+  std::size_t remove(const std::unordered_map<Digest128, Sequence, Digest128Hash>& sequences);
   std::uint64_t size_bytes();
 
   // Returns when all up to `position` was written, removed or failed; kBusy at `deadline`; else the

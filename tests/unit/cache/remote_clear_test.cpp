@@ -127,11 +127,13 @@ TEST_F(RemoteClearTest, what_a_clear_of_all_took_is_not_given_back_by_a_shared_f
   EXPECT_EQ(other->lookup("l"), "wrong");
   other->cache().flush();
   machine("a")->cache().clear({}, Cache::Tier::kAll);
+  ASSERT_TRUE(other->cache().remote()->take_part("part", "b", 10'000).is_ok());
   const bool before = share_hits_here(true);
   EXPECT_EQ(look_up(*other, {"k"}).missing().size(), 0u) << "its memory";
   EXPECT_EQ(look_up(*machine("b"), {"k", "l"}).missing().size(), 0u) << "its directory";
   share_hits_here(before);
   other->cache().flush();
+  EXPECT_FALSE(other->cache().remote()->end_part("part", "b", 10'000).value()) << "others do it";
   EXPECT_EQ(machine("c")->lookup("k"), "<missing>");
   EXPECT_EQ(machine("c")->lookup("l"), "<missing>");
 }
