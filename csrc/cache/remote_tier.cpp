@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/remote_tier.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "cache/entry_header.h"
 #include "cache/read_entries.h"
 #include "remote/address.h"
 

@@ -2,6 +2,7 @@
 #include "backends/objects/news.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/clock.h"
@@ -72,12 +73,12 @@ void take_segment(const HttpClient& client, ObjectIndex& index, const SegmentOfW
 Result<bool> take_news_of(HttpClient& client, ObjectIndex& index,
                           const std::vector<std::uint64_t>& writers, std::int64_t deadline_ms) {
   std::vector<SegmentOfWriter> segments;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> heads;
+  std::map<std::uint64_t, std::uint64_t> heads;  // their checksums, by writer; 0: it has none
   MODCACHE_RETURN_IF_ERROR(read_heads(client, writers, [&](const Head& head, std::uint64_t sum) {
     for (const SegmentRange& range : index.segments_to_read(head, sum)) {
       segments.push_back({head.writer, range});
     }
-    heads.emplace_back(head.writer, sum);
+    heads[head.writer] = sum;
   }));
   // A segment that was merged into another meanwhile is not there: the next head says where it is.
   std::map<std::uint64_t, std::size_t> unread;
@@ -93,10 +94,7 @@ Result<bool> take_news_of(HttpClient& client, ObjectIndex& index,
   if (!is_in_time) return false;
   // A writer without a head is not asked again before it announces itself anew.
   for (const std::uint64_t writer : writers) {
-    if (unread[writer] == 0) index.note_head(writer, 0);
-  }
-  for (const auto& [writer, sum] : heads) {
-    if (unread[writer] == 0) index.note_head(writer, sum);
+    if (unread[writer] == 0) index.note_head(writer, heads[writer]);
   }
   return true;
 }
