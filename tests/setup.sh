@@ -70,7 +70,7 @@ stage() {
   LAST_STATUS=$status
 }
 
-# The same, but nothing after it makes sense when it fails.
+# The same, but the stages after it cannot run when it fails.
 vital_stage() {
   stage "$@"
   ((LAST_STATUS == 0)) || conclude
@@ -343,12 +343,41 @@ configure() {
     --no-warn-unused-cli "${@:2}")
 }
 
+# show_progress <log> <command...>: runs a build. Its whole output goes to the log. Instead of a line for
+# each object it shows one every ten seconds, and all other lines unless QUIET is set. Shows the end of the
+# log if the build fails.
+show_progress() {
+  local log=$1 status=0
+  shift
+  mkdir -p "$(dirname "$log")"
+  "$@" 2>&1 | tee "$log" | progress_lines || status=${PIPESTATUS[0]}
+  ((status == 0)) || {
+    say "the end of ${log#"$ROOT"/}:"
+    tail -n 60 "$log"
+  }
+  return "$status"
+}
+
+progress_lines() {
+  local line shown=$((SECONDS - 10)) started=$SECONDS
+  while IFS= read -r line; do
+    if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\]\  ]]; then
+      if ((SECONDS - shown >= 10 || BASH_REMATCH[1] == BASH_REMATCH[2])); then
+        shown=$SECONDS
+        say "built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} ($((SECONDS - started)) s)"
+      fi
+    elif [[ -z ${QUIET:-} ]]; then
+      say "$line"
+    fi
+  done
+}
+
 # build <preset> [arguments of cmake --build]
 build() {
   local preset=$1
   shift
   configure "$preset"
-  (cd "$ROOT" && cmake --build --preset "$preset" "$@")
+  (cd "$ROOT" && show_progress "$LOGS/build-$preset-output.log" cmake --build --preset "$preset" "$@")
 }
 
 # Into .venv, the way a user installs it. Nothing is done if nothing changed since.
@@ -362,7 +391,8 @@ install_package() {
     return 0
   fi
   cp "$VENV/constraints.txt" "$mark.new"
-  pip_that_builds install --force-reinstall
+  # pip shows what its build prints only with -v, between hundreds of lines of its own.
+  QUIET=on show_progress "$LOGS/package-output.log" pip_that_builds install --force-reinstall -v
   mv "$mark.new" "$mark"
 }
 
