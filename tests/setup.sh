@@ -358,7 +358,7 @@ progress_lines() {
     if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\]\  ]]; then
       if ((SECONDS - shown >= 10 || BASH_REMATCH[1] == BASH_REMATCH[2])); then
         shown=$SECONDS
-        say "built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} ($((SECONDS - started)) s)"
+        say "built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files ($((SECONDS - started)) s)"
       fi
     elif [[ -z ${QUIET:-} ]]; then
       say "$line"
