@@ -9,6 +9,11 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON) # the rooms end up in one shared library
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# With CMAKE_UNITY_BUILD. torch's headers take up to 9 s per object, so fewer and larger objects save more
+# than precompiled headers do: those take 22 s and 475 MB to make, and save 5 s per object (GCC 12).
+if(NOT CMAKE_UNITY_BUILD_BATCH_SIZE)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
+endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)

@@ -25,7 +25,31 @@ $(cat "$ROOT"/tests/requirements{,-newest}.txt "$ROOT"/examples/{requirements,we
 # build_with_newest <preset> [arguments of cmake --build]: into a folder of its own.
 build_with_newest() {
   configure "$1" -B "$BUILD/$1-torch-$NEWEST" -DPython_EXECUTABLE="$NEWEST_VENV/bin/python"
-  cmake --build "$BUILD/$1-torch-$NEWEST" "${@:2}"
+  show_progress "$LOGS/build-$1-torch-$NEWEST-output.log" \
+    cmake --build "$BUILD/$1-torch-$NEWEST" "${@:2}"
+}
+
+# cpp_tests_with_newest <preset>
+cpp_tests_with_newest() {
+  (cd "$BUILD/$1-torch-$NEWEST" && ctest --output-on-failure --no-tests=error --tests-regex torch)
+}
+
+# pytest_with_newest <preset> [arguments]: imports the package from the tree, with the library of that
+# build.
+pytest_with_newest() {
+  local build=$BUILD/$1-torch-$NEWEST
+  (cd "$ROOT" && PYTHONPATH=$ROOT/python_shim MODCACHE_LIBRARY=$build/libmodcache.so \
+    MODCACHE_PROGRAM=$build/bin/modcache "$NEWEST_VENV/bin/python" -m pytest \
+    --durations 10 --durations-min 5 "${PARALLEL[@]}" "${@:2}" "${PYTEST_ARGUMENTS[@]}")
+}
+
+# --- With TorchScript ------------------------------------------------------------------------
+
+newest_stages() {
+  vital_stage "Build with torch $NEWEST" build_newest
+  ! $THOROUGH || stage "C++ tests with torch $NEWEST" cpp_tests_with_newest release
+  stage "Tests with torch $NEWEST, without the compiled part" newest_version_tests
+  stage "Loading and the compiled part with torch $NEWEST" newest_loading_tests
 }
 
 build_newest() {
@@ -34,45 +58,38 @@ build_newest() {
   build_with_newest release "${targets[@]}"
 }
 
-# cpp_tests_with_newest <preset>
-cpp_tests_with_newest() {
-  (cd "$BUILD/$1-torch-$NEWEST" && ctest --output-on-failure --no-tests=error --tests-regex torch)
+# Tests of code that depends on torch's version: TorchScript, torch.export, torch.compile, identity,
+# purity, gradients and rows. They run without the compiled part of the Python package here; with the first
+# torch they run with it.
+TESTS_OF_TORCH_VERSIONS=(
+  tests/python/test_{script,scripting,freeze,lower,lower_modules,identity_scripted,identity_names}.py
+  tests/python/test_{export,export_operators,export_purity,compile,keys_compiled,cached_recorded}.py
+  tests/python/test_{identity_code,identity_eager,purity,purity_inference,evaluation,grad}.py
+  tests/python/test_{cached,address,rows,writes_without_trace}.py
+)
+newest_version_tests() {
+  MODCACHE_COMPILED_PART=off pytest_with_newest release "${TESTS_OF_TORCH_VERSIONS[@]}"
+  if $THOROUGH; then MODCACHE_COMPILED_PART=off pytest_with_newest release -m scripts tests/python; fi
 }
-
-# pytest_with_newest <preset> [arguments]: the package is taken from the tree, with the library of that
-# build.
-pytest_with_newest() {
-  local build=$BUILD/$1-torch-$NEWEST
-  (cd "$ROOT" && PYTHONPATH=$ROOT/python_shim MODCACHE_LIBRARY=$build/libmodcache.so \
-    MODCACHE_PROGRAM=$build/bin/modcache "$NEWEST_VENV/bin/python" -m pytest "${PARALLEL[@]}" \
-    "${@:2}" "${PYTEST_ARGUMENTS[@]}")
-}
-
-# They run without the compiled part here, as the stage of the first torch has it.
-newest_scripting_tests() { MODCACHE_COMPILED_PART=off pytest_with_newest release -m scripts tests/python; }
-# What differs where a library has TorchScript and where it has not, and the compiled part.
+# Tests of loading, of registered operators and of the compiled part.
 newest_loading_tests() { pytest_with_newest release "${TESTS_OF_LOADING[@]}"; }
 TESTS_OF_LOADING=(tests/python/test_{begun,hit_modes,hit_path,miss_path,scripted_calls,snapshot,library,schema,shim}.py)
 
 # --- Without TorchScript ---------------------------------------------------------------------
 
-# With the newest torch, the first that may lack it.
+# With the newest torch, the first that may be built without TorchScript.
+no_torchscript_stages() {
+  vital_stage "Build without TorchScript" build_no_torchscript
+  stage "C++ tests without TorchScript" cpp_tests_with_newest no-torchscript
+  stage "Python tests without TorchScript and the compiled part" no_torchscript_python_tests
+}
+
 build_no_torchscript() {
   build_with_newest no-torchscript --target modcache_library modcache_command modcache_guards \
     modcache_torch_tests modcache_torch_operator_tests modcache_torch_device_tests
 }
 
-# The slow tests of what no build and no torch changes: they run once, in the stage "Python tests".
-ONCE=(
-  --ignore=tests/python/grid
-  --ignore=tests/python/test_{recipes,example,process_values,processes,dataloader,dataset_padding}.py
-  --ignore=tests/python/test_{prefetcher,crash,damage,hostile_records,codec,round_trips,rows_mistakes}.py
-  --ignore=tests/python/test_{identity_sharing,explain_packages,first_use,lifetime,messages,modes,logging}.py
-)
-
 no_torchscript_python_tests() {
-  local once=("${ONCE[@]}")
-  ! $THOROUGH || once=()
   MODCACHE_COMPILED_PART=off pytest_with_newest no-torchscript -m "not scripts" \
-    "${once[@]}" tests/python tests/install/test_exported_host.py
+    tests/python tests/install/test_exported_host.py
 }

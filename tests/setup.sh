@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# ./tests/run, ./examples/run and ./python_shim/make_wheel share this: finding or installing what they
-# need, and running named stages. Sourced by bash with `set -euo pipefail`; everything it makes lies
-# in .venv/ and build/ of the tree, except system packages.
+# Set-up and named stages for ./tests/run, ./examples/run and ./python_shim/make_wheel. Sourced by bash with
+# `set -euo pipefail`. Everything it makes is in .venv/ and build/, except system packages.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
@@ -70,7 +69,7 @@ stage() {
   LAST_STATUS=$status
 }
 
-# The same, but nothing after it makes sense when it fails.
+# The same, but ends the run after a failure.
 vital_stage() {
   stage "$@"
   ((LAST_STATUS == 0)) || conclude
@@ -343,15 +342,39 @@ configure() {
     --no-warn-unused-cli "${@:2}")
 }
 
+# show_progress <log> <command...>: runs a build and writes its output to the log. Shows every ten seconds
+# how many objects are done, and other lines unless QUIET is set; the end of the log after a failure.
+show_progress() {
+  mkdir -p "$(dirname "$1")"
+  "${@:2}" 2>&1 | tee "$1" | progress_lines && return 0
+  say "the end of ${1#"$ROOT"/}:"
+  tail -n 60 "$1"
+  return 1
+}
+
+progress_lines() {
+  local line shown=$((SECONDS - 10)) started=$SECONDS
+  while IFS= read -r line; do
+    if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\]\  ]]; then
+      if ((SECONDS - shown >= 10 || BASH_REMATCH[1] == BASH_REMATCH[2])); then
+        shown=$SECONDS
+        say "built ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files ($((SECONDS - started)) s)"
+      fi
+    elif [[ -z ${QUIET:-} ]]; then
+      say "$line"
+    fi
+  done
+}
+
 # build <preset> [arguments of cmake --build]
 build() {
   local preset=$1
   shift
   configure "$preset"
-  (cd "$ROOT" && cmake --build --preset "$preset" "$@")
+  (cd "$ROOT" && show_progress "$LOGS/build-$preset-output.log" cmake --build --preset "$preset" "$@")
 }
 
-# Into .venv, the way a user installs it. Nothing is done if nothing changed since.
+# Into .venv, the way a user installs it, unless it is up to date. pip shows the build only with -v.
 install_package() {
   local mark=$VENV/.modcache-installed sources
   sources=("$ROOT"/{CMakeLists.txt,pyproject.toml,cmake,csrc,command_line,triton_cache,torchscript_ops,python_shim})
@@ -362,7 +385,7 @@ install_package() {
     return 0
   fi
   cp "$VENV/constraints.txt" "$mark.new"
-  pip_that_builds install --force-reinstall
+  QUIET=on show_progress "$LOGS/package-output.log" pip_that_builds install --force-reinstall -v
   mv "$mark.new" "$mark"
 }
 

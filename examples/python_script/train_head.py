@@ -41,7 +41,7 @@ from training import (  # noqa: E402
 )
 
 OUTPUT = Path(__file__).resolve().parent.parent / "output"
-TEXTS = 1200
+TEXTS = 480
 EPOCHS = 20
 UNCACHED_EPOCHS = 2
 ENCODER_SAMPLE = 16

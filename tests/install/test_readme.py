@@ -15,8 +15,8 @@ from installed import ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Where each command of the README is run, since a test cannot run the tests.
 RUN_BY = {
-    "./examples/run": (".ci/run", "for command in ./examples/run ./tests/run; do"),
-    "./tests/run": (".ci/run", "for command in ./examples/run ./tests/run; do"),
+    "./examples/run": (".ci/run", 'for command in "./examples/run" "./tests/run --all"; do'),
+    "./tests/run": (".ci/run", 'for command in "./examples/run" "./tests/run --all"; do'),
     "pip install --no-build-isolation .": ("tests/setup.sh", "pip_that_builds install"),
     "./python_shim/make_wheel": ("tests/run", '"$ROOT/python_shim/make_wheel"'),
 }

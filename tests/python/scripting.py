@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests of this folder need TorchScript, the library's or torch's own.
 
-conftest.py marks them with `scripts`. With the newest torch the stage newest of ./tests/run has
-these, and no-torchscript all others: a test that scripts and is not listed here fails there.
+conftest.py marks them with `scripts`. `./tests/run --thorough` runs all others with a library that
+was built without TorchScript: a test that scripts and is not listed here fails there.
 """
 
 from __future__ import annotations

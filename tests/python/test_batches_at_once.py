@@ -232,7 +232,7 @@ def test_nobody_waits_for_a_batch_that_failed(cause: str, face: str) -> None:
     assert isinstance(kept[0], RuntimeError)
     start = time.monotonic()
     assert at_once(lambda: is_right(Busy(), rows, scope="s")) == [True]
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20, "a waiting thread gives up after 30 s"
 
 
 def test_nobody_waits_for_one_key_that_failed() -> None:

@@ -13,7 +13,7 @@ from models import frozen
 from processes import ProcessRunner
 from strangers import Stranger, cases, path_of
 
-LONGEST_S = 5  # on a busy machine; who waits for a pipe waits for ever
+LONGEST_S = 30  # allows for a busy machine; a read from a pipe would never return
 
 
 def use() -> tuple[bool, float, int]:

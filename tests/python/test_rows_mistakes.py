@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -44,10 +43,9 @@ def test_a_kept_exception_holds_no_other_thread_up(
     other = threading.Thread(
         target=lambda: modcache.lookup_or_run(module, X, KEYS, scope="s"), daemon=True
     )
-    began = time.monotonic()
     other.start()
-    other.join(10)
-    assert time.monotonic() - began < 10
+    other.join(20)
+    assert not other.is_alive(), "a waiting thread gives up after 30 s"
     assert kept.tb is not None
 
 

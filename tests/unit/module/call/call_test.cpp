@@ -92,7 +92,8 @@ TEST_F(CallTest, lets_others_go_on_when_it_is_abandoned_destroyed_or_refused) {
   destroyed.reset();
   EXPECT_THROW(run(*refused, at::ones({}).requires_grad_()), c10::Error);
   // Awake, as a leader that sleeps is given up for lost.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(25);  // a wait ends after 30 s
   while (!is_done && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   EXPECT_TRUE(is_done);
   others.join();

@@ -234,8 +234,8 @@ TEST_F(WriteQueueTest, holds_callers_back_while_the_disk_is_slow) {
   ASSERT_TRUE(queue.push(make("k", ++sequence, 8 * kMegabyte), later).is_ok());
   const auto waited = Clock::now() - before;
   EXPECT_GE(waited, WriteQueue::kMostAge);
-  // A disk that has come to a halt is no reason to wait for ever.
-  EXPECT_LT(waited, std::chrono::seconds(2));
+  // A stopped disk does not block callers for ever; `later` is 10 s away.
+  EXPECT_LT(waited, std::chrono::seconds(8));
 }
 
 // They wait for a look at the weights that they were computed with, and not for the disk.
