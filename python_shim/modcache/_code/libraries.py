@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from modcache._code.names import top_package
+from modcache._code.objects import attribute_of, is_a
 
 
 class KnownMethod(NamedTuple):
@@ -106,8 +107,8 @@ def is_serving(value: Any, entered: Collection[str]) -> bool:
 
     ``entered``: the packages that code of the user's enters.
     """
-    is_module = isinstance(value, types.ModuleType)
-    module = str(value.__name__ if is_module else value.__module__)
+    is_module = is_a(value, types.ModuleType)
+    module = str(attribute_of(value, "__name__" if is_module else "__module__"))
     package = top_package(module)
     is_beside = package in _SERVING_OTHERS and package not in entered
     return is_beside or package in _SERVING or module in _SERVING_MODULES
@@ -115,8 +116,8 @@ def is_serving(value: Any, entered: Collection[str]) -> bool:
 
 def known_method(function: Any) -> KnownMethod:
     """Returns what is known of a function that an installed library defines in a class."""
-    library = top_package(getattr(function, "__module__", ""))
-    methods, name = _KNOWN.get(library), str(getattr(function, "__qualname__", ""))
+    library = top_package(attribute_of(function, "__module__", ""))
+    methods, name = _KNOWN.get(library), str(attribute_of(function, "__qualname__", ""))
     if methods is None or "." not in name or not _is_all_of(library, function):
         return UNKNOWN
     return methods.get(name) or methods.get(name.rpartition(".")[2], UNKNOWN)
@@ -127,7 +128,7 @@ def _is_all_of(library: str, function: Any) -> bool:
 
     functools.wraps gives any function the name of what it wraps.
     """
-    while isinstance(function, types.FunctionType):
+    while is_a(function, types.FunctionType):
         if top_package(function.__globals__.get("__name__")) not in (library, "torch"):
             return False
         if "__wrapped__" not in vars(function):

@@ -16,7 +16,7 @@ def unchanging(state: ModuleState, seen: Recognized, fingerprint: str) -> Unchan
 
     ``fingerprint`` "": the caller named the scope. None: a look in full is needed.
     """
-    now = state.known
+    now = state.known_for(is_named=not fingerprint)
     if now is None or now.snapshots is not seen.known.snapshots:
         return None
     if fingerprint and now.fingerprint != fingerprint:
