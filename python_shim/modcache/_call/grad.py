@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 
 from modcache._call.parts import tensors_in
 from modcache._code.objects import is_a
-from modcache._identity.module_state import GradPattern, ModuleState, Recognized
+from modcache._identity.known import Recognized
+from modcache._identity.module_state import GradPattern, ModuleState
 
 WITHOUT_GRAD = GradPattern(0, ())
 

@@ -25,12 +25,12 @@ from modcache._call.padding_trial import run_trials
 from modcache._call.rows import select_rows
 from modcache._call.tagged import tagged
 from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.known import Recognized
 from modcache._identity.manifest import MANIFEST_S, NOTHING_TO_SAY, Scope, class_name, note_outcome
 from modcache._identity.module_state import (
     NOT_REFUSED,
     GradPattern,
     ModuleState,
-    Recognized,
     SeenState,
     change_between,
     state_of,

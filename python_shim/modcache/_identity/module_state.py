@@ -16,16 +16,16 @@ import time
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from modcache._identity.contents import contents_without_versions, version_of, watched_digest
 from modcache._identity.digest import difference, digest_of, name_of_tensor
 from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.known import Known, Recognized, Recognizer, known_of
 from modcache._identity.observed import codes_of
-from modcache._identity.outline import Outline
-from modcache._identity.records import Records, same_leaves, same_objects
+from modcache._identity.records import Records, same_leaves
 from modcache._identity.scripted import code_of_scripted
 from modcache._identity.snapshot import snapshot_of
 from modcache._identity.state_snapshot import snapshot_of_state
@@ -34,13 +34,6 @@ from modcache._identity.walk import Walk
 from modcache._identity.wrappers import may_be_transparent
 from modcache._library.tracing import untraced
 
-if TYPE_CHECKING:
-    from modcache._guards import Snapshot
-
-# Looks in full before a snapshot is made. Each snapshot that did not hold for long doubles them.
-_PATIENCE, _MOST_PATIENCE = 2, 1024
-_LONG = 16  # looks that a snapshot must serve, or else
-_LONG_S = 1.0  # the time, as plain hits do not count as looks
 _refresh_watch: Any = torch.classes.cache.Watch.refresh
 
 
@@ -65,13 +58,6 @@ class SeenState:
         return self
 
 
-class Recognized(NamedTuple):
-    """A module for which a snapshot holds, and its tensors."""
-
-    known: Known
-    tensors: list[torch.Tensor]
-
-
 class GradPattern(NamedTuple):
     """Which tensors require grad in a call under grad mode; outside of it, none."""
 
@@ -83,31 +69,6 @@ class GradPattern(NamedTuple):
 _PLAIN_PATTERNS = frozenset({GradPattern(0, ()), GradPattern(0, (False,))})
 
 
-class Known(NamedTuple):
-    """A module that can be recognized: while its ``snapshots`` hold, it has this ``structure``.
-
-    If its tensors have the digest ``weights``, it has this ``fingerprint``. Both are "" until they
-    are first needed, and always where the caller named the scope. The compiled part reads the
-    fields by their places.
-    """
-
-    snapshots: tuple[Snapshot, ...]  # of the module, and of the installed packages that it enters
-    structure: str
-    weights: str
-    fingerprint: str
-    outline: Outline  # of what the snapshots were made from
-
-    def tensors(self) -> list[torch.Tensor] | None:
-        """The module's tensors, in order; None: a snapshot no longer holds."""
-        found: list[torch.Tensor] = []
-        for snapshot in self.snapshots:
-            tensors = snapshot.tensors()
-            if tensors is None:
-                return None
-            found += tensors
-        return found
-
-
 class Refusal(NamedTuple):
     """The reason why the last result was not kept, for ``explain``."""
 
@@ -117,36 +78,6 @@ class Refusal(NamedTuple):
 
 
 NOT_REFUSED = Refusal("", "", "")
-
-
-class _Recognizer:
-    """Decides when a snapshot of a module is worth making, and keeps the last one."""
-
-    def __init__(self) -> None:
-        self.known: Known | None = None
-        self._patience = _PATIENCE
-        self._known_since_s = 0.0
-        self._looks_in_full = 0
-        self._recognized = 0
-
-    def recognize(self, make: Callable[[], Known | None]) -> Recognized | None:
-        known = self.known
-        if known is not None:
-            tensors = known.tensors()
-            if tensors is not None:
-                self._recognized += 1
-                return Recognized(known, tensors)
-            self.known = None
-            age_s = time.monotonic() - self._known_since_s
-            is_long = self._recognized >= _LONG or age_s >= _LONG_S
-            self._patience = _PATIENCE if is_long else min(2 * self._patience, _MOST_PATIENCE)
-        self._looks_in_full += 1
-        if self._looks_in_full > self._patience:
-            self._looks_in_full = self._recognized = 0
-            self._patience = min(2 * self._patience, _MOST_PATIENCE)  # until it proves its worth
-            self.known = make()
-            self._known_since_s = time.monotonic()
-        return None
 
 
 class ModuleState:
@@ -163,8 +94,8 @@ class ModuleState:
     def __init__(self, *, is_wrapper: bool = False) -> None:
         self.is_wrapper = is_wrapper
         self.known: Known | None = None  # the identified one, or else the named one
-        self._identified = _Recognizer()
-        self._named = _Recognizer()  # of calls whose scope the caller named
+        self._identified = Recognizer()
+        self._named = Recognizer()  # of calls whose scope the caller named
         self.watch: Any = torch.classes.cache.Watch()
         self.watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
@@ -244,14 +175,14 @@ class ModuleState:
                 if walk.packages.snapshot is None:
                     return None
                 snapshots.append(walk.packages.snapshot)
-            return _known_of(snapshots, self._structure, walk)
+            return known_of(snapshots, self._structure, walk)
         return None
 
     def _made_known_by_values(self, module: torch.nn.Module) -> Known | None:
         with self._lock, contextlib.suppress(Exception):
             walk = StateWalk(module, self._records)
-            snapshot = snapshot_of_state(module, walk, self._records)
-            return None if snapshot is None else _known_of([snapshot], "", walk)
+            if snapshot := snapshot_of_state(module, walk, self._records):
+                return known_of([snapshot], "", walk)
         return None
 
     def followed(self, fingerprint: str, look: Callable[[], SeenState]) -> set[types.CodeType]:
@@ -306,11 +237,6 @@ class ModuleState:
     def forget_weights(self) -> None:
         """Makes the next look read every byte of the tensors."""
         _refresh_watch(self.watch)
-
-
-def _known_of(snapshots: list[Snapshot], structure: str, walk: Walk) -> Known | None:
-    known = Known(tuple(snapshots), structure, "", "", Outline(walk))
-    return known if same_objects(known.tensors() or (), walk.tensors) else None
 
 
 def change_between(module: torch.nn.Module, before: SeenState, after: SeenState) -> str:

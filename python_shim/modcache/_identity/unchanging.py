@@ -7,7 +7,8 @@ import torch
 
 from modcache._identity.contents import version_of, versions_of, watched_digest
 from modcache._identity.digest import difference, name_of_tensor
-from modcache._identity.module_state import ModuleState, Recognized
+from modcache._identity.known import Recognized
+from modcache._identity.module_state import ModuleState
 from modcache._identity.records import same_objects
 
 
