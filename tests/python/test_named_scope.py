@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import modcache
@@ -205,6 +205,24 @@ class InGlobal(Counts):
         return float(_calls)
 
 
+class InGlobalObject(Counts):
+    def set_up(self) -> None:
+        _object.calls = 0
+
+    def count(self) -> float:
+        _object.calls += 1
+        return float(_object.calls)
+
+
+class InGlobalDict(Counts):
+    def set_up(self) -> None:
+        _dict["calls"] = 0
+
+    def count(self) -> float:
+        _dict["calls"] += 1
+        return float(_dict["calls"])
+
+
 def in_closure() -> nn.Module:
     calls = 0
 
@@ -229,8 +247,11 @@ class InSubmodule(Counts):
 
 
 _calls = 0
+_object = SimpleNamespace(calls=0)
+_dict = {"calls": 0}
 COUNTING: list[Callable[[], nn.Module]] = [
-    *(InNumber, InDeepDict, InObject, InArray, InTensor, InGlobal, in_closure, InSubmodule)
+    *(InNumber, InDeepDict, InObject, InArray, InTensor, in_closure, InSubmodule),
+    *(InGlobal, InGlobalObject, InGlobalDict),
 ]
 
 

@@ -116,8 +116,8 @@ def is_serving(value: Any, entered: Collection[str]) -> bool:
 
 def known_method(function: Any) -> KnownMethod:
     """Returns what is known of a function that an installed library defines in a class."""
-    library = top_package(attribute_of(function, "__module__", ""))
-    methods, name = _KNOWN.get(library), str(attribute_of(function, "__qualname__", ""))
+    library = top_package(getattr(function, "__module__", ""))
+    methods, name = _KNOWN.get(library), str(getattr(function, "__qualname__", ""))
     if methods is None or "." not in name or not _is_all_of(library, function):
         return UNKNOWN
     return methods.get(name) or methods.get(name.rpartition(".")[2], UNKNOWN)
@@ -128,7 +128,7 @@ def _is_all_of(library: str, function: Any) -> bool:
 
     functools.wraps gives any function the name of what it wraps.
     """
-    while is_a(function, types.FunctionType):
+    while isinstance(function, types.FunctionType):
         if top_package(function.__globals__.get("__name__")) not in (library, "torch"):
             return False
         if "__wrapped__" not in vars(function):

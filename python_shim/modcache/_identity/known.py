@@ -69,7 +69,7 @@ class Recognizer:
         self._looks_in_full = 0
         self._recognized = 0
 
-    def recognize(self, make: Callable[[], Known | None]) -> Recognized | None:
+    def latest(self, make: Callable[[], Known | None]) -> Recognized | None:
         known = self.known
         if known is not None:
             tensors = known.tensors()

@@ -151,9 +151,9 @@ class ModuleState:
         ``is_named``: the caller named the scope, so that only values count, and no code.
         """
         if is_named:
-            found = self._named.recognize(lambda: self._made_known_by_values(module))
+            found = self._named.latest(lambda: self._made_known_by_values(module))
         else:
-            found = self._identified.recognize(lambda: self._made_known(module))
+            found = self._identified.latest(lambda: self._made_known(module))
         self.known = self._identified.known or self._named.known
         return found
 

@@ -65,7 +65,7 @@ class _StateBuilder(Builder):
                     index,
                     self._expected_or_nothing(in_cell(function, index)),
                 )
-        for name in sorted(scan_of(function.__code__).written):
+        for name in sorted(scan_of(function.__code__).changed):
             value = function.__globals__.get(name, MISSING)
             self._named(function, name, self._expected_or_nothing(value))
 

@@ -93,7 +93,7 @@ class StateWalk(Walk):
         for index, name in enumerate(function.__code__.co_freevars):
             if name != "__class__":
                 self._owned(function.__qualname__, name, in_cell(function, index))
-        for name in sorted(scan_of(function.__code__).written):
+        for name in sorted(scan_of(function.__code__).changed):
             self._owned("global", name, function.__globals__.get(name, MISSING))
 
 
@@ -108,7 +108,7 @@ def written_by(cls: type) -> list[types.FunctionType]:
             continue
         for member in map(unwrapped, list(vars(base).values())):
             if type(member) is types.FunctionType and (
-                member.__closure__ or scan_of(member.__code__).written
+                member.__closure__ or scan_of(member.__code__).changed
             ):
                 found.append(member)
     return found
