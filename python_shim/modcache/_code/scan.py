@@ -116,8 +116,7 @@ class _Scanner:
                     self.written.add(self._chain[0])
             return
         self._end_chain()
-        if operation in ("COPY", "STORE_ATTR"):
-            self._note_change()
+        self._note_change(operation)
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             self._chain = [str(argument)]
             self._last_global, self._loads_since = str(argument), 0
@@ -134,9 +133,10 @@ class _Scanner:
         loaded = argument if isinstance(argument, tuple) else (argument,)  # two in one instruction
         self._is_class_loaded = operation.startswith("LOAD_FAST") and loaded[-1] == "cls"
 
-    def _note_change(self) -> None:
+    def _note_change(self, operation: str) -> None:
         """Notes S in ``S.n = 1``, and in ``S.n += 1`` or ``S["n"] += 1``, which copy S first."""
-        if self._last_global and self._loads_since <= 1:
+        is_near = bool(self._last_global) and self._loads_since <= 1
+        if is_near and operation in ("COPY", "STORE_ATTR"):
             self.changed.add(self._last_global)
 
     def _take_write(self, operation: str, argument: object) -> None:
