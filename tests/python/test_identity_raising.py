@@ -200,6 +200,8 @@ def test_the_module_runs(name: str) -> None:
             assert torch.equal(modcache.lookup_or_run(module, X, "k"), want), place
         counts = modcache.stats()
         assert counts["bypassed_impure"] == 4 or counts["hits_memory"] == 3, place
+        for key in ("k", "another"):
+            assert modcache.explain(module, X, key).status, place
         assert torch.equal(modcache.cached(module, key="content")(X), want), place
 
 
@@ -217,6 +219,28 @@ def test_a_module_with_a_scope_is_cached(name: str) -> None:
             modcache.lookup_or_run(module, X, f"{row}", scope=f"{name} {place}")
         counts = modcache.stats()
         assert (counts["hits_memory"], counts["stored"]) == (4, 4), place
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_cached_function_and_a_cached_method_run(name: str) -> None:
+    value = MAKERS[name]()
+
+    class Holding:
+        def __init__(self) -> None:
+            self.held = {"a": value}
+
+        @modcache.cached(key="name")
+        def doubled(self, x: torch.Tensor, name: str) -> torch.Tensor:
+            return x * 2
+
+    @modcache.cached(key="name")
+    def doubled(x: torch.Tensor, name: str, held: Any = value) -> torch.Tensor:
+        return x * 2 if value is not None else x
+
+    holding = Holding()
+    for _ in range(3):
+        assert torch.equal(doubled(X, "k"), 2 * X)
+        assert torch.equal(holding.doubled(X, "k"), 2 * X)
 
 
 def error_of(call: Callable[[], Any]) -> Exception | None:

@@ -197,8 +197,8 @@ class Call(ReadyCall):
             else:
                 self.address, self._before = address_of(target, scope, method)
         except UnidentifiedError as reason:
-            if isinstance(target, Holder):
-                raise unidentified(target, reason) from reason.__cause__
+            if isinstance(target, Holder) and reason.__cause__ is None:
+                raise unidentified(target, reason) from None
             self.unidentified = f"none that can be checked, since {reason}; {CURE}"
             self.cause = reason.__cause__
 

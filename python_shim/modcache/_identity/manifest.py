@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._code.names import is_installed, plain_name
+from modcache._code.objects import is_a
 from modcache._code.traversal import code_alone
 from modcache._code.wrapped import class_behind
 from modcache._identity.capturing import captures
@@ -261,7 +262,7 @@ def _attributes_in(
         for name, value in vars(part).items():
             if name == "training" and not (asks_anywhere or (code and code.mentions_training)):
                 continue
-            if name not in _INTERNAL | scratch and not isinstance(value, torch.Tensor):
+            if name not in _INTERNAL | scratch and not is_a(value, torch.Tensor):
                 yield f"{path}.{name}" if path else name, values.digest(value)
         given = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
         if hooks := [hook for hook in given if not captures(hook)]:
