@@ -199,7 +199,8 @@ def test_the_module_runs(name: str) -> None:
         for _ in range(4):
             assert torch.equal(modcache.lookup_or_run(module, X, "k"), want), place
         counts = modcache.stats()
-        assert counts["bypassed_impure"] == 4 or counts["hits_memory"] == 3, place
+        bypassed = sum(counts[name] for name in counts if name.startswith("bypassed_"))
+        assert (bypassed, counts["hits_memory"]) in ((4, 0), (0, 3)), place
         for key in ("k", "another"):
             assert modcache.explain(module, X, key).status, place
         assert torch.equal(modcache.cached(module, key="content")(X), want), place
