@@ -6,8 +6,10 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import modcache
@@ -237,3 +239,50 @@ def test_another_namespace_knows_nothing_of_it() -> None:
     modcache.lookup_or_run(encoder, X, "a")
     modcache.configure(namespace="other")
     assert "nothing is known" in modcache.explain(encoder, X, "a").reason
+
+
+class Slow:
+    """An object that is slow to describe."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        time.sleep(0.002)
+        return f"Slow({self.number})"
+
+
+class HoldsSlow(nn.Linear):
+    """Takes 0.6 s to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        for name in range(10):
+            setattr(self, f"held_{name}", {Slow(30 * name + item) for item in range(30)})
+
+
+def described_in_miss(module: nn.Module, key: str) -> int:
+    """Returns how many objects were described."""
+    described = [0]
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        described[0] += event == "call" and frame.f_code is Slow.__repr__.__code__
+
+    sys.setprofile(note)
+    modcache.lookup_or_run(module, X, key)
+    sys.setprofile(None)
+    return described[0]
+
+
+def test_a_manifest_takes_a_bounded_part_of_a_call() -> None:
+    module = HoldsSlow().requires_grad_(False)
+    with_manifest, without = (described_in_miss(module, key) for key in ("a", "b"))
+    assert without >= 300
+    assert with_manifest - without < 100  # 0.2 s
+    modcache.flush()
+    with torch.no_grad():
+        module.bias.add_(1)
+    assert modcache.explain(module, X, "a").changed == ["bias"]
+    module.weight.data = module.weight + 1
+    module.new = 1
+    assert {"bias", "weight"} <= set(modcache.explain(module, X, "a").changed)

@@ -12,59 +12,19 @@ import inspect
 import pickle
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import modcache
 import pytest
 import torch
-from keyed_modules import Growth, Pipeline, Tower
+from keyed_loops import Model, Rows, as_dict, as_tuple, model
+from keyed_modules import Growth, Tower
 from modcache._call.key_column import column_of
 from modcache._loops.epoch import Epoch
 from modcache._loops.keyed_dataset import column_in
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-
-class Rows(Dataset[Any]):
-    """Twelve samples, each the same every time."""
-
-    def __init__(self, make: Callable[[torch.Tensor, int], Any], seed: int = 0) -> None:
-        self.make = make
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> Any:
-        generator = torch.Generator().manual_seed(index + self.seed)
-        return self.make(torch.randn(4, generator=generator), index % 2)
-
-
-def as_dict(x: torch.Tensor, label: int) -> Any:
-    return {"x": x, "labels": label, "text": "dropped"}
-
-
-def as_tuple(x: torch.Tensor, label: int) -> Any:
-    return x, label
-
-
-class Model(Pipeline):
-    """A model that returns its loss."""
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
-        logits = super().forward(x)
-        if labels is None:
-            return {"logits": logits}
-        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
-
-
-def model(*, is_cached: bool = True) -> Model:
-    torch.manual_seed(0)
-    tower = Tower().requires_grad_(False).eval()
-    return Model(modcache.cached(tower, freeze=True) if is_cached else tower)
-
+from torch.utils.data import DataLoader
 
 # Datasets.
 
@@ -213,6 +173,37 @@ def test_a_forward_that_was_replaced_goes_on_running(trainer_callback: Any) -> N
     assert trained(torch.ones(1), modcache_keys=None)["logits"] == 1
 
 
+def wrap_for_mixed_precision(model: nn.Module) -> None:
+    """Wraps ``forward`` as accelerate does, which keeps the function, but no attributes of it."""
+    plain = model.forward.__func__  # type: ignore[attr-defined]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return {name: part.float() for name, part in plain(*args, **kwargs).items()}
+
+    forward.__wrapped__ = plain  # type: ignore[attr-defined]
+    model.forward = types.MethodType(forward, model)
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_a_forward_that_is_wrapped_for_mixed_precision(
+    counted: Growth, trainer_callback: Any, mode: str
+) -> None:
+    trained = model()
+    trainer_callback.on_init_end(None, None, None, model=trained)
+    wrap_for_mixed_precision(trained)
+    x = torch.ones(2, 4)
+    column = torch.stack([torch.from_numpy(column_of(f"a/{row}")) for row in range(2)])
+    with modcache.mode(mode):
+        for _ in range(2):  # train() is called a second time
+            trainer_callback.on_train_begin(None, None, None, model=trained)
+            names = list(inspect.signature(trained.forward).parameters)
+            assert names == ["x", "labels", "modcache_keys"]
+            trained(x, modcache_keys=column)
+    expected = {"on": {"misses": 2, "stored": 2, "hits_memory": 2}, "off": {"bypassed_off": 4}}
+    assert counted() == expected[mode]
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_replicas_of_data_parallel_use_their_own_weights(
     counted: Growth, trainer_callback: Any, is_replaced: bool
@@ -315,8 +306,9 @@ def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 # The libraries themselves.
 
 
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}], ids=["float32", "bf16"])
 def test_the_trainer_of_transformers(
-    counted: Growth, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    counted: Growth, capfd: pytest.CaptureFixture[str], tmp_path: Path, precision: dict[str, bool]
 ) -> None:
     pytest.importorskip("accelerate")
     transformers = pytest.importorskip("transformers")
@@ -331,7 +323,7 @@ def test_the_trainer_of_transformers(
         arguments = transformers.TrainingArguments(
             output_dir=str(tmp_path), num_train_epochs=2, per_device_train_batch_size=5,
             eval_strategy="epoch", logging_strategy="epoch", save_strategy="no", report_to=[],
-            disable_tqdm=True, use_cpu=True, seed=1,
+            disable_tqdm=True, use_cpu=True, seed=1, **precision,
         )  # fmt: skip
         trainer = transformers.Trainer(
             model(is_cached=is_cached), arguments, train_dataset=train, eval_dataset=evaluation,

@@ -117,8 +117,9 @@ def cached(
             name and code, with what that reads and calls; a method by its object's attributes too.
         freeze: for modules: calls ``requires_grad_(False)`` and ``eval()``, and keeps evaluation
             mode when a parent calls ``train()``: the module's own ``train`` is then called with
-            False. An object of a class is frozen when its ``__init__``, also that of a subclass,
-            has returned. The given instance is not protected: ``train()`` on it, or on a parent of
+            False. Once one of its parameters requires grad again, ``train()`` does what it says. An
+            object of a class is frozen when its ``__init__``, also that of a subclass, has
+            returned. The given instance is not protected: ``train()`` on it, or on a parent of
             it, changes the state that both share.
         methods: for modules: the names of all methods that are cached,
             ``methods=("encode_image", "encode_text")``; others, ``forward`` too if it is not among

@@ -22,6 +22,7 @@ from modcache._cached.call_key import (
     Way,
     key_of_method,
 )
+from modcache._cached.freezing import freezing, freezing_subclasses, staying_in_evaluation
 from modcache._cached.function import (
     check_returns_at_once,
     finished,
@@ -38,7 +39,6 @@ from modcache._code.wrapped import (
     WRAPPED_FORWARD,
     class_behind,
     has_own_method,
-    mark_cached,
     unwrapped,
     unwrapped_in,
     unwrapped_method,
@@ -54,8 +54,8 @@ def cached_class(cls: type[torch.nn.Module], way: Way) -> type[torch.nn.Module]:
     for name, member in _members(cls, way).items():
         setattr(cls, name, member)
     if way.freeze:
-        cls.__init__ = _freezing(cls)  # type: ignore[method-assign]
-        cls.__init_subclass__ = _freezing_subclasses(cls)  # type: ignore[method-assign]
+        cls.__init__ = freezing(cls)  # type: ignore[method-assign]
+        cls.__init_subclass__ = freezing_subclasses(cls)  # type: ignore[method-assign]
     return cls
 
 
@@ -133,11 +133,33 @@ def _new_proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
     return type(cls)(cls.__name__, (Proxy, cls), members)
 
 
+class _CompiledCall:
+    """``_compiled_call_impl``, which ``Module.compile`` sets and ``Module.__call__`` runs.
+
+    It runs the given instance, which knows nothing of the cache. So a proxy has none, and a miss
+    runs it (``_call/function.py``).
+    """
+
+    def __get__(self, owner: Any, cls: Any = None) -> None:
+        return None
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)["_compiled_call_impl"] = value
+
+
 class Proxy:
     """The base of all proxy classes."""
 
     _modcache_proxied: Any = None
     _modcache_way: Way
+    _compiled_call_impl = _CompiledCall()
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the module without the cache, as ``compile`` of the given instance does."""
+        cls: Any = type(self)._modcache_proxied
+        plain: torch.nn.Module = object.__new__(cls)
+        plain.__dict__ = self.__dict__
+        plain.compile(*args, **kwargs)
 
     def __init_subclass__(cls, **_: Any) -> None:
         """Does nothing: a class that registers its subclasses does not mean proxy classes."""
@@ -191,7 +213,7 @@ def _members(cls: Any, way: Way) -> dict[str, Any]:
                 "__prepare_scriptable__": _prepare_scriptable,
             }
     if way.freeze:
-        members["train"] = _staying_in_evaluation(cls)
+        members["train"] = staying_in_evaluation(cls)
     return members
 
 
@@ -331,58 +353,6 @@ def _copied(wrapped: types.FunctionType) -> types.FunctionType:
     double.__module__ = wrapped.__module__
     torch.jit.export(double)
     return double
-
-
-def _staying_in_evaluation(cls: Any) -> Any:
-    """Makes a ``train`` that always calls the class's own ``train`` with False."""
-    own = cls.train
-
-    def train(self: Any, mode: bool = True) -> Any:
-        return own(self, False)
-
-    if "train" in vars(cls):  # it still counts in fingerprints
-        mark_cached(train, unwrapped(own))
-    return train
-
-
-_freezing_inits: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _freezing(cls: Any) -> Any:
-    """Makes an ``__init__`` for the class that freezes the object when it is done.
-
-    If a subclass has such an ``__init__`` too, only the outermost one freezes, and so it also
-    freezes what the subclass has added.
-    """
-    own = cls.__init__
-
-    @functools.wraps(own)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        own(self, *args, **kwargs)
-        outermost = type(self).__init__
-        if outermost is made or outermost not in _freezing_inits:
-            self.requires_grad_(False).eval()
-
-    if "__init__" in vars(cls):  # it still counts in fingerprints
-        mark_cached(made, unwrapped(own))
-    _freezing_inits.add(made)
-    return made
-
-
-def _freezing_subclasses(cls: Any) -> Any:
-    own = vars(cls).get("__init_subclass__")
-
-    def note_subclass(sub: Any, /, **options: Any) -> None:
-        if own is not None:
-            own.__get__(None, sub)(**options)
-        else:
-            super(cls, sub).__init_subclass__(**options)
-        if "__init__" in vars(sub):
-            sub.__init__ = _freezing(sub)
-
-    if own is not None:
-        mark_cached(note_subclass, unwrapped(own.__func__))
-    return classmethod(note_subclass)
 
 
 def _prepare_scriptable(self: Any) -> Any:

@@ -21,7 +21,7 @@ def fingerprint(module: torch.nn.Module, method: str = "forward") -> str:
         seen = state.recognize(module)
         return state.look(module).fingerprint if seen is None else state.fingerprint_of(seen)
     except UnidentifiedError as reason:
-        raise unidentified(module, reason) from None
+        raise unidentified(module, reason) from reason.__cause__
 
 
 def unidentified(module: torch.nn.Module, reason: UnidentifiedError) -> TypeError:

@@ -14,6 +14,7 @@ from torch.utils._device import DeviceContext
 
 from modcache._call.inputs import is_taken_as_it_is
 from modcache._call.registered import parts_of
+from modcache._code.objects import is_a
 from modcache._library.tracing import is_traced, untraced
 
 
@@ -49,11 +50,11 @@ def _function_mode() -> str:
 
 
 def _is_wrapped(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return torch._C._functorch.is_functorch_wrapped_tensor(value)
     # The library itself finds wrapped tensors at deeper levels.
     return any(
-        isinstance(part, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(part)
+        is_a(part, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(part)
         for part in parts_of(value) or ()
     )
 

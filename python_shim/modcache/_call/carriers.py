@@ -23,6 +23,7 @@ import torch
 
 from modcache._call.digests import DIGEST_BYTES, view_of_digest, view_of_digests
 from modcache._code.names import is_installed, plain_name, short_name
+from modcache._code.objects import is_a
 
 _IMAGE = "modcache:image"
 _IMAGE_INFO = (type(None), bool, int, float, str, bytes)  # what is kept of an image's ``info``
@@ -297,7 +298,7 @@ def _image(mode: str, width: int, height: int, palette: Any, info: str, pixels: 
 def is_tv_tensor(value: Any) -> bool:
     torchvision: Any = sys.modules.get("torchvision.tv_tensors")
     kinds = getattr(torchvision, "TVTensor", None)
-    return kinds is not None and isinstance(value, kinds) and type(value) in _kinds_in(torchvision)
+    return kinds is not None and is_a(value, kinds) and type(value) in _kinds_in(torchvision)
 
 
 def view_of_tv_tensor(value: Any) -> tuple[str, str, str, torch.Tensor]:

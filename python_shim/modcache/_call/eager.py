@@ -180,10 +180,10 @@ class Call(ReadyCall):
         if not isinstance(target, torch.jit.ScriptModule):
             note_beginning(self.state, target, method)
             if is_looked_at:
-                self._seen = self.state.recognize(target)
+                self._seen = self.state.recognize(target, is_named=bool(scope))
         state = None if is_off else self.state
         if not infers:
-            self.pattern = grad_pattern(target, state, input, self._seen)
+            self.pattern = grad_pattern(target, state, input, self._seen, is_named=bool(scope))
         if not is_off and self.pattern not in self.state.graph_patterns:
             self._identify(scope, method)
 
@@ -197,9 +197,10 @@ class Call(ReadyCall):
             else:
                 self.address, self._before = address_of(target, scope, method)
         except UnidentifiedError as reason:
-            if isinstance(target, Holder):
+            if isinstance(target, Holder) and reason.__cause__ is None:
                 raise unidentified(target, reason) from None
             self.unidentified = f"none that can be checked, since {reason}; {CURE}"
+            self.cause = reason.__cause__
 
     @property
     def watch(self) -> Any:

@@ -25,6 +25,7 @@ from modcache._call.call_forms import is_of_torch
 from modcache._call.grad import modules_in
 from modcache._call.holder import Holder
 from modcache._code.libraries import known_method
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.wrapped import is_cached, is_left_here, unwrapped
 from modcache._identity.manifest import class_name
 from modcache._identity.module_state import ModuleState
@@ -153,7 +154,7 @@ def is_called_plainly(module: torch.nn.Module) -> bool:
 
 def _evaluate(module: object) -> bool:
     """Returns False, and does nothing, if its ``eval`` might do more than switch the mode."""
-    if not isinstance(module, torch.nn.Module) or not all(map(_only_switches, modules_in(module))):
+    if not is_a(module, torch.nn.Module) or not all(map(_only_switches, modules_in(module))):
         return False
     if any(part.training for part in modules_in(module)):
         module.eval()
@@ -197,7 +198,7 @@ def _module_at(path: tuple[str, ...], function: types.FunctionType, owner: Any) 
     for attribute in attributes:
         if hasattr(type(found), attribute):  # a property is code
             return None
-        own = vars(found) if hasattr(found, "__dict__") else {}
+        own = attribute_of(found, "__dict__", {})
         found = own.get(attribute, own.get("_modules", {}).get(attribute))
     return found
 

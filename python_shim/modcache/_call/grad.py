@@ -10,7 +10,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from modcache._call.parts import tensors_in
-from modcache._identity.module_state import GradPattern, ModuleState, Recognized
+from modcache._code.objects import is_a
+from modcache._identity.known import Recognized
+from modcache._identity.module_state import GradPattern, ModuleState
 
 WITHOUT_GRAD = GradPattern(0, ())
 
@@ -20,11 +22,13 @@ def grad_pattern(
     state: ModuleState | None,
     input: Any,
     seen: Recognized | None = None,
+    *,
+    is_named: bool = False,
 ) -> GradPattern:
     """Finds which tensors of the module and the input require grad.
 
     ``state`` None: the mode is off, and only parameters and buffers matter. ``seen``: the module as
-    a snapshot recognized it, with all its tensors.
+    a snapshot recognized it, with all its tensors. ``is_named``: the caller named the scope.
     """
     if not torch.is_grad_enabled():
         return WITHOUT_GRAD
@@ -32,14 +36,16 @@ def grad_pattern(
         return GradPattern(0, _flags_of(input))
     flags = tuple(tensor.requires_grad for tensor in _tensors_of(module))
     if state is not None:
-        flags += tuple(tensor.requires_grad for tensor in state.tensors_in_reach(module))
+        flags += tuple(
+            tensor.requires_grad for tensor in state.tensors_in_reach(module, is_named=is_named)
+        )
     # The library only compares patterns for equality, within this process.
     return GradPattern(hash(flags) & 0x7FFF_FFFF_FFFF | 1 if any(flags) else 0, _flags_of(input))
 
 
 def has_graph(output: Any) -> bool:
     """Whether any tensor in a result requires grad."""
-    if isinstance(output, torch.Tensor):
+    if is_a(output, torch.Tensor):
         return output.requires_grad
     leaves = pytree.tree_leaves(output)
     return any(tensor.requires_grad for leaf in leaves for tensor in tensors_in(leaf))
@@ -51,7 +57,7 @@ def count_requiring_grad(module: torch.nn.Module) -> int:
 
 def _flags_of(value: Any) -> tuple[bool, ...]:
     """Says of each tensor of an input, in order, whether it requires grad."""
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return (value.requires_grad,)
     return tuple(tensor.requires_grad for tensor in tensors_in(value))
 

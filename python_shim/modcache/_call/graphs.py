@@ -22,6 +22,7 @@ from modcache._call.graph_parts import (
     parts_of_graphs,
     places_in,
 )
+from modcache._code.objects import is_a
 
 GRAPHS = "modcache:graphs"
 ONE_EACH = "graphs"  # the name of the count that is 1 for each graph
@@ -41,13 +42,13 @@ def is_used() -> bool:
 def are_graphs(value: Any) -> bool:
     """Whether it is a Batch."""
     batch: Any = getattr(sys.modules.get(_MODULE), "Batch", None)
-    return batch is not None and isinstance(value, batch)
+    return batch is not None and is_a(value, batch)
 
 
 def is_graph(value: Any) -> bool:
     """Whether it is a single graph."""
     data: Any = getattr(sys.modules.get("torch_geometric.data.data"), "BaseData", None)
-    return data is not None and isinstance(value, data) and not are_graphs(value)
+    return data is not None and is_a(value, data) and not are_graphs(value)
 
 
 def count_of_graphs(batch: Any) -> int:

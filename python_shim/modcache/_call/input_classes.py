@@ -18,6 +18,7 @@ from modcache._call.arguments import Arguments
 from modcache._call.graphs import are_graphs, class_of_graphs
 from modcache._call.registered import parts_of
 from modcache._code.names import is_installed
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.tokens import ATOMS
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import OF_ENUM, UnidentifiedError
@@ -83,8 +84,8 @@ def _has_values(kind: type) -> bool:
 
 
 def _functions_of(member: Any) -> Iterator[types.FunctionType]:
-    parts = [member, *(getattr(member, name, None) for name in ("__func__", "fget", "func"))]
-    yield from (part for part in parts if isinstance(part, types.FunctionType))
+    parts = [member, *(attribute_of(member, name) for name in ("__func__", "fget", "func"))]
+    yield from (part for part in parts if is_a(part, types.FunctionType))
 
 
 def _has_attributes(kind: type) -> bool:
@@ -94,16 +95,16 @@ def _has_attributes(kind: type) -> bool:
 def _classes_in(value: Any) -> Iterator[type]:
     if type(value) is Arguments:
         value = value.shown()
-    if isinstance(value, dict):
+    if is_a(value, dict):
         if type(value) not in (dict, OrderedDict):
             yield type(value)
         value = [part for item in value.items() for part in item]
-    if isinstance(value, (tuple, list)):
-        if type(value) is not tuple and isinstance(value, tuple):
+    if is_a(value, (tuple, list)):
+        if type(value) is not tuple and is_a(value, tuple):
             yield type(value)
         for part in value:
             yield from _classes_in(part)
-    elif isinstance(value, enum.Enum):
+    elif is_a(value, enum.Enum):
         yield type(value)
     elif are_graphs(value):
         yield class_of_graphs(value)

@@ -57,6 +57,7 @@ from modcache._call.parts import (
 )
 from modcache._call.registered import attributes_of, is_registered, taken_apart
 from modcache._code.names import plain_name, short_name
+from modcache._code.objects import is_a, shown_error
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.text import is_unicode
 
@@ -136,7 +137,16 @@ class _Pictures:
             return self._of_list(value, depth)
         if kind is dict:
             return self._of_dict(value, depth)
-        return self._of_data(value) or self._of_other(value, depth)
+        return self._of_data(value) or self._of_object(value, depth)
+
+    def _of_object(self, value: Any, depth: int) -> Any:
+        try:
+            return self._of_other(value, depth)
+        except _RefusedError:
+            raise
+        except Exception as error:  # the value's own code
+            name = short_name(type(value))
+            raise _RefusedError(f"a {name}, which raised {shown_error(error)}") from None
 
     def _of_each(self, values: Any, depth: int) -> tuple[Any, ...]:
         return tuple(self.of(part, depth + 1) for part in values)
@@ -211,9 +221,9 @@ class _Pictures:
             return (f"{_TAG}OrderedDict", *self._of_items(value, depth))
         if kind is torch.Size or _is_named_tuple(value):
             return (f"{_TAG}tuple", _name_of(kind), *self._of_each(tuple(value), depth))
-        if isinstance(value, UserDict):
+        if is_a(value, UserDict):
             return self._of_user_dict(value, depth)
-        if isinstance(value, enum.Enum):
+        if is_a(value, enum.Enum):
             plain = self.of(value.value, depth + 1)
             return (f"{_TAG}enum", _name_of(kind), str(value.name), plain)
         if kind in (range, slice):
@@ -245,7 +255,7 @@ class _Pictures:
             )
         apart = taken_apart(value)
         if apart is None:
-            if isinstance(value, Mapping):
+            if is_a(value, Mapping):
                 raise _RefusedError(_mapping(value))
             raise _RefusedError(f"a {short_name(type(value))}")
         parts = self._of_each(apart.parts, depth)
@@ -279,14 +289,14 @@ def _picture_of_text(value: str) -> Any:
 def _picture_of_plain(value: Any) -> Any:
     """A value without parts; None: it is none that is known."""
     kind = type(value)
-    if isinstance(value, _TOLD_BY_NAME):
+    if is_a(value, _TOLD_BY_NAME):
         return (f"{_TAG}{kind.__name__}", str(value))
     if kind is bytes:
         return (f"{_TAG}bytes", value.hex())
     if value is Ellipsis:
         return (f"{_TAG}...",)
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
+    if numpy is not None and is_a(value, numpy.generic) and not value.dtype.hasobject:
         return (f"{_TAG}numpy", _name_of(kind), value.dtype.str, value.tobytes().hex())
     return None
 
@@ -295,7 +305,7 @@ def _is_named_tuple(value: Any) -> bool:
     """Whether it holds nothing but its items."""
     kind = type(value)
     return (
-        isinstance(value, tuple)
+        is_a(value, tuple)
         and isinstance(getattr(kind, "_fields", None), tuple)
         and not getattr(value, "__dict__", None)
     )

@@ -12,6 +12,7 @@ from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import are_images, is_array
 from modcache._call.graphs import are_graphs, count_of_graphs
 from modcache._call.registered import parts_of
+from modcache._code.objects import is_a
 
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 WHOLE = -1  # in place of a number of keys: one for the whole input
@@ -20,12 +21,12 @@ _PLAIN = frozenset({type(None), bool, int, float, str})
 
 
 def is_subclass(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and type(value) not in PLAIN_TENSORS
+    return is_a(value, torch.Tensor) and type(value) not in PLAIN_TENSORS
 
 
 def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
     """Finds tensors, arrays and batches of graphs in containers and registered values, in order."""
-    if isinstance(value, torch.Tensor) or is_array(value) or are_graphs(value):
+    if is_a(value, torch.Tensor) or is_array(value) or are_graphs(value):
         yield value
     elif depth < _MOST_DEPTH:
         for part in parts_of(value) or ():
@@ -40,7 +41,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def _add_tensors(value: Any, found: list[torch.Tensor], depth: int) -> None:
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         found.append(value)
     elif depth < _MOST_DEPTH and type(value) not in _PLAIN:
         for part in parts_of(value) or ():
@@ -60,9 +61,9 @@ def count_of_rows(value: Any) -> int:
 
 def _sizes_in(value: Any, depth: int) -> Iterator[int]:
     """Finds first sizes, as ``first_size``, and the lengths of lists that go row by row."""
-    if isinstance(value, torch.Tensor) or is_array(value) or are_graphs(value):
+    if is_a(value, torch.Tensor) or is_array(value) or are_graphs(value):
         yield first_size(value)
-    elif isinstance(value, PerRow):
+    elif is_a(value, PerRow):
         yield len(value.items)
     elif type(value) is list and are_images(value):
         yield len(value)
@@ -88,7 +89,7 @@ def has_unclear_list(value: Any, count: int) -> bool:
     """Whether an input has a list that may go row by row: of as many items, none with rows."""
     if type(value) is Arguments and value.told is not None:
         value = value.told
-    arguments = value if isinstance(value, tuple) else (value,)
+    arguments = value if is_a(value, tuple) else (value,)
     return any(_is_unclear(part, count, 0) for part in arguments)
 
 
@@ -105,6 +106,6 @@ def first_size(data: Any) -> int:
     """Returns the first size of a tensor or array (-1: it has none), or the number of graphs."""
     if are_graphs(data):
         return count_of_graphs(data)
-    if isinstance(data, torch.Tensor):
+    if is_a(data, torch.Tensor):
         return data.size(0) if data.dim() else -1
     return int(data.shape[0]) if data.ndim else -1

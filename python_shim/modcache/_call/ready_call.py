@@ -25,12 +25,12 @@ from modcache._call.padding_trial import run_trials
 from modcache._call.rows import select_rows
 from modcache._call.tagged import tagged
 from modcache._identity.kinds import UnidentifiedError
-from modcache._identity.manifest import NOTHING_TO_SAY, Scope, class_name, note_outcome
+from modcache._identity.known import Recognized
+from modcache._identity.manifest import MANIFEST_S, NOTHING_TO_SAY, Scope, class_name, note_outcome
 from modcache._identity.module_state import (
     NOT_REFUSED,
     GradPattern,
     ModuleState,
-    Recognized,
     SeenState,
     change_between,
     state_of,
@@ -73,6 +73,7 @@ class ReadyCall:
         self.class_name = class_name(target)
         self.state = state_of(target)
         self.unidentified = ""
+        self.cause: BaseException | None = None  # what an object raised while it was identified
         self._seen: Recognized | None = None
         self._before: SeenState | None = None
         self._is_recognized = False  # a snapshot identified it, without a look in full
@@ -115,8 +116,10 @@ class ReadyCall:
             outcome = run.finish(
                 output_seen, because, trainable, is_training, is_graph and is_checkpointed(target)
             )
-        except BaseException:
+        except BaseException as error:
             self._note_outcome(run, run.outcome())
+            if self.cause is not None:  # with strict=true
+                raise error from self.cause
             raise
         self._note_outcome(run, outcome)
         return output
@@ -125,8 +128,9 @@ class ReadyCall:
         if outcome == NOTHING_TO_SAY:
             self.state.refusal = NOT_REFUSED
             return
-        if outcome[0] and self._before is None and not self._is_named:  # for the manifest
-            self._look_before()
+        is_quick = self.state.look_s < MANIFEST_S
+        if outcome[0] and self._before is None and not self._is_named and is_quick:
+            self._look_before()  # for the manifest
         seen = self._before if self._before is not None and self._before.weights else None
         scope = Scope(self.address, self._is_named)
         note_outcome(run, outcome, self._target, self._method, scope, seen)
@@ -171,7 +175,7 @@ class ReadyCall:
         if self._seen is not None or not self._is_named:
             return self._seen if self._is_named or self._is_recognized else None
         is_scripted = isinstance(self._target, torch.jit.ScriptModule)
-        return None if is_scripted else self.state.recognize(self._target)
+        return None if is_scripted else self.state.recognize(self._target, is_named=True)
 
     def _run_watched(self, input: Any, before: SeenState | None) -> tuple[Any, str]:
         """Returns the output, and which code ran that the look ``before`` did not find."""

@@ -21,6 +21,7 @@ from modcache._call.carriers import is_carried
 from modcache._call.library_classes import Node, node_by_name
 from modcache._call.object_state import holds_same
 from modcache._code.names import plain_name
+from modcache._code.objects import is_a
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.records import Records
@@ -190,13 +191,16 @@ def _digest_of_functions(kind: type) -> str:
 
 def parts_of(value: Any) -> Iterable[Any] | None:
     """Returns what a container holds, whatever its class; None: it is none, or unknown."""
-    if isinstance(value, (tuple, list)):
-        return value
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, UserDict):
+    kind = type(value)
+    if kind in (tuple, list):
+        return value  # type: ignore[no-any-return]
+    if issubclass(kind, (tuple, list)):  # its own __iter__ may do anything
+        return list(tuple.__iter__(value) if issubclass(kind, tuple) else list.__iter__(value))
+    if issubclass(kind, dict):
+        return dict.values(value)
+    if is_a(value, UserDict):
         items = vars(value).get("data")
-        return list(items.values()) if isinstance(items, dict) else ()
+        return list(items.values()) if is_a(items, dict) else ()
     node = _named_node(type(value))
     if node is None:
         return None
@@ -217,7 +221,7 @@ def attributes_of(value: UserDict[Any, Any]) -> dict[str, Any]:
 
 def encodings_of(value: Any) -> list[Any]:
     """Returns a fast tokenizer's own objects in its BatchEncoding, one for each row."""
-    if not isinstance(value, UserDict) or is_registered(type(value)):
+    if not is_a(value, UserDict) or is_registered(type(value)):
         return []
     found = vars(value).get(_ENCODINGS)
     return found if type(found) is list and all(map(_is_of_tokenizers, found)) else []
@@ -228,7 +232,7 @@ def _not_rebuilt(value: Any) -> frozenset[str]:
 
     Its parts are those of another dict with the same items.
     """
-    if not isinstance(value, UserDict):
+    if not is_a(value, UserDict):
         return frozenset()
     return frozenset({"data", _ENCODINGS} if encodings_of(value) else {"data"})
 

@@ -38,6 +38,7 @@ from modcache._call.registered import (
     taken_apart,
 )
 from modcache._code.former_names import lasting_module_of
+from modcache._code.objects import is_a
 from modcache._library.text import is_unicode
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -86,7 +87,7 @@ def _tagged_object(value: Any, depth: int, is_rows: bool) -> Any:
     carrier = carrier_of(value)
     if carrier is not None and (has_rows(carrier) or not is_rows):
         return _tagged_object(carrier, depth, is_rows)
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         return _refused("a tensor subclass")
     if encodings_of(value):  # a hit would be without them
         return _refused(f"a {_name_of(kind)} with a tokenizer's encodings; return dict(batch)")

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from modcache._code.names import is_installed_import, top_package
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.operators import Operator, operator_called
 from modcache._code.reads import MISSING, Place, Read, read_of_mode, read_of_operator
 
@@ -57,7 +58,7 @@ def beyond_names(
     if operator:
         return [], operator
     for attribute in attributes:
-        if not isinstance(value, types.ModuleType):
+        if not is_a(value, types.ModuleType):
             break
         name, value = attribute, vars(value).get(attribute, MISSING)
     mode = _mode_asked_for(value)
@@ -78,15 +79,15 @@ def _refusal_of(code: types.CodeType, value: object, name: str) -> str:
 
 def _mode_asked_for(value: object) -> Callable[[], bool] | None:
     """Returns the function if it asks for a mode of the thread that is in no address."""
-    name = getattr(value, "__name__", None)
-    function = _MODES.get(name) if isinstance(name, str) else None
+    name = attribute_of(value, "__name__")
+    function = _MODES.get(name) if is_a(name, str) else None
     return function if function is value else None
 
 
 def _is_one_of(value: object, functions: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether ``value`` is one of the functions. Modules that are not loaded are not imported."""
-    name = getattr(value, "__name__", None)
-    if not isinstance(name, str):
+    name = attribute_of(value, "__name__")
+    if not is_a(name, str):
         return False
     for module, names in functions.items():
         if name in names and vars(sys.modules.get(module, torch)).get(name) is value:

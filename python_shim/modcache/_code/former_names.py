@@ -8,6 +8,8 @@ was found; ``modcache/__init__.py`` makes these names known to ``import``.
 
 from __future__ import annotations
 
+from modcache._code.objects import attribute_of, is_a
+
 FORMER_MODULES = {
     "modcache._cached.call_key": "modcache._call_key",
     "modcache._cached.decorator": "modcache._cached",
@@ -43,5 +45,5 @@ FORMER_MODULES = {
 
 def lasting_module_of(value: object) -> str:
     """Names the module of a class or function, as fingerprints have it."""
-    module = getattr(value, "__module__", None) or ""
-    return FORMER_MODULES.get(module, module) if isinstance(module, str) else str(module)
+    module = attribute_of(value, "__module__") or ""
+    return FORMER_MODULES.get(module, module) if is_a(module, str) else str(module)

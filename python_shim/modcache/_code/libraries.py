@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from modcache._code.names import top_package
+from modcache._code.objects import attribute_of, is_a
 
 
 class KnownMethod(NamedTuple):
@@ -106,8 +107,8 @@ def is_serving(value: Any, entered: Collection[str]) -> bool:
 
     ``entered``: the packages that code of the user's enters.
     """
-    is_module = isinstance(value, types.ModuleType)
-    module = str(value.__name__ if is_module else value.__module__)
+    is_module = is_a(value, types.ModuleType)
+    module = str(attribute_of(value, "__name__" if is_module else "__module__"))
     package = top_package(module)
     is_beside = package in _SERVING_OTHERS and package not in entered
     return is_beside or package in _SERVING or module in _SERVING_MODULES

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from modcache._code.former_names import lasting_module_of
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.wrapped import class_behind, is_left_here, is_proxy_class, unwrapped
 
 # Packages that are identified by their name. tqdm keeps locks and bars, and passes on what it gets.
@@ -71,11 +72,11 @@ def _is_standard(cls: type) -> bool:
 
 def parts_of_member(member: object) -> tuple[str, ...]:
     """Names the attributes in which a class's member keeps the functions that it was made of."""
-    if isinstance(member, (staticmethod, classmethod)):
+    if is_a(member, (staticmethod, classmethod)):
         return ("__func__",)
-    if isinstance(member, property):
+    if is_a(member, property):
         return ("fget", "fset", "fdel")
-    return ("func",) if isinstance(member, functools.cached_property) else ()
+    return ("func",) if is_a(member, functools.cached_property) else ()
 
 
 def top_package(module_name: object) -> str:
@@ -114,34 +115,34 @@ def is_packaged_file(filename: str) -> bool:
 def file_behind(value: Any) -> str:
     """Finds the file that a function or class comes from; "" if that is not known."""
     value = unwrapped(value)
-    if isinstance(value, types.FunctionType):
+    if is_a(value, types.FunctionType):
         return value.__code__.co_filename
-    members = vars(class_behind(value)) if isinstance(value, type) else {}
+    members = vars(class_behind(value)) if is_a(value, type) else {}
     for member in map(unwrapped, tuple(members.values())):  # other threads add to it
         if is_left_here(member):
             continue
         member = _undecorated(member)
-        if isinstance(member, types.FunctionType) and member.__module__ == value.__module__:
+        if is_a(member, types.FunctionType) and member.__module__ == value.__module__:
             filename = member.__code__.co_filename
             if not filename.startswith("<"):  # a dataclass's __init__, for instance
                 return filename
-    module = sys.modules.get(str(getattr(value, "__module__", "")))
-    return str(getattr(module, "__file__", None) or "")
+    module = sys.modules.get(str(attribute_of(value, "__module__", "")))
+    return str(attribute_of(module, "__file__") or "")
 
 
 def _undecorated(member: Any) -> Any:
     """Finds the decorated function. A decorator, as on a dataclass's repr, has another file."""
     for _ in range(_MOST_DECORATORS):
-        if not isinstance(member, types.FunctionType) or not hasattr(member, "__wrapped__"):
+        if not is_a(member, types.FunctionType) or "__wrapped__" not in vars(member):
             break
-        member = member.__wrapped__
+        member = vars(member)["__wrapped__"]
     return member
 
 
 def plain_name(value: Any) -> str:
     """Names a value that is identified by its name alone."""
     module = lasting_module_of(value)
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    name = attribute_of(value, "__qualname__") or attribute_of(value, "__name__")
     return f"{module}.{name or type(value).__qualname__}"
 
 
@@ -155,16 +156,16 @@ def is_trusted(module: types.ModuleType) -> bool:
     top = top_package(module.__name__)
     if top in TRUSTED_MODULES:
         return True
-    file = getattr(module, "__file__", None)
+    file = attribute_of(module, "__file__")
     return top in sys.stdlib_module_names and (file is None or is_installed_file(file))
 
 
 def trusted_name(value: Any) -> str:
     """Finds the name under which a trusted module holds exactly this value; "" for none."""
-    module = getattr(value, "__module__", None)
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    place = sys.modules.get(module) if isinstance(module, str) else None
-    if place is None or not isinstance(name, str) or not is_trusted(place):
+    module = attribute_of(value, "__module__")
+    name = attribute_of(value, "__qualname__") or attribute_of(value, "__name__")
+    place = sys.modules.get(module) if is_a(module, str) else None
+    if place is None or not is_a(name, str) or not is_trusted(place):
         return ""
     found: Any = place
     for part in name.split("."):
@@ -173,7 +174,7 @@ def trusted_name(value: Any) -> str:
 
 
 def is_installed_module(module: types.ModuleType) -> bool:
-    return is_trusted(module) or is_installed_file(getattr(module, "__file__", None) or "")
+    return is_trusted(module) or is_installed_file(attribute_of(module, "__file__") or "")
 
 
 def is_installed_import(name: str) -> bool:

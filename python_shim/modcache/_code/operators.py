@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from modcache._code.objects import is_a
+
 # Attributes of a custom_op's definition besides its kernels; the attribute with its kernels.
 PARTS = ("_init_fn", "_disabled_kernel", "_autocast_dtype")
 KERNELS = "_backend_fns"
@@ -47,11 +49,11 @@ def operator_called(value: object, attributes: list[str]) -> Operator | str | No
     """
     namespace: Any = value
     path = list(attributes)
-    while isinstance(namespace, types.ModuleType) and namespace is not torch.ops and path:
-        if isinstance(namespace, torch._ops._OpNamespace):
+    while is_a(namespace, types.ModuleType) and namespace is not torch.ops and path:
+        if is_a(namespace, torch._ops._OpNamespace):
             break
         namespace = vars(namespace).get(path.pop(0))
-    if isinstance(namespace, torch._ops._OpNamespace):
+    if is_a(namespace, torch._ops._OpNamespace):
         path.insert(0, namespace.name)
     elif namespace is not torch.ops:
         return None
@@ -122,7 +124,7 @@ def functions_inside(kernel: object) -> list[types.FunctionType]:
     waiting = [(kernel, 0)]
     while waiting:
         function, depth = waiting.pop()
-        if not isinstance(function, types.FunctionType) or depth > _DEEPEST:
+        if not is_a(function, types.FunctionType) or depth > _DEEPEST:
             continue
         if str(function.__globals__.get("__name__")).partition(".")[0] != "torch":
             if function not in found:

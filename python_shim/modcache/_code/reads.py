@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from modcache._code.objects import is_a
+
 MISSING = "modcache: no such global"
 _NO_NAMES: Mapping[str, Any] = {}
 
@@ -22,7 +24,7 @@ class Place:
 
     def __init__(self, owner: types.FunctionType | types.ModuleType) -> None:
         self._owner: weakref.ref[Any] = weakref.ref(owner)
-        self._name = "__globals__" if isinstance(owner, types.FunctionType) else "__dict__"
+        self._name = "__globals__" if is_a(owner, types.FunctionType) else "__dict__"
 
     def owner(self) -> Any:
         """Returns the function or Python module; None once it is freed."""
@@ -112,6 +114,7 @@ class Code:
     mentions_training: bool = False
     mentions_backend: bool = False  # the inner one of a tokenizer, as a name or as text
     unknown: str = ""  # the reason why this code cannot be identified
+    cause: Exception | None = None  # what an object raised that the code reads
     reads: list[Read] = field(default_factory=list)
     # Where the code enters installed packages: functions, classes and modules; imports as (module,
     # name); and all names that it mentions, which may be names of methods there.

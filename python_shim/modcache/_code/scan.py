@@ -37,6 +37,7 @@ class Scan:
     # Names with their dots, and the names taken from there; none: the module itself.
     imports: tuple[tuple[str, tuple[str, ...]], ...]
     written: frozenset[str]  # globals
+    changed: frozenset[str]  # globals that are written, or whose attributes or items may be
     written_in_class: frozenset[str]  # attributes of the class of a class method
 
 
@@ -53,6 +54,7 @@ def scan_of(code: types.CodeType) -> Scan:
         tuple(scanner.chains),
         tuple((name, tuple(taken)) for name, taken in scanner.imports.items()),
         frozenset(scanner.written),
+        frozenset(scanner.written | scanner.changed),
         frozenset(scanner.written_in_class),
     )
 
@@ -83,6 +85,7 @@ class _Scanner:
         self.chains: dict[tuple[str, ...], None] = {}
         self.imports: dict[str, dict[str, None]] = {}
         self.written: set[str] = set()
+        self.changed: set[str] = set()
         self.written_in_class: set[str] = set()
 
     def read(self, code: types.CodeType) -> None:
@@ -113,6 +116,7 @@ class _Scanner:
                     self.written.add(self._chain[0])
             return
         self._end_chain()
+        self._note_change(operation)
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             self._chain = [str(argument)]
             self._last_global, self._loads_since = str(argument), 0
@@ -128,6 +132,12 @@ class _Scanner:
             self._loads_since = 2
         loaded = argument if isinstance(argument, tuple) else (argument,)  # two in one instruction
         self._is_class_loaded = operation.startswith("LOAD_FAST") and loaded[-1] == "cls"
+
+    def _note_change(self, operation: str) -> None:
+        """Notes S in ``S.n = 1``, and in ``S.n += 1`` or ``S["n"] += 1``, which copy S first."""
+        is_near = bool(self._last_global) and self._loads_since <= 1
+        if is_near and operation in ("COPY", "STORE_ATTR"):
+            self.changed.add(self._last_global)
 
     def _take_write(self, operation: str, argument: object) -> None:
         if operation == "STORE_GLOBAL":

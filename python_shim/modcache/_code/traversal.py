@@ -41,6 +41,7 @@ from modcache._code.names import (
     top_package,
     trusted_name,
 )
+from modcache._code.objects import attribute_of, is_a, shown_error
 from modcache._code.process_values import is_of_this_process
 from modcache._code.reads import (
     MISSING,
@@ -139,10 +140,10 @@ class _Walk:
 
     def _member(self, cls: type, path: tuple[str, ...], value: Any) -> None:
         """Reads an attribute of the user's own class. Its identity is checked with the class."""
-        if isinstance(value, types.FunctionType):
+        if is_a(value, types.FunctionType):
             self.visit_function(value, is_strict=True)
         elif parts := parts_of_member(value):
-            if isinstance(value, (staticmethod, classmethod)):
+            if is_a(value, (staticmethod, classmethod)):
                 self._feed(type(value).__name__)
             for name in parts:
                 self._member(cls, (*path, name), getattr(value, name))
@@ -157,19 +158,19 @@ class _Walk:
 
     def _lenient(self, value: Any, depth: int = 0) -> None:
         """Reads a value that the code of an installed package holds."""
-        if isinstance(value, types.FunctionType):
+        if is_a(value, types.FunctionType):
             self.visit_function(value, is_strict=False)
         elif parts := parts_of_member(value):
             for name in parts:
                 self._lenient(getattr(value, name), depth)
-        elif isinstance(value, functools.partial):
+        elif is_a(value, functools.partial):
             for name in ("func", "args", "keywords"):
                 self._lenient(getattr(value, name), depth + 1)
-        elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+        elif is_a(attribute_of(value, "__wrapped__"), types.FunctionType):
             self._lenient(value.__wrapped__, depth)
-        elif isinstance(getattr(value, "func", None), types.FunctionType):  # partialmethod
+        elif is_a(attribute_of(value, "func"), types.FunctionType):  # partialmethod
             self._lenient(value.func, depth)
-        elif isinstance(value, type):
+        elif is_a(value, type):
             self._feed("class", plain_name(value), self._index_of(value))
         else:
             self._lenient_value(value, depth)
@@ -177,11 +178,11 @@ class _Walk:
     def _lenient_value(self, value: Any, depth: int) -> None:
         if type(value) in ATOMS:
             self._feed(*tokens_of_atom(value))
-        elif isinstance(value, (tuple, list)) and depth < 8:
+        elif is_a(value, (tuple, list)) and depth < 8:
             self._feed(type(value).__name__, str(len(value)))
             for item in value:
                 self._lenient(item, depth + 1)
-        elif isinstance(value, dict) and depth < 8:
+        elif is_a(value, dict) and depth < 8:
             self._feed("dict", str(len(value)))
             for key, item in value.items():
                 self._lenient(key, depth + 1)
@@ -236,7 +237,7 @@ class _Walk:
             except ValueError:  # not filled yet
                 self._feed(MISSING)
         wrapped = getattr(function, "__wrapped__", None)
-        if isinstance(wrapped, types.FunctionType):
+        if is_a(wrapped, types.FunctionType):
             self.visit_function(wrapped, is_strict=False)
 
     def visit_code(self, code: types.CodeType) -> None:
@@ -258,13 +259,13 @@ class _Walk:
             self._found.names.update(dict.fromkeys(each.co_names))
 
     def _constant(self, constant: object) -> None:
-        if isinstance(constant, types.CodeType):
+        if is_a(constant, types.CodeType):
             self.visit_code(constant)
-        elif isinstance(constant, tuple):
+        elif is_a(constant, tuple):
             self._feed("tuple", str(len(constant)))
             for item in constant:
                 self._constant(item)
-        elif isinstance(constant, frozenset):
+        elif is_a(constant, frozenset):
             self._feed("set", *sorted(map(_bytes_of, constant)))
         else:
             if constant == "training":  # getattr(self, "training")
@@ -284,15 +285,21 @@ class _Walk:
         if attribute := unbounded_attribute(code):
             self._unknown(f"its code reads {attribute}")
         for name, *attributes in names.globals:
-            reads, reason = beyond_names(place, code, name, attributes)
-            for read in reads:
-                self._read(read)
-            if reason:
-                self._unknown(reason)
-            self._global(place, name, attributes)
+            try:
+                self._named(place, code, name, attributes)
+            except Exception as error:  # the code of an object of the user's
+                self._unknown(f"its code reads {name}, which raised {shown_error(error)}", error)
         for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
+            if is_a(constant, types.CodeType):
                 self._globals(place, constant)
+
+    def _named(self, place: Place, code: types.CodeType, name: str, attributes: list[str]) -> None:
+        reads, reason = beyond_names(place, code, name, attributes)
+        for read in reads:
+            self._read(read)
+        if reason:
+            self._unknown(reason)
+        self._global(place, name, attributes)
 
     def _imports(self, name: str, attributes: Mapping[str, None], code: types.CodeType) -> None:
         """Notes what the code reads of an installed package that it imports when it runs."""
@@ -300,8 +307,11 @@ class _Walk:
         for attribute in ("", *attributes, *code.co_names):
             self._found.imports[(name, attribute)] = None
 
-    def _unknown(self, reason: str) -> None:
-        self._found.unknown = self._found.unknown or reason
+    def _unknown(self, reason: str, cause: Exception | None = None) -> None:
+        if not self._found.unknown:
+            self._found.unknown = reason
+            # Its traceback would keep the modules alive that its frames refer to.
+            self._found.cause = cause.with_traceback(None) if cause is not None else None
 
     def _global(self, place: Place, name: str, attributes: list[str]) -> None:
         value = place.names().get(name, MISSING)
@@ -309,12 +319,12 @@ class _Walk:
         if value is MISSING:
             if name in _UNFORESEEABLE and hasattr(builtins, name):
                 self._unknown(f"its code calls {name}()")
-        elif isinstance(value, types.ModuleType):
+        elif is_a(value, types.ModuleType):
             self._feed("module", value.__name__)
             self._module(value, attributes)
         elif known := trusted_name(value):
             self._feed("trusted", known)
-        elif isinstance(value, types.FunctionType):
+        elif is_a(value, types.FunctionType):
             self.visit_function(value, is_strict=True)
         else:
             self._read(read_of_global(place, name))
@@ -338,7 +348,7 @@ class _Walk:
             if name in function.__globals__:
                 self._lenient_global(function, Place(function), name, names.attributes)
         for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
+            if is_a(constant, types.CodeType):
                 self._lenient_globals(function, constant)
 
     def _lenient_global(
@@ -349,14 +359,14 @@ class _Walk:
         attributes: Mapping[str, None],
     ) -> None:
         value = place.names()[name]
-        if isinstance(value, types.ModuleType):
-            if self._is_followed(function, value.__name__, getattr(value, "__file__", None)):
+        if is_a(value, types.ModuleType):
+            if self._is_followed(function, value.__name__, attribute_of(value, "__file__")):
                 for attribute in attributes:
-                    if isinstance(vars(value).get(attribute), (types.FunctionType, type)):
+                    if is_a(vars(value).get(attribute), (types.FunctionType, type)):
                         self._lenient_global(function, Place(value), attribute, {})
             return
         self._feed("global", name)
-        if isinstance(value, types.FunctionType):
+        if is_a(value, types.FunctionType):
             file = value.__code__.co_filename
             if self._is_followed(function, value.__module__, file):
                 self._found.hold(place, name, value)

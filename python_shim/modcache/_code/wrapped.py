@@ -34,6 +34,10 @@ OWN_FORWARD = "_modcache_own_forward"
 AS_ONE = "_modcache_as_one"
 
 
+# The modules of this package whose functions become members of classes.
+_ADDING = ("modcache._cached.module", "modcache._cached.freezing")
+
+
 def mark_cached(function: Any, wrapped: Any) -> None:
     """Marks ``function`` as made of ``wrapped``."""
     setattr(function, _WRAPPED, wrapped)
@@ -42,7 +46,7 @@ def mark_cached(function: Any, wrapped: Any) -> None:
 
 def is_cached(function: Any) -> bool:
     """Whether ``modcache.cached`` returned this very function, not a wrapper of it."""
-    if not isinstance(function, types.FunctionType):
+    if type(function) is not types.FunctionType:
         return False
     own = function.__dict__.get(_OWN)
     return own is not None and own() is function
@@ -112,13 +116,10 @@ def is_proxy_class(cls: type) -> bool:
 
 def is_left_here(member: object) -> bool:
     """Whether ``modcache.cached`` added this member to a class."""
-    if isinstance(member, classmethod):
+    if type(member) is classmethod:
         member = member.__func__
     return (
-        isinstance(member, types.FunctionType)
+        type(member) is types.FunctionType
         and not is_cached(member)
-        and (
-            member.__name__ == WRAPPED_FORWARD
-            or member.__globals__.get("__name__") == "modcache._cached.module"
-        )
+        and (member.__name__ == WRAPPED_FORWARD or member.__globals__.get("__name__") in _ADDING)
     )

@@ -18,12 +18,12 @@ import torch
 
 from modcache._code.reads import MISSING
 from modcache._data.variants import Variants
-from modcache._identity.contents import version_of, watched_digest
+from modcache._identity.contents import TENSOR_TYPES, version_of, watched_digest
 from modcache._identity.digest import digest_of
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.plain import slots_of
 from modcache._identity.records import Records, same_leaves, same_objects
-from modcache._identity.walk import TENSOR_TYPES, Walk
+from modcache._identity.walk import Walk
 
 if TYPE_CHECKING:
     from modcache._data.lookup import SampleCache

@@ -85,7 +85,7 @@ def tried(
         raise UncachedCallError(f"random numbers were drawn by {drawn.by}")
     if versions != [tensor._version for tensor in watched]:
         raise UncachedCallError("a run changes its tensors or its input in place")
-    changed = difference(before, Walk(double, before._records, is_tolerant=True))
+    changed = difference(before, Walk(double, before.records, is_tolerant=True))
     if changed:
         raise UncachedCallError(f"a run changes it: {changed}")
     return outcome

@@ -20,6 +20,7 @@ from modcache._library.text import first_line
 # are small). The others are sampled.
 _MOST_BYTES = 64 << 20
 _SAMPLES_PER_DIMENSION = 16
+TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _digest_of_watched: Any = torch.classes.cache.Watch.digest
 
 

@@ -34,6 +34,7 @@ from modcache._code.names import (
     plain_name,
     trusted_name,
 )
+from modcache._code.objects import shown_error
 from modcache._code.tokens import ATOMS
 from modcache._identity.plain import TIMES_AND_DECIMALS, slots_of
 
@@ -42,7 +43,25 @@ if TYPE_CHECKING:
 
 
 class UnidentifiedError(Exception):
-    """Something cannot be hashed. The text is a clause that names it and gives the reason."""
+    """Something cannot be hashed. The text is a clause that names it and gives the reason.
+
+    Its ``__cause__`` is the exception that an object raised while it was read, if one did.
+    """
+
+
+class StoppedError(Exception):
+    """A walk stops here, whatever it reads: something is too large, or takes too long."""
+
+
+def refusal_of(value: object, error: Exception) -> UnidentifiedError:
+    """Returns the refusal of a value that raised ``error`` while it was read."""
+    try:
+        name = plain_name(type(value))
+    except Exception:  # a metaclass that raises
+        name = "value"
+    refusal = UnidentifiedError(f"a {name} raised {shown_error(error)}")
+    refusal.__cause__ = error
+    return refusal
 
 
 class Mark:
@@ -66,6 +85,7 @@ _ADDRESS = Mark("address")
 CALLABLE = Mark("callable")
 _CONTAINER = Mark("container")
 NAMED = Mark("named")
+TENSOR, END = Mark("tensor"), Mark("end")
 _BYTES = Mark("bytes")
 # Attributes that enum itself sets in a member.
 OF_ENUM = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"})
@@ -110,7 +130,8 @@ def _is_address_of(key: object, item: object) -> bool:
 
 def _set(walk: Walk, value: Any) -> None:
     """Sorts the items by type and text: the same order in every process, for plain values."""
-    _container(walk, value, sorted(value, key=lambda item: (type(item).__qualname__, repr(item))))
+    items = sorted(value, key=lambda item: (type(item).__qualname__, walk.text_of(item)))
+    _container(walk, value, items)
 
 
 def _container(walk: Walk, value: Any, content: Iterable[Any]) -> None:

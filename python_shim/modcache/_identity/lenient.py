@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from modcache._code.names import is_packaged
 from modcache._code.tokens import ATOMS
-from modcache._identity.kinds import Mark, UnidentifiedError
+from modcache._identity.kinds import Mark, StoppedError, UnidentifiedError
 
 if TYPE_CHECKING:
     from modcache._identity.walk import Walk
@@ -25,7 +25,7 @@ class OwnCodeError(UnidentifiedError):
     """Code of the user's, reached through a package, that cannot be identified."""
 
 
-class _TooLargeError(Exception):
+class _TooLargeError(StoppedError):
     """A value has more leaves than a lenient walk reads."""
 
 
@@ -55,7 +55,7 @@ class Lenient:
             if isinstance(value, (set, frozenset)) and not all(map(_has_stable_text, value)):
                 raise UnidentifiedError("a set of objects has no order")
             look(walk, value)
-        except (OwnCodeError, _TooLargeError):
+        except (OwnCodeError, StoppedError):
             raise
         except Exception:  # objects of packages may do anything when they are looked at
             mark.roll_back(walk)

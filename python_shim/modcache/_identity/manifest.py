@@ -3,7 +3,8 @@
 
 A manifest has digests of code, attributes and tensors by name, and no values. It is written once
 per scope into the cache directory, so that ``explain`` can later say, in another process, what
-changed.
+changed. The call that writes it spends a bounded time on it: what is not described by then is left
+out, and the manifest names the kinds that are incomplete.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import platform
 import sys
@@ -24,11 +26,12 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._code.names import is_installed, plain_name
+from modcache._code.objects import is_a
 from modcache._code.traversal import code_alone
 from modcache._code.wrapped import class_behind
 from modcache._identity.capturing import captures
 from modcache._identity.digest import digest_of
-from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.kinds import StoppedError, UnidentifiedError
 from modcache._identity.module_state import Refusal, SeenState, state_of
 from modcache._identity.records import _INTERNAL, ClassRecord, Records, codes_among
 from modcache._identity.scratch import package_asked, scratch_of_module
@@ -36,8 +39,11 @@ from modcache._identity.scripted import native
 from modcache._identity.walk import Walk, walk_over
 
 FORMAT = 1
+MANIFEST_S = 0.04  # of a call for each of the look at the module and the description of it
+clock = time.perf_counter
 _MOST_BYTES = 512 << 10  # csrc/module/call/manifest.h
 _DIGITS = 16
+_INCOMPLETE = "incomplete"
 _HOLDER = "modcache._holder.Holder"
 """The class that the first manifests of cached functions have, for want of the function's name."""
 
@@ -74,7 +80,8 @@ def note_outcome(
         return
     text = ""
     with contextlib.suppress(Exception):  # the result of the call is there already
-        text = json.dumps(described(module, scope, method, seen), separators=(",", ":"))
+        manifest = described(module, scope, method, seen, Budget(MANIFEST_S))
+        text = json.dumps(manifest, separators=(",", ":"))
     run.put_manifest(class_name(module), text)
 
 
@@ -83,7 +90,8 @@ def class_name(module: torch.nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     # A cached function is held by a module that has the function's name.
-    return str(vars(module).get("original_name") or type(module).__name__)
+    name = vars(module).get("original_name")
+    return name if type(name) is str and name else type(module).__name__
 
 
 def shown_name(module: torch.nn.Module) -> str:
@@ -115,12 +123,33 @@ def _name_of_script() -> str:
     return f"{name}." if name else ""
 
 
+class _OutOfTimeError(StoppedError):
+    """The time for a manifest is used up."""
+
+
+class Budget:
+    """The time that a manifest may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = clock() + seconds
+
+    def check(self) -> None:
+        """Raises _OutOfTimeError if the time is used up."""
+        if clock() > self._end:
+            raise _OutOfTimeError
+
+
 def described(
-    module: torch.nn.Module, scope: Scope, method: str, seen: SeenState | None
+    module: torch.nn.Module,
+    scope: Scope,
+    method: str,
+    seen: SeenState | None,
+    budget: Budget | None = None,
 ) -> Manifest:
     """Makes the manifest of a module as it is now; of a named scope, without its contents.
 
     ``seen``: the look that identified an eager module. The library looks at a scripted one itself.
+    ``budget`` None: it may take as long as it takes.
     """
     if isinstance(module, torch.jit.ScriptModule):
         held = torch.classes.cache.ScriptedModule(native(module))
@@ -138,22 +167,38 @@ def described(
     }
     if seen is None:
         return manifest
+    budget = budget or Budget(math.inf)
     names = _names_of_tensors(module, seen.walk)
     digests = state_of(module).watch.digests(seen.walk.tensors)
     known = dict(zip(map(id, seen.walk.tensors), digests, strict=True))
-    manifest["modules"] = {path: plain_name(type(part)) for path, part in module.named_modules()}
-    manifest["code"] = dict(_code_in(seen.walk))
     if seen.walk.packages is not None:
         manifest["packages"] = {
             each.name: f"{each.version} {each.digest[:_DIGITS]}"
             for each in seen.walk.packages.part.distributions
         }
         manifest["package_values"] = seen.walk.packages.part.digest[:_DIGITS]
-    manifest["attributes"] = dict(_attributes_in(module, seen.walk, known))
+    modules = ((path, plain_name(type(part))) for path, part in module.named_modules())
+    _describe(manifest, "modules", modules, budget)
+    _describe(manifest, "code", _code_in(seen.walk), budget)
+    _describe(manifest, "attributes", _attributes_in(module, seen.walk, known, budget), budget)
     tensors = {names[id(tensor)]: known[id(tensor)][:_DIGITS] for tensor in seen.walk.tensors}
     if len(json.dumps([manifest, tensors])) < _MOST_BYTES:
         manifest["tensors"] = tensors
     return manifest
+
+
+def _describe(
+    manifest: Manifest, kind: str, entries: Iterator[tuple[str, str]], budget: Budget
+) -> None:
+    """Adds the entries of one kind, as many as the budget allows."""
+    found = manifest[kind] = {}
+    try:
+        budget.check()
+        for name, text in entries:
+            found[name] = text
+            budget.check()
+    except _OutOfTimeError:
+        manifest.setdefault(_INCOMPLETE, []).append(kind)
 
 
 def manifest_of(scope: str) -> Manifest | None:
@@ -201,10 +246,10 @@ def _code_in(walk: Walk) -> Iterator[tuple[str, str]]:
 
 
 def _attributes_in(
-    module: torch.nn.Module, walk: Walk, known: dict[int, str]
+    module: torch.nn.Module, walk: Walk, known: dict[int, str], budget: Budget
 ) -> Iterator[tuple[str, str]]:
     """Digests plain attributes, by their paths, and the values that code reads from outside."""
-    values = _Values(known)
+    values = _Values(known, walk, budget)
     asks = {leaf.named.cls(): leaf.code for leaf in walk.leaves if isinstance(leaf, ClassRecord)}
     asks_anywhere = any(
         code.mentions_training and not str(getattr(cls, "__module__", "")).startswith("torch.")
@@ -217,7 +262,7 @@ def _attributes_in(
         for name, value in vars(part).items():
             if name == "training" and not (asks_anywhere or (code and code.mentions_training)):
                 continue
-            if name not in _INTERNAL | scratch and not isinstance(value, torch.Tensor):
+            if name not in _INTERNAL | scratch and not is_a(value, torch.Tensor):
                 yield f"{path}.{name}" if path else name, values.digest(value)
         given = (*part._forward_pre_hooks.values(), *part._forward_hooks.values())
         if hooks := [hook for hook in given if not captures(hook)]:
@@ -227,20 +272,40 @@ def _attributes_in(
             yield f"global {read.name}", values.digest(read.value())
 
 
-class _Values:
-    """Digests plain values with the walk that identifies modules."""
+class _ValueWalk(Walk):
+    """A walk over one value, which keeps to a budget. Packages are compared by themselves."""
 
-    def __init__(self, known: dict[int, str]) -> None:
+    def __init__(self, root: torch.nn.Module, records: Records, budget: Budget) -> None:
+        self._budget = budget
+        super().__init__(root, records)
+
+    def value(self, value: Any) -> None:
+        self._budget.check()
+        super().value(value)
+
+    def text_of(self, item: object) -> str:
+        self._budget.check()
+        return super().text_of(item)
+
+    def _enter_packages(self) -> None:
+        pass
+
+
+class _Values:
+    """Digests plain values as the walk does that identified the module, with its records."""
+
+    def __init__(self, known: dict[int, str], walk: Walk, budget: Budget) -> None:
         self._known = known  # digests of tensors, by id
-        self._records = Records()
+        self._records = walk.records
+        self._make = functools.partial(_ValueWalk, budget=budget)
 
     def digest(self, value: object) -> str:
         try:
-            walk = walk_over(value, self._records)
-            text = digest_of(walk.own_leaves())  # packages are compared by themselves
+            walk = walk_over(value, self._records, self._make)
+            text = digest_of(walk.leaves)
         except UnidentifiedError:
             return "unknown"
-        tensors = [self._known.get(id(tensor), "") for tensor in walk.own_tensors()]
+        tensors = [self._known.get(id(tensor), "") for tensor in walk.tensors]
         return "+".join([text[:_DIGITS], *(digest[:_DIGITS] for digest in tensors)])
 
 
@@ -273,10 +338,9 @@ def changes_between(before: Manifest, now: Manifest) -> Changes:
     if _compiled_by(before) != _compiled_by(now):
         others.append(f"python {before.get('python')} -> {now.get('python')}")
     others += _packages_between(before, now)
-    was_modules, modules = before.get("modules", {}), now.get("modules", {})
-    for path in {**was_modules, **modules}:
-        was, is_now = was_modules.get(path, "nothing"), modules.get(path, "nothing")
-        if was_modules and modules and path and was != is_now:
+    for path in _differing(before, now, "modules"):
+        was, is_now = (each["modules"].get(path, "nothing") for each in (before, now))
+        if path:
             others.append(f"{path} {was} -> {is_now}")
     return Changes(
         _differing(before, now, "tensors"), code, _differing(before, now, "attributes"), others
@@ -308,4 +372,7 @@ def _differing(before: Manifest, now: Manifest, kind: str) -> list[str]:
     if kind not in before or kind not in now:
         return []
     was, is_now = before[kind], now[kind]
-    return [name for name in {**was, **is_now} if was.get(name) != is_now.get(name)]
+    names = {**was, **is_now}
+    if any(kind in each.get(_INCOMPLETE, ()) for each in (before, now)):
+        names = {name: "" for name in names if name in was and name in is_now}
+    return [name for name in names if was.get(name) != is_now.get(name)]

@@ -16,29 +16,24 @@ import time
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from modcache._identity.contents import contents_without_versions, version_of, watched_digest
 from modcache._identity.digest import difference, digest_of, name_of_tensor
 from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.known import Known, Recognized, Recognizer, known_of
 from modcache._identity.observed import codes_of
-from modcache._identity.outline import Outline
-from modcache._identity.records import Records, same_leaves, same_objects
+from modcache._identity.records import Records, same_leaves
 from modcache._identity.scripted import code_of_scripted
 from modcache._identity.snapshot import snapshot_of
+from modcache._identity.state_snapshot import snapshot_of_state
+from modcache._identity.state_walk import StateWalk
 from modcache._identity.walk import Walk
 from modcache._identity.wrappers import may_be_transparent
 from modcache._library.tracing import untraced
 
-if TYPE_CHECKING:
-    from modcache._guards import Snapshot
-
-# Looks in full before a snapshot is made. Each snapshot that did not hold for long doubles them.
-_PATIENCE, _MOST_PATIENCE = 2, 1024
-_LONG = 16  # looks that a snapshot must serve, or else
-_LONG_S = 1.0  # the time, as plain hits do not count as looks
 _refresh_watch: Any = torch.classes.cache.Watch.refresh
 
 
@@ -63,13 +58,6 @@ class SeenState:
         return self
 
 
-class Recognized(NamedTuple):
-    """A module for which a snapshot holds, and its tensors."""
-
-    known: Known
-    tensors: list[torch.Tensor]
-
-
 class GradPattern(NamedTuple):
     """Which tensors require grad in a call under grad mode; outside of it, none."""
 
@@ -79,30 +67,6 @@ class GradPattern(NamedTuple):
 
 # The patterns of calls in which neither module nor input requires grad.
 _PLAIN_PATTERNS = frozenset({GradPattern(0, ()), GradPattern(0, (False,))})
-
-
-class Known(NamedTuple):
-    """A module that can be recognized: while its ``snapshots`` hold, it has this ``structure``.
-
-    If its tensors have the digest ``weights``, it has this ``fingerprint``. Both are "" until they
-    are first needed. The compiled part reads the fields by their places.
-    """
-
-    snapshots: tuple[Snapshot, ...]  # of the module, and of the installed packages that it enters
-    structure: str
-    weights: str
-    fingerprint: str
-    outline: Outline  # of what the snapshots were made from
-
-    def tensors(self) -> list[torch.Tensor] | None:
-        """The module's tensors, in order; None: a snapshot no longer holds."""
-        found: list[torch.Tensor] = []
-        for snapshot in self.snapshots:
-            tensors = snapshot.tensors()
-            if tensors is None:
-                return None
-            found += tensors
-        return found
 
 
 class Refusal(NamedTuple):
@@ -129,11 +93,9 @@ class ModuleState:
 
     def __init__(self, *, is_wrapper: bool = False) -> None:
         self.is_wrapper = is_wrapper
-        self.known: Known | None = None
-        self._patience = _PATIENCE
-        self._known_since_s = 0.0
-        self._looks_in_full = 0
-        self._recognized = 0
+        self.known: Known | None = None  # the identified one, or else the named one
+        self._identified = Recognizer()
+        self._named = Recognizer()  # of calls whose scope the caller named
         self.watch: Any = torch.classes.cache.Watch()
         self.watch_address: int = self.watch.address()
         self.graph_patterns: frozenset[GradPattern] = frozenset()
@@ -141,6 +103,7 @@ class ModuleState:
         self.functions: dict[str, weakref.ref[types.FunctionType]] = {}
         self.class_name = ""
         self.refusal = NOT_REFUSED
+        self.look_s = 0.0  # how long the last look in full took
         self.copies = 0  # fingerprints that results were stored under for the first time
         self.has_warned_of_copies = False
         self.was_in_training = False  # a result had a graph since the first of them
@@ -156,16 +119,18 @@ class ModuleState:
         self._lock = threading.Lock()
 
     def look(self, module: torch.nn.Module, *, with_weights: bool = True) -> SeenState:
-        """Looks at the module as it is now. Without weights, it passes over what cannot be hashed.
+        """Looks at the module as it is now. Without weights, it looks at values alone.
 
         Raises:
             UnidentifiedError: something in it cannot be hashed.
         """
         with self._lock:
             self._records.forget_the_dead()
-            walk = Walk(module, self._records, is_tolerant=not with_weights)
             if not with_weights:
-                return SeenState(walk, "", "")
+                return SeenState(StateWalk(module, self._records), "", "")
+            begun_s = time.monotonic()
+            walk = Walk(module, self._records)
+            self.look_s = time.monotonic() - begun_s
             self._note_leaves(walk)
             structure, generation = self._structure, self._generation
         weights = watched_digest(self.watch, walk.tensors)
@@ -180,26 +145,22 @@ class ModuleState:
             self._leaves = walk.leaves
             self._generation += 1
 
-    def recognize(self, module: torch.nn.Module) -> Recognized | None:
-        """Recognizes the module if at most its tensors changed; None: look at it in full."""
-        known = self.known
-        if known is not None:
-            tensors = known.tensors()
-            if tensors is not None:
-                self._recognized += 1
-                return Recognized(known, tensors)
-            self.known = None
-            age_s = time.monotonic() - self._known_since_s
-            is_long = self._recognized >= _LONG or age_s >= _LONG_S
-            self._patience = _PATIENCE if is_long else min(2 * self._patience, _MOST_PATIENCE)
-        self._looks_in_full += 1
-        if self._looks_in_full > self._patience:
-            self._looks_in_full = self._recognized = 0
-            self._patience = min(2 * self._patience, _MOST_PATIENCE)  # until it proves its worth
-            self._make_known(module)
-        return None
+    def recognize(self, module: torch.nn.Module, *, is_named: bool = False) -> Recognized | None:
+        """Recognizes the module if at most its tensors changed; None: look at it in full.
 
-    def _make_known(self, module: torch.nn.Module) -> None:
+        ``is_named``: the caller named the scope, so that only values count, and no code.
+        """
+        if is_named:
+            found = self._named.latest(lambda: self._made_known_by_values(module))
+        else:
+            found = self._identified.latest(lambda: self._made_known(module))
+        self.known = self._identified.known or self._named.known
+        return found
+
+    def known_for(self, *, is_named: bool) -> Known | None:
+        return (self._named if is_named else self._identified).known
+
+    def _made_known(self, module: torch.nn.Module) -> Known | None:
         # A module without a snapshot is looked at in full, and that look reports mistakes.
         with self._lock, contextlib.suppress(Exception):
             walk = Walk(module, self._records)
@@ -208,22 +169,21 @@ class ModuleState:
             walk = Walk(module, self._records)
             self._note_leaves(walk)
             if snapshot is None:
-                return
+                return None
             snapshots = [snapshot]
             if walk.packages is not None:
                 if walk.packages.snapshot is None:
-                    return
+                    return None
                 snapshots.append(walk.packages.snapshot)
-            known = Known(
-                tuple(snapshots),
-                self._structure,
-                weights="",
-                fingerprint="",
-                outline=Outline(walk),
-            )
-            if same_objects(known.tensors() or (), walk.tensors):
-                self.known = known
-                self._known_since_s = time.monotonic()
+            return known_of(snapshots, self._structure, walk)
+        return None
+
+    def _made_known_by_values(self, module: torch.nn.Module) -> Known | None:
+        with self._lock, contextlib.suppress(Exception):
+            walk = StateWalk(module, self._records)
+            if snapshot := snapshot_of_state(module, walk, self._records):
+                return known_of([snapshot], "", walk)
+        return None
 
     def followed(self, fingerprint: str, look: Callable[[], SeenState]) -> set[types.CodeType]:
         """Returns the code that a look at the module with this fingerprint follows.
@@ -240,11 +200,12 @@ class ModuleState:
         """Raises UnidentifiedError: a tensor cannot be hashed."""
         known = seen.known
         weights = watched_digest(self.watch, seen.tensors)
-        latest = self.known
+        latest = self._identified.known
         if latest is not None and latest.snapshots is known.snapshots and latest.weights == weights:
             return latest.fingerprint
         fingerprint = _digest_of_text(f"{known.structure}/{weights}")
         self.known = known._replace(weights=weights, fingerprint=fingerprint)
+        self._identified.known = self.known
         return fingerprint
 
     def _code_of_scripted(self, walk: Walk, seen: tuple[int, str]) -> str:
@@ -255,10 +216,12 @@ class ModuleState:
             self._scripted = (seen, code)
         return code
 
-    def tensors_in_reach(self, module: torch.nn.Module) -> list[torch.Tensor]:
+    def tensors_in_reach(self, module: torch.nn.Module, *, is_named: bool) -> list[torch.Tensor]:
         """Finds every tensor that it can, also if something else cannot be hashed."""
         with self._lock:
             try:
+                if is_named:
+                    return StateWalk(module, self._records).tensors
                 return Walk(module, self._records, is_tolerant=True).tensors
             except UnidentifiedError:
                 return []

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from modcache._code.names import is_packaged
+from modcache._code.objects import is_a
 from modcache._code.tokens import ATOMS
 
 # How to read the value in an object of a class derived from a plain type, whatever it overrides.
@@ -37,7 +38,7 @@ _IMMUTABLE = _PATHS | TIMES_AND_DECIMALS | _HINTS | {operator.attrgetter}
 
 def plain_values_in(value: object) -> list[object]:
     """Returns the text or number that an object is too: class Celsius(float)."""
-    return [read(value) for base, read in _READERS.items() if isinstance(value, base)]
+    return [read(value) for base, read in _READERS.items() if is_a(value, base)]
 
 
 def is_constant(value: Any) -> bool:
@@ -50,15 +51,15 @@ def is_constant(value: Any) -> bool:
     if kind in _IMMUTABLE or kind.__module__ == "typing":
         return True
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic):
-        return kind.__module__ == "numpy" and not isinstance(value, numpy.void)
-    is_derived = isinstance(value, SCALARS) and not hasattr(value, "__dict__")
+    if numpy is not None and is_a(value, numpy.generic):
+        return kind.__module__ == "numpy" and not is_a(value, numpy.void)
+    is_derived = is_a(value, SCALARS) and not hasattr(value, "__dict__")
     return is_derived and not slots_of(kind)
 
 
 def is_bare_tuple(value: Any) -> bool:
     """Whether it is an object of a class derived from tuple that holds nothing but its items."""
-    is_derived = isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__
+    is_derived = is_a(value, tuple) and type(value).__iter__ is tuple.__iter__
     return is_derived and not hasattr(value, "__dict__") and not slots_of(type(value))
 
 
@@ -67,7 +68,7 @@ def slots_of(cls: type) -> list[str]:
     found = []
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else list(slots):
+        for name in [slots] if is_a(slots, str) else list(slots):
             if name.startswith("__") and not name.endswith("__"):  # private
                 name = f"_{base.__name__.lstrip('_')}{name}"
             if name not in ("__dict__", "__weakref__"):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from modcache._code.names import is_installed, parts_of_member, plain_name, top_package
+from modcache._code.objects import is_a
 from modcache._code.reads import Code, weakly
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_class
@@ -57,13 +58,14 @@ def same_leaves(now: list[object], before: list[object]) -> bool:
 class ClassName:
     """A class as a leaf: one object for each class, as long as that lives."""
 
-    __slots__ = ("__weakref__", "cls", "plain", "qualname", "way")
+    __slots__ = ("__weakref__", "cls", "plain", "qualname", "state_way", "way")
 
     def __init__(self, cls: type) -> None:
         self.cls: weakref.ref[type] = weakref.ref(cls)
         self.qualname = cls.__qualname__
         self.plain = self.qualname if cls.__module__ == "__main__" else plain_name(cls)
         self.way: Callable[[Any, Any], None] | None = None  # how a walk reads its objects
+        self.state_way: Callable[[Any, Any], None] | None = None  # the same of a StateWalk
 
 
 class ClassNames:
@@ -113,7 +115,7 @@ class ClassRecord:
 
         Containers in the user's own classes are read as values of the code.
         """
-        if type(value) in ATOMS or (not own and isinstance(value, _CONTAINERS)):
+        if type(value) in ATOMS or (not own and is_a(value, _CONTAINERS)):
             self._kept.append(value)
             return None
         try:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from modcache._identity.kinds import UnidentifiedError
+from modcache._identity.contents import TENSOR_TYPES
+from modcache._identity.kinds import END, NOT_TRAINING, TENSOR, TRAINING, UnidentifiedError
 from modcache._library.text import first_line
+
+if TYPE_CHECKING:
+    from modcache._identity.walk import Walk
 
 SCRIPTED: type = torch.jit._script.RecursiveScriptModule
 _INTERNAL = frozenset(
@@ -68,6 +72,35 @@ class ScriptRecord:
 
     def is_alive(self) -> bool:
         return self._module() is not None
+
+
+def look_at_scripted(walk: Walk, module: torch.jit.ScriptModule) -> None:
+    record = walk.records.scripted.get(id(module))
+    if record is None or not record.fits(module):
+        record = walk.records.scripted[id(module)] = ScriptRecord(module)
+    walk.scripted.append(module)
+    walk.leaves.append(record)
+    native: Any = module._c
+    if record.has_training:
+        walk.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
+    for name in record.attributes:
+        value = native.getattr(name)
+        if type(value) in TENSOR_TYPES:
+            walk.leaves.append(TENSOR)
+            walk.tensor_owners[len(walk.tensors)] = (record.name, name)
+            walk.tensors.append(value)
+        else:
+            walk._owned(record.name, name, value)
+    for name in record.python_attributes:
+        walk.leaves.append(name)
+        walk._owned(record.name, name, vars(module)[name])
+    if type(module) is not SCRIPTED:
+        walk.named_class(type(module))
+    children: Any = module._modules
+    for name, child in children.items():
+        walk.leaves.append(name)
+        walk._module(child)
+        walk.leaves.append(END)
 
 
 def _python_attributes(module: torch.jit.ScriptModule) -> list[str]:

@@ -33,6 +33,7 @@ from modcache._code.names import (
 from modcache._code.operators import definition_of
 from modcache._code.reads import MISSING, Code, Read
 from modcache._code.tokens import ATOMS
+from modcache._identity.contents import TENSOR_TYPES
 from modcache._identity.kinds import PARTS, array_way
 from modcache._identity.operator_guards import guards_of_definition, guards_of_operator
 from modcache._identity.packages import guard_with, package_records
@@ -46,14 +47,14 @@ from modcache._identity.plain import (
 )
 from modcache._identity.records import Records
 from modcache._identity.scratch import scratch_of
-from modcache._identity.walk import TENSOR_TYPES, Walk, way_to_look_at
+from modcache._identity.walk import Walk, way_to_look_at
 from modcache._library.compiled_part import guards
 
 if TYPE_CHECKING:
     from modcache._guards import Snapshot
 
 # Expected values of guards, and guards, in the form that the constructor of Snapshot takes.
-_Expected = tuple[Any, ...]
+Expected = tuple[Any, ...]
 _Guard = tuple[Any, ...]
 
 
@@ -73,7 +74,7 @@ def snapshot_of(module: torch.nn.Module, walk: Walk, records: Records) -> Snapsh
     """
     if guards is None:
         return None
-    builder = _Builder(walk, records)
+    builder = Builder(walk, records)
     builder.module(module)
     try:
         return guards.Snapshot(builder.guards, builder.order)
@@ -87,7 +88,7 @@ def _guarded_packages(
     """Makes a snapshot of a walk over packages, and returns the reads that it cannot express."""
     if guards is None:
         return None, []
-    builder = _Builder(walk, package_records)
+    builder = Builder(walk, package_records)
     builder.held_by(code)
     for cls in code.classes():
         builder.add_class(cls)
@@ -103,7 +104,7 @@ def _guarded_packages(
 guard_with(_guarded_packages)
 
 
-class _Builder:
+class Builder:
     """Follows a module to all that a walk over it reads, and guards it."""
 
     def __init__(self, walk: Walk, records: Records) -> None:
@@ -129,7 +130,7 @@ class _Builder:
         self._seen.add(id(value))
         return is_first
 
-    def expected(self, value: Any) -> _Expected:
+    def expected(self, value: Any) -> Expected:
         """Describes what must be found again where ``value`` was found."""
         kind = type(value)
         if kind in ATOMS:
@@ -152,7 +153,7 @@ class _Builder:
         except RefusedError:
             return _identity(value)
 
-    def _of_package(self, value: Any, kind: type) -> _Expected:
+    def _of_package(self, value: Any, kind: type) -> Expected:
         """Describes a value of a package; one that cannot be expressed, by its identity."""
         if way_to_look_at(kind) is array_way:
             raise _BytesError(f"{kind.__module__}.{kind.__qualname__}")
@@ -164,7 +165,7 @@ class _Builder:
             return self._unwatched(value, kind)
         return self._object_expected(value, kind)
 
-    def _object_expected(self, value: Any, kind: type) -> _Expected:
+    def _object_expected(self, value: Any, kind: type) -> Expected:
         if kind in PARTS:
             parts = PARTS[kind]
             return (guards.PARTS, kind, parts, *(self.expected(getattr(value, p)) for p in parts))
@@ -186,7 +187,7 @@ class _Builder:
             raise RefusedError(f"{kind.__module__}.{kind.__qualname__}")
         return (guards.OBJECT, value)
 
-    def _unwatched(self, value: Any, kind: type) -> _Expected:
+    def _unwatched(self, value: Any, kind: type) -> Expected:
         """Describes an object without weak references by its attributes."""
         is_object = way_to_look_at(kind) is Walk._object and are_attributes_plain(value)
         if is_object and isinstance(value, SCALARS):
@@ -197,16 +198,16 @@ class _Builder:
         expected = (self.expected(getattr(value, name)) for name in parts)
         return (guards.PARTS, kind, tuple(parts), *expected)
 
-    def _tensor(self, value: torch.Tensor) -> _Expected:
+    def _tensor(self, value: torch.Tensor) -> Expected:
         number = self._numbers.get(id(value))
         if number is None:
             raise RefusedError("a tensor that no walk saw")
         return (guards.TENSOR, number, type(value))
 
-    def _mapping(self, value: dict[Any, Any], unseen: Collection[str] = ()) -> _Expected:
+    def _mapping(self, value: dict[Any, Any], unseen: Collection[str] = ()) -> Expected:
         # A derived class may do anything in its own ``items``, such as importing what it names.
         items = OrderedDict.items(value) if type(value) is OrderedDict else dict.items(value)
-        parts: list[_Expected] = []
+        parts: list[Expected] = []
         for key, item in items:
             is_unseen = type(key) is str and key in unseen
             parts.append(self.expected(key))
@@ -318,7 +319,7 @@ class _Builder:
         for function in code.functions():
             self._add(guards.IN_FUNCTION, function)
 
-    def _named(self, owner: object, name: str, expected: _Expected) -> None:
+    def _named(self, owner: object, name: str, expected: Expected) -> None:
         """Guards a name in the globals of a function, or in a Python module."""
         if isinstance(owner, types.FunctionType):
             self._add(guards.IN_GLOBAL, owner, name, expected)
@@ -358,7 +359,7 @@ class _Builder:
             self.guards += guards_of_definition(definition, self.expected)
 
 
-def _identity(value: object) -> _Expected:
+def _identity(value: object) -> Expected:
     """Describes a value by its identity. Its parts are guarded elsewhere, or do not count."""
     if type(value) in ATOMS:
         return (guards.VALUE, value)
@@ -374,10 +375,10 @@ def _is_watchable(value: object) -> bool:
     return True
 
 
-_LOOKS: dict[type, Callable[[_Builder, Any], None]] = {
-    types.FunctionType: _Builder._function,
-    types.BuiltinFunctionType: _Builder._builtin,
-    types.ModuleType: _Builder._known_by_name,
-    logging.Logger: _Builder._known_by_name,
-    type(functools.lru_cache(maxsize=1)(repr)): _Builder._cached_function,
+_LOOKS: dict[type, Callable[[Builder, Any], None]] = {
+    types.FunctionType: Builder._function,
+    types.BuiltinFunctionType: Builder._builtin,
+    types.ModuleType: Builder._known_by_name,
+    logging.Logger: Builder._known_by_name,
+    type(functools.lru_cache(maxsize=1)(repr)): Builder._cached_function,
 }

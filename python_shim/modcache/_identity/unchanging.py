@@ -7,7 +7,8 @@ import torch
 
 from modcache._identity.contents import version_of, versions_of, watched_digest
 from modcache._identity.digest import difference, name_of_tensor
-from modcache._identity.module_state import ModuleState, Recognized
+from modcache._identity.known import Recognized
+from modcache._identity.module_state import ModuleState
 from modcache._identity.records import same_objects
 
 
@@ -16,7 +17,7 @@ def unchanging(state: ModuleState, seen: Recognized, fingerprint: str) -> Unchan
 
     ``fingerprint`` "": the caller named the scope. None: a look in full is needed.
     """
-    now = state.known
+    now = state.known_for(is_named=not fingerprint)
     if now is None or now.snapshots is not seen.known.snapshots:
         return None
     if fingerprint and now.fingerprint != fingerprint:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from modcache._code.objects import is_a
 from modcache._identity.plain import SCALARS
 
 _IS_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
@@ -31,7 +32,7 @@ _REASONS: tuple[tuple[Any, str], ...] = (
 def why_unseen(value: object) -> str:
     """Says why an object is not described by its class and its attributes; "": it is."""
     kind = type(value)
-    if reason := next((text for bases, text in _REASONS if isinstance(value, bases)), ""):
+    if reason := next((text for bases, text in _REASONS if is_a(value, bases)), ""):
         return reason
     if kind is object:
         return "is told apart by its address alone, which differs in each process"

@@ -30,13 +30,16 @@ from modcache._code.traversal import code_of_function
 from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
 from modcache._identity.capturing import HOOK, HOOKED, NOT_HOOKED, captures
 from modcache._identity.configs import note_of, noted_in
+from modcache._identity.contents import TENSOR_TYPES
 from modcache._identity.kinds import (
     CALLABLE,
+    END,
     NAMED,
-    NOT_TRAINING,
-    TRAINING,
+    TENSOR,
     Mark,
+    StoppedError,
     UnidentifiedError,
+    refusal_of,
     way_of_kind,
 )
 from modcache._identity.lenient import Lenient, OwnCodeError
@@ -47,7 +50,7 @@ from modcache._identity.packages import Entered, entered
 from modcache._identity.plain import plain_values_in, slots_of
 from modcache._identity.records import ClassName, ModuleRecord, Records
 from modcache._identity.scratch import package_asked, scratch_of, scratch_of_module
-from modcache._identity.scripted import SCRIPTED, ScriptRecord
+from modcache._identity.scripted import look_at_scripted
 from modcache._identity.tokenizers import way_of_tokenizer
 from modcache._identity.unseen import why_unseen
 from modcache._identity.wrappers import identified_as
@@ -55,14 +58,11 @@ from modcache._installed.seeds import Seeds
 
 _DEEPEST = 100
 _MOST_LEAVES = 1_000_000
-TENSOR_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 
-_TENSOR = Mark("tensor")
 _SEEN = Mark("seen")
 _FORWARD_ALONE = Mark("forward alone")
 _OBJECT = Mark("object")
 _GLOBAL = Mark("global")
-_END = Mark("end")
 
 
 class Walk:
@@ -85,7 +85,7 @@ class Walk:
         self.scripted: list[torch.jit.ScriptModule] = []
         self.owners: list[tuple[int, str, str]] = []
         self.tensor_owners: dict[int, tuple[str, str]] = {}
-        self._records = records
+        self.records = records
         self.seeds = Seeds()  # the places where packages were entered
         self.packages: Entered | None = None  # the packages entered there
         self.lenient: Lenient | None = None  # set in a walk over values of packages
@@ -103,13 +103,21 @@ class Walk:
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance may lead to the given one, which has the same attributes.
         self._is_shared = root is not None and AS_ONE in vars(type(root))
-        self._asked = package_asked(root)
-        if root is not None:
-            self._module(root)
-            self.leaves.append(self._hooked)
-            if not is_tolerant:
-                self._enter_packages()
-                self._check_tensors()
+        try:
+            self._asked = package_asked(root)
+            if root is not None:
+                self._read(root)
+        except (UnidentifiedError, StoppedError):
+            raise
+        except Exception as error:
+            raise refusal_of(root, error) from error
+
+    def _read(self, root: torch.nn.Module) -> None:
+        self._module(root)
+        self.leaves.append(self._hooked)
+        if not self._is_tolerant:
+            self._enter_packages()
+            self._check_tensors()
 
     def _enter_packages(self) -> None:
         if self.seeds.values or self.seeds.imports:
@@ -120,7 +128,7 @@ class Walk:
 
     def apart(self, value: object) -> Walk:
         """Walks over another value, with the same records."""
-        return walk_over(value, self._records)
+        return walk_over(value, self.records)
 
     def own_leaves(self) -> list[object]:
         """Returns the leaves without those of packages."""
@@ -164,13 +172,13 @@ class Walk:
     def _module(self, module: torch.nn.Module) -> None:
         if not self._is_first_visit(module.__dict__ if self._is_shared else module):
             return
-        record = self._records.modules.get(id(module))
+        record = self.records.modules.get(id(module))
         if record is None or not record.fits(module):
             if self._is_special(module):
                 return
             kind = class_behind(type(module))
             record = ModuleRecord(module, self.named(kind), scratch_of_module(kind, self._asked))
-            self._records.modules[id(module)] = record
+            self.records.modules[id(module)] = record
         self.leaves.append(record)
         cls: Any = record.named.cls()
         if cls not in self._classes:
@@ -185,7 +193,7 @@ class Walk:
         for child in attributes["_modules"].values():
             if child is not None:
                 self._module(child)
-            self.leaves.append(_END)
+            self.leaves.append(END)
 
     def _others(self, record: ModuleRecord, module: torch.nn.Module) -> None:
         for name in record.others:
@@ -195,7 +203,7 @@ class Walk:
 
     def _state(self, attributes: dict[str, Any]) -> None:
         for tensor in (*attributes["_parameters"].values(), *attributes["_buffers"].values()):
-            self.leaves.append(_TENSOR if tensor is not None else None)
+            self.leaves.append(TENSOR if tensor is not None else None)
             if tensor is not None:
                 self.tensors.append(tensor)
 
@@ -223,12 +231,12 @@ class Walk:
                 raise
             raise UnidentifiedError(
                 f"attribute '{name}' of {cls} cannot be hashed ({error})"
-            ) from None
+            ) from error.__cause__
 
     def _is_special(self, module: torch.nn.Module) -> bool:
         """Reads a module that does not keep its attributes like other modules."""
         if isinstance(module, torch.jit.ScriptModule):
-            self._script_module(module)
+            look_at_scripted(self, module)
         elif "training" not in module.__dict__:  # torch.compile's wrapper hands it on
             inner = identified_as(module)
             if inner is module:
@@ -240,37 +248,9 @@ class Walk:
             return False
         return True
 
-    def _script_module(self, module: torch.jit.ScriptModule) -> None:
-        record = self._records.scripted.get(id(module))
-        if record is None or not record.fits(module):
-            record = self._records.scripted[id(module)] = ScriptRecord(module)
-        self.scripted.append(module)
-        self.leaves.append(record)
-        native: Any = module._c
-        if record.has_training:
-            self.leaves.append(TRAINING if native.getattr("training") else NOT_TRAINING)
-        for name in record.attributes:
-            value = native.getattr(name)
-            if type(value) in TENSOR_TYPES:
-                self.leaves.append(_TENSOR)
-                self.tensor_owners[len(self.tensors)] = (record.name, name)
-                self.tensors.append(value)
-            else:
-                self._owned(record.name, name, value)
-        for name in record.python_attributes:
-            self.leaves.append(name)
-            self._owned(record.name, name, vars(module)[name])
-        if type(module) is not SCRIPTED:
-            self.named_class(type(module))
-        children: Any = module._modules
-        for name, child in children.items():
-            self.leaves.append(name)
-            self._module(child)
-            self.leaves.append(_END)
-
     def _class(self, cls: type) -> None:
         self._classes[cls] = None
-        record = self._records.of_class(cls)
+        record = self.records.of_class(cls)
         self.leaves.append(record)
         self._reads(record.code)
         if not is_plain_metaclass(cls):
@@ -278,7 +258,8 @@ class Walk:
 
     def _reads(self, code: Code) -> None:
         if code.unknown and not self._is_tolerant:
-            raise (OwnCodeError if self.lenient else UnidentifiedError)(code.unknown)
+            refused = OwnCodeError if self.lenient else UnidentifiedError
+            raise refused(code.unknown) from code.cause
         self.seeds.add_code(code)
         for read in code.reads:
             self.leaves.append(_GLOBAL)
@@ -287,31 +268,40 @@ class Walk:
     def value(self, value: Any) -> None:
         """Reads any value that an attribute may hold."""
         kind = type(value)
-        if kind in ATOMS:
-            self.leaves.append(value)
-            return
-        named = self._records.names.of(kind)
-        look = named.way
-        if look is None:
-            look = named.way = way_to_look_at(kind)
-        self.depth += 1
-        if self.depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
-            raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
-        if self.lenient is not None:
-            self.lenient.value(self, look, value)
-        else:
-            look(self, value)
+        try:
+            if kind in ATOMS:
+                self.leaves.append(value)
+                return
+            self.depth += 1
+            if self.depth > _DEEPEST or len(self.leaves) > _MOST_LEAVES:
+                raise UnidentifiedError(f"more than {_DEEPEST} levels deep, or too large")
+            named = self.records.names.of(kind)
+            look = named.way
+            if look is None:
+                look = named.way = way_to_look_at(kind)
+            if self.lenient is not None:
+                self.lenient.value(self, look, value)
+            else:
+                look(self, value)
+        except (UnidentifiedError, StoppedError):
+            raise
+        except Exception as error:  # the value's own code, which may do anything
+            raise refusal_of(value, error) from error
         self.depth -= 1
 
+    def text_of(self, item: object) -> str:
+        """Returns the text by which the items of a set are sorted."""
+        return repr(item)
+
     def _tensor(self, value: torch.Tensor) -> None:
-        self.leaves.append(_TENSOR)
+        self.leaves.append(TENSOR)
         if self.owners:
             self.tensor_owners[len(self.tensors)] = self.owners[-1][1:]
         self.tensors.append(value)
 
     def named(self, cls: type) -> ClassName:
         """Returns the leaf of a class. Leaves are kept, and must not keep classes alive."""
-        return self._records.names.of(cls)
+        return self.records.names.of(cls)
 
     def named_class(self, cls: type) -> None:
         """Reads a class: its code, if it is the user's own."""
@@ -336,10 +326,10 @@ class Walk:
             self.leaves += (CALLABLE, plain_name(function), function.__code__.co_firstlineno)
             self.seeds.add(function)
             return
-        known = self._records.functions.get(id(function))
+        known = self.records.functions.get(id(function))
         if known is None or known[0]() is not function or not known[1].is_current():
             known = (weakref.ref(function), code_of_function(function))
-            self._records.functions[id(function)] = known
+            self.records.functions[id(function)] = known
         self.leaves += (CALLABLE, known[1])
         self._reads(known[1])
 
@@ -364,21 +354,25 @@ class Walk:
             self.leaves.append(note or name)
             if note is None:
                 self.value(attributes[name])
-        self.leaves.append(_END)
+        self.leaves.append(END)
         for name in slots_of(kind):
             self.leaves.append(name)
             self.value(getattr(value, name, MISSING))
 
 
-def walk_over(value: object, records: Records) -> Walk:
-    """Walks over any value, as the one attribute of a module.
+def walk_over(
+    value: object,
+    records: Records,
+    make: Callable[[torch.nn.Module, Records], Walk] = Walk,
+) -> Walk:
+    """Walks over any value, as the one attribute of a module. ``make`` makes the walk.
 
     Raises:
         UnidentifiedError: something in it cannot be hashed.
     """
     holder = torch.nn.Module()
     holder.__dict__["value"] = value
-    return Walk(holder, records)
+    return make(holder, records)
 
 
 def way_to_look_at(kind: type) -> Callable[[Walk, Any], None]:

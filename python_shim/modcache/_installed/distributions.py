@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modcache._code.names import place_of, top_package
+from modcache._code.objects import attribute_of
 from modcache._installed.loaded import is_as_on_disk, may_have_changed_since_loaded
 
 _CODE_SUFFIXES = (".py", ".so", ".pyd", ".dll", ".dylib", ".cpp", ".cu", ".cuh", ".h")
@@ -90,7 +91,7 @@ class _Known:
         if self._found is None or self.is_due:
             self.is_due = False
             loaded = {
-                path: (id(module), id(getattr(module, "__spec__", None)))
+                path: (id(module), id(attribute_of(module, "__spec__")))
                 for path, module in self._loaded_modules()
             }
             if self._found is None or loaded != self._loaded:
@@ -105,7 +106,7 @@ class _Known:
         """Finds the modules of the distribution that are loaded, and their paths below the root."""
         own = _record_of(self._root, self._folder) if self._folder else None
         for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
+            file = attribute_of(module, "__file__")
             place = place_of(file) if isinstance(file, str) else None
             if place is None or place[0] != self._root:
                 continue
@@ -232,7 +233,7 @@ def _code_files(start: Path) -> Iterator[Path]:
 def distribution_of_import(name: str) -> Distribution | None:
     """Identifies the distribution that ``import name`` leads to, without importing it."""
     module = sys.modules.get(name) or sys.modules.get(top_package(name))
-    file = getattr(module, "__file__", None)
+    file = attribute_of(module, "__file__")
     if file is None and module is None:
         file = _file_of_import(top_package(name))
     return distribution_of(file) if file else None

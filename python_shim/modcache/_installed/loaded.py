@@ -17,6 +17,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.scan import with_inner
 from modcache._code.tokens import ATOMS
 
@@ -102,10 +103,10 @@ def _is_among(code: types.CodeType, known: dict[tuple[str, int], list[types.Code
 def _functions_of(module: types.ModuleType, file: str) -> Iterator[types.FunctionType]:
     """Finds the functions of the module and its classes that come from its file."""
     for value in list(vars(module).values()):
-        is_own = isinstance(value, type) and value.__module__ == module.__name__
+        is_own = is_a(value, type) and value.__module__ == module.__name__
         for each in [value, *(vars(value).values() if is_own else ())]:
-            found = getattr(each, "__func__", getattr(each, "fget", each))
-            if isinstance(found, types.FunctionType) and found.__code__.co_filename == file:
+            found = attribute_of(each, "__func__", attribute_of(each, "fget", each))
+            if is_a(found, types.FunctionType) and found.__code__.co_filename == file:
                 yield found
 
 

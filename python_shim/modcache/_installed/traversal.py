@@ -35,6 +35,7 @@ from modcache._code.names import (
     top_package,
     trusted_name,
 )
+from modcache._code.objects import attribute_of, is_a
 from modcache._code.operators import definitions_behind, parts_of
 from modcache._code.process_values import is_of_this_process
 from modcache._code.reads import (
@@ -123,7 +124,8 @@ class PackageTraversal:
     def add(self, seeds: Seeds) -> None:
         self._mention(seeds.names)
         self._entered_packages |= {
-            top_package(str(getattr(value, "__module__", ""))) for value, _ in seeds.values.values()
+            top_package(str(attribute_of(value, "__module__", "")))
+            for value, _ in seeds.values.values()
         } | {top_package(name) for name, _ in seeds.imports}
         for value, is_made in seeds.values.values():
             if self._entered.get(id(value), -1) < is_made:
@@ -191,16 +193,14 @@ class PackageTraversal:
         value = unwrapped(value)
         if known := trusted_name(value):
             self._feed("trusted", known)
-        elif isinstance(value, types.ModuleType):
+        elif is_a(value, types.ModuleType):
             self._feed("module", value.__name__)
-            self._note_file(getattr(value, "__file__", None) or "")
-        elif isinstance(value, types.FunctionType):
+            self._note_file(attribute_of(value, "__file__") or "")
+        elif is_a(value, types.FunctionType):
             return self._function(value, read)
-        elif isinstance(value, type) and is_installed(value):
+        elif is_a(value, type) and is_installed(value):
             self._class(value, is_made=is_made)
-        elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType) and callable(
-            value
-        ):
+        elif is_a(attribute_of(value, "__wrapped__"), types.FunctionType) and callable(value):
             self._feed("wrapper", plain_name(type(value)))  # functools.lru_cache
             return self._value(value.__wrapped__, read)
         elif operator := parts_of(value):
@@ -212,7 +212,7 @@ class PackageTraversal:
         return True
 
     def _plain_value(self, value: Any, read: Read) -> bool:
-        if isinstance(value, (types.BuiltinFunctionType, *DESCRIPTORS)):
+        if is_a(value, (types.BuiltinFunctionType, *DESCRIPTORS)):
             self._feed("builtin", plain_name(value))
             self._note_file(file_behind(value))
             return True
@@ -297,9 +297,9 @@ class PackageTraversal:
             self._globals_of(function)
 
     def _note_training(self, member: object) -> None:
-        function = getattr(member, "__func__", getattr(member, "fget", member))
-        code = getattr(function, "__code__", None)
-        if isinstance(code, types.CodeType) and not self._found.mentions_training:
+        function = attribute_of(member, "__func__", attribute_of(member, "fget", member))
+        code = attribute_of(function, "__code__")
+        if is_a(code, types.CodeType) and not self._found.mentions_training:
             self._found.mentions_training = mentions(code, {"training"})
 
     def _held_by(self, function: types.FunctionType) -> None:
@@ -321,7 +321,7 @@ class PackageTraversal:
             read = read_of_cell(function, index)
             self._value(read.value(), read)
         wrapped = getattr(function, "__wrapped__", None)
-        if isinstance(wrapped, types.FunctionType):
+        if is_a(wrapped, types.FunctionType):
             self._value(wrapped, read_of_attribute(function, "__wrapped__"))
 
     def _globals_of(self, function: types.FunctionType) -> None:
@@ -350,7 +350,7 @@ class PackageTraversal:
         if value is MISSING or (module, name) in MEMORIES:
             return
         self._feed("global", module, name)
-        if isinstance(value, types.ModuleType):
+        if is_a(value, types.ModuleType):
             self._found.hold(place, name, value)
             self._through_module(value, chain[1:])
             return
@@ -369,7 +369,7 @@ class PackageTraversal:
             for definition in definitions_behind(module, chain):
                 self._value(definition, None)
             return
-        self._note_file(getattr(module, "__file__", None) or "")
+        self._note_file(attribute_of(module, "__file__") or "")
         if chain and chain[0] in vars(module) and not is_serving(module, self._entered_packages):
             self._global(Place(module), id(vars(module)), chain)
 

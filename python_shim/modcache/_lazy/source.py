@@ -165,6 +165,11 @@ class LazySource:
             if requires_grad or self.module is not None:
                 _set_requires_grad(self.hand_out(), requires_grad)
 
+    def requires_grad(self) -> bool:
+        """Returns whether a parameter requires grad, or will once the module is loaded."""
+        loaded = () if self.module is None else self.module.parameters()
+        return self._requires_grad or any(parameter.requires_grad for parameter in loaded)
+
     def apply(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Applies ``function`` like ``Module._apply``, or remembers it.
 

@@ -20,8 +20,6 @@ from modcache._cached.keys import keys
 from modcache._call.key_column import COLUMN
 from modcache._loops.epoch import Epoch, say
 
-_TAKES_KEYS = "_modcache_takes_keys"
-
 
 def trainer_callback() -> Any:
     """Makes a callback that gives keys to what is cached inside of a Hugging Face model.
@@ -94,10 +92,11 @@ def take_keys(model: torch.nn.Module) -> None:
     """Has the model's ``forward`` take the column of keys, and open a block with it.
 
     It stays a bound method, so a copy of the model has its own. So have the replicas that
-    ``DataParallel`` makes for each device.
+    ``DataParallel`` makes for each device. A ``forward`` whose signature names the column is left
+    as it is: accelerate wraps it for mixed precision, and then this is called again.
     """
-    before = model.forward
-    if getattr(before, _TAKES_KEYS, False):
+    signature = inspect.signature(model.forward)
+    if COLUMN in signature.parameters:
         return
     replaced = model.__dict__.get("forward")
 
@@ -108,9 +107,8 @@ def take_keys(model: torch.nn.Module) -> None:
         with keys(modcache_keys):
             return plain(*args, **kwargs)
 
-    forward.__signature__ = _with_column(inspect.signature(before))  # type: ignore[attr-defined]
-    forward.__doc__ = before.__doc__
-    setattr(forward, _TAKES_KEYS, True)
+    forward.__signature__ = _with_column(signature)  # type: ignore[attr-defined]
+    forward.__doc__ = model.forward.__doc__
     model.forward = types.MethodType(forward, model)
     model._replicate_for_data_parallel = types.MethodType(  # type: ignore[method-assign]
         _replicate_for_data_parallel, model
