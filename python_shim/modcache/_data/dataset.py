@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
 
-from modcache._data.lookup import SampleCache, SampleName, key_text
+from modcache._data.lookup import SampleCache, SampleName, sample_key
 from modcache._data.padding import padding_of
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants
@@ -197,7 +197,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         return self._cache.get(names, lambda i: self.dataset[places[i]]), names
 
     def _name(self, place: Any, epoch: int) -> SampleName:
-        key = key_text(place if self._key is None else self._key(place), "CachedDataset")
+        key = sample_key(place if self._key is None else self._key(place), "CachedDataset")
         return SampleName(key, self._variants.number(key, epoch))
 
     def _place(self, index: Any) -> Any:
