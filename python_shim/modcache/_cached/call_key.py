@@ -286,7 +286,8 @@ class CallKey:
         try:
             return key_of_one_id(key) or checked_keys(key)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{self._who}(): {source} gave a wrong key: {error}") from None
+            kind = type(key).__name__
+            raise type(error)(f"{self._who}(): {source} gave {kind}: {error}") from None
 
 
 def _are_rows(key: Any) -> bool:
