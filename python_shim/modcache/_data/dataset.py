@@ -78,9 +78,9 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
 
     Args:
         dataset: an object with ``__getitem__``. It must pickle if workers are spawned.
-        key: a function of the index that gives the sample's key, a str, an int or a tuple of
-            these: the same key means the same sample. Default: the index itself, where ``3``,
-            ``-1`` of 4, ``numpy.int64(3)`` and ``torch.tensor(3)`` are one.
+        key: a function of the index that gives the sample's key, a str, bytes, an int or a
+            tuple of text and integers: the same key means the same sample. Default: the index
+            itself, where ``3``, ``-1`` of 4, ``numpy.int64(3)`` and ``torch.tensor(3)`` are one.
         scope: a name for what makes the samples, which the caller answers for. The default is made
             from the dataset's class (its code and all that this calls) and its attributes, such as
             transforms and lists of paths, and is checked before every look-up. Files are not read:
@@ -114,7 +114,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         self,
         dataset: _MapStyle[_T_co],
         *,
-        key: Callable[[Any], str | int | TupleKey] | None = None,
+        key: Callable[[Any], str | bytes | int | TupleKey] | None = None,
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,

@@ -45,8 +45,8 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: an iterable of raw samples. It must pickle if workers are spawned.
         transform: a function of a raw sample. Its whole result is cached, labels included.
         key: the name of the field of a raw sample (a dict) that holds its key, or a function of
-            the raw sample. A str, bytes, an int or a tuple of these. A ``__key__`` names a sample
-            within its shard: where a raw sample also has ``__url__``, the key is
+            the raw sample. A str, bytes, an int, or a tuple of text and integers. A ``__key__``
+            names a sample within its shard: where a raw sample also has ``__url__``, the key is
             ``(sample["__url__"], sample["__key__"])``. The first pass is checked for a key that
             comes twice with different samples, which one warning names. Each worker checks what it
             reads; of a pass over more than 65,536 samples, a random part of the keys is checked.
@@ -73,7 +73,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: Iterable[Any],
         transform: Callable[[Any], _T_co],
         *,
-        key: str | Callable[[Any], str | int | TupleKey] = "__key__",
+        key: str | Callable[[Any], str | bytes | int | TupleKey] = "__key__",
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,
