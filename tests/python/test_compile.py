@@ -355,7 +355,7 @@ def test_fullgraph_and_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "says"), [(IDS.int(), "int64"), (torch.arange(3), "3 keys were given")]
+    ("ids", "says"), [(IDS.float(), "int64"), (torch.arange(3), "3 keys were given")]
 )
 def test_bad_ids(ids: torch.Tensor, says: str) -> None:
     with pytest.raises(Exception, match=says):

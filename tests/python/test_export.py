@@ -314,7 +314,7 @@ def test_what_comes_back_is_the_callers_own(strict: bool) -> None:
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        (IDS.to(torch.int32), "int64"),
+        (IDS.to(torch.float32), "int64"),
         (IDS.reshape(2, 2), "one dimension"),
         (torch.arange(3), "3 keys were given"),
     ],

@@ -291,14 +291,6 @@ def test_gradients_are_not_recorded() -> None:
         assert modcache.fill(nn.Linear(2, 2), loader_of(), key=1).stored == 10
 
 
-@pytest.mark.parametrize("mode", ["off", "read", "verify"])
-def test_a_mode_that_stores_nothing_is_an_error(encoder: Encoder, mode: str) -> None:
-    with modcache.mode(mode), pytest.raises(RuntimeError, match=f'the mode is "{mode}"'):
-        modcache.fill(encoder, loader_of(), key=1)
-    with modcache.mode("refresh"):
-        assert modcache.fill(encoder, loader_of(), key=1).runs == 10
-
-
 # Mistakes.
 
 

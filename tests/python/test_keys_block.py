@@ -270,7 +270,7 @@ def _generator() -> Iterator[int]:
         (lambda: modcache.keys(1.5), TypeError, "key must be a str, or one key per row"),
         (lambda: modcache.keys([1, "a"]), TypeError, "either all str or all int"),
         (lambda: modcache.keys(["a", ""]), ValueError, "a key is empty"),
-        (lambda: modcache.keys(IDS.int()), ValueError, "int64 tensor of one dimension"),
+        (lambda: modcache.keys(IDS.float()), ValueError, "int64 tensor of one dimension"),
         (lambda: modcache.keys(IDS[0]), ValueError, "int64 tensor of one dimension"),
         (lambda: modcache.keys(IDS, part=1), TypeError, "part must be a str"),
         (lambda: modcache.keys(IDS)(_coroutine), TypeError, "decorates functions .* got _corout"),

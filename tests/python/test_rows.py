@@ -149,8 +149,8 @@ def test_max_rows_splits_the_run(rows_per_run: int, counted: Any) -> None:
 @pytest.mark.parametrize(
     "keys",
     [["a"], ["a", "b", "c"], ["a", ""], torch.tensor([1.0, 2.0]), torch.tensor([[1, 2]]),
-     torch.tensor([1, 2], dtype=torch.int32)],
-    ids=["too few", "too many", "empty key", "floats", "two dimensions", "int32"],
+     torch.tensor([True, False])],
+    ids=["too few", "too many", "empty key", "floats", "two dimensions", "booleans"],
 )  # fmt: skip
 def test_wrong_keys_are_errors_before_anything_runs(batched: Batched, keys: Any) -> None:
     RAN.clear()

@@ -79,11 +79,11 @@ def _first(x: torch.Tensor, *_: Any) -> torch.Tensor:
     [
         (["a"], r"1 keys were given, but .* \[3"),
         (["a", "b", ""], "empty"),
-        (torch.tensor([1, 2, 3], dtype=torch.int32), "int64"),
+        (torch.tensor([1.0, 2.0, 3.0]), "int64"),
         (torch.tensor([[1, 2, 3]]), "one dimension"),
         ([], "0 keys"),
     ],
-    ids=["too few", "empty key", "int32", "two dimensions", "none"],
+    ids=["too few", "empty key", "float32", "two dimensions", "none"],
 )
 def test_wrong_keys_are_errors_also_where_nothing_is_cached(
     how: str, keys: Any, match: str

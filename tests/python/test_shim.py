@@ -68,7 +68,7 @@ MISTAKES = {
     "a class": (lambda: modcache.lookup_or_run(nn.ReLU, X, "k"), ["instance", "ReLU"]),
     "a function": (lambda: modcache.lookup_or_run(torch.relu, X, "k"), ["module", "builtin"]),
     "an int key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, 7), ["key", "str", "int"]),
-    "a bytes key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, b"k"), ["key", "str", "bytes"]),
+    "a bytes key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, b"\xff"), ["key", "UTF-8", "hex"]),
     "no key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, None), ["key", "str", "NoneType"]),
     "an empty key": (lambda: modcache.lookup_or_run(nn.ReLU(), X, ""), ["key", "empty"]),
     "an empty key, scripted": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from modcache._call.arguments import Arguments, Bound, Parameters, PerRow
 from modcache._call.call_forms import reads_open, tells_form
 from modcache._call.carriers import is_array
 from modcache._call.content import content_key, content_keys
+from modcache._call.keys import checked_keys, key_of_one_id
 from modcache._code.libraries import known_method
 from modcache._library.text import is_one_key, text_of_tuple_key
 
@@ -184,7 +184,8 @@ class CallKey:
         if self.name and not self.is_consumed:
             value = self.parameters.value_of(self.name, bound)
             key = self._checked(_texts_in(value))
-            if isinstance(key, (list, tuple)) and not is_one_key(key):
+            is_list = isinstance(key, (list, tuple)) or hasattr(value, "iloc")
+            if is_list and not is_one_key(key):
                 self.parameters.put(self.name, PerRow(value), bound)
             key = _named(key)
         elif self._function is not None:
@@ -273,19 +274,20 @@ class CallKey:
             raise
 
     def _checked(self, key: Any) -> Any:
-        """Returns a key that ``lookup_or_run`` takes: an int is the id of one whole value."""
-        if type(key) is int:
-            return str(key)
+        """Returns a key that ``lookup_or_run`` takes: an int is the id of one whole value.
+
+        ``lookup_or_run`` checks the usual types itself, and the fast path reads them as they are.
+        """
         if isinstance(key, KEY_TYPES):
             return key
-        if hasattr(key, "__array__"):
-            is_integer = hasattr(key, "__index__") and getattr(key, "ndim", 1) == 0
-            return str(operator.index(key)) if is_integer else key
+        if type(key) is int:
+            return key_of_one_id(key)
         source = f"the argument {self.name}" if self.name else _name_of(self._function)
-        raise TypeError(
-            f"{self._who}(): the key must be a str, or for one key per row a list of str or int or "
-            f"an int64 tensor, but {source} gave {type(key).__name__}."
-        )
+        try:
+            return key_of_one_id(key) or checked_keys(key)
+        except (TypeError, ValueError) as error:
+            kind = type(key).__name__
+            raise type(error)(f"{self._who}(): {source} gave {kind}: {error}") from None
 
 
 def _are_rows(key: Any) -> bool:

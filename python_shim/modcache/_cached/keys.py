@@ -13,13 +13,14 @@ import torch
 from modcache._cached.call_key import CallKey
 from modcache._call import key_block
 from modcache._call.key_block import Block
+from modcache._call.keys import Keys
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def keys(
-    keys: str | list[str] | list[int] | torch.Tensor | Callable[..., Any] | None = None,
+    keys: Keys | Callable[..., Any] | None = None,
     *,
     part: str = "",
 ) -> KeysGuard:
@@ -50,7 +51,7 @@ def keys(
 
     Args:
         keys: one key per row, as ``lookup_or_run`` takes them: a list of text, or ids as a list of
-            int or an int64 tensor [B]; then every tensor among the arguments of a call has the
+            int or an integer tensor [B]; then every tensor among the arguments of a call has the
             first dimension B. Or the column of keys in a batch of a ``KeyedDataset``. A str is one
             key, for the whole result of each call. Without keys, those of the block outside hold
             on.
@@ -64,7 +65,7 @@ def keys(
     Raises:
         TypeError: neither keys nor a part, or keys of a wrong type; a function without a call to
             take its arguments from; a decorated generator, coroutine function or class.
-        ValueError: empty keys, ids that are no int64 tensor of one dimension, or text that is no
+        ValueError: empty keys, ids that are no integer tensor [B] or [B, 1], or text that is no
             valid Unicode or has the separator of parts in it. In a cached call: a number of keys
             that is not the number of rows; and a second call of one module, method or function in
             one block and part with other tensors, arrays or images than the first. Calls with the

@@ -33,6 +33,8 @@ class PerRow:
     def selected(self, rows: list[int]) -> PerRow:
         if is_array(self.items):
             return PerRow(self.items[rows])
+        if hasattr(self.items, "iloc"):  # a pandas Series, whose own index has labels
+            return PerRow(self.items.iloc[rows])
         kind = tuple if isinstance(self.items, tuple) else list
         return PerRow(kind(self.items[row] for row in rows))
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from modcache._call.key_column import is_column, texts_of
-from modcache._call.rows import checked_keys
+from modcache._call.keys import checked_keys
 from modcache._library.text import checked_text
 
 Keys = str | list[str] | torch.Tensor
@@ -156,13 +155,8 @@ def checked_block_keys(keys: Any) -> Keys:
     Raises:
         TypeError, ValueError: no keys that ``lookup_or_run`` takes, or text that has ``PART``.
     """
-    checked = checked_keys(texts_of(keys) if is_column(keys) else keys)
+    checked = checked_keys(keys)
     if isinstance(checked, torch.Tensor):
-        if checked.dtype != torch.int64 or checked.dim() != 1:
-            raise ValueError(
-                "modcache.keys: ids must be an int64 tensor of one dimension, one id per row, but "
-                f"got {checked.dtype} {list(checked.shape)}."
-            )
         return checked.detach().to("cpu", copy=True)
     for key in [checked] if isinstance(checked, str) else checked:
         if not key:

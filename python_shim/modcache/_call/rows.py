@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict, UserDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,52 +23,9 @@ from modcache._call.registered import (
     with_encodings,
 )
 from modcache._call.tagged import UnknownClassError, tagged, untagged
-from modcache._library.text import TupleKey, checked_key, checked_text, one_or_more
 from modcache._library.tracing import untraced
 
-# Callers give one of these as key; ``checked_keys`` tells which of them are one key for each row.
-Keys = str | TupleKey | list[str] | list[int] | list[TupleKey] | torch.Tensor
 RAGGED = ("error", "list", "pad")
-
-
-def checked_keys(keys: object) -> str | list[str] | torch.Tensor:
-    """One key, or one per row, as the library takes them: texts, or int64 ids.
-
-    A tuple that mixes text and integers is one key; any other is a list of one key per row.
-
-    Raises:
-        TypeError: neither a str, nor a sequence of str, of int or of tuples, nor an integer tensor.
-        ValueError: an empty key is the library's to refuse; lone surrogates are refused here.
-    """
-    if isinstance(keys, tuple):
-        keys = one_or_more(keys)
-    if isinstance(keys, str):
-        return checked_text(keys, "key")
-    if isinstance(keys, torch.Tensor):
-        return keys
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(keys, numpy.ndarray) and keys.dtype.kind in "iu":
-        return (
-            _ids(keys.tolist())
-            if keys.dtype == "uint64"
-            else torch.from_numpy(keys.astype("int64"))
-        )
-    if not isinstance(keys, (list, tuple)):
-        raise TypeError(
-            f"key must be a str, or one key per row: a list of str, a list of int or an int64 "
-            f"tensor; but got {type(keys).__name__}."
-        )
-    whole = (int,) if numpy is None else (int, numpy.integer)
-    if not keys or _is_id(keys[0], whole):
-        if not all(_is_id(key, whole) for key in keys):
-            raise TypeError("key: a list of keys is either all str or all int.")
-        return _ids([int(key) for key in keys])
-    if any(isinstance(key, torch.Tensor) for key in keys):
-        raise TypeError(
-            "key: a list of keys holds a tensor. A DataLoader's default collate_fn turns tuples "
-            "into columns; make them rows again: list(zip(names, numbers.tolist()))."
-        )
-    return [checked_key(key, f"key[{row}]") for row, key in enumerate(keys)]
 
 
 def texts_and_ids(
@@ -84,20 +40,6 @@ def row_count(keys: str | list[str] | torch.Tensor) -> int:
     if isinstance(keys, torch.Tensor):
         return keys.shape[0] if keys.dim() else 1
     return WHOLE if isinstance(keys, str) else len(keys)
-
-
-def _is_id(key: object, whole: tuple[type, ...]) -> bool:
-    return type(key) is int or (isinstance(key, whole) and not isinstance(key, int))
-
-
-def _ids(keys: list[int]) -> torch.Tensor:
-    for row, key in enumerate(keys):
-        if not -(2**63) <= key < 2**63:
-            raise ValueError(
-                f"key[{row}] is {key}, but an id has 64 bits; pass all keys as text: str(id)."
-            )
-    with untraced():
-        return torch.tensor(keys, dtype=torch.int64, device="cpu")
 
 
 def check_rows(input: Any, keys: list[str] | torch.Tensor) -> None:

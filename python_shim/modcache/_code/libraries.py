@@ -51,9 +51,10 @@ class KnownMethod(NamedTuple):
 # count by version and files alone.
 _SERVING = frozenset(
     {
-        "aiohttp", "anyio", "certifi", "cloudpickle", "filelock", "fsspec", "h11", "h2",
-        "hf_xet", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "idna",
-        "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore", "urllib3",
+        "aiohttp", "anyio", "certifi", "cloudpickle", "datasets", "filelock", "fsspec", "h11",
+        "h2", "hf_xet", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub",
+        "idna", "joblib", "narwhals", "packaging", "psutil", "requests", "sniffio", "truststore",
+        "urllib3",
     }
 )  # fmt: skip
 # Packages that other packages use for things beside their results. They are followed where code of

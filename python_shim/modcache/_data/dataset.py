@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
 
-from modcache._data.lookup import SampleCache, SampleName, key_text
+from modcache._data.lookup import SampleCache, SampleName, sample_key
 from modcache._data.padding import padding_of
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants
@@ -78,9 +78,9 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
 
     Args:
         dataset: an object with ``__getitem__``. It must pickle if workers are spawned.
-        key: a function of the index that gives the sample's key, a str, an int or a tuple of
-            these: the same key means the same sample. Default: the index itself, where ``3``,
-            ``-1`` of 4, ``numpy.int64(3)`` and ``torch.tensor(3)`` are one.
+        key: a function of the index that gives the sample's key, a str, bytes, an int or a
+            tuple of text and integers: the same key means the same sample. Default: the index
+            itself, where ``3``, ``-1`` of 4, ``numpy.int64(3)`` and ``torch.tensor(3)`` are one.
         scope: a name for what makes the samples, which the caller answers for. The default is made
             from the dataset's class (its code and all that this calls) and its attributes, such as
             transforms and lists of paths, and is checked before every look-up. Files are not read:
@@ -114,7 +114,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         self,
         dataset: _MapStyle[_T_co],
         *,
-        key: Callable[[Any], str | int | TupleKey] | None = None,
+        key: Callable[[Any], str | bytes | int | TupleKey] | None = None,
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,
@@ -197,7 +197,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         return self._cache.get(names, lambda i: self.dataset[places[i]]), names
 
     def _name(self, place: Any, epoch: int) -> SampleName:
-        key = key_text(place if self._key is None else self._key(place), "CachedDataset")
+        key = sample_key(place if self._key is None else self._key(place), "CachedDataset")
         return SampleName(key, self._variants.number(key, epoch))
 
     def _place(self, index: Any) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-import operator
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +16,11 @@ import torch
 from modcache._call.tagged import UnknownClassError
 from modcache._data.padding import SamplePadding
 from modcache._data.random import random_states_kept, seed_generators
-from modcache._data.scope import SampleMaker
+from modcache._data.scope import SampleMaker, StreamMaker
 from modcache._data.values import packed, unpacked
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.mode import obeying_tasks
-from modcache._library.text import checked_key, checked_text
+from modcache._library.text import checked_text, key_text
 from modcache._library.workers import adopt_settings, prepare_dataset_worker, settings_for_worker
 
 _look_up: Any = torch.classes.cache.Samples.look_up
@@ -49,7 +48,16 @@ class SampleName(NamedTuple):
 
 
 class SampleCache:
-    """The cache of a dataset. ``makers``: objects to make the scope of, if none is given."""
+    """The cache of a dataset.
+
+    Args:
+        owner: the caller's name, for messages.
+        makers: objects to make the scope of, if none is given.
+        scope: a name for them, or None.
+        seed: part of the key of each entry.
+        padding: which part of a sample is valid.
+        stream: yields the raw samples, which ``makers`` turn into samples; None: there is none.
+    """
 
     def __init__(
         self,
@@ -58,12 +66,14 @@ class SampleCache:
         scope: str | None,
         seed: int,
         padding: SamplePadding | None = None,
+        stream: object = None,
     ) -> None:
         self._owner = owner
         self._seed = seed
         self._padding = padding
         self._given_scope = "" if scope is None else _checked_scope(scope, owner)
-        self._maker = SampleMaker(makers) if scope is None else None
+        self._maker = SampleMaker(makers, stream) if scope is None else None
+        self._stream = StreamMaker((stream,)) if scope is None and stream is not None else None
         self.scope()  # raises here, not in a worker, if something cannot be hashed
 
     def scope(self) -> str:
@@ -75,13 +85,21 @@ class SampleCache:
         if self._maker is None:
             return self._given_scope
         try:
-            return self._maker.scope()
+            scope = self._maker.scope()
+            if self._stream is not None:
+                both = f"stream/{self._stream.scope()}/{scope}"
+                scope = hashlib.blake2b(both.encode(), digest_size=16).hexdigest()
+            return scope
         except UnidentifiedError as reason:
             raise TypeError(
                 f"{self._owner}: no scope can be made, since {reason}. Name what makes the "
                 'samples, for instance scope="imagenet-224@1", and change the name whenever they '
                 "change."
             ) from None
+
+    def in_pass(self) -> contextlib.AbstractContextManager[None]:
+        """Encloses a pass over the stream, which may change what the stream holds."""
+        return contextlib.nullcontext() if self._stream is None else self._stream.in_pass()
 
     def get(self, names: Sequence[SampleName], make: Callable[[int], Any]) -> list[Any]:
         """Returns a sample for each name; calls ``make(i)`` for those that are missing.
@@ -183,23 +201,16 @@ def _as_a_hit(value: Any, sample: Any) -> Any:
         return sample
 
 
-def key_text(key: object, owner: str) -> str:
-    """Returns a key as text: a str itself, an integer of any type as digits, a tuple as JSON.
+def sample_key(key: object, owner: str) -> str:
+    """Returns the key of a sample as text.
 
     ``owner``: the caller's name, for the message.
 
     Raises:
-        TypeError: neither a str nor an integer, nor a tuple of these.
-        ValueError: an empty str, or one that is no valid Unicode.
+        TypeError: neither text nor an integer, nor a tuple of these.
+        ValueError: an empty key, or text that is not valid Unicode.
     """
-    if isinstance(key, tuple):
-        return checked_key(key, f"{owner}: a key")
-    if not isinstance(key, str):
-        try:
-            return str(operator.index(key))  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    text = checked_text(key, f"{owner}: a key", '"image-000017"', "a str or an int")
+    text = key_text(key, f"{owner}: a key")
     if not text:
         raise ValueError(f"{owner}: a key is an empty str; give each sample a key of its own")
     return text

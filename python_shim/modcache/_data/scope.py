@@ -7,16 +7,18 @@ reaches, and from every attribute. Files are not read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing import context
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from modcache._code.reads import MISSING
+from modcache._data.stream_libraries import order_attributes, why_undecided
 from modcache._data.variants import Variants
 from modcache._identity.contents import TENSOR_TYPES, version_of, watched_digest
 from modcache._identity.digest import digest_of
@@ -79,8 +81,10 @@ class SampleMaker:
     this. Copies make their scope anew; only a copy that goes to a worker process keeps it.
     """
 
-    def __init__(self, objects: tuple[object, ...]) -> None:
+    def __init__(self, objects: tuple[object, ...], apart: object = None) -> None:
+        """``apart``: an object with a scope of its own, which this one leaves out."""
         self._objects = objects
+        self._apart = apart
         self._begin("")
 
     def _begin(self, scope: str) -> None:
@@ -114,13 +118,16 @@ class SampleMaker:
     def _look(self) -> _SeenState | None:
         """Looks at the objects; None: they are too large or too deep."""
         try:
-            walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=True)
+            walk = self._walk(is_tolerant=True)
         except UnidentifiedError:
             return None
         return _SeenState(walk.leaves, walk.tensors, self._watch)
 
+    def _walk(self, *, is_tolerant: bool) -> _MakerWalk:
+        return _MakerWalk(self, is_tolerant=is_tolerant)
+
     def _hashed(self) -> str:
-        walk = _MakerWalk(self._objects, self._records, self._digests, is_tolerant=False)
+        walk = self._walk(is_tolerant=False)
         if walk.scripted:
             raise UnidentifiedError("it holds a scripted module")
         text = f"dataset/{digest_of(walk.leaves)}/{watched_digest(self._watch, walk.tensors)}"
@@ -128,13 +135,45 @@ class SampleMaker:
 
     def __getstate__(self) -> dict[str, Any]:
         is_for_worker = context.get_spawning_popen() is not None
-        return {"objects": self._objects, "scope": self.scope() if is_for_worker else ""}
+        scope = self.scope() if is_for_worker else ""
+        return {"objects": self._objects, "apart": self._apart, "scope": scope}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._objects = state["objects"]
+        self._apart = state.get("apart")
         self._begin(state["scope"])
         if self._scope:  # later changes by the worker's own code give another scope
             self._seen = self._look()
+
+
+class StreamMaker(SampleMaker):
+    """A stream of raw samples, checked between the passes over it.
+
+    A pass changes what the stream holds (counters, random states, buffers), which is no change from
+    outside and would cost a look at each sample.
+    """
+
+    def _begin(self, scope: str) -> None:
+        self._passes = 0
+        super()._begin(scope)
+
+    def scope(self) -> str:
+        return self._scope if self._passes and self._scope else super().scope()
+
+    @contextlib.contextmanager
+    def in_pass(self) -> Iterator[None]:
+        """Encloses a pass."""
+        self.scope()
+        self._passes += 1
+        try:
+            yield
+        finally:
+            self._passes -= 1
+            if not self._passes and not sys.is_finalizing():
+                self.note_run()
+
+    def _walk(self, *, is_tolerant: bool) -> _MakerWalk:
+        return _StreamWalk(self, is_tolerant=is_tolerant)
 
 
 class _SeenState:
@@ -175,16 +214,10 @@ class _MakerWalk(Walk):
 
     refuses_outdated = False  # refusing would fail the program
 
-    def __init__(
-        self,
-        objects: tuple[object, ...],
-        records: Records,
-        digests: _Digests,
-        *,
-        is_tolerant: bool,
-    ) -> None:
-        self._digests = digests
-        super().__init__(objects, records, is_tolerant=is_tolerant)  # type: ignore[arg-type]
+    def __init__(self, maker: SampleMaker, *, is_tolerant: bool) -> None:
+        self._digests = maker._digests
+        self._apart = maker._apart
+        super().__init__(maker._objects, maker._records, is_tolerant=is_tolerant)  # type: ignore[arg-type]
 
     def _module(self, module: object) -> None:
         if isinstance(module, torch.nn.Module):
@@ -196,6 +229,8 @@ class _MakerWalk(Walk):
         digest = self._digests.of(value)
         if digest:
             self.leaves.append(digest)
+        elif value is self._apart and value is not None:
+            self.leaves.append("apart")
         elif isinstance(value, CachedSamples):
             try:
                 super().value(value.identity())
@@ -210,12 +245,29 @@ class _MakerWalk(Walk):
             super().attributes(value)
             return
         self.named_class(type(value))
-        for name in sorted(held):
+        for name in sorted(held.keys() - self.skipped(value)):
             self.leaves.append(name)
             self._owned(type(value).__qualname__, name, held[name])
         for name in slots_of(type(value)):
             self.leaves.append(name)
             self._owned(type(value).__qualname__, name, getattr(value, name, MISSING))
+
+    def skipped(self, value: Any) -> frozenset[str]:
+        """Returns the names of attributes of an object that do not count."""
+        return frozenset()
+
+
+class _StreamWalk(_MakerWalk):
+    """A walk over a stream, without what only decides which samples come, and when."""
+
+    def skipped(self, value: Any) -> frozenset[str]:
+        skipped = order_attributes(value)
+        if not self._is_tolerant:
+            for name, held in vars(value).items():
+                if name not in skipped and (why := why_undecided(value, name, held)):
+                    kind = type(value).__qualname__
+                    raise UnidentifiedError(f"attribute '{name}' of {kind} is unclear: {why}")
+        return skipped
 
 
 class _Digests:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from modcache._data.lookup import SampleCache, SampleName, key_text
+from modcache._data.lookup import SampleCache, SampleName, sample_key
 from modcache._data.padding import padding_of
+from modcache._data.repeated_keys import RepeatedKeys
 from modcache._data.scope import CachedSamples
+from modcache._data.stream_libraries import KEY, SHARD
 from modcache._data.variants import Variants, checked_int
 from modcache._library.text import TupleKey
 
@@ -43,10 +45,16 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: an iterable of raw samples. It must pickle if workers are spawned.
         transform: a function of a raw sample. Its whole result is cached, labels included.
         key: the name of the field of a raw sample (a dict) that holds its key, or a function of
-            the raw sample. A str, an int or a tuple of these.
+            the raw sample. A str, bytes, an int, or a tuple of text and integers. A ``__key__``
+            names a sample within its shard: where a raw sample also has ``__url__``, the key is
+            ``(sample["__url__"], sample["__key__"])``. The first pass is checked for a key that
+            comes twice with different samples, which one warning names. Each worker checks what it
+            reads; of a pass over more than 65,536 samples, a random part of the keys is checked.
         scope: a name for stream and transform, which the caller answers for. The default is made
-            from the code and attributes of both, since two streams may have the same keys. If that
-            is impossible (generators, pipelines), an error asks for a scope.
+            from the code and attributes of both, since two streams may have the same keys. Seeds,
+            counters and other attributes of the streams of webdataset, torchdata and datasets that
+            only decide which samples come are left out. If no scope can be made (generators,
+            random states, seeds that other libraries chose), an error asks for one.
         variants: as for ``CachedDataset``. Without ``set_epoch`` the n-th pass of a worker over
             the stream counts as epoch n.
         seed: another number gives other random draws, and other entries.
@@ -65,7 +73,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         dataset: Iterable[Any],
         transform: Callable[[Any], _T_co],
         *,
-        key: str | Callable[[Any], str | int | TupleKey] = "__key__",
+        key: str | Callable[[Any], str | bytes | int | TupleKey] = "__key__",
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,
@@ -89,24 +97,33 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         self._look_ahead = checked_int("CachedIterableDataset: look_ahead", look_ahead, 1)
         self._variants = Variants("CachedIterableDataset", variants, seed, _MOST_WORKERS)
         owner = f"CachedIterableDataset({type(dataset).__qualname__})"
-        makers = (dataset, transform)
         padding = padding_of("CachedIterableDataset", mask, lengths)
-        self._cache = SampleCache(owner, makers, scope, self._variants.seed, padding)
+        self._cache = SampleCache(
+            owner, (transform,), scope, self._variants.seed, padding, stream=dataset
+        )  # fmt: skip
+        self._repeated = RepeatedKeys(owner)
 
     def __iter__(self) -> Iterator[_T_co]:
         worker = get_worker_info()
         epoch = self._variants.next_epoch(0 if worker is None else worker.id)
-        stream = iter(self.dataset)
-        while raw := [_as_it_is_now(sample) for sample in islice(stream, self._look_ahead)]:
-            keys = [self._key_of(sample) for sample in raw]
-            names = [SampleName(key, self._variants.number(key, epoch)) for key in keys]
-            yield from self._cache.get(names, lambda i, raw=raw: self._transform(raw[i]))  # type: ignore[misc]
+        with self._cache.in_pass():
+            stream, seen = iter(self.dataset), self._repeated.new_pass()
+            while raw := [_as_it_is_now(sample) for sample in islice(stream, self._look_ahead)]:
+                keys = [self._key_of(sample) for sample in raw]
+                if seen is not None:
+                    seen.note(keys, raw)
+                names = [SampleName(key, self._variants.number(key, epoch)) for key in keys]
+                yield from self._cache.get(names, lambda i, raw=raw: self._transform(raw[i]))  # type: ignore[misc]
+            self._repeated.end()
 
     def _key_of(self, sample: Any) -> str:
         if callable(self._key):
-            return key_text(self._key(sample), "CachedIterableDataset")
+            return sample_key(self._key(sample), "CachedIterableDataset")
         try:
-            return key_text(sample[self._key], "CachedIterableDataset")
+            key = sample[self._key]
+            if self._key == KEY and isinstance(sample, Mapping) and SHARD in sample:
+                key = (sample[SHARD], key)
+            return sample_key(key, "CachedIterableDataset")
         except (KeyError, TypeError, IndexError):
             has = f"fields {sorted(sample)}" if isinstance(sample, dict) else type(sample).__name__
             raise TypeError(

@@ -27,7 +27,7 @@ class Variants:
         # [0]: the epoch + 1, or 0 until it is set; then the turns of each place.
         self._shared: torch.Tensor | None = None
         if self.count > 1:
-            self._share(torch.zeros(1 + places, dtype=torch.int64, device="cpu"))
+            self._shared = shared_zeros(1 + places)
 
     def set_epoch(self, epoch: int) -> None:
         number = checked_int(f"{self._owner}: epoch", epoch, 0)
@@ -61,14 +61,20 @@ class Variants:
         """A copy starts with the same epoch and turns, and then counts its own."""
         vars(self).update(state)
         if self._shared is not None:
-            self._share(self._shared)
+            self._shared = _shared(self._shared)
 
-    def _share(self, numbers: torch.Tensor) -> None:
-        try:
-            self._shared = numbers.share_memory_()  # type: ignore[no-untyped-call]
-        except RuntimeError:  # there is no /dev/shm: forked workers still share this memory
-            memory = mmap.mmap(-1, numbers.nbytes)
-            self._shared = torch.frombuffer(memory, dtype=numbers.dtype).copy_(numbers)
+
+def shared_zeros(count: int) -> torch.Tensor:
+    """Returns int64 zeros in memory that worker processes share, also spawned ones."""
+    return _shared(torch.zeros(count, dtype=torch.int64, device="cpu"))
+
+
+def _shared(numbers: torch.Tensor) -> torch.Tensor:
+    try:
+        return numbers.share_memory_()  # type: ignore[no-untyped-call, no-any-return]
+    except RuntimeError:  # there is no /dev/shm: forked workers still share this memory
+        memory = mmap.mmap(-1, numbers.nbytes)
+        return torch.frombuffer(memory, dtype=numbers.dtype).copy_(numbers)
 
 
 def checked_int(name: str, value: object, least: int) -> int:

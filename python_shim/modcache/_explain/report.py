@@ -14,9 +14,10 @@ from modcache._call.bypass import way_of
 from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block
+from modcache._call.keys import Keys, checked_keys
 from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import has_shared
-from modcache._call.rows import Keys, checked_keys, row_count
+from modcache._call.rows import row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.manifest import (
@@ -33,7 +34,7 @@ from modcache._identity.module_state import Refusal, SeenState, state_of
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy
-from modcache._library.mode import obeying_tasks
+from modcache._library.mode import obeying_tasks, where_set
 from modcache._library.stats import shown_bytes, shown_time
 from modcache._library.text import checked_text
 from modcache._lookup.lookup import _check_module
@@ -166,7 +167,7 @@ class _Question:
         hits = [index for index, place in enumerate(places) if place > 0]
         mode = torch.ops.cache.mode()
         if mode in ("refresh", "verify"):
-            return self._explanation("miss", f"{_mode_stands(mode)}: the module is always run")
+            return self._explanation("miss", f"{where_set(mode)}: the module is always run")
         if grad_is_unknown:
             reason = (
                 "the module is run once, to learn whether its result requires grad; one that does "
@@ -202,7 +203,7 @@ class _Question:
         if why:
             return f"nothing is cached {why}"
         if torch.ops.cache.mode() == "off":
-            return f"{_mode_stands('off')}: the module is run, and no entry is looked for"
+            return f"{where_set('off')}: the module is run, and no entry is looked for"
         self._seen, refusal = self._input, ""
         if not is_operators:
             self._seen, refusal, _ = shown(self._input, count, self._padding.padded_to())
@@ -365,22 +366,6 @@ def _texts_of(keys: str | list[str] | torch.Tensor) -> list[str]:
     if isinstance(keys, str):
         return [keys]
     return list(dict.fromkeys(map(str, keys.tolist() if isinstance(keys, torch.Tensor) else keys)))
-
-
-def _mode_stands(mode: str) -> str:
-    """Says at which level the mode is set."""
-    process, thread, directory = torch.ops.cache._mode_levels()
-    if process == mode:
-        return f"the mode of this process is '{mode}' (modcache.set_mode, or MODCACHE_MODE)"
-    if thread == mode:
-        return f"the mode of this thread is '{mode}' (a modcache.mode guard)"
-    if directory == mode:
-        path = torch.ops.cache.settings()["dir"]
-        return f"the mode of the directory is '{mode}' ('modcache mode on {path}' changes it)"
-    return (
-        f"process ('{process}'), thread ('{thread}') and directory ('{directory}') together leave "
-        f"the mode '{mode}'"
-    )
 
 
 def _time(microseconds: int) -> str:

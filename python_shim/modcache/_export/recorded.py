@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 import modcache._export.operators  # noqa: F401  (tells recorders the shapes of results)
 from modcache._call.arguments import Arguments
+from modcache._call.keys import ids_in_graph
 from modcache._export.padded import BESIDE_INPUT, WHOLE_ROWS, Marks, kind_of
 from modcache._export.scope import tensor_at
 from modcache._export.study import Plan, RecordedCall, has_named_scope, is_studying, study
@@ -42,6 +43,7 @@ def recorded(
     would become part of the compiled code. Eager mode then calls ``lookup_or_run``.
     """
     is_for_export = torch.compiler.is_exporting()
+    key = ids_in_graph(key)
     names: tuple[str, ...] = ()
     is_as_called = False
     if isinstance(input, Arguments):

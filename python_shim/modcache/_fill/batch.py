@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 
 from modcache._cached.call_key import CallKey, content_function
 from modcache._cached.function import call_key_of, found_cached, holder_of, name_of
+from modcache._call.keys import checked_keys, key_of_one_id
 from modcache._call.parts import data_in
 from modcache._code.wrapped import unwrapped
 from modcache._identity.wrappers import identified_as
-from modcache._library.text import one_or_more
 
 
 class Target(NamedTuple):
@@ -101,7 +101,7 @@ class BatchReader:
     def read(self, batch: Any) -> tuple[Any, Any]:
         """Returns the input and the key, as ``lookup_or_run`` takes them."""
         sample, key = self._read(batch)
-        return sample, one_or_more(key)
+        return sample, checked_keys(key)
 
     def _read(self, batch: Any) -> tuple[Any, Any]:
         own = self._target.own_key
@@ -115,7 +115,7 @@ class BatchReader:
         if makes_content := content_function(self._key):
             return sample, makes_content(sample)
         key = self._key(batch) if callable(self._key) else _item(batch, self._key, "key")
-        return sample, str(key) if type(key) is int else key
+        return sample, key_of_one_id(key) or key
 
     def _arguments_in(self, batch: Any, own: CallKey) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._input is not None:

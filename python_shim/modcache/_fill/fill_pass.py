@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import warnings
 from collections import Counter
@@ -21,7 +22,9 @@ from modcache._fill.progress import Progress
 from modcache._fill.share import Share, batches_of, check_can_be_shared, share_of
 from modcache._fill.shared_batches import SharedBatches, Taken, shared_batches
 from modcache._fill.summary import FillSummary
+from modcache._library import log
 from modcache._library.mode import mode as effective_mode
+from modcache._library.mode import where_set
 from modcache._library.text import checked_text
 from modcache._lookup.lookup import fingerprint, lookup_or_run, lookup_or_run_any
 
@@ -102,13 +105,15 @@ def fill(
         lengths: the same for an argument that has the lengths.
 
     Returns:
-        A summary of what this process did, by the counters of ``modcache.stats``. It leaves out
+        A summary of what this process did, by the counters of ``modcache.stats``. Where the mode of
+        the process, thread or directory forbids storing (``"off"``, ``"read"``, ``"verify"``), it
+        runs nothing, logs one warning, and returns a summary whose ``skipped`` says why; a mode
+        that is set during the fill ends it after the batch. The summary leaves out
         what the loader looks up between the fill's own calls, and includes what other threads do
         during these calls.
 
     Raises:
         TypeError, ValueError: a mistake in the arguments, or a batch without the named item.
-        RuntimeError: the mode of the process or thread forbids storing.
         Any exception of the loader, the module and the functions.
 
     Warns:
@@ -122,15 +127,18 @@ def fill(
     if mask is not None or lengths is not None:
         rows.update(mask=mask, lengths=lengths)
     check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
-    _check_mode()
     own = _own_share(rank, world_size, share)
     batches, count = batches_of(loader, own)
-    shared = _shared(batches, reader, target, scope) if share else None
     tally = _Tally()
+    if tally.is_switched_off():
+        return tally.finish(is_complete=True)
+    shared = _shared(batches, reader, target, scope) if share else None
     with Progress(progress, own.rank == 0, count) as bar, shared or contextlib.nullcontext():
         try:
             with torch.no_grad():
-                for given, keys, is_repeat in shared or _read_all(batches, reader):
+                for given, keys, is_repeat in tally.until_switched_off(
+                    shared or _read_all(batches, reader)
+                ):
                     with (
                         tally.lookup() as grown,
                         sharing_hits() if share else contextlib.nullcontext(),
@@ -152,7 +160,7 @@ def fill(
             else:
                 bar.say(text)
             raise
-        if shared is not None:
+        if shared is not None and not tally.done.skipped:
             _warn_of_missing(shared)
         return tally.finish(is_complete=True)
 
@@ -224,15 +232,6 @@ def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str
     return lookup_or_run_any(target.module, given, keys, scope=scope, method=target.method)
 
 
-def _check_mode() -> None:
-    mode = effective_mode()
-    if mode in ("off", "read", "verify"):
-        raise RuntimeError(
-            f'fill: the mode is "{mode}", in which nothing is stored; modcache.set_mode("on") '
-            "sets that of the process, 'modcache mode on DIR' that of the directory."
-        )
-
-
 @contextlib.contextmanager
 def _storing_all() -> Iterator[None]:
     """Has the calling thread's results stored whatever ``admission`` is."""
@@ -254,6 +253,20 @@ class _Tally:
         self._grown: Counter[str] = Counter()
         self._has_warned = False
         self.done = FillSummary()
+
+    def is_switched_off(self) -> bool:
+        """Whether a mode forbids storing, so that the rest of the fill is skipped."""
+        mode = effective_mode()
+        is_off = mode in ("off", "read", "verify")
+        if is_off:
+            self.done = replace(self.done, skipped=where_set(mode))
+        return is_off
+
+    def until_switched_off(self, batches: Iterable[Taken]) -> Iterator[Taken]:
+        for batch in batches:
+            if self.is_switched_off():
+                return
+            yield batch
 
     @contextlib.contextmanager
     def lookup(self) -> Iterator[Counter[str]]:
@@ -308,4 +321,6 @@ class _Tally:
         torch.ops.cache.flush()
         seconds = time.monotonic() - self._start_s
         self.done = replace(self.done, seconds=seconds, is_complete=is_complete)
+        if self.done.skipped:
+            log.write(logging.WARNING, f"modcache.fill: {self.done}")
         return self.done

@@ -209,6 +209,23 @@ def _effective_mode() -> str:
 
 
 @obeying_tasks
+def where_set(name: str) -> str:
+    """Says at which level the effective mode is set. ``name``: the effective mode."""
+    process, thread, directory = torch.ops.cache._mode_levels()
+    if process == name:
+        return f"the mode of this process is '{name}' (modcache.set_mode, or MODCACHE_MODE)"
+    if thread == name:
+        return f"the mode of this thread is '{name}' (a modcache.mode guard)"
+    if directory == name:
+        path = torch.ops.cache.settings()["dir"]
+        return f"the mode of the directory is '{name}' ('modcache mode on {path}' changes it)"
+    return (
+        f"process ('{process}'), thread ('{thread}') and directory ('{directory}') together leave "
+        f"the mode '{name}'"
+    )
+
+
+@obeying_tasks
 def mode_of_context() -> str:
     """Returns the level of the calling thread and task alone."""
     return str(torch.ops.cache._mode_levels()[1])

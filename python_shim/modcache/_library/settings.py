@@ -14,7 +14,7 @@ import torch
 from modcache._library.log import deliver
 from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
-from modcache._library.text import TupleKey, checked_key, checked_text
+from modcache._library.text import TupleKey, checked_text, key_text
 from modcache._library.workers import note_configured
 
 
@@ -223,12 +223,12 @@ def clear(scope: str = "", *, prefix: str = "", tier: str = "all", older_than: f
 
 
 @obeying_tasks
-def contains(scope: str, key: str | TupleKey) -> bool:
+def contains(scope: str, key: str | bytes | int | TupleKey) -> bool:
     """Whether the cache has the entry of ``forward`` for a whole value under ``scope`` and ``key``.
 
-    It runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``; ``key`` is text
-    or a tuple of text and integers. Rows are entries of their own, which this function does not
-    find; ``modcache.explain`` does.
+    It runs nothing and counts nothing. ``scope`` may be a module's ``fingerprint``; ``key`` is
+    text, bytes in UTF-8, an integer, or a tuple of text and integers. Rows are entries of their
+    own, which this function does not find; ``modcache.explain`` does.
 
     Raises:
         TypeError: an argument of another type.
@@ -240,4 +240,4 @@ def contains(scope: str, key: str | TupleKey) -> bool:
     (True, False)
     """
     scope = checked_text(scope, "scope")
-    return bool(torch.ops.cache.contains(scope, checked_key(key, "key")))
+    return bool(torch.ops.cache.contains(scope, key_text(key, "key")))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from numbers import Integral
 from typing import Any
 
@@ -47,6 +48,8 @@ def checked_text(value: object, what: str, example: str = "", kinds: str = "a st
 
 TupleKey = tuple[str | int, ...]
 _TUPLE_MARK = "\x1f"  # the unit separator, which ASCII has for such a purpose
+_TEXTS = (str, bytes, bytearray)
+FIRST_ID, LAST_ID = -(2**63), 2**63 - 1
 
 
 def is_one_key(keys: object) -> bool:
@@ -57,24 +60,58 @@ def is_one_key(keys: object) -> bool:
     """
     if not isinstance(keys, tuple):
         return False
-    texts = sum(isinstance(part, str) for part in keys)
-    return 0 < texts < len(keys) and all(isinstance(part, str) or _is_int(part) for part in keys)
-
-
-def one_or_more(keys: Any) -> Any:
-    """Returns the keys of a call; a tuple that is one key as its text."""
-    return text_of_tuple_key(keys, "key") if is_one_key(keys) else keys
+    texts = sum(isinstance(part, _TEXTS) for part in keys)
+    return 0 < texts < len(keys) and all(isinstance(part, _TEXTS) or _is_int(part) for part in keys)
 
 
 def checked_key(key: object, what: str) -> str:
-    """Returns the text of one key: of a str, or of any tuple of text and integers.
+    """Returns the text of one key: a str, bytes in UTF-8, or a tuple of text and integers.
 
     Raises:
-        TypeError, ValueError: as ``checked_text`` and ``text_of_tuple_key``.
+        TypeError, ValueError: as ``checked_text``, ``text_of_bytes`` and ``text_of_tuple_key``.
     """
     if isinstance(key, tuple):
         return text_of_tuple_key(key, what)
+    if isinstance(key, (bytes, bytearray)):
+        return text_of_bytes(key, what)
     return checked_text(key, what, _EXAMPLES["key"])
+
+
+def key_text(key: object, what: str) -> str:
+    """Returns the text of the key of one sample: as ``checked_key``, or an integer of any type.
+
+    Raises:
+        TypeError: another type.
+        ValueError: text that is not valid Unicode.
+    """
+    if isinstance(key, (tuple, *_TEXTS)):
+        return checked_key(key, what)
+    if not isinstance(key, bool):
+        try:
+            return str(operator.index(key))  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    return checked_text(key, what, _EXAMPLES["key"], "a str or an int")
+
+
+def check_id(number: int, what: str) -> None:
+    """Raises ValueError if the number is not an int64."""
+    if not FIRST_ID <= number <= LAST_ID:
+        raise ValueError(
+            f"{what} is {_shown(number)}, which is not an int64: ids have at most 64 bits. "
+            "Pass all keys as text: str(id)."
+        )
+
+
+def text_of_bytes(key: bytes | bytearray, what: str) -> str:
+    """Returns bytes as the text that they are in UTF-8. Raises ValueError if they are not."""
+    try:
+        return key.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{what} is bytes that are not valid UTF-8 (at position {error.start}): "
+            f"{_shown(bytes(key))}. Keys are text: pass the digits of the bytes, key.hex()."
+        ) from None
 
 
 def text_of_tuple_key(key: TupleKey, what: str) -> str:
@@ -97,6 +134,8 @@ def text_of_tuple_key(key: TupleKey, what: str) -> str:
 def _part_of_tuple_key(part: Any, what: str) -> str | int:
     if _is_int(part):
         return int(part)
+    if isinstance(part, (bytes, bytearray)):
+        return text_of_bytes(part, what)
     return checked_text(part, what, '"video"', "a str or an int")
 
 

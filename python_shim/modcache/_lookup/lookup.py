@@ -12,22 +12,16 @@ from modcache._call.bypass import way_of
 from modcache._call.fast_path import Begun, fast_hit, held_by_library
 from modcache._call.function import call_name_of
 from modcache._call.graphs import are_graphs, hint_for, is_used
+from modcache._call.keys import Keys, checked_keys
 from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import data_in, has_shared
-from modcache._call.rows import (
-    Keys,
-    checked_keys,
-    checked_ragged,
-    in_wanted_form,
-    row_count,
-    texts_and_ids,
-)
+from modcache._call.rows import checked_ragged, in_wanted_form, row_count, texts_and_ids
 from modcache._export.recorded import recorded
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, to_record
 from modcache._library import mode
-from modcache._library.text import checked_text, one_or_more
+from modcache._library.text import checked_text
 from modcache._lookup.lazy_call import lazily_looked_up
 
 _scripted_rows: Any = torch.classes.cache.ScriptedModule.rows
@@ -63,9 +57,11 @@ def lookup_or_run(
             are; so are the tensors in values of classes that ``modcache.register_value`` or the
             pytree registry knows. Other values (numbers, text, dtypes, enums, ...) are part of the
             address. An input with a value that has no unambiguous text passes through uncached.
-        key: names the sample: non-empty text of any length. The same key with the same module
-            means the same output. For a batch, one key per row: a list of B texts, or B ids as a
-            list of int or an int64 tensor [B]; id 7 and key "7" are the same. A tuple of text and
+        key: names the sample: non-empty text of any length, or the same as bytes in UTF-8. The same
+            key with the same module means the same output. For a batch, one key per row: a list of
+            B texts, or B ids as a list of int or an integer tensor [B] or [B, 1]; id 7 and key "7"
+            are the same. NumPy arrays of text or integers and pandas Series are such lists, too.
+            Ids are int64; larger numbers are keys as text. A tuple of text and
             integers, such as ``("video", 3)``, is a key as well, and so are those in a list; a
             tuple of text alone, or of integers alone, is a list of keys. With one key per row,
             every tensor in ``input`` and in the output has the first dimension B. Only the missing
@@ -130,16 +126,16 @@ def lookup_or_run(
         if hit is not None:
             is_begun = type(hit) is Begun
             return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
-    if isinstance(key, tuple):
-        key = one_or_more(key)
+    _check_module(module, "lookup_or_run")
+    keys = checked_keys(key)
     ragged = checked_ragged(ragged)
     if ragged != "error" and (mask is not None or lengths is not None):
         raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
     if is_used() and (ragged != "error" or mask is not None or lengths is not None):
         _check_no_graphs(input)
     own_lengths = (mask, lengths, pad_value)
-    is_apart, value = _looked_up(module, input, key, scope, method, "lookup_or_run", own_lengths)
-    if isinstance(key, str):
+    is_apart, value = _looked_up(module, input, keys, scope, method, "lookup_or_run", own_lengths)
+    if isinstance(keys, str):
         return value
     return in_wanted_form(is_apart, value, ragged, call_name_of(module, method))
 
@@ -171,7 +167,8 @@ def lookup_or_run_any(
     if hit is not None:
         is_begun = type(hit) is Begun
         return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
-    return _looked_up(module, input, key, scope, method, "lookup_or_run_any")[1]
+    _check_module(module, "lookup_or_run_any")
+    return _looked_up(module, input, checked_keys(key), scope, method, "lookup_or_run_any")[1]
 
 
 def _check_no_graphs(input: Any) -> None:
@@ -185,7 +182,7 @@ def _check_no_graphs(input: Any) -> None:
 def _looked_up(
     module: torch.nn.Module,
     input: Any,
-    key: object,
+    keys: str | list[str] | torch.Tensor,
     scope: str,
     method: str,
     function: str,
@@ -195,8 +192,6 @@ def _looked_up(
 
     ``own_lengths``: mask, lengths and pad_value, as ``lookup_or_run`` takes them.
     """
-    _check_module(module, function)
-    keys = checked_keys(key)
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
     is_padded = any(which is not None for which in own_lengths[:2])
@@ -212,7 +207,7 @@ def _looked_up(
     if isinstance(module, Lazy):
 
         def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
-            return _looked_up(inner, input, key, scope, method, function, own_lengths)
+            return _looked_up(inner, input, keys, scope, method, function, own_lengths)
 
         return lazily_looked_up(module, input, keys, scope, method, ordinary, padding)
     why, is_operators = way_of(module, input)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from modcache._call.rows import Keys, checked_keys
+from modcache._call.keys import Keys, checked_keys
 from modcache._lazy.model import Lazy
 from modcache._library.mode import obeying_tasks
 from modcache._library.text import checked_text
@@ -45,7 +45,7 @@ def prefetch(
 
     Args:
         scope: as given to ``lookup_or_run``, or a module, for the scope that is its fingerprint.
-        keys: as for ``lookup_or_run``: texts, ids, or one text. Equal keys count once.
+        keys: as for ``lookup_or_run``: one key, or one for each of many. Equal keys count once.
         method: the method that made the results.
 
     Returns:
