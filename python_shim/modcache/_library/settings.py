@@ -11,24 +11,25 @@ import os
 
 import torch
 
+from modcache._library.explicit import note_configured
 from modcache._library.log import deliver
 from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
 from modcache._library.text import TupleKey, checked_key, checked_text
-from modcache._library.workers import note_configured
 
 
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     """Sets options, for instance ``configure(dir="/data/cache", memory="2GB", strict=True)``.
 
     Each option is also the environment variable ``MODCACHE_<NAME>``; a value given here takes
-    precedence. Other options keep their values. ``settings()`` shows all.
+    precedence. Other options keep their values. ``settings()`` shows all. Worker processes that
+    start later use the same values (docs/training.md, "Workers and ranks").
 
     Args:
         **options: sizes in bytes, an int or text such as ``"2GB"`` (2 * 10**9) or ``"512MiB"``:
 
             - ``dir``: the cache directory. Default: ``$XDG_CACHE_HOME/modcache``, else
-              ``~/.cache/modcache``.
+              ``~/.cache/modcache``. ``~`` and ``~user`` are expanded.
             - ``memory``: size of the memory tier (``"1GB"``); 0: none.
             - ``disk``: size of the directory (``"100GB"``); 0: no directory is used.
             - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
