@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/settings.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
+#include "base/utf8.h"
 #include "remote/address.h"
 
 namespace modcache::cache {
@@ -130,13 +136,32 @@ std::string text_of(double number) {
   return error == std::errc() ? std::string(text.data(), end) : std::string();
 }
 
+// Returns the home directory of a user; of this process's user if `user` is empty. Empty: there is
+// none.
+std::string home_directory(const std::string& user) {
+  const char* home = std::getenv("HOME");
+  if (user.empty() && home != nullptr && home[0] != '\0') return home;
+  std::vector<char> buffer(16'384);
+  struct passwd entry {};
+  struct passwd* found = nullptr;
+  int failure = 0;
+  do {
+    failure = user.empty()
+                  ? ::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found)
+                  : ::getpwnam_r(user.c_str(), &entry, buffer.data(), buffer.size(), &found);
+    if (failure == ERANGE) buffer.resize(2 * buffer.size());
+  } while (failure == EINTR || failure == ERANGE);
+  return found != nullptr && found->pw_dir != nullptr ? std::string(found->pw_dir) : std::string();
+}
+
 Status set_dir(std::string_view given, std::string& target) {
   if (given.empty() || given.find('\0') != std::string_view::npos) {
     return Status::invalid_argument(bad_value("dir", given, "the path of a directory"));
   }
+  MODCACHE_ASSIGN_OR_RETURN(const std::string path, expand_home(path_of_text(given)));
   std::error_code error;
-  const auto absolute = std::filesystem::absolute(std::filesystem::path(given), error);
-  target = error ? std::string(given) : absolute.lexically_normal().string();
+  const auto absolute = std::filesystem::absolute(std::filesystem::path(path), error);
+  target = error ? path : absolute.lexically_normal().string();
   if (target.size() > 1 && target.back() == '/') target.pop_back();
   return Status::ok();
 }
@@ -190,7 +215,7 @@ struct Option {
 
 constexpr std::array<Option, 25> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
-     [](const Settings& s) { return s.dir; }},
+     [](const Settings& s) { return text_of_path(s.dir); }},
     {"mode",
      [](std::string_view v, Settings& s) {
        auto mode = parse_mode(v);
@@ -299,6 +324,18 @@ std::string environment_name(std::string_view option) {
 }
 
 }  // namespace
+
+Result<std::string> expand_home(std::string_view path) {
+  if (path.empty() || path.front() != '~') return std::string(path);
+  const std::size_t size = std::min(path.find('/'), path.size());
+  const std::string user(path.substr(1, size - 1));
+  const std::string home = home_directory(user);
+  if (!home.empty()) return home + std::string(path.substr(size));
+  return Status::invalid_argument(
+      "option 'dir' is '" + std::string(path) + "', but " +
+      (user.empty() ? "this user has no home directory" : "there is no user '" + user + "'") +
+      "; './" + std::string(path) + "' is a directory of that name");
+}
 
 Result<std::uint64_t> parse_size_bytes(std::string_view text) {
   double number = 0;

@@ -15,7 +15,13 @@ from modcache._library.explicit import note_configured
 from modcache._library.log import deliver
 from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
-from modcache._library.text import TupleKey, checked_key, checked_text
+from modcache._library.text import (
+    TupleKey,
+    checked_key,
+    checked_text,
+    path_of_text,
+    text_of_path,
+)
 
 
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
@@ -101,6 +107,7 @@ def _as_text(name: str, value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
+        value = text_of_path(value) if name == "dir" else value
         return checked_text(value, f"configure({name}=...)", '"/data/cache"')
     given = "None" if value is None else f"{type(value).__name__}"
     raise TypeError(
@@ -114,7 +121,9 @@ def settings() -> dict[str, str]:
 
     ``mode`` is that of the process, without guards of the calling thread.
     """
-    return dict(torch.ops.cache.settings())
+    found: dict[str, str] = dict(torch.ops.cache.settings())
+    found["dir"] = path_of_text(found["dir"])
+    return found
 
 
 def stats() -> Stats:
