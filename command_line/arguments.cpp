@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "cache/settings.h"
+#include "cache/home_directory.h"
 
 namespace modcache::command_line {
 namespace {

@@ -64,7 +64,8 @@ using Options = std::map<std::string, std::string>;
 // what was given and what is valid.
 Status apply_options(const Options& options, Settings& settings);
 
-// All options in the text form that apply_options takes, which is UTF-8 (text_of_path()), but for the password of `remote`, which is
+// All options in the text form that apply_options takes, which is UTF-8 (text_of_path()), but for
+// the password of `remote`, which is
 // `***`: given back as it is, that stands for the password that is set.
 Options to_options(const Settings& settings);
 
@@ -74,10 +75,6 @@ Settings settings_from_environment(std::vector<std::string>& warnings);
 
 // Whether MODCACHE_<NAME> is there for this option, whatever it says.
 bool is_in_environment(std::string_view option);
-
-// Replaces `~` and `~user` at the beginning of the path of a directory by a home directory, as a
-// shell does. kInvalidArgument: there is no such user.
-Result<std::string> expand_home(std::string_view path);
 
 // "1073741824", "2GB", "512 MiB", "1.5g" -> bytes.
 Result<std::uint64_t> parse_size_bytes(std::string_view text);

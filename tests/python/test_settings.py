@@ -159,8 +159,8 @@ def test_directory_that_is_not_unicode(tmp_path: Path, counted: Any) -> None:
 
 
 def test_home_directory_is_expanded_in_environment(processes: ProcessRunner) -> None:
-    env = {"MODCACHE_DIR": "~/cache", "HOME": "/home/me"}
-    assert processes.run(settings_of_process, env=env).value["dir"] == "/home/me/cache"
+    env = {"MODCACHE_DIR": "~/cache", "HOME": "/users/me"}
+    assert processes.run(settings_of_process, env=env).value["dir"] == "/users/me/cache"
 
 
 def settings_of_process() -> dict[str, str]:

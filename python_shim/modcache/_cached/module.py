@@ -46,7 +46,7 @@ from modcache._code.wrapped import (
 from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, method_of_loaded
-from modcache._library.explicit import Pickled, adopt_pickled, options_for_pickle
+from modcache._library.explicit import make_with, options_for_pickle
 from modcache._lookup.lookup import lookup_or_run
 
 
@@ -109,12 +109,6 @@ def new_face(cls: type[torch.nn.Module], *way: Any) -> torch.nn.Module:
     return proxy
 
 
-def new_face_with(settings: Pickled, cls: type[torch.nn.Module], *way: Any) -> torch.nn.Module:
-    """Makes a proxy without state. ``settings`` are those of the process that pickled it."""
-    adopt_pickled(settings)
-    return new_face(cls, *way)
-
-
 _proxy_classes: weakref.WeakValueDictionary[tuple[type, Way, bool], type]
 _proxy_classes = weakref.WeakValueDictionary()
 
@@ -160,8 +154,8 @@ class Proxy:
                 f"a cached {cls.__qualname__} cannot be copied or pickled, as its class has a way "
                 "of its own to be; copy the plain one and cache the copy."
             )
-        way = cls._modcache_way.pickled()
-        return (new_face_with, (options_for_pickle(), cls._modcache_proxied, *way), *state)
+        face = new_face, cls._modcache_proxied, *cls._modcache_way.pickled()
+        return (make_with, (options_for_pickle(), *face), *state)
 
 
 _REPLACED = (

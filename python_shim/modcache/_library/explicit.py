@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -74,6 +75,12 @@ def adopt_pickled(sent: Iterable[tuple[str, str, str | None]]) -> None:
         if _inherited.get(name) != value and os.environ.get(_variable(name), variable) == variable
     }
     _apply(options, "an unpickled object")
+
+
+def make_with(options: Pickled, make: Callable[..., Any], *arguments: Any) -> Any:
+    """Makes an unpickled object after taking over its options. Pickles name this function."""
+    adopt_pickled(options)
+    return make(*arguments)
 
 
 def _apply(options: Mapping[str, str], source: str) -> None:

@@ -171,12 +171,12 @@ TEST(SettingsTest, a_relative_directory_stands_for_where_it_was_given) {
 }
 
 TEST(SettingsTest, ExpandsHomeDirectory) {
-  const EnvironmentVariable home("HOME", "/home/me");
+  const EnvironmentVariable home("HOME", "/users/me");
   Settings settings = some_settings();
   ASSERT_TRUE(apply_options({{"dir", "~/cache/"}}, settings).is_ok());
-  EXPECT_EQ(settings.dir, "/home/me/cache");
+  EXPECT_EQ(settings.dir, "/users/me/cache");
   ASSERT_TRUE(apply_options({{"dir", "~"}}, settings).is_ok());
-  EXPECT_EQ(settings.dir, "/home/me");
+  EXPECT_EQ(settings.dir, "/users/me");
   ASSERT_TRUE(apply_options({{"dir", "/data/~/cache~"}}, settings).is_ok());
   EXPECT_EQ(settings.dir, "/data/~/cache~");
   ASSERT_TRUE(apply_options({{"dir", "./~"}}, settings).is_ok());
@@ -197,10 +197,10 @@ TEST(SettingsTest, ExpandsHomeDirectoryWithoutHomeVariable) {
 }
 
 TEST(SettingsTest, ExpandsHomeDirectoryFromEnvironment) {
-  const EnvironmentVariable home("HOME", "/home/me");
+  const EnvironmentVariable home("HOME", "/users/me");
   const EnvironmentVariable dir("MODCACHE_DIR", "~/cache");
   std::vector<std::string> warnings;
-  EXPECT_EQ(settings_from_environment(warnings).dir, "/home/me/cache");
+  EXPECT_EQ(settings_from_environment(warnings).dir, "/users/me/cache");
   EXPECT_TRUE(warnings.empty());
 }
 

@@ -163,11 +163,11 @@ TEST(ReportTest, WrapsNothingIfAllColumnsAreWanted) {
 
 TEST(ReportTest, WrapsFactsOnTerminal) {
   testing::CapturedOutput captured;
-  Report report(captured.output(), Report::Form::kTables, "/home/me/caches/of/project", 30);
+  Report report(captured.output(), Report::Form::kTables, "/data/me/caches/of/project", 30);
   report.add("mode", "mode", Cell::text("on"));
   report.finish();
   EXPECT_EQ(captured.data(),
-            "directory  /home/me/caches/of/\n"
+            "directory  /data/me/caches/of/\n"
             "           project\n"
             "mode       on\n");
 }
