@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
+import pages
 import pytest
+
+sys.path.insert(0, str(pages.ROOT / "tests" / "bench"))
+
 from suite.compare import Row, as_table, spread
 
-COMPARE = Path(__file__).resolve().parents[1] / "bench" / "compare"
+COMPARE = pages.ROOT / "tests" / "bench" / "compare"
 
 
 @pytest.mark.parametrize(

@@ -317,8 +317,12 @@ def compare_counts(given: argparse.Namespace, base: Checkout, new: Checkout) -> 
             raise UsageError(f"there is no {checkout.build / 'bin' / 'call_counts'}")
     if shutil.which("valgrind") is None:
         raise UsageError("--counts needs valgrind")
-    of_base = counting.instructions_by_path(base.build)
-    of_new = counting.instructions_by_path(new.build)
+    try:
+        of_base = counting.instructions_by_path(base.build)
+        of_new = counting.instructions_by_path(new.build)
+    except AssertionError as failure:  # its text is all that the program wrote
+        reason = [line for line in str(failure).splitlines() if "what():" in line]
+        raise UsageError(f"call_counts failed: {' '.join(reason) or failure}") from None
     both = [path for path in of_base if path in of_new]
     more = {path: of_new[path] / of_base[path] - 1 for path in both}
     worse = [path for path in both if more[path] > MAX_MORE_INSTRUCTIONS]
