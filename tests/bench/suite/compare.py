@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -50,8 +51,6 @@ NAMES = (
 # Subjects that run no code of modcache.
 _OF_MODCACHE = ("modcache", "scripted, ", "C++, ")
 MAX_MORE_INSTRUCTIONS = 0.01
-# Built by MODCACHE_BUILD_BENCH. Without a build of its own, a checkout uses that of the other.
-_BENCHES = Path("tests/bench")
 
 
 class UsageError(Exception):
@@ -71,7 +70,7 @@ class Checkout:
 
     @property
     def benches(self) -> Path:
-        return self.build / _BENCHES
+        return self.build / "tests" / "bench"
 
     def has_benches(self) -> bool:
         names = ("libbench_operators.so", "call_bench")
@@ -129,7 +128,6 @@ class Server:
         return figures
 
     def drop(self, name: str) -> None:
-        """Removes the caches of a measurement."""
         shutil.rmtree(self._folder / name.replace(" ", "-").replace(",", ""), ignore_errors=True)
 
     def close(self) -> None:
@@ -279,7 +277,7 @@ def compare_times(given: argparse.Namespace, base: Checkout, new: Checkout) -> i
     servers: list[Server] = []
     try:
         for name, checkout, other in (("base", base, new), ("new", new, base)):
-            benches = checkout if checkout.has_benches() else other
+            benches = checkout if checkout.has_benches() else other  # one build is enough
             servers.append(Server(checkout, benches.benches, work / name))
         rows, failures = measured(plan, *servers)
     finally:
@@ -321,8 +319,8 @@ def compare_counts(given: argparse.Namespace, base: Checkout, new: Checkout) -> 
         of_base = counting.instructions_by_path(base.build)
         of_new = counting.instructions_by_path(new.build)
     except AssertionError as failure:  # its text is all that the program wrote
-        reason = [line for line in str(failure).splitlines() if "what():" in line]
-        raise UsageError(f"call_counts failed: {' '.join(reason) or failure}") from None
+        reason = re.search(r"what\(\): (.*)", str(failure))
+        raise UsageError(f"call_counts failed: {reason[1] if reason else failure}") from None
     both = [path for path in of_base if path in of_new]
     more = {path: of_new[path] / of_base[path] - 1 for path in both}
     worse = [path for path in both if more[path] > MAX_MORE_INSTRUCTIONS]
