@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "cache/home_directory.h"
+
 namespace modcache::command_line {
 namespace {
 
@@ -77,7 +79,7 @@ Result<std::string> directory_or_default(const std::optional<std::string>& given
   std::string directory = given.value_or("");
   if (!given) {
     const char* const set = std::getenv("MODCACHE_DIR");
-    directory = set == nullptr ? "" : set;
+    MODCACHE_ASSIGN_OR_RETURN(directory, cache::expand_home(set == nullptr ? "" : set));
   }
   if (directory.empty()) {
     return Status::invalid_argument(

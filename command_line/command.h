@@ -36,7 +36,7 @@ class Command {
   // The report about a directory begins with its path.
   Report report(Output& output, std::string_view directory = {}) const {
     return {output, is_json_ ? Report::Form::kJson : Report::Form::kTables, directory,
-            is_wide_ ? 0 : output.terminal_columns()};
+            is_wide_ ? Report::kAllColumns : output.terminal_columns()};
   }
   bool is_json() const { return is_json_; }
   // Says that a key, a scope or the like is not there, which is a finding. Any other error stays.

@@ -48,7 +48,21 @@ void Output::write(std::string_view text) {
 void Output::say(std::string_view text) {
   end_progress();
   // Messages contain arguments and paths, which may hold anything.
-  std::fprintf(messages_, "modcache: %s\n", printable_message(text).c_str());
+  const std::string message = "modcache: " + printable_message(text);
+  const auto terminal = size_of_terminal(messages_);
+  if (!terminal) {
+    std::fprintf(messages_, "%s\n", message.c_str());
+    return;
+  }
+  const std::size_t columns = size_or_default(terminal->ws_col, "COLUMNS", kUsualColumns);
+  std::size_t begin = 0;
+  while (begin <= message.size()) {
+    const std::size_t end = std::min(message.find('\n', begin), message.size());
+    for (const auto& line : wrapped(message.substr(begin, end - begin), columns, false)) {
+      std::fprintf(messages_, "%s\n", line.c_str());
+    }
+    begin = end + 1;
+  }
 }
 
 void Output::show_progress(const std::string& text) {

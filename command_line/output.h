@@ -18,7 +18,7 @@ class Output {
   Output(std::FILE* data, std::FILE* messages) : data_(data), messages_(messages) {}
 
   void write(std::string_view text);
-  // Writes "modcache: <text>" on a line of its own.
+  // Writes "modcache: <text>" on a line of its own, or on several of a terminal.
   void say(std::string_view text);
   // Writes a line that the next one replaces and that end_progress() removes. Does nothing when
   // standard error is not a terminal.

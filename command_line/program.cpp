@@ -3,8 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
+#include "command_line/table_layout.h"
+#include "command_line/terminal_text.h"
 #include "command_line/units.h"
 
 namespace modcache::command_line {
@@ -13,6 +16,44 @@ namespace {
 constexpr char kVersion[] = "modcache " MODCACHE_VERSION "\n";
 constexpr char kVersionJson[] = "{\"version\":\"" MODCACHE_VERSION "\"}\n";
 constexpr char kVersionHelp[] = "Print the version and leave; with --json as JSON";
+
+constexpr std::size_t kColumnsOfHelp = 80;
+
+// Wraps what CLI11 wrote: lines of options and commands in their second column, other text by
+// paragraph. A line that ends with a full stop or a colon ends its paragraph.
+std::string wrapped_help(const std::string& help) {
+  std::string out;
+  std::string paragraph;
+  const auto end_paragraph = [&] {
+    if (paragraph.empty()) return;
+    for (const auto& text : wrapped(paragraph, kColumnsOfHelp, false)) out += text + '\n';
+    paragraph.clear();
+  };
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_prose = !line.empty() && line.front() != ' ' && line.rfind("Usage:", 0) != 0;
+    if (is_prose) {
+      paragraph += (paragraph.empty() ? "" : " ") + line;
+      if (line.back() == '.' || line.back() == ':') end_paragraph();
+      continue;
+    }
+    end_paragraph();
+    const std::size_t gap = line.find("  ", std::min<std::size_t>(2, line.size()));
+    const std::size_t second = gap == std::string::npos ? gap : line.find_first_not_of(' ', gap);
+    if (columns_of(line) <= kColumnsOfHelp || second == std::string::npos ||
+        second + kMinWrappedColumns > kColumnsOfHelp) {
+      out += line + '\n';
+      continue;
+    }
+    std::string label = line.substr(0, second);
+    for (const auto& text : wrapped(line.substr(second), kColumnsOfHelp - second, false)) {
+      out += label + text + '\n';
+      label.assign(second, ' ');
+    }
+  }
+  end_paragraph();
+  return out;
+}
 
 int as_int(ExitCode code) { return static_cast<int>(code); }
 
@@ -97,7 +138,7 @@ int Program::run(const std::vector<std::string>& arguments, Output& output) {
     return as_int(ExitCode::kSuccess);
   } catch (const CLI::CallForHelp&) {
     CLI::App& application = name.empty() ? parser_->application : *chosen->application;
-    output.write(application.help());
+    output.write(wrapped_help(application.help()));
     return as_int(ExitCode::kSuccess);
   } catch (const CLI::ParseError& error) {
     return misuse(output, error.what(), name);

@@ -86,8 +86,8 @@ bool Cell::is_number() const {
          kind_ == Kind::kDuration || kind_ == Kind::kShare;
 }
 
-Report::Report(Output& output, Form form, std::string_view directory, std::size_t most_columns)
-    : output_(output), form_(form), most_columns_(most_columns) {
+Report::Report(Output& output, Form form, std::string_view directory, std::size_t max_columns)
+    : output_(output), form_(form), max_columns_(max_columns) {
   if (form_ == Form::kJson) output_.write("{");
   if (!directory.empty()) add("directory", "directory", Cell::text(directory));
 }
@@ -142,10 +142,18 @@ void Report::write_facts() {
   std::size_t width = 0;
   for (const auto& fact : facts_) width = std::max(width, columns_of(fact[0]));
   if (has_text_) output_.write("\n");
+  const std::size_t indent = width + kBetweenColumns;
+  const bool is_wrapped = is_on_terminal() && max_columns_ >= indent + kMinWrappedColumns;
   for (const auto& fact : facts_) {
-    std::string line = padded(fact[0], width, false) + "  " + fact[1];
-    strip_end(line);
-    output_.write(line + '\n');
+    std::string label = padded(fact[0], width, false);
+    const auto lines = is_wrapped ? wrapped(fact[1], max_columns_ - indent, true)
+                                  : std::vector<std::string>{fact[1]};
+    for (const std::string& text : lines) {
+      std::string line = label + std::string(kBetweenColumns, ' ') + text;
+      strip_end(line);
+      output_.write(line + '\n');
+      label.assign(width, ' ');
+    }
   }
   facts_.clear();
   has_text_ = true;
@@ -157,6 +165,7 @@ void Report::begin_rows(std::string_view name, std::vector<Column> columns,
   columns_ = std::move(columns);
   if_none_ = if_none;
   are_records_ = false;
+  are_wrapped_ = false;
   is_in_rows_ = true;
   rows_ = 0;
   widths_.clear();
@@ -199,10 +208,16 @@ void Report::write_as_facts(const std::vector<Cell>& cells) {
   write_facts();
 }
 
-bool Report::is_fitted() const {
-  const auto has_sentences = [](const Column& column) { return column.has_sentences; };
-  return most_columns_ > 0 && std::none_of(columns_.begin(), columns_.end(), has_sentences);
+bool Report::has_sentences() const {
+  return std::any_of(columns_.begin(), columns_.end(),
+                     [](const Column& column) { return column.has_sentences; });
 }
+
+bool Report::may_shrink(const Column& column) const {
+  return is_on_terminal() || column.has_sentences;
+}
+
+bool Report::is_fitted() const { return is_on_terminal() && !has_sentences(); }
 
 std::vector<std::string> Report::shown_of(const std::vector<Cell>& cells) const {
   std::vector<std::string> texts;
@@ -222,22 +237,53 @@ void Report::measure_columns() {
     for (const auto& row : block_) {
       const std::string text = row[i].for_people();
       width.columns = std::max(width.columns, columns_of(text));
-      width.may_shrink = width.may_shrink || row[i].is_text();
+      width.may_shrink = width.may_shrink || (row[i].is_text() && may_shrink(columns_[i]));
       has_number = has_number || row[i].is_number();
       are_numbers = are_numbers && (row[i].is_number() || text == kNothing);
     }
     is_right_.push_back(are_numbers && has_number);
     widths_.push_back(width);
   }
-  are_records_ = is_fitted() && !fit(widths_, most_columns_);
+  if (max_columns_ == kAllColumns) return;
+  if (!has_sentences()) {
+    are_records_ = is_on_terminal() && !fit(widths_, max_columns_);
+  } else if (is_on_terminal()) {
+    are_wrapped_ = fit(widths_, max_columns_, kMinWrappedColumns);
+    are_records_ = !are_wrapped_;
+  } else {
+    are_wrapped_ = fit(widths_, kColumnsOfSentences, kMinWrappedColumns);
+  }
+}
+
+void Report::write_wrapped(const std::vector<std::string>& texts) {
+  std::vector<std::vector<std::string>> cells;
+  std::size_t lines = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    // A path in a file or pipe stays whole, so that it can be found and copied.
+    const bool is_text = widths_[i].may_shrink;
+    cells.push_back(is_text ? wrapped(texts[i], widths_[i].columns, is_on_terminal())
+                            : std::vector<std::string>{texts[i]});
+    lines = std::max(lines, cells.back().size());
+  }
+  for (std::size_t n = 0; n < lines; ++n) {
+    std::string line;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (i > 0) line += std::string(kBetweenColumns, ' ');
+      const bool is_there = n < cells[i].size();
+      line += padded(is_there ? cells[i][n] : std::string(), widths_[i].columns, is_right_[i]);
+    }
+    strip_end(line);
+    output_.write(line + '\n');
+  }
 }
 
 void Report::write_line(const std::vector<std::string>& texts) {
+  if (are_wrapped_) return write_wrapped(texts);
   std::vector<ColumnWidth> widths = widths_;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     widths[i].columns = std::max(widths[i].columns, columns_of(texts[i]));
   }
-  if (is_fitted()) fit(widths, most_columns_);
+  if (is_fitted()) fit(widths, max_columns_);
   std::string line;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (i > 0) line += std::string(kBetweenColumns, ' ');

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,17 +66,20 @@ class Cell {
 struct Column {
   std::string name;   // the name in JSON; empty: for people alone
   std::string label;  // the label for people; empty: for machines alone
-  // Nothing of a table with sentences is left out, as nobody can use a part of one.
+  // A table with sentences shortens nothing. Long texts take several lines.
   bool has_sentences = false;
 };
 
 class Report {
  public:
   enum class Form { kTables, kJson };
-  // The first fact is the `directory`, unless it is empty. Tables for people take at most
-  // `most_columns`: the widest texts are shortened in their middle, and where even that is too
-  // wide, each row is a list of facts. 0: tables take what they need.
-  Report(Output& output, Form form, std::string_view directory = {}, std::size_t most_columns = 0);
+  static constexpr std::size_t kAllColumns = std::numeric_limits<std::size_t>::max();
+  // The first fact is the `directory`, unless it is empty. Text for people takes at most
+  // `max_columns` of a terminal: in tables the widest texts are shortened in their middle, and
+  // where even that is too wide, each row is a list of facts. Facts and sentences are wrapped.
+  // 0: there is no terminal, and only sentences are wrapped. kAllColumns: nothing is.
+  Report(Output& output, Form form, std::string_view directory = {},
+         std::size_t max_columns = kAllColumns);
   // Completes a report that was left early because the rest could not be read, so JSON is always
   // whole.
   ~Report();
@@ -106,6 +110,8 @@ class Report {
   // The first block of rows determines the widths of the columns. A longer cell in a later row
   // shifts that row alone.
   static constexpr std::size_t kRowsOfBlock = 512;
+  // The width of sentences that no terminal shows.
+  static constexpr std::size_t kColumnsOfSentences = 80;
 
   void begin_member(std::string_view name);
   void add_blank_line();
@@ -113,13 +119,17 @@ class Report {
   void write_as_facts(const std::vector<Cell>& cells);
   void write_block();
   void write_line(const std::vector<std::string>& texts);
+  void write_wrapped(const std::vector<std::string>& texts);
   void measure_columns();
+  bool has_sentences() const;
+  bool may_shrink(const Column& column) const;
+  bool is_on_terminal() const { return max_columns_ > 0 && max_columns_ != kAllColumns; }
   bool is_fitted() const;
   std::vector<std::string> shown_of(const std::vector<Cell>& cells) const;
 
   Output& output_;
   const Form form_;
-  const std::size_t most_columns_;
+  const std::size_t max_columns_;
   bool has_members_ = false;
   bool has_text_ = false;
   bool is_in_group_ = false;
@@ -127,6 +137,7 @@ class Report {
   std::vector<Column> columns_;
   std::string if_none_;
   bool are_records_ = false;
+  bool are_wrapped_ = false;
   bool is_in_rows_ = false;
   bool is_finished_ = false;
   std::vector<std::vector<Cell>> block_;

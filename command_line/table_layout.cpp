@@ -17,15 +17,15 @@ std::size_t columns_of_row(const std::vector<ColumnWidth>& widths, std::size_t m
 
 }  // namespace
 
-bool fit(std::vector<ColumnWidth>& widths, std::size_t most_columns) {
+bool fit(std::vector<ColumnWidth>& widths, std::size_t most_columns, std::size_t least_of_text) {
   std::size_t widest = 0;
   for (const ColumnWidth& width : widths) widest = std::max(widest, width.columns);
   if (columns_of_row(widths, widest) <= most_columns) return true;
   std::size_t most_of_text = std::min(widest, most_columns);
-  while (most_of_text >= kLeastTextColumns && columns_of_row(widths, most_of_text) > most_columns) {
+  while (most_of_text >= least_of_text && columns_of_row(widths, most_of_text) > most_columns) {
     --most_of_text;
   }
-  if (most_of_text < kLeastTextColumns) return false;
+  if (most_of_text < least_of_text) return false;
   // The first texts share what is over, a column each.
   std::size_t over = most_columns - columns_of_row(widths, most_of_text);
   for (ColumnWidth& width : widths) {

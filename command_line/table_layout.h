@@ -17,8 +17,12 @@ inline constexpr std::size_t kBetweenColumns = 2;
 // A text is not shortened to less.
 inline constexpr std::size_t kLeastTextColumns = 7;
 
-// Shrinks the widest texts until the row takes at most `most_columns`. Returns false, and changes
-// nothing, when that is impossible.
-bool fit(std::vector<ColumnWidth>& widths, std::size_t most_columns);
+// Texts of several lines have at least this width.
+inline constexpr std::size_t kMinWrappedColumns = 16;
+
+// Shrinks the widest texts until the row takes at most `most_columns`, to no less than
+// `least_of_text`. Returns false, and changes nothing, when that is impossible.
+bool fit(std::vector<ColumnWidth>& widths, std::size_t most_columns,
+         std::size_t least_of_text = kLeastTextColumns);
 
 }  // namespace modcache::command_line

@@ -176,6 +176,33 @@ std::string shortened(std::string_view text, std::size_t columns) {
   return std::string(text.substr(0, at)) + "\u2026" + std::string(rest);
 }
 
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns, bool splits_words) {
+  std::vector<std::string> lines(1);
+  std::size_t taken = 0;  // of the last line
+  const auto begin_line = [&] {
+    lines.emplace_back();
+    taken = 0;
+  };
+  while (!text.empty()) {
+    const std::size_t size = std::min(text.find(' '), text.size());
+    std::string_view word = text.substr(0, size);
+    text.remove_prefix(std::min(size + 1, text.size()));
+    if (taken > 0 && taken + 1 + columns_of(word) > columns) begin_line();
+    if (taken > 0) {
+      lines.back() += ' ';
+      ++taken;
+    }
+    while (!word.empty()) {
+      const Shown shown = first_shown(word);
+      if (splits_words && taken > 0 && taken + shown.columns > columns) begin_line();
+      lines.back() += word.substr(0, shown.size_bytes);
+      taken += shown.columns;
+      word.remove_prefix(shown.size_bytes);
+    }
+  }
+  return lines;
+}
+
 std::string padded(const std::string& text, std::size_t columns, bool is_right) {
   const std::size_t taken = columns_of(text);
   const std::string blanks(columns > taken ? columns - taken : 0, ' ');

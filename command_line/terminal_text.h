@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace modcache::command_line {
 
@@ -20,6 +21,10 @@ std::size_t columns_of(std::string_view text);
 // Returns the text, with … for its middle where it takes more than `columns`; of characters that
 // take two, the result may have one column less. REQUIRES: UTF-8.
 std::string shortened(std::string_view text, std::size_t columns);
+
+// Splits the text at blanks into lines of at most `columns`. A longer word is split, too, or stands
+// on a line of its own, whole. Always returns a line. REQUIRES: UTF-8.
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns, bool splits_words);
 
 // Returns the text with blanks before or behind it, until it takes `columns`.
 std::string padded(const std::string& text, std::size_t columns, bool is_right);

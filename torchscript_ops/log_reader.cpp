@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/process_wide.h"
+#include "base/utf8.h"
 #include "registration.h"
 
 namespace modcache::ops {
@@ -53,7 +54,7 @@ class LogReader : public ProcessWide<LogReader> {
     c10::List<std::string> texts;
     for (auto& [level, text] : taken) {
       levels.push_back(static_cast<std::int64_t>(level));
-      texts.push_back(std::move(text));
+      texts.push_back(text_of_path(text));  // Python raises for other bytes
     }
     return {std::move(levels), std::move(texts)};
   }

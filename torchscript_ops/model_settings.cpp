@@ -90,7 +90,7 @@ Result<cache::Options> options_of(const std::string& model_dir) {
   if (!text.is_ok()) return text.status();
   MODCACHE_ASSIGN_OR_RETURN(auto options, parse(text.value()));
   const auto found = options.find("dir");
-  if (found != options.end() && !found->second.empty()) {
+  if (found != options.end() && !found->second.empty() && found->second.front() != '~') {
     found->second = dir / found->second;  // the second one alone, if it is absolute
   }
   cache::Settings settings;

@@ -88,7 +88,7 @@ class PushCommand final : public MoveCommand {
          "called again. A password is better in MODCACHE_REMOTE than in an argument, which all\n"
          "processes of this machine can read.\n"
          "Exit status 1: the server did not take all of them, or damaged ones were left out.\n\n"
-         "  MODCACHE_REMOTE=redis://cache.example:6379/0 modcache push DIR"});
+         "  MODCACHE_REMOTE=redis://host:6379/0 modcache push DIR"});
     declare_move(arguments);
     arguments.flag("--dry-run", "Write nothing; count what would be written", is_dry_);
   }
@@ -164,7 +164,7 @@ class PullCommand final : public MoveCommand {
          "be ended at any time, and called again.\n"
          "Exit status 1: the server failed, entries found no room, or some were left out that\n"
          "cannot be used.\n\n"
-         "  MODCACHE_REMOTE=redis://cache.example:6379/0 modcache pull DIR --scope encoder@3"});
+         "  MODCACHE_REMOTE=redis://host:6379/0 modcache pull DIR --scope encoder@3"});
     declare_move(arguments);
   }
 

@@ -130,8 +130,7 @@ class WhyCommand final : public Command {
     }
     if (named != nullptr && named->manifest) return named;
     output.say("scope '" + printable(name.value()) +
-               "' has nothing on record: it was filled by `store`, or by a modcache before 0.3, or "
-               "its note was lost");
+               "' has nothing on record: it was filled by `store`, or its manifest was lost");
     return nullptr;
   }
 

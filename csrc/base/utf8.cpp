@@ -6,6 +6,10 @@
 namespace modcache {
 namespace {
 
+// The first two bytes of U+10FF80 to U+10FFFF. Other characters that begin so, from U+10F000, are
+// escaped, too.
+constexpr std::string_view kEscapeLead = "\xf4\x8f";
+
 // Returns the length of the multi-byte UTF-8 sequence that starts with `lead`; 0 when none does.
 std::size_t sequence_length(unsigned char lead) {
   if (lead >= 0xc2 && lead <= 0xdf) return 2;
@@ -38,6 +42,44 @@ bool is_utf8(std::string_view text) {
     i += length;
   }
   return true;
+}
+
+std::string text_of_path(std::string_view path) {
+  if (is_utf8(path) && path.find(kEscapeLead) == std::string_view::npos) return std::string(path);
+  std::string text;
+  while (!path.empty()) {
+    const auto lead = static_cast<unsigned char>(path.front());
+    const std::size_t length = lead < 0x80 ? 1 : sequence_length(lead);
+    const std::string_view character = path.substr(0, length);
+    const bool is_text = length > 0 && character.size() == length && is_utf8(character) &&
+                         character.substr(0, 2) != kEscapeLead;
+    if (is_text) {
+      text += character;
+      path.remove_prefix(length);
+    } else {
+      text += kEscapeLead;
+      text += static_cast<char>(lead < 0xc0 ? 0xbe : 0xbf);
+      text += static_cast<char>(lead < 0xc0 ? lead : lead - 0x40);
+      path.remove_prefix(1);
+    }
+  }
+  return text;
+}
+
+std::string path_of_text(std::string_view text) {
+  std::string path;
+  while (!text.empty()) {
+    const auto third = static_cast<unsigned char>(text.size() >= 4 ? text[2] : 0);
+    if (text.substr(0, 2) == kEscapeLead && (third == 0xbe || third == 0xbf)) {
+      const auto last = static_cast<unsigned char>(text[3]);
+      path += static_cast<char>(third == 0xbe ? last : last + 0x40);
+      text.remove_prefix(4);
+    } else {
+      path += text.front();
+      text.remove_prefix(1);
+    }
+  }
+  return path;
 }
 
 }  // namespace modcache

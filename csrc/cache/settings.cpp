@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/utf8.h"
+#include "cache/home_directory.h"
 #include "remote/address.h"
 
 namespace modcache::cache {
@@ -134,9 +136,10 @@ Status set_dir(std::string_view given, std::string& target) {
   if (given.empty() || given.find('\0') != std::string_view::npos) {
     return Status::invalid_argument(bad_value("dir", given, "the path of a directory"));
   }
+  MODCACHE_ASSIGN_OR_RETURN(const std::string path, expand_home(path_of_text(given)));
   std::error_code error;
-  const auto absolute = std::filesystem::absolute(std::filesystem::path(given), error);
-  target = error ? std::string(given) : absolute.lexically_normal().string();
+  const auto absolute = std::filesystem::absolute(std::filesystem::path(path), error);
+  target = error ? path : absolute.lexically_normal().string();
   if (target.size() > 1 && target.back() == '/') target.pop_back();
   return Status::ok();
 }
@@ -190,7 +193,7 @@ struct Option {
 
 constexpr std::array<Option, 25> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
-     [](const Settings& s) { return s.dir; }},
+     [](const Settings& s) { return text_of_path(s.dir); }},
     {"mode",
      [](std::string_view v, Settings& s) {
        auto mode = parse_mode(v);

@@ -64,7 +64,8 @@ using Options = std::map<std::string, std::string>;
 // what was given and what is valid.
 Status apply_options(const Options& options, Settings& settings);
 
-// All options in the text form that apply_options takes, but for the password of `remote`, which is
+// All options in the text form that apply_options takes, which is UTF-8 (text_of_path()), but for
+// the password of `remote`, which is
 // `***`: given back as it is, that stands for the password that is set.
 Options to_options(const Settings& settings);
 

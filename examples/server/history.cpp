@@ -137,6 +137,8 @@ void History::look_at_scopes_when_asked() {
     std::optional<Scopes> scopes;
     try {
       scopes = modcache::bytes_by_scope();
+      // No file is read in this mode. The page keeps what it knew.
+      if (modcache::mode() == "off") scopes.reset();
     } catch (const std::exception& error) {  // the page has those of before
       std::fprintf(stderr, "modcache_server: no bytes of scopes: %s\n", error.what());
     }
@@ -154,7 +156,7 @@ void History::look_at_scopes_when_asked() {
 void History::ask_for_scopes(std::unique_lock<std::mutex>& lock) {
   are_scopes_asked_for_ = true;
   wake_.notify_all();
-  if (!scopes_) {
+  if (!scopes_ && modcache::mode() != "off") {
     wake_.wait_for(lock, kWaitForScopes, [this] { return scopes_.has_value() || is_ending_; });
   }
 }

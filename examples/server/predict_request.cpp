@@ -131,6 +131,14 @@ class NestedNumbers {
   std::vector<double> doubles_;
 };
 
+constexpr char kBeyond64Bits[] = "an integer beyond 64 bits";
+
+// Describes a number of JSON that is not an integer of 64 bits.
+const char* kind_of_number(const std::string& text) {
+  const bool is_integer = text.find_first_of(".eE") == std::string::npos;
+  return is_integer ? kBeyond64Bits : "a number with a fraction or an exponent";
+}
+
 // The parser of nlohmann calls these. Every refusal is thrown, so all return true.
 class Reader : public nlohmann::json_sax<Json> {
  public:
@@ -190,12 +198,12 @@ class Reader : public nlohmann::json_sax<Json> {
       return number_integer(static_cast<number_integer_t>(number));
     }
     require_member();
-    if (member_ != Member::kInput) refuse_type("an integer beyond 64 bits");
+    if (member_ != Member::kInput) refuse_type(kBeyond64Bits);
     return number_float(static_cast<double>(number), std::to_string(number));
   }
   bool number_float(number_float_t number, const string_t& text) override {
     require_member();
-    if (member_ != Member::kInput) refuse_type("a number with a fraction");
+    if (member_ != Member::kInput) refuse_type(kind_of_number(text));
     numbers_.add(number, text.substr(0, kLongestReason / 4));
     return true;
   }

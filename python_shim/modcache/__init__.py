@@ -64,6 +64,9 @@ from modcache._library.settings import (  # noqa: E402
     stats,
 )
 from modcache._library.workers import flush_at_worker_end as _flush_at_worker_end  # noqa: E402
+from modcache._library.workers import (  # noqa: E402
+    send_settings_to_workers as _send_settings_to_workers,
+)
 from modcache._lookup.lookup import (  # noqa: E402
     fingerprint,
     lookup_or_run,
@@ -84,6 +87,7 @@ for _module, _former in _FORMER_MODULES.items():  # old pickles name them
     sys.modules.setdefault(_former, sys.modules[_module])
 _read_log(_LOADED.library)
 _flush_at_worker_end()
+_send_settings_to_workers()
 _log_at_exit()
 _watch_optimizers()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from program import FINDINGS, SUCCESS, FillDirectory, Outcome, bytes_below
 from redis_servers import RedisServer
+from terminal import shown_in_terminal
 
 Program = Callable[..., Outcome]
 
@@ -45,9 +46,23 @@ def test_a_healthy_directory(modcache: Program, filled: Path) -> None:
 
 
 def test_for_people_it_is_a_table(modcache: Program, filled: Path) -> None:
-    lines = modcache("doctor", filled).lines
+    lines = modcache("doctor", filled, "--wide").lines
     assert lines[2].split() == ["CHECK", "STATE", "FOUND", "CURE"]
     assert len(lines) == 3 + 13
+
+
+def test_table_fits_80_columns(modcache: Program, filled: Path) -> None:
+    long_name = "a-letter-" + "from-somebody-" * 6 + ".txt"
+    (filled / long_name).write_text("lost")
+    lines = shown_in_terminal("doctor", filled, columns=80)
+    assert max(map(len, lines)) <= 80
+    assert "not of modcache:" in "".join(lines)
+    header = next(line for line in lines if line.startswith("CHECK"))
+    column = slice(header.index("FOUND"), header.index("CURE"))
+    assert long_name in "".join(line[column].rstrip() for line in lines), "nothing is left out"
+    lines = modcache("doctor", filled).lines[2:]
+    too_long = [line for line in lines if len(line) > 80]
+    assert all(long_name in line or "libmodcache.so" in line for line in too_long), too_long
 
 
 def test_a_problem_has_a_cure_and_status_1(modcache: Program, filled: Path) -> None:

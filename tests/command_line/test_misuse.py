@@ -153,6 +153,18 @@ def test_the_directory_is_modcache_dirs_by_default(
         assert modcache(command, *words).status == SUCCESS
 
 
+def test_home_directory_in_modcache_dir_is_expanded(
+    modcache: Program, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", os.fspath(filled.parent))
+    monkeypatch.setenv("MODCACHE_DIR", f"~/{filled.name}")
+    assert modcache("stats", "--json").json()["directory"] == os.fspath(filled)
+    monkeypatch.setenv("MODCACHE_DIR", "~no-such-user/cache")
+    outcome = modcache("stats")
+    assert outcome.status == MISUSE
+    assert "there is no user 'no-such-user'" in outcome.messages
+
+
 @pytest.mark.parametrize("command", OF_A_DIRECTORY)
 def test_a_directory_of_a_newer_version_is_left_alone(
     modcache: Program, filled: Path, command: str

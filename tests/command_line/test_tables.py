@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from program import SUCCESS, FillDirectory, Outcome
+from program import SUCCESS, FillDirectory, Outcome, filling
 from terminal import shown_in_terminal
 
 Program = Callable[..., Outcome]
@@ -110,8 +111,43 @@ def test_tables_fit_the_terminal(wide: Path, columns: int, options: list[str]) -
 
 def test_where_no_table_fits_each_row_is_a_list(wide: Path) -> None:
     lines = shown_in_terminal("ls", wide, columns=40)
-    assert [line.split()[0] for line in lines[:4]] == ["KEY", "SCOPE", "CACHED", "FORM"]
+    labels = [line.split()[0] for line in lines if line[:1].strip()]
+    assert labels[:4] == ["KEY", "SCOPE", "CACHED", "FORM"]
+    assert max(map(columns_of, lines)) <= 40
     assert "16 B" in "".join(lines)
+
+
+def test_every_command_fits_the_terminal(modcache: Program, wide: Path) -> None:
+    other = "project/" + "s" * 100 + "@1"
+    with filling(wide) as writer:
+        writer.put(scope=other, key="k", shape=[4])
+        writer.keep_manifest(other, **{"class": "project." + "c" * 80, "method": "forward"})
+        writer.flush()
+        writer.leave()
+    key = modcache("ls", wide, "--json").json()["entries"][0]["key"]
+    for command in (
+        ["doctor", wide],
+        ["stats", wide],
+        ["stats", wide, "--by-scope"],
+        ["ls", wide, "--scopes"],
+        ["show", wide, key],
+        ["why", wide],
+        ["why", wide, SCOPE, other],
+        ["why", wide, SCOPE, "no such scope of all that are in this directory, I am sure of it"],
+        ["verify", wide],
+        ["mode", wide],
+    ):
+        for columns in (80, 120):
+            for line in shown_in_terminal(*command, columns=columns):
+                assert columns_of(line) <= columns, (command, line)
+
+
+def test_help_fits_80_columns(modcache: Program) -> None:
+    main = modcache("--help").data
+    names = re.findall(r"^  (\w+) {3,}", main.partition("Commands:")[2], re.MULTILINE)
+    assert "doctor" in names
+    for text in [main, *(modcache(name, "--help").data for name in names)]:
+        assert [line for line in text.splitlines() if len(line) > 80] == []
 
 
 def test_everything_can_be_had_in_a_terminal(wide: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_scope_without_a_manifest_says_so(modcache: Program, two: Path) -> Non
     outcome = modcache("why", two, "0a11ce", "named")
     assert (outcome.status, outcome.data) == (FINDINGS, "")
     assert "scope 'named' has nothing on record" in outcome.messages
+    assert "before" not in outcome.messages, "this is the first version"
     outcome = modcache("why", two, "0a11ce", "no such")
     assert outcome.status == FINDINGS
     assert "there is no scope 'no such'" in outcome.messages

@@ -59,12 +59,22 @@ def counts_by_path() -> dict[str, Counts]:
     }
 
 
-def _run(*tool: str | Path, **environment: str) -> str:
+def instructions_by_path(build: Path) -> dict[str, float]:
+    """Returns the instructions of one call with the library of a build folder."""
+    library = {"MODCACHE_LIBRARY": str(build / "libmodcache.so")}
+    found: dict[str, list[int]] = {}
+    with tempfile.TemporaryDirectory(prefix="modcache-counts-") as folder:
+        for path, _, count in _instructions(Path(folder), build, **library):
+            found.setdefault(path, []).append(count)
+    return {path: min(counts) / _CALLS for path, counts in found.items()}
+
+
+def _run(*tool: str | Path, build: Path = _BUILD, **environment: str) -> str:
     """Runs call_counts under a tool, with no settings of the cache but the library."""
-    program = _BUILD / "bin" / "call_counts"
+    program = build / "bin" / "call_counts"
     assert program.exists(), "first: ./tests/run --only build"
     kept = {name: text for name, text in os.environ.items() if not name.startswith("MODCACHE_")}
-    library = os.environ.get("MODCACHE_LIBRARY", str(_BUILD / "libmodcache.so"))
+    library = os.environ.get("MODCACHE_LIBRARY", str(build / "libmodcache.so"))
     done = subprocess.run(
         [*map(str, tool), str(program), str(_CALLS)],
         env=kept
@@ -78,13 +88,15 @@ def _run(*tool: str | Path, **environment: str) -> str:
     return done.stdout
 
 
-def _instructions(folder: Path) -> Iterator[Count]:
+def _instructions(folder: Path, build: Path = _BUILD, **environment: str) -> Iterator[Count]:
     _run(
         "valgrind",
         "--tool=callgrind",
         "--instr-atstart=no",
         "--separate-threads=yes",
         f"--callgrind-out-file={folder / 'callgrind'}",
+        build=build,
+        **environment,
     )
     for dump in folder.glob("callgrind.*-01"):  # thread 1 is the one that calls
         text = dump.read_text(encoding="utf-8")

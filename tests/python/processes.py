@@ -97,6 +97,7 @@ class ProcessRunner:
         process = _CONTEXT.Process(
             target=_child_main, args=(theirs, str(stderr), settings, function, arguments)
         )
+        process._config.pop("modcache", None)  # type: ignore[attr-defined]  # no worker of ours
         process.start()
         theirs.close()
         child = Child(process, ours, stderr)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +112,12 @@ BAD = [
     ({"max_rows": -1}, ["max_rows", "-1", "not negative"]),
     ({"strict": "perhaps"}, ["strict", "perhaps", "true", "false"]),
     ({"dir": ""}, ["dir"]),
+    ({"dir": "~no-such-user/cache"}, ["dir", "~no-such-user/cache", "no user 'no-such-user'"]),
     ({"dir": None}, ["dir", "None", "str"]),
     ({"memory": None}, ["memory", "None"]),
     ({"memory": [1]}, ["memory", "list"]),
     ({"dir": b"/tmp/x"}, ["dir", "bytes"]),
-    ({"dir": "/tmp/\udcff"}, ["dir", "surrogate"]),
+    ({"dir": "/tmp/\ud800"}, ["dir", "surrogate"]),
     ({"memroy": 1}, ["memroy", *OPTIONS]),
 ]
 
@@ -130,6 +132,35 @@ def test_a_mistake_says_what_was_given_and_what_is_valid_and_changes_nothing(
     for part in parts:
         assert part in str(caught.value)
     assert modcache.settings() == before
+
+
+@pytest.mark.parametrize(("given", "below_home"), [("~", ""), ("~/a/cache", "a/cache")])
+def test_home_directory_is_expanded(
+    given: str, below_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    modcache.configure(dir=given)
+    assert modcache.settings()["dir"] == str(tmp_path / below_home)
+
+
+def test_directory_that_is_not_unicode(tmp_path: Path, counted: Any) -> None:
+    directory = os.fsdecode(os.fsencode(tmp_path) + b"/latin\xe4")
+    for expected in ({"misses": 1, "stored": 1}, {"hits_disk": 1}):
+        modcache.configure(dir=directory)
+        assert modcache.settings()["dir"] == directory
+        counted()
+        modcache.lookup_or_run(nn.ReLU(), torch.ones(1), "key", scope="relu@1")
+        grown = counted()
+        assert {name: grown[name] for name in expected} == expected
+        modcache.flush()
+        modcache.configure(dir=tmp_path / "other")
+        modcache.clear(tier="memory")
+    assert Path(directory).is_dir()
+
+
+def test_home_directory_is_expanded_in_environment(processes: ProcessRunner) -> None:
+    env = {"MODCACHE_DIR": "~/cache", "HOME": "/users/me"}
+    assert processes.run(settings_of_process, env=env).value["dir"] == "/users/me/cache"
 
 
 def settings_of_process() -> dict[str, str]:

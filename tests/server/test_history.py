@@ -76,6 +76,23 @@ def test_what_changed_is_seen_by_who_goes_on_to_look(server: RunningServer) -> N
         time.sleep(0.2)
 
 
+def test_sizes_are_not_said_to_be_zero_in_mode_off(start: Start) -> None:
+    server = start()
+    for _ in range(3):
+        server.predict(1, "a")
+    assert server.stop() == 0
+    server = start()
+    server.ask("PUT", "/cache/mode", {"mode": "off"})
+    time.sleep(BETWEEN_LOOKS_S + 1)
+    status = server.ask("GET", "/status").json
+    assert (status["mode"], status["scopes_in_all"]) == ("off", None)
+    server.ask("PUT", "/cache/mode", {"mode": "on"})
+    assert status_with_scopes(server)["scopes_in_all"] == 1
+    server.ask("PUT", "/cache/mode", {"mode": "off"})
+    time.sleep(BETWEEN_LOOKS_S + 1)
+    assert server.ask("GET", "/status").json["scopes_in_all"] == 1
+
+
 def test_seconds_that_were_missed_stay_without_a_sample(server: RunningServer) -> None:
     time.sleep(2)
     server.process.send_signal(signal.SIGSTOP)

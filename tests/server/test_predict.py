@@ -124,6 +124,15 @@ BAD_BODIES = {
     "an id of another type": ('{"input": [[1]], "id": [1]}', "'id' holds a list"),
     "an empty id": ('{"input": [[1]], "id": ""}', "an id is empty"),
     "a fraction as id": ('{"input": [[1]], "id": 1.5}', "'id' holds a number with a fraction"),
+    "an exponent in an id": ('{"input": [[1]], "id": 1e3}', "'id' holds a number with a fraction"),
+    "an id of 30 digits": (
+        '{"input": [[1]], "id": 123456789012345678901234567890}',
+        "'id' holds an integer beyond 64 bits",
+    ),
+    "a negative id of 30 digits": (
+        '{"input": [[1]], "ids": [-123456789012345678901234567890]}',
+        "'ids' holds an integer beyond 64 bits",
+    ),
     "id and ids": ('{"input": [[1]], "id": 1, "ids": [1]}', "are both there"),
     "ids that are none": ('{"input": [[1]], "ids": 1}', "'ids' holds no list"),
     "ids of another number": ('{"input": [[1]], "ids": [1, 2]}', "there are 2 ids"),

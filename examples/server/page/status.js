@@ -253,6 +253,18 @@ function showFigures(status) {
   tell("p99", milliseconds(status.minute.p99_ms));
   tell("saved", duration(status.totals.saved_us / 1e6));
 }
+function noteOnScopes(status) {
+  const more = status.scopes_in_all - Math.min(8, status.scopes.length);
+  const notes = [];
+  if (status.scopes_in_all === 0) notes.push("Nothing is stored so far.");
+  if (more > 0) notes.push(`and ${more} more`);
+  if (status.mode === "off") {
+    notes.push(status.scopes_in_all === null
+      ? "Sizes are not read in mode off."
+      : "Sizes as read before the mode was off.");
+  }
+  return notes.join(" ");
+}
 function showScopes(status) {
   const most = Math.max(1, ...status.scopes.map((item) => item.bytes));
   $("scopes").replaceChildren(...status.scopes.slice(0, 8).map((item) => {
@@ -263,8 +275,7 @@ function showScopes(status) {
       element("span", { textContent: bytes(item.bytes) }));
     return element("li", {}, names, bar);
   }));
-  const more = status.scopes_in_all - Math.min(8, status.scopes.length);
-  tell("scopes-note", status.scopes_in_all === 0 ? "Nothing is stored so far." : more > 0 ? `and ${more} more` : "");
+  tell("scopes-note", noteOnScopes(status));
 }
 function showLog(messages) {
   const newest = messages.at(-1)?.number ?? -1;

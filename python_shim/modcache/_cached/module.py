@@ -46,6 +46,7 @@ from modcache._code.wrapped import (
 from modcache._identity.plain import slots_of
 from modcache._identity.wrappers import identified_as
 from modcache._lazy.model import Lazy, method_of_loaded
+from modcache._library.explicit import make_with, options_for_pickle
 from modcache._lookup.lookup import lookup_or_run
 
 
@@ -175,7 +176,8 @@ class Proxy:
                 f"a cached {cls.__qualname__} cannot be copied or pickled, as its class has a way "
                 "of its own to be; copy the plain one and cache the copy."
             )
-        return (new_face, (cls._modcache_proxied, *cls._modcache_way.pickled()), *state)
+        face = new_face, cls._modcache_proxied, *cls._modcache_way.pickled()
+        return (make_with, (options_for_pickle(), *face), *state)
 
 
 _REPLACED = (

@@ -19,9 +19,10 @@ from modcache._data.random import random_states_kept, seed_generators
 from modcache._data.scope import SampleMaker, StreamMaker
 from modcache._data.values import packed, unpacked
 from modcache._identity.kinds import UnidentifiedError
+from modcache._library.explicit import adopt_pickled, options_for_pickle
 from modcache._library.mode import obeying_tasks
-from modcache._library.text import checked_text, key_text
-from modcache._library.workers import adopt_settings, prepare_dataset_worker, settings_for_worker
+from modcache._library.text import checked_key, checked_text
+from modcache._library.workers import prepare_dataset_worker
 
 _look_up: Any = torch.classes.cache.Samples.look_up
 _keep: Any = torch.classes.cache.Samples.keep
@@ -186,10 +187,10 @@ class SampleCache:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "settings": settings_for_worker()}
+        return {**vars(self), "settings": options_for_pickle()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        adopt_settings(state.pop("settings"))
+        adopt_pickled(state.pop("settings"))
         vars(self).update(state)
 
 

@@ -16,6 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.jit._recursive import wrap_cpp_module
 from torch.utils._python_dispatch import _disable_current_modes
 
+from modcache._library.explicit import adopt_pickled, options_for_pickle
 from modcache._library.global_random import global_states_kept
 from modcache._library.text import first_line, with_article
 from modcache._library.tracing import is_traced
@@ -62,9 +63,11 @@ class LazySource:
             *("module", "_digest", "_fingerprints", "_lock"),
             *("_as_loaded", "_changes_at_load", "_is_handed_out", "_noted_methods"),
         }
-        return {name: value for name, value in vars(self).items() if name not in runtime}
+        state = {name: value for name, value in vars(self).items() if name not in runtime}
+        return {**state, "settings": options_for_pickle()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        adopt_pickled(state.pop("settings"))
         vars(self).update(state)
         self._begin()
 

@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar, overload
 
 import torch
 
+from modcache._library.explicit import note_configured
 from modcache._library.text import checked_text
 
 _P = ParamSpec("_P")
@@ -81,6 +82,7 @@ def set_mode(mode: str) -> None:
         ValueError: not one of the modes.
     """
     torch.ops.cache.set_mode(checked_text(mode, "mode"))
+    note_configured({"mode": mode})
 
 
 @dataclass(eq=False)
@@ -201,6 +203,11 @@ def obeying_tasks(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
 
     return obeying
+
+
+def modes_of_thread() -> list[str]:
+    """Returns the modes of the guards that are active on the calling thread."""
+    return [entry.name for entry in _thread.entries]
 
 
 @obeying_tasks

@@ -11,24 +11,31 @@ import os
 
 import torch
 
+from modcache._library.explicit import note_configured
 from modcache._library.log import deliver
 from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
-from modcache._library.text import TupleKey, checked_text, key_text
-from modcache._library.workers import note_configured
+from modcache._library.text import (
+    TupleKey,
+    checked_key,
+    checked_text,
+    path_of_text,
+    text_of_path,
+)
 
 
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
     """Sets options, for instance ``configure(dir="/data/cache", memory="2GB", strict=True)``.
 
     Each option is also the environment variable ``MODCACHE_<NAME>``; a value given here takes
-    precedence. Other options keep their values. ``settings()`` shows all.
+    precedence. Other options keep their values. ``settings()`` shows all. Worker processes that
+    start later use the same values (docs/training.md, "Workers and ranks").
 
     Args:
         **options: sizes in bytes, an int or text such as ``"2GB"`` (2 * 10**9) or ``"512MiB"``:
 
             - ``dir``: the cache directory. Default: ``$XDG_CACHE_HOME/modcache``, else
-              ``~/.cache/modcache``.
+              ``~/.cache/modcache``. ``~`` and ``~user`` are expanded.
             - ``memory``: size of the memory tier (``"1GB"``); 0: none.
             - ``disk``: size of the directory (``"100GB"``); 0: no directory is used.
             - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
@@ -100,6 +107,7 @@ def _as_text(name: str, value: object) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
+        value = text_of_path(value) if name == "dir" else value
         return checked_text(value, f"configure({name}=...)", '"/data/cache"')
     given = "None" if value is None else f"{type(value).__name__}"
     raise TypeError(
@@ -113,7 +121,9 @@ def settings() -> dict[str, str]:
 
     ``mode`` is that of the process, without guards of the calling thread.
     """
-    return dict(torch.ops.cache.settings())
+    found: dict[str, str] = dict(torch.ops.cache.settings())
+    found["dir"] = path_of_text(found["dir"])
+    return found
 
 
 def stats() -> Stats:

@@ -46,6 +46,22 @@ def checked_text(value: object, what: str, example: str = "", kinds: str = "a st
     return str.__str__(value)  # str() of a (str, Enum) would be its name
 
 
+_BYTES = 0x10FF00  # of the library's text form of paths: characters for bytes that are no text
+_SURROGATES = 0xDC00  # of Python's: PEP 383
+_AS_TEXT = {_SURROGATES + byte: _BYTES + byte for byte in range(0x80, 0x100)}
+_AS_PATH = {character: surrogate for surrogate, character in _AS_TEXT.items()}
+
+
+def text_of_path(path: str) -> str:
+    """Returns a path as the library takes it: valid Unicode, even if the path's bytes are not."""
+    return path.translate(_AS_TEXT)
+
+
+def path_of_text(text: str) -> str:
+    """Returns a path of the library as Python's functions take it."""
+    return text.translate(_AS_PATH)
+
+
 TupleKey = tuple[str | int, ...]
 _TUPLE_MARK = "\x1f"  # the unit separator, which ASCII has for such a purpose
 _TEXTS = (str, bytes, bytearray)

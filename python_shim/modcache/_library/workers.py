@@ -1,25 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multiprocessing workers: their settings and memory at the start, a flush at the end.
+"""Worker processes: their settings and memory at the start, a flush at the end.
 
-Workers end with ``os._exit``, so the library's own exit handler does not run there. Spawned workers
-start without settings, and get those of their parent.
+A worker of any start method has the settings of its parent, as after a fork. A new interpreter
+(spawn, forkserver, loky) gets the explicitly set options in the configuration that multiprocessing
+sends to each process, next to the authentication key.
+
+Workers end with ``os._exit``, so the library's own exit handler does not run there.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from multiprocessing import context, process, util
-from pathlib import Path
-from typing import NamedTuple
+import weakref
+from multiprocessing import process, util
+from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
+from modcache._library.explicit import explicit_options, inherit, is_set_here
 from modcache._library.log import deliver
+from modcache._library.mode import modes_of_thread
 
-_configured_here: set[str] = set()  # options that code of this very process has set
+_NAME = "modcache"  # in the configuration of a process
+_beginning: weakref.ref[Any] | None = None  # the object of a process that is starting
 _is_prepared = False
+_inherited_modes: list[str] = []  # of the thread that started this process
 
 
 def _flush() -> None:
@@ -39,49 +44,62 @@ def flush_at_worker_end() -> None:
         _flush_when_worker_ends()
 
 
-def note_configured(options: Iterable[str]) -> None:
-    _configured_here.update(options)
+class _SettingsOfParent:
+    """Pickles as a dict of the settings at that time. Child processes get it before they start.
 
-
-class SentSettings(NamedTuple):
-    """The settings in force in the thread that starts a process."""
-
-    of_process: dict[str, str]
-    thread_mode: str  # the mode that guards leave; "on" if they forbid nothing
-
-
-def settings_for_worker() -> SentSettings | None:
-    """Returns the settings while something is pickled for a new process; else None."""
-    if context.get_spawning_popen() is None:
-        return None
-    settings = dict(torch.ops.cache.settings())
-    settings["dir"] = str(Path(settings["dir"]).absolute())
-    mode = str(torch.ops.cache.mode())
-    return SentSettings(settings, "on" if mode == settings["mode"] else mode)
-
-
-def adopt_settings(sent: SentSettings | None) -> None:
-    """Takes over the parent's settings in a new process, as a fork does.
-
-    Its main thread is then inside the guards of the thread that started it, and stays there.
+    The dict is plain, so that a child that does not use modcache does not import it.
     """
-    if sent is not None:
-        torch.ops.cache.configure(sent.of_process)
-        torch.ops.cache._enter_mode(sent.thread_mode)
-        _configured_here.clear()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sent = {"options": explicit_options(), "modes": [*_inherited_modes, *modes_of_thread()]}
+        return dict, (list(sent.items()),)
+
+
+def send_settings_to_workers() -> None:
+    """Takes over the settings of the parent process, and sends those in force to child processes.
+
+    A process that imports modcache while it runs its target has its configuration already. Before
+    that, importing the main module or the target may import modcache. multiprocessing then calls a
+    function when the target is about to run: the registered one (forkserver, loky); with spawn,
+    the callback of the object that stands for the process until then, and is dropped.
+    """
+    global _beginning
+    util.register_after_fork(_exchange_settings, _exchange_settings)
+    current = process.current_process()
+    if getattr(current, "_inheriting", False):
+        _beginning = weakref.ref(current, _exchange_settings)
+    _exchange_settings()
+
+
+def _exchange_settings(_: object = None) -> None:
+    configuration = getattr(process.current_process(), "_config", None)
+    if not isinstance(configuration, dict):
+        return
+    sent = configuration.get(_NAME)
+    configuration[_NAME] = _SettingsOfParent()
+    if isinstance(sent, dict):
+        _adopt(sent["options"], sent["modes"])
+
+
+def _adopt(options: dict[str, str], modes: list[str]) -> None:
+    """Takes over what the parent sent.
+
+    The main thread is then inside the mode guards of the thread that started this process.
+    """
+    inherit(options)
+    for mode in modes:
+        torch.ops.cache._enter_mode(mode)
+    _inherited_modes[:] = modes
 
 
 def prepare_dataset_worker() -> None:
     """Disables the memory tier in a DataLoader's worker, unless its own code configured one.
 
-    Each look-up of samples calls this first. The page cache holds samples once for all workers.
+    Each lookup of samples calls this first. The page cache holds samples once for all workers.
     """
     global _is_prepared
     if _is_prepared or get_worker_info() is None:
         return
     _is_prepared = True
-    if "memory" not in _configured_here:
+    if not is_set_here("memory"):
         torch.ops.cache._disable_memory_tier()
-
-
-os.register_at_fork(after_in_child=_configured_here.clear)

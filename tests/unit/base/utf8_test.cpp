@@ -19,5 +19,15 @@ TEST(Utf8Test, refuses_everything_else) {
   }
 }
 
+TEST(Utf8Test, PathsHaveTextForm) {
+  EXPECT_EQ(text_of_path("/a/caf\xc3\xa9"), "/a/caf\xc3\xa9");
+  EXPECT_EQ(text_of_path("/a/\x80\xff"), "/a/\xf4\x8f\xbe\x80\xf4\x8f\xbf\xbf");
+  for (const char* path : {"", "/a", "/\xc3\xa9\xe4", "\xff", "\xc3", "\x80\xbf\xc0\xff",
+                           "\xf4\x8f\xbf\xbf", "\xf4\x8f\x80\x80", "\xf4\x8f"}) {
+    EXPECT_TRUE(is_utf8(text_of_path(path))) << path;
+    EXPECT_EQ(path_of_text(text_of_path(path)), path);
+  }
+}
+
 }  // namespace
 }  // namespace modcache

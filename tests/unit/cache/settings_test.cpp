@@ -2,6 +2,8 @@
 #include "cache/settings.h"
 
 #include <gmock/gmock.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -166,6 +168,60 @@ TEST(SettingsTest, a_relative_directory_stands_for_where_it_was_given) {
   Settings settings = some_settings();
   ASSERT_TRUE(apply_options({{"dir", "here/./cache"}}, settings).is_ok());
   EXPECT_EQ(settings.dir, (std::filesystem::current_path() / "here/cache").string());
+}
+
+TEST(SettingsTest, ExpandsHomeDirectory) {
+  const EnvironmentVariable home("HOME", "/users/me");
+  Settings settings = some_settings();
+  ASSERT_TRUE(apply_options({{"dir", "~/cache/"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, "/users/me/cache");
+  ASSERT_TRUE(apply_options({{"dir", "~"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, "/users/me");
+  ASSERT_TRUE(apply_options({{"dir", "/data/~/cache~"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, "/data/~/cache~");
+  ASSERT_TRUE(apply_options({{"dir", "./~"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, (std::filesystem::current_path() / "~").string());
+}
+
+TEST(SettingsTest, ExpandsHomeDirectoryOfUser) {
+  Settings settings = some_settings();
+  ASSERT_TRUE(apply_options({{"dir", "~root/cache"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, std::string(getpwnam("root")->pw_dir) + "/cache");
+}
+
+TEST(SettingsTest, ExpandsHomeDirectoryWithoutHomeVariable) {
+  const EnvironmentVariable home("HOME", "");
+  Settings settings = some_settings();
+  ASSERT_TRUE(apply_options({{"dir", "~/cache"}}, settings).is_ok());
+  EXPECT_EQ(settings.dir, std::string(getpwuid(geteuid())->pw_dir) + "/cache");
+}
+
+TEST(SettingsTest, ExpandsHomeDirectoryFromEnvironment) {
+  const EnvironmentVariable home("HOME", "/users/me");
+  const EnvironmentVariable dir("MODCACHE_DIR", "~/cache");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(settings_from_environment(warnings).dir, "/users/me/cache");
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST(SettingsTest, ShowsDirectoryThatIsNotUtf8AsText) {
+  const EnvironmentVariable dir("MODCACHE_DIR", "/data/latin\xe4");
+  std::vector<std::string> warnings;
+  const Settings settings = settings_from_environment(warnings);
+  EXPECT_EQ(settings.dir, "/data/latin\xe4");
+  const std::string shown = to_options(settings).at("dir");
+  EXPECT_EQ(shown, "/data/latin\xf4\x8f\xbf\xa4");
+  Settings again = some_settings();
+  ASSERT_TRUE(apply_options({{"dir", shown}}, again).is_ok());
+  EXPECT_EQ(again.dir, settings.dir);
+}
+
+TEST(SettingsTest, RejectsHomeDirectoryOfUnknownUser) {
+  Settings settings = some_settings();
+  const Status status = apply_options({{"dir", "~no-such-user/cache"}}, settings);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("there is no user 'no-such-user'"));
+  EXPECT_THAT(status.message(), HasSubstr("'./~no-such-user/cache'"));
 }
 
 TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {

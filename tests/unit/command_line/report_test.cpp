@@ -107,14 +107,69 @@ TEST(ReportTest, in_a_terminal_too_narrow_for_a_table_rows_are_lists) {
   EXPECT_EQ(in_terminal(20, "b", 7), "KEY    abcdefghijklmnop\nCOUNT  5\n\nKEY    b\nCOUNT  7\n");
 }
 
-TEST(ReportTest, sentences_are_never_shortened) {
+// A table of a name and two sentences.
+std::string sentences(std::size_t max_columns, const std::string& found, const std::string& cure) {
   testing::CapturedOutput captured;
-  Report report(captured.output(), Report::Form::kTables, "", 10);
-  report.begin_rows("rows", {{"cure", "CURE", true}}, "");
-  report.add_row({Cell::text("chmod u+rx, by the owner")});
+  Report report(captured.output(), Report::Form::kTables, "", max_columns);
+  report.begin_rows("rows", {{"check", "CHECK"}, {"found", "FOUND", true}, {"cure", "CURE", true}},
+                    "");
+  report.add_row({Cell::text("disk"), Cell::text(found), Cell::text(cure)});
   report.end_rows();
   report.finish();
-  EXPECT_EQ(captured.data(), "CURE\nchmod u+rx, by the owner\n");
+  return captured.data();
+}
+
+TEST(ReportTest, WrapsSentencesOnTerminal) {
+  EXPECT_EQ(sentences(42, "this user cannot write here", "chmod u+w, by the owner"),
+            "CHECK  FOUND              CURE\n"
+            "disk   this user cannot   chmod u+w, by\n"
+            "       write here         the owner\n");
+}
+
+TEST(ReportTest, SplitsLongWordsOnTerminal) {
+  EXPECT_EQ(sentences(42, "a /directory/with/a/long/name", "-"),
+            "CHECK  FOUND                          CURE\n"
+            "disk   a /directory/with/a/long/name  -\n");
+  EXPECT_EQ(sentences(39, "a /directory/with/a/long/name", "-"),
+            "CHECK  FOUND                       CURE\n"
+            "disk   a                           -\n"
+            "       /directory/with/a/long/nam\n"
+            "       e\n");
+}
+
+TEST(ReportTest, WritesListsOfWrappedSentencesOnNarrowTerminal) {
+  EXPECT_EQ(sentences(30, "this user cannot write here", "chmod u+w, by the owner"),
+            "CHECK  disk\n"
+            "FOUND  this user cannot write\n"
+            "       here\n"
+            "CURE   chmod u+w, by the owner\n");
+}
+
+TEST(ReportTest, WrapsSentencesWithoutTerminalButKeepsWords) {
+  const std::string path = "/" + std::string(90, 'x');
+  const std::string data = sentences(0, "it is " + path, "move it to another place");
+  EXPECT_NE(data.find(path), std::string::npos);
+  EXPECT_EQ(sentences(0, "it is here", std::string(60, 'a') + " and more"),
+            "CHECK  FOUND       CURE\n"
+            "disk   it is here  " +
+                std::string(60, 'a') + "\n                   and more\n");
+}
+
+TEST(ReportTest, WrapsNothingIfAllColumnsAreWanted) {
+  EXPECT_EQ(
+      sentences(Report::kAllColumns, std::string(90, 'a'), "b c"),
+      "CHECK  FOUND" + std::string(87, ' ') + "CURE\ndisk   " + std::string(90, 'a') + "  b c\n");
+}
+
+TEST(ReportTest, WrapsFactsOnTerminal) {
+  testing::CapturedOutput captured;
+  Report report(captured.output(), Report::Form::kTables, "/data/me/caches/of/project", 30);
+  report.add("mode", "mode", Cell::text("on"));
+  report.finish();
+  EXPECT_EQ(captured.data(),
+            "directory  /data/me/caches/of/\n"
+            "           project\n"
+            "mode       on\n");
 }
 
 TEST(ReportTest, a_later_longer_row_fits_the_terminal_too) {
