@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,18 +85,21 @@ std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run)
   return {true, c10::ivalue::Tuple::create(*std::move(rows.apart))};
 }
 
-// With one key per row: the value is what rows() gives, or the numbers of the rows to run first.
-// NOLINTNEXTLINE(readability-function-size)
+// With one key per row, whose results may differ in shape where `longest` is -1: the value is what
+// rows() gives, or the numbers of the rows to run first. NOLINTNEXTLINE(readability-function-size)
 Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
                       const Maybe<c10::List<std::string>>& texts, const Maybe<at::Tensor>& ids,
                       std::int64_t params_grad_pattern, const Maybe<WatchPtr>& watch,
                       const std::string& class_name, const Maybe<at::Tensor>& mask,
                       const Maybe<at::Tensor>& lengths, std::int64_t longest, double pad_value,
-                      bool runs_whole) {
+                      bool runs_whole, bool has_unseen_rows) {
   module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
   module::CallParts parts = parts_of(scope, method, watch, class_name);
-  parts.padding = checked_padding(kLookupOrRun, keys.rows(), {mask, lengths, longest, pad_value});
+  parts.is_ragged = longest < 0;
+  parts.padding = checked_padding(kLookupOrRun, keys.rows(),
+                                  {mask, lengths, std::max<std::int64_t>(longest, 0), pad_value});
   parts.runs_whole = runs_whole;
+  parts.has_unseen_rows = has_unseen_rows;
   module::RowsBegun begun =
       module::begin_eager_rows(std::move(parts), std::move(keys), input, params_grad_pattern);
   const auto next = static_cast<std::int64_t>(begun.next);
@@ -117,6 +121,11 @@ void bypass_rows(const std::string& method, const c10::List<std::string>& texts,
   const module::BatchKeys keys = checked_keys(kLookupOrRun, texts, {});
   module::bypass(parts_of("", method, {}, class_name), static_cast<std::int64_t>(keys.rows()), why);
 }
+// A batch that cannot be cached by row.
+void refuse_rows(const std::string& method, std::int64_t rows, const std::string& class_name,
+                 const std::string& why) {
+  module::bypass(parts_of("", method, {}, class_name), rows, why, cache::Counter::kBypassedRows);
+}
 
 // The numbers of the rows to run next; None when there are no more.
 at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
@@ -124,6 +133,23 @@ at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
   if (!rows.has_value()) return {};
   run->call.begin_run();
   return numbers(*rows);
+}
+
+// The row that a check run is made from, the number of its rows, and whether the others are made
+// from that row, and how. None: there is no check run. Static, as it is called at each run.
+at::IValue next_check(const c10::intrusive_ptr<RowsRun>& run) {
+  const auto check = run->call.next_check();
+  if (!check.has_value()) return {};
+  return c10::ivalue::Tuple::create(check->row, check->rows, check->has_made_rows(),
+                                    check->exchanges_bits);
+}
+
+// `output`: None where the module raised, or the input could not be made.
+void finish_check(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& output,
+                  bool has_raised) {
+  std::optional<tensor::Flat> checked;
+  if (!has_raised) checked = tensor::flatten_tagged(output);
+  run->call.finish_check(checked);
 }
 
 // The row that is to be run once more, the length of its input, the padded tensors that are left as
@@ -253,7 +279,11 @@ void register_eager(torch::Library& m) {
   run_class<RowsRun>(m, "RowsRun")
       .def_static("begin", &begin_rows_call)
       .def_static("bypass", &bypass_rows)
+      .def_static("refuse_rows", &refuse_rows)
       .def("next_rows", &next_rows)
+      .def_static("next_check", &next_check)
+      .def("finish_check", &finish_check)
+      .def("trust_rows", [](const c10::intrusive_ptr<RowsRun>& run) { run->call.trust_rows(); })
       .def("finish_apart", &finish_rows_apart)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)
@@ -269,6 +299,7 @@ void register_eager(torch::Library& m) {
            const auto part = is_left ? tensor::TruePart::kLast : tensor::TruePart::kFirst;
            return tensor::one_row_of_length(tensor, row, longest, length, part);
          });
+  define(m, "_made_rows(Tensor rows, bool exchanges_bits) -> Tensor", &module::made_rows);
   define(m, "_select_rows(Tensor tensor, int[] rows) -> Tensor",
          [](const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
            return tensor::select_rows(tensor, rows);

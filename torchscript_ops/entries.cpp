@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache.h"
+#include "module/call/row_proof.h"
 #include "module/call/samples.h"
 #include "registration.h"
 #include "tensor/input.h"
@@ -89,8 +90,17 @@ bool contains(const std::string& scope, const std::string& key) {
 
 void flush() { Cache::instance().flush(); }
 
+std::int64_t clear_entries(const store::ClearFilter& filter, const std::string& tier) {
+  const std::int64_t removed = Cache::instance().clear(filter, parse_tier(tier));
+  // The name of a scope that was cleared may get another meaning.
+  if (filter.key_prefix.empty() && filter.older_than_us == 0) {
+    module::forget_row_proofs(*Cache::instance().session(), filter.scope);
+  }
+  return removed;
+}
+
 std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier) {
-  return Cache::instance().clear({scope, prefix}, parse_tier(tier));
+  return clear_entries({scope, prefix}, tier);
 }
 
 std::int64_t clear_older_than(const std::string& scope, const std::string& prefix,
@@ -103,7 +113,7 @@ std::int64_t clear_older_than(const std::string& scope, const std::string& prefi
     const double before_us = static_cast<double>(now_us()) - older_than_s * 1e6;
     filter.older_than_us = before_us > 1 ? static_cast<std::int64_t>(before_us) : 1;
   }
-  return Cache::instance().clear(filter, parse_tier(tier));
+  return clear_entries(filter, tier);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 
 #include "arguments.h"
 #include "base/hash.h"
+#include "module/call/row_proof.h"
 #include "module/exported/exported.h"
 #include "tensor/input.h"
 #include "tensor/tree.h"
@@ -89,6 +90,28 @@ std::tuple<std::vector<std::int64_t>, std::string, std::string> recorded_padding
           std::move(seen.why_not)};
 }
 
+// Whether its rows are proven, and why they are not cached.
+std::tuple<bool, std::string> recorded_rows(const std::string& scope, const std::string& method,
+                                            const std::string& arguments,
+                                            const std::string& arithmetic) {
+  module::SeenRows seen = module::seen_rows(scope, method, arguments, arithmetic);
+  return {seen.are_proven, std::move(seen.why_not)};
+}
+
+// Judges a run of two made rows and one of the second alone: whether the result consists of rows,
+// and why not.
+std::tuple<bool, std::string> judge_recorded_rows(const std::string& who, const at::IValue& both,
+                                                  const at::IValue& alone,
+                                                  const std::string& arithmetic) {
+  module::CallParts parts;
+  parts.arithmetic = arithmetic;
+  const tensor::Flat result = tensor::flatten_tagged(both);
+  const module::RowProof proof = module::judge_row_check(
+      {who, result, 2, module::row_tolerance(parts, result)}, tensor::flatten_tagged(alone),
+      {module::RowCheck::Kind::kAlone, 1, 1});
+  return {proof.is_proven() && proof.constants.empty(), proof.why_not};
+}
+
 // The tree of a result in hexadecimal digits, for text is what a program can carry; and why it
 // cannot be stored.
 std::tuple<std::string, std::string> recorded_structure(const at::IValue& output) {
@@ -119,6 +142,8 @@ void register_exported(torch::Library& m) {
   m.class_<Recording>("Recording")
       .def_static("form_of_input", &recorded_form)
       .def_static("seen_padding", &recorded_padding)
+      .def_static("seen_rows", &recorded_rows)
+      .def_static("judge_rows", &judge_recorded_rows)
       .def_static("structure", &recorded_structure)
       .def_static("weights_digest", &module::weights_digest);
 }

@@ -63,8 +63,9 @@ std::tuple<bool, at::IValue> scripted_rows(const ScriptedPtr& module, const at::
   if (!scope.empty()) check_scope("cache::lookup_or_run_any", scope);
   const at::IValue object(living(*module));
   module::ScriptedCall call{object, input, scope, method, module::Want::kAny};
-  call.padding =
-      checked_padding(kLookupOrRunScripted, keys.rows(), {mask, lengths, longest, pad_value});
+  call.is_ragged = longest < 0;
+  call.padding = checked_padding(kLookupOrRunScripted, keys.rows(),
+                                 {mask, lengths, std::max<std::int64_t>(longest, 0), pad_value});
   module::Rows rows = module::lookup_or_run_rows(call, std::move(keys));
   const bool are_apart = rows.apart.has_value();
   return {are_apart, value_of(std::move(rows))};

@@ -4,10 +4,13 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "cache/row_note.h"
 #include "command_line/cache_directory.h"
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/units.h"
+#include "fs/posix_file_system.h"
+#include "store/directory/notes.h"
 #include "store/entry/scope_filter.h"
 
 namespace modcache::command_line {
@@ -44,6 +47,7 @@ class ClearCommand final : public Command {
     const std::int64_t before = size_bytes_of(path);
     MODCACHE_ASSIGN_OR_RETURN(auto removed, store->clear(filter));
     if (filter.covers_everything()) MODCACHE_RETURN_IF_ERROR(store->clear_notes());
+    if (scope_ && !prefix_ && !age_) MODCACHE_RETURN_IF_ERROR(clear_row_notes(path, *store));
     store = nullptr;  // closing it empties the database's log
     const std::int64_t freed = before - size_bytes_of(path);
     Report report = this->report(output, path);
@@ -58,6 +62,17 @@ class ClearCommand final : public Command {
   }
 
  private:
+  Status clear_row_notes(const std::string& path, store::Store& store) const {
+    const auto directory = store::Directory::at(fs::posix_file_system(), path);
+    std::vector<std::string> notes;
+    MODCACHE_RETURN_IF_ERROR(
+        store::visit_notes(directory, [&](std::string_view about, std::string_view) {
+          if (cache::is_row_note_of(about, *scope_)) notes.emplace_back(about);
+        }));
+    for (const std::string& about : notes) MODCACHE_RETURN_IF_ERROR(store.keep_note(about, ""));
+    return Status::ok();
+  }
+
   std::optional<std::string> scope_;
   std::optional<std::string> prefix_;
   std::optional<std::string> name_space_;

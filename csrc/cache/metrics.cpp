@@ -12,22 +12,21 @@ namespace {
 // A line of a family: its labels, and what it counts.
 struct Series {
   std::string_view labels;
-  Counter counter;
+  Counter counter = Counter::kCount;
 };
 
 struct Family {
   std::string_view name;
   std::string_view help;
-  std::array<Series, 6> series;  // those with a counter of kCount are none
+  std::array<Series, 8> series;  // those with a counter of kCount are none
   double unit = 1;
 };
 
-constexpr Series kNone{"", Counter::kCount};
 constexpr double kMicrosecond = 1e-6;
 
 constexpr Family one(std::string_view name, std::string_view help, Counter counter,
                      double unit = 1) {
-  return {name, help, {Series{"", counter}, kNone, kNone, kNone, kNone, kNone}, unit};
+  return {name, help, {Series{"", counter}}, unit};
 }
 
 constexpr std::array<Family, 18> kFamilies{
@@ -35,7 +34,7 @@ constexpr std::array<Family, 18> kFamilies{
            "Keys that were found, by the tier that had them.",
            {Series{"tier=\"memory\"", Counter::kHitsMemory},
             Series{"tier=\"disk\"", Counter::kHitsDisk},
-            Series{"tier=\"remote\"", Counter::kHitsRemote}, kNone, kNone, kNone}},
+            Series{"tier=\"remote\"", Counter::kHitsRemote}}},
     one("modcache_misses_total", "Keys that were looked up, not found, and run.", Counter::kMisses),
     one("modcache_stored_total", "Results that a tier took.", Counter::kStored),
     Family{"modcache_bypassed_total",
@@ -44,6 +43,8 @@ constexpr std::array<Family, 18> kFamilies{
             Series{"cause=\"grad\"", Counter::kBypassedGrad},
             Series{"cause=\"impure\"", Counter::kBypassedImpure},
             Series{"cause=\"type\"", Counter::kBypassedType},
+            Series{"cause=\"rows\"", Counter::kBypassedRows},
+            Series{"cause=\"identity\"", Counter::kBypassedIdentity},
             Series{"cause=\"admission\"", Counter::kBypassedAdmission},
             Series{"cause=\"verify\"", Counter::kBypassedVerify}}},
     one("modcache_key_conflicts_total",

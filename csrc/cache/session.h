@@ -177,6 +177,12 @@ class Session {
   // does not compare shapes: its hit is taken back, and it is a conflict.
   void refuse_as_conflict(const BatchRequest& request, BatchFound& found, std::size_t i);
 
+  // Makes row i of `found` missing, as this call cannot use it: its hit is taken back, and the
+  // tiers keep the entry.
+  void make_missing(const BatchRequest& request, BatchFound& found, std::size_t i) {
+    if (!found.is_missing(i)) take_back(*request.context, found, i);
+  }
+
   // The right to run the missing rows that nobody else runs. Does not wait.
   BatchLead lead_rows(const BatchFound& found);
   // Looks up again rows that this thread leads: `look_again` said that a run ended before it took

@@ -148,7 +148,8 @@ Result<LayoutPtr> Layout::decode(std::string_view bytes) {
 
 LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
                             const std::vector<at::Tensor>& originals,
-                            std::optional<at::Device> input_device, bool is_row) {
+                            std::optional<at::Device> input_device, const RowMarks* row) {
+  const bool is_row = row != nullptr;
   ValueHeader header;
   header.root = std::move(root);
   for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -158,6 +159,12 @@ LayoutPtr Layout::of_stored(Node root, const std::vector<at::Tensor>& copies,
     tensor.is_beside_input = input_device.has_value() && *input_device == originals[i].device();
     tensor.sizes = originals[i].sizes().slice(is_row ? 1 : 0).vec();
     set_dim_order(tensor, originals[i], is_row);
+    if (is_row) {
+      const auto& constants = row->constants;
+      tensor.is_constant = std::find(constants.begin(), constants.end(), i) != constants.end();
+      tensor.is_unproven = row->are_unproven;
+      tensor.is_unproven_alone = row->are_unproven_alone;
+    }
     header.tensors.push_back(std::move(tensor));
   }
   return of(std::move(header)).value();
@@ -199,7 +206,7 @@ bool Layout::has_rows_of_the_kind_of(const Layout& other) const {
     const TensorLayout& mine = header_.tensors[i];
     const TensorLayout& theirs = other.header_.tensors[i];
     if (mine.dtype != theirs.dtype || mine.sizes.size() != theirs.sizes.size() ||
-        mine.padded_dims != theirs.padded_dims) {
+        mine.padded_dims != theirs.padded_dims || mine.is_constant != theirs.is_constant) {
       return false;
     }
   }
@@ -234,13 +241,23 @@ std::vector<std::uint64_t> Layout::padded_dims() const {
   return dims;
 }
 
+RowMarks Layout::row_marks() const {
+  RowMarks marks;
+  for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
+    if (header_.tensors[i].is_constant) marks.constants.push_back(i);
+  }
+  marks.are_unproven = is_unproven(/*in_batch_of_one=*/false);
+  marks.are_unproven_alone = is_unproven(/*in_batch_of_one=*/true);
+  return marks;
+}
+
 bool Layout::has_rows_like(const Layout& other, bool is_padded) const {
   if (this == &other) return true;
   if (header_.tensors.size() != other.header_.tensors.size()) return false;
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
     const TensorLayout& mine = header_.tensors[i];
     const TensorLayout& theirs = other.header_.tensors[i];
-    if (mine.dtype != theirs.dtype) return false;
+    if (mine.dtype != theirs.dtype || mine.is_constant != theirs.is_constant) return false;
     if (!(is_padded ? have_sizes_beside_padding(mine, theirs) : mine.sizes == theirs.sizes)) {
       return false;
     }

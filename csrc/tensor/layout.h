@@ -31,6 +31,14 @@ struct Tolerance {
 // side. torch computes strides also for empty tensors, and refuses those that overflow.
 bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows = 1);
 
+// The knowledge about the rows of a result (module/call/row_proof.h).
+struct RowMarks {
+  // The tensors that have no rows, and are stored with each row: in ascending order.
+  std::vector<std::size_t> constants = {};
+  bool are_unproven = false;        // they serve batches of one only
+  bool are_unproven_alone = false;  // they serve batches of several rows only
+};
+
 class Layout;
 using LayoutPtr = std::shared_ptr<const Layout>;
 
@@ -50,10 +58,10 @@ class Layout : public std::enable_shared_from_this<Layout> {
   static Result<LayoutPtr> decode(std::string_view header);
 
   // Makes the layout of a value whose tensors copy_to_store() copied from `originals`. With
-  // `is_row`, it is the layout of one row of them; then all have a first dimension.
+  // `row`, it is the layout of one row of them; then all have a first dimension. Null: of all.
   static LayoutPtr of_stored(Node root, const std::vector<at::Tensor>& copies,
                              const std::vector<at::Tensor>& originals,
-                             std::optional<at::Device> input_device, bool is_row);
+                             std::optional<at::Device> input_device, const RowMarks* row);
 
   const Node& root() const { return header_.root; }
   bool is_lone_tensor() const { return header_.root.kind == Node::Kind::kTensor; }
@@ -83,6 +91,13 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::optional<std::int64_t> length() const;
   // Returns the dimensions that were cut, a set for each tensor.
   std::vector<std::uint64_t> padded_dims() const;
+  RowMarks row_marks() const;
+  // Returns whether the row serves batches of one, or of several rows, only where these are proven.
+  bool is_unproven(bool in_batch_of_one) const {
+    if (header_.tensors.empty()) return false;
+    const TensorLayout& first = header_.tensors.front();
+    return in_batch_of_one ? first.is_unproven_alone : first.is_unproven;
+  }
 
   // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes. The
   // order of dimensions may differ. With `is_padded`, the lengths that they were cut to may differ.

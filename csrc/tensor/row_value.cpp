@@ -49,7 +49,8 @@ Result<std::shared_ptr<const cache::Value>> RowValue::read(LayoutPtr layout,
 bool RowValue::is_plain_lone_tensor() const {
   if (is_on_device() || !layout_->is_plain_lone_tensor()) return false;
   const TensorLayout& tensor = layout_->tensors().front();
-  return tensor.dim_order.empty() && tensor.batch_place == 0 && tensor.padded_dims == 0;
+  return tensor.dim_order.empty() && tensor.batch_place == 0 && tensor.padded_dims == 0 &&
+         !tensor.is_constant && !tensor.is_unproven_alone;
 }
 
 at::Tensor RowValue::batch_of_one() const {
@@ -86,7 +87,7 @@ cache::Written RowValue::write(codec::Codec codec) const {
 }
 
 RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
-                     cache::StoredDtype dtype) {
+                     cache::StoredDtype dtype, const RowMarks& marks) {
   copies_.reserve(result.tensors.size());
   for (const at::Tensor& tensor : result.tensors) {
     TensorLayout layout;
@@ -98,7 +99,7 @@ RowCutter::RowCutter(const Flat& result, std::optional<at::Device> input_device,
     copies_.push_back(is_ready ? rows : copy_to_store(rows, dtype));
     note_cut_output(tensor);
   }
-  layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, /*is_row=*/true);
+  layout_ = Layout::of_stored(result.root, copies_, result.tensors, input_device, &marks);
 }
 
 std::shared_ptr<const RowValue> RowCutter::cut(std::size_t row) const {

@@ -73,7 +73,8 @@ class RowValue final : public cache::Value, public std::enable_shared_from_this<
 class RowCutter {
  public:
   // REQUIRES: all tensors can be stored, and have `rows` as their first size.
-  RowCutter(const Flat& result, std::optional<at::Device> input_device, cache::StoredDtype dtype);
+  RowCutter(const Flat& result, std::optional<at::Device> input_device, cache::StoredDtype dtype,
+            const RowMarks& marks = {});
   std::shared_ptr<const RowValue> cut(std::size_t row) const;
   // Returns the row without its padding: its true part in `dims`, a set for each tensor.
   std::shared_ptr<const RowValue> cut(std::size_t row, const std::vector<DimSet>& dims,

@@ -122,6 +122,11 @@ std::optional<std::vector<DimSet>> RowsOutput::padded_dims() const {
   return layout_->padded_dims();
 }
 
+std::optional<RowMarks> RowsOutput::row_marks() const {
+  if (stored_.empty()) return std::nullopt;
+  return layout_->row_marks();
+}
+
 bool RowsOutput::has_odd_length(const StoredRow& row) const {
   if (padding_ == nullptr) return false;
   const auto length = row.layout->length();

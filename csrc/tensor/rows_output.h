@@ -52,8 +52,13 @@ class RowsOutput {
   // was added.
   std::optional<std::vector<DimSet>> padded_dims() const;
 
-  // Adds a module's result for `rows`. REQUIRES: why_no_rows() returned nothing for it.
+  // Adds a module's result for `rows`. REQUIRES: all tensors have `rows` as their first size.
   void add_computed(std::vector<std::int64_t> rows, Flat result);
+
+  // Declares tensors of computed results that have no rows: each of their rows holds all of it.
+  void set_constants(std::vector<std::size_t> constants) { constants_ = std::move(constants); }
+  // Returns what the stored rows say of themselves; nothing when no row was added.
+  std::optional<RowMarks> row_marks() const;
 
   // Returns whether stored rows are of another kind than the computed ones or than each other.
   bool has_odd_stored_rows() const;
@@ -62,9 +67,9 @@ class RowsOutput {
   void repeat(std::size_t row, std::size_t same_as) { repeated_.emplace_back(row, same_as); }
 
   // Returns all rows in order. Returns nothing when they do not fit together: their shapes, dtypes,
-  // plain values or nesting differ. The strides are those of the batch that the first stored row
-  // was cut from; where none is stored, those of the first computed result. REQUIRES: every row was
-  // added or repeated.
+  // plain values, nesting or constants differ. The strides are those of the batch that the first
+  // stored row was cut from; where none is stored, those of the first computed result. REQUIRES:
+  // every row was added or repeated.
   std::optional<Flat> together(std::optional<at::Device> input_device);
   // Returns each row by itself. Call it when together() returned nothing.
   std::vector<Flat> apart(std::optional<at::Device> input_device);
@@ -89,6 +94,9 @@ class RowsOutput {
   Status copy_row(const StoredRow& row, const ReadStored& read);
   void copy_tensor(const StoredRow& row, std::size_t i, const std::byte* payload);
   void copy_padded(const StoredRow& row, std::size_t i, const std::byte* payload);
+  std::optional<Flat> rows_together(std::optional<at::Device> input_device);
+  bool take_constants(Flat& rows) const;
+  std::vector<std::size_t> constants() const;
   bool has_odd_length(const StoredRow& row) const;
   // Returns whether the row lacks padding that this batch has.
   bool is_shorter(const Layout& layout) const;
@@ -118,6 +126,7 @@ class RowsOutput {
   std::vector<std::size_t> stored_;
   std::vector<Single> singles_;
   std::vector<Computed> computed_;
+  std::vector<std::size_t> constants_;  // of the computed results
   std::vector<std::pair<std::size_t, std::size_t>> repeated_;
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/difference.h"
 #include "tensor/dim_order.h"
 #include "tensor/row_bytes.h"
 #include "tensor/rows.h"
@@ -16,6 +17,11 @@
 
 namespace modcache::tensor {
 namespace {
+
+// Other batches may compute a constant with other roundings.
+Tolerance tolerance_of_constant(const at::Tensor& tensor) {
+  return {tensor.element_size() < 4 ? 1e-2 : 1e-4, 0};
+}
 
 bool is_on_cpu(const Flat& value) {
   return std::all_of(value.tensors.begin(), value.tensors.end(), [](const at::Tensor& tensor) {
@@ -86,6 +92,7 @@ TensorLayout RowsOutput::row_layout(std::size_t i) const {
 
 bool RowsOutput::has_odd_stored_rows() const {
   if (stored_.empty()) return false;
+  if (!computed_.empty() && constants_ != layout_->row_marks().constants) return true;
   for (const Single& single : singles_) {
     if (!single.layout->has_rows_of_the_kind_of(*layout_)) return true;
   }
@@ -180,7 +187,31 @@ Flat RowsOutput::gathered() const {
   return together;
 }
 
+std::vector<std::size_t> RowsOutput::constants() const {
+  return stored_.empty() ? constants_ : layout_->row_marks().constants;
+}
+
+// Replaces the rows of each constant by the constant. Returns false when they differ.
+bool RowsOutput::take_constants(Flat& rows) const {
+  for (const std::size_t i : constants()) {
+    at::Tensor& tensor = rows.tensors[i];
+    if (tensor.size(0) == 0) return false;
+    const at::Tensor first = tensor.select(0, 0);
+    const Flat all{{}, {tensor}, {}};
+    const Flat expected{{}, {first.expand_as(tensor)}, {}};
+    if (!difference(all, expected, tolerance_of_constant(tensor)).empty()) return false;
+    tensor = first;
+  }
+  return true;
+}
+
 std::optional<Flat> RowsOutput::together(std::optional<at::Device> input_device) {
+  auto rows = rows_together(input_device);
+  if (rows.has_value() && !take_constants(*rows)) return std::nullopt;
+  return rows;
+}
+
+std::optional<Flat> RowsOutput::rows_together(std::optional<at::Device> input_device) {
   // Without a stored row the block holds nothing, and computed rows need not fit it.
   if (stored_.empty()) {
     layout_ = nullptr;

@@ -19,7 +19,11 @@ namespace {
 constexpr std::uint8_t kBesideInput = 1;
 constexpr std::uint8_t kHasDimOrder = 2;
 constexpr std::uint8_t kHasPaddedDims = 4;
-constexpr std::uint8_t kKnownFlags = kBesideInput | kHasDimOrder | kHasPaddedDims;
+constexpr std::uint8_t kConstant = 8;
+constexpr std::uint8_t kUnproven = 16;
+constexpr std::uint8_t kUnprovenAlone = 32;
+constexpr std::uint8_t kKnownFlags =
+    kBesideInput | kHasDimOrder | kHasPaddedDims | kConstant | kUnproven | kUnprovenAlone;
 
 class Writer {
  public:
@@ -37,9 +41,10 @@ class Writer {
     add_u8(tensor.dtype);
     add_u8(tensor.stored_dtype);
     const bool has_dim_order = !tensor.dim_order.empty() || tensor.batch_place != 0;
-    add_u8(static_cast<std::uint8_t>((tensor.is_beside_input ? kBesideInput : 0) |
-                                     (has_dim_order ? kHasDimOrder : 0) |
-                                     (tensor.padded_dims != 0 ? kHasPaddedDims : 0)));
+    add_u8(static_cast<std::uint8_t>(
+        (tensor.is_beside_input ? kBesideInput : 0) | (has_dim_order ? kHasDimOrder : 0) |
+        (tensor.padded_dims != 0 ? kHasPaddedDims : 0) | (tensor.is_constant ? kConstant : 0) |
+        (tensor.is_unproven ? kUnproven : 0) | (tensor.is_unproven_alone ? kUnprovenAlone : 0)));
     add_u8(static_cast<std::uint8_t>(tensor.sizes.size()));
     for (const std::int64_t size : tensor.sizes) add_number(static_cast<std::uint64_t>(size), 8);
     if (tensor.padded_dims != 0) add_number(tensor.padded_dims, 8);
@@ -112,6 +117,9 @@ class Reader {
     const std::uint8_t flags = u8();
     if ((flags & ~kKnownFlags) != 0) fail();
     tensor.is_beside_input = (flags & kBesideInput) != 0;
+    tensor.is_constant = (flags & kConstant) != 0;
+    tensor.is_unproven = (flags & kUnproven) != 0;
+    tensor.is_unproven_alone = (flags & kUnprovenAlone) != 0;
     const std::size_t dimensions = u8();
     if (dimensions > ValueHeader::kMostDimensions) fail();
     for (std::size_t d = 0; d < dimensions && !has_failed_; ++d) {

@@ -63,11 +63,21 @@ struct TensorLayout {
   std::uint8_t batch_place = 0;
   // The dimensions in which a row was cut to its own length (row_padding.h), as bits.
   std::uint64_t padded_dims = 0;
+  // The tensor has no rows: the whole of it is stored with each row of the result.
+  bool is_constant = false;
+  // The tensor is from a batch of one, and no check run proved that its first dimension is the
+  // rows. It serves batches of one only.
+  bool is_unproven = false;
+  // The tensor is from a batch of several rows, and nothing shows the shape of a batch of one. It
+  // serves batches of several rows only.
+  bool is_unproven_alone = false;
 
   bool operator==(const TensorLayout& other) const {
     return dtype == other.dtype && stored_dtype == other.stored_dtype &&
            is_beside_input == other.is_beside_input && sizes == other.sizes &&
-           has_order_of(other) && padded_dims == other.padded_dims;
+           has_order_of(other) && padded_dims == other.padded_dims &&
+           is_constant == other.is_constant && is_unproven == other.is_unproven &&
+           is_unproven_alone == other.is_unproven_alone;
   }
   bool has_order_of(const TensorLayout& other) const {
     return dim_order == other.dim_order && batch_place == other.batch_place;

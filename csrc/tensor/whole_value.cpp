@@ -65,7 +65,7 @@ std::shared_ptr<const WholeValue> WholeValue::copy_of(const Flat& value,
     note_cut_output(tensor);
   }
   LayoutPtr layout =
-      Layout::of_stored(value.root, masters, value.tensors, input_device, /*is_row=*/false);
+      Layout::of_stored(value.root, masters, value.tensors, input_device, /*row=*/nullptr);
   return std::shared_ptr<const WholeValue>(new WholeValue(std::move(layout), std::move(masters)));
 }
 

@@ -19,15 +19,13 @@ std::string shape_of_row(const tensor::Flat& row) {
   return text.str();
 }
 
-[[noreturn]] void refuse_apart(const Operator& asked, const std::string& who,
-                               const std::vector<tensor::Flat>& rows) {
+std::string why_apart(const Operator& asked, const std::vector<tensor::Flat>& rows) {
   std::size_t other = 1;
   while (other + 1 < rows.size() && shape_of_row(rows[other]) == shape_of_row(rows[0])) ++other;
-  TORCH_CHECK(false, asked.name, ": the rows that ", who,
-              " returned do not fit into one tensor: row 0 is ", shape_of_row(rows[0]), "and row ",
-              other, " is ", shape_of_row(rows[other]), "; ", asked.cure,
-              ", which returns a list of rows (in Python also "
-              "ragged=\"list\" or ragged=\"pad\"), or pad the input to a fixed length");
+  return "its rows do not fit into one tensor: row 0 is " + shape_of_row(rows[0]) + "and row " +
+         std::to_string(other) + " is " + shape_of_row(rows[other]) + "; " + asked.cure +
+         ", which returns a list of rows (in Python also ragged=\"list\" or ragged=\"pad\"), or "
+         "pad the input to a fixed length";
 }
 
 bool may_be_a_tensor(const c10::TypePtr& type) {
@@ -71,7 +69,10 @@ std::optional<Rows> Declared::rows_of(RowsCall& call) const {
     return Rows{*std::move(value), {}};
   }
   const std::vector<tensor::Flat> apart = call.apart();
-  if (want == Want::kTensor) refuse_apart(asked, who, apart);
+  if (want == Want::kTensor) {
+    call.refuse_rows_apart(why_apart(asked, apart));
+    return std::nullopt;
+  }
   std::vector<at::IValue> rows;
   rows.reserve(apart.size());
   for (const tensor::Flat& row : apart) {

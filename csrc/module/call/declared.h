@@ -53,8 +53,8 @@ struct Declared {
   std::optional<at::IValue> value_of(const tensor::WholeValue& hit,
                                      std::optional<at::Device> device) const;
 
-  // Returns the rows of `call`, which must all be there; nothing when they are of another type.
-  // With Want::kTensor, rows that do not fit together are a caller's mistake.
+  // Returns the rows of `call`, which must all be there; nothing when they are of another type, or,
+  // with Want::kTensor, when they do not fit together. The caller then calls reject_hits().
   std::optional<Rows> rows_of(RowsCall& call) const;
 };
 

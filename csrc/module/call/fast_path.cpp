@@ -129,7 +129,7 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   if (!found.has_value()) return {};
   std::optional<at::Tensor> together;
   if (has_lone_tensors(*found))
-    together = put_together({session, request, *found, may_write}, parts);
+    together = put_together({session, request, *found, may_write, rows.size()}, parts);
   if (!together.has_value()) {
     session.take_back_all(request, *found);
   } else if (is_gated) {

@@ -26,6 +26,9 @@ constexpr char kScriptedCure[] =
     "cure "
     "a scripted module that has run with gradients)";
 
+// How Python marks the reason for which a module cannot be identified (_call/eager.py).
+constexpr char kUnidentified[] = "unidentified: ";
+
 using cache::Counter;
 
 // Says first why the result requires grad, then how to have it cached.
@@ -142,14 +145,15 @@ cache::Mode mode_of_call(std::int64_t rows) {
 }
 
 void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::string& why) {
-  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedImpure, rows, "identity",
-         parts.who() + " is not cached: " + why + "; give it a scope=\"name@version\"");
+  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedIdentity, rows, "identity",
+         "not caching " + parts.who() + ": it cannot be identified, since " + why +
+             "; give it a scope=\"name@version\"");
 }
 
-void bypass(const CallParts& parts, std::int64_t rows, const std::string& why) {
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why, Counter counter) {
   if (rows == 0 || is_bypassed_by_mode(rows)) return;
   const std::string cause = "input:" + why;
-  refuse(parts, *cache::Cache::instance().session(), Counter::kBypassedType, rows, cause.c_str(),
+  refuse(parts, *cache::Cache::instance().session(), counter, rows, cause.c_str(),
          parts.who() + " is not cached: " + why);
 }
 
@@ -164,6 +168,11 @@ std::optional<ModuleRun::Verdict> ModuleRun::judge(const CallParts& parts,
                                                    const RunFacts& facts) const {
   if (result.requires_grad()) {
     return Verdict{Counter::kBypassedGrad, "grad", why_grad(parts, facts)};
+  }
+  if (facts.impure_because.rfind(kUnidentified, 0) == 0) {
+    return Verdict{Counter::kBypassedIdentity, "identity",
+                   "not caching " + parts.who() + ": it cannot be identified, since " +
+                       facts.impure_because.substr(sizeof kUnidentified - 1)};
   }
   const std::string& impure =
       facts.impure_because.empty() ? observation_.impure_because() : facts.impure_because;

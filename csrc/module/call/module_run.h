@@ -32,6 +32,10 @@ struct CallParts {
   // The input has something that may or may not go row by row, such as a list with as many items as
   // there are rows. No rows are taken out of such an input: all of it is run where one is missing.
   bool runs_whole = false;
+  // The results of two rows may differ in shape.
+  bool is_ragged = false;
+  // Rows with different keys have different texts, which the library does not see.
+  bool has_unseen_rows = false;
   // The weights of the module whose fingerprint the scope is. Null when the caller gave the scope,
   // or when RunFacts has them.
   std::shared_ptr<const WatchedContents> weights;
@@ -89,7 +93,8 @@ void refuse_unidentified(const CallParts& parts, std::int64_t rows, const std::s
 
 // Counts and warns of a call whose input the library cannot be given. `why` completes the text "is
 // not cached: ". Throws under strict=true.
-void bypass(const CallParts& parts, std::int64_t rows, const std::string& why);
+void bypass(const CallParts& parts, std::int64_t rows, const std::string& why,
+            cache::Counter counter = cache::Counter::kBypassedType);
 
 // Fills in parts.input. Returns false when the input forbids caching; the call was then refused.
 bool read_input(CallParts& parts, tensor::InputSummary input, std::int64_t rows);
@@ -122,6 +127,11 @@ class ModuleRun {
   // `rows` is the number that is counted. `outcome` gets the refusal, also when this throws.
   bool may_keep(const CallParts& parts, const cache::Session& session, const tensor::Flat& result,
                 const RunFacts& facts, std::int64_t rows, Outcome& outcome) const;
+  // Returns the same without counting, warning and throwing.
+  bool may_be_kept(const CallParts& parts, const tensor::Flat& result,
+                   const RunFacts& facts) const {
+    return !judge(parts, result, facts).has_value();
+  }
 
  private:
   struct Verdict {

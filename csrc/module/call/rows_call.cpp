@@ -130,17 +130,16 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
     std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
     if (may_read(mode_) && !always_runs(mode_)) {
       look_up_and_lead(pass_gate(std::move(all)));
-    } else {
+    } else if (!is_refused_by_row()) {
       mine_ = std::move(all);
     }
   }
   if (needs_whole_input_) return whole_input();
   while (mine_.empty() && !awaited_.empty()) wait_for_others();
+  if (needs_whole_input_) return whole_input();
   if (mine_.empty()) {
     lead_.give_up();
-    if (is_whole_run_ || !(output_.has_odd_stored_rows() || has_odd_padding())) return std::nullopt;
-    refuse_stored_rows();
-    return whole_input();
+    return fit_together() ? std::nullopt : std::optional(whole_input());
   }
   if (parts_.runs_whole) return whole_input();
   const auto most = static_cast<std::size_t>(session_->settings().max_rows);
@@ -152,6 +151,16 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
   for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
   take_samples();
   return running_;
+}
+
+// Returns whether all rows are there. Otherwise those that were found cannot be used.
+bool RowsCall::fit_together() {
+  if (is_whole_run_) return true;
+  if (output_.has_odd_stored_rows() || has_odd_padding()) {
+    refuse_stored_rows();
+    return false;
+  }
+  return !has_odd_constants();
 }
 
 bool RowsCall::has_conflicts_inside() {
@@ -177,6 +186,7 @@ bool RowsCall::has_conflicts_inside() {
 }
 
 void RowsCall::reject_hits() {
+  if (needs_whole_input_) return;  // after refuse_rows_apart()
   needs_whole_input_ = true;
   replaces_.assign(keys_.distinct().size(), true);
   cache::Cache::instance().counters().add(parts_.scope, Counter::kKeyConflicts,
@@ -184,6 +194,43 @@ void RowsCall::reject_hits() {
   log_once(LogLevel::kWarning, "other-type:" + parts_.who(),
            "stored results of " + parts_.who() +
                " have another type than the method declares: they are computed anew, and replaced");
+}
+
+void RowsCall::refuse_rows_apart(const std::string& why) {
+  proof_ = RowProof::refuted(parts_.who() + ": " + why);
+  needs_whole_input_ = true;
+}
+
+// Returns whether the results of this context are known to be no rows. The call then goes past the
+// cache, and was counted.
+bool RowsCall::is_refused_by_row() {
+  if (!proof_.is_known()) proof_ = row_proof_of(*session_, *context_);
+  if (!proof_.is_refuted()) return false;
+  goes_past_ = true;
+  needs_whole_input_ = true;
+  outcome_.refused_for = "rows";
+  outcome_.refusal = "not caching " + proof_.why_not;
+  refuse(parts_, *session_, Counter::kBypassedRows, static_cast<std::int64_t>(keys_.rows()), "rows",
+         outcome_.refusal);
+  return true;
+}
+
+void RowsCall::trust_rows() {
+  if (!proof_.is_known()) proof_.verdict = RowProof::Verdict::kProven;
+}
+
+// A constant is stored with each row. Rows that meet here show whether it is one.
+bool RowsCall::has_odd_constants() {
+  if (proof_.constants.empty() || whole_.has_value()) return false;
+  repeat_rows();
+  whole_ = output_.together(parts_.input.device);
+  if (whole_.has_value()) return false;
+  refuse_rows_apart(
+      "an output that was equal in two batches, and was stored with each row, differs between "
+      "rows; use one key for the whole input");
+  note_row_proof(*session_, *context_, proof_);
+  needs_whole_input_ = false;
+  return true;
 }
 
 // The directory has rows of another kind than the module returned, so those are not the module's
@@ -201,6 +248,7 @@ void RowsCall::refuse_stored_rows() {
 std::vector<std::int64_t> RowsCall::whole_input() {
   needs_whole_input_ = false;
   is_whole_run_ = true;
+  whole_.reset();
   mine_.clear();
   awaited_.clear();
   output_ = empty_output();
@@ -239,7 +287,8 @@ void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
     session_->note_cost_of_lookup(parts_.scope,
                                   clock.elapsed_ns() / static_cast<std::int64_t>(part.keys.size()));
   }
-  if (!missing.empty()) lead(part, found, missing);
+  // Where all rows are found, what is stored says that it was proven.
+  if (!missing.empty() && !needs_whole_input_ && !is_refused_by_row()) lead(part, found, missing);
   if (!std::is_sorted(mine_.begin(), mine_.end())) std::sort(mine_.begin(), mine_.end());
 }
 
@@ -284,7 +333,18 @@ void RowsCall::wait_for_others() {
 void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
                          cache::BatchFound& found) {
   if (!passages_.empty()) note_found(part, found);
-  add_stored_rows(parts_, {*session_, request, found, may_write(mode_)}, output_);
+  add_stored_rows(parts_, {*session_, request, found, may_write(mode_), keys_.rows()}, output_);
+  // Stored rows that are not marked as unproven were proven.
+  const auto marks = output_.row_marks();
+  // A value that was taken for a constant may have proved to be none.
+  if (marks.has_value() && !marks->constants.empty() && is_refused_by_row()) return;
+  if (marks.has_value() && !proof_.is_known()) {
+    if (!marks->are_unproven || keys_.rows() > 1) {
+      proof_.verdict = RowProof::Verdict::kProven;
+      proof_.constants = marks->constants;
+      proof_.holds_for_one = !marks->are_unproven_alone;
+    }
+  }
   if (!found.verified().empty()) {
     drawn_.resize(keys_.distinct().size(), false);
     for (const std::size_t place : part.places_of(found.verified())) {
@@ -323,9 +383,13 @@ void RowsCall::take_samples() {
   }
 }
 
+void RowsCall::repeat_rows() {
+  for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
+}
+
 std::optional<tensor::Flat> RowsCall::together() {
   if (!is_whole_run_) {
-    for (const auto& [row, same_as] : keys_.repeated()) output_.repeat(row, same_as);
+    if (!whole_.has_value()) repeat_rows();
     // The value of a repeated key came from the memory of this call, which counts as a hit in
     // memory.
     if (!is_refused_ && !always_runs(mode_) && !keys_.repeated().empty()) {
@@ -334,6 +398,7 @@ std::optional<tensor::Flat> RowsCall::together() {
     }
   }
   note_end();
+  if (whole_.has_value()) return std::exchange(whole_, std::nullopt);
   return output_.together(parts_.input.device);
 }
 

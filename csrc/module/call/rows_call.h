@@ -6,9 +6,8 @@
 //     while (auto rows = call.next_rows()) {
 //       call.begin_run();  result = <run the module on these rows>;
 //       call.finish_run(result, facts);
-//       if (auto trial = call.next_trial()) {
-//         call.finish_trial(<run it on this one row>);
-//       }
+//       while (auto check = call.next_check()) call.finish_check(<run it on check_input()>);
+//       while (auto trial = call.next_trial()) call.finish_trial(<run it on this one row>);
 //     }
 //     call.together()
 //
@@ -31,6 +30,7 @@
 #include "module/call/learned_padding.h"
 #include "module/call/open_call.h"
 #include "module/call/padding_trials.h"
+#include "module/call/row_proof.h"
 #include "tensor/rows_output.h"
 
 namespace modcache::module {
@@ -53,12 +53,25 @@ class RowsCall : public OpenCall {
 
   // REQUIRES: next_rows() returned rows.
   void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now()) { start_run(started); }
-  // Stores the rows unless a rule forbids it, counts, and warns once. Throws under strict=true, and
-  // when `result` does not have these rows; nothing is stored then.
+  // Stores the rows unless a rule forbids it, counts, and warns once. Throws under strict=true.
   void finish_run(tensor::Flat result, const RunFacts& facts);
   // Does so with a result whose rows differ in shape: one for each row that ran, in their order,
   // whose tensors have a first size of 1. Throws when it is not that. REQUIRES: no rows are padded.
   void finish_run(std::vector<tensor::Flat> apart, const RunFacts& facts);
+
+  // Returns the check run that has to show whether the last result consists of rows (row_proof.h).
+  // Ask before next_trial().
+  std::optional<RowCheck> next_check() const {
+    return checks_.empty() ? std::nullopt : std::optional(checks_.front());
+  }
+  // Ends a check run; there may be another. Nothing: the module raised, or the input could not be
+  // made. Throws under strict=true only.
+  void finish_check(const std::optional<tensor::Flat>& checked);
+  // Declares the rows proven, as a recorded program carries it, or that this call cannot make a
+  // check run, or only one of the shape of its batch. Call these before next_rows().
+  void trust_rows();
+  void cannot_check() { can_check_ = false; }
+  void check_in_same_shape() { has_fixed_shape_ = true; }
 
   // Returns the row that has to be run once more before the last result can be judged: only where
   // rows have lengths of their own. Ask again after finish_trial().
@@ -68,14 +81,18 @@ class RowsCall : public OpenCall {
   // Ends a trial. Nothing: the module raised. Throws under strict=true only.
   void finish_trial(const std::optional<tensor::Flat>& tried);
   // Returns whether the last run's result, where that was for the whole input, is to be returned
-  // as it is. A trial may have overwritten it.
+  // as it is. A check run or a trial may have overwritten it.
   bool gives_own_result() const {
+    if (is_overwritten_) return false;
     return !parts_.padding.has_value() || (is_refused_ && !was_tried_);
   }
 
   // Call it when the value of together() or apart() has the wrong type: next_rows() then returns
   // the whole input, and the rows of its run replace the stored ones.
   void reject_hits();
+  // Does so when its rows do not fit together, and the caller takes nothing else: the result is
+  // then returned as it is, uncached.
+  void refuse_rows_apart(const std::string& why);
 
   // Returns all rows in one value; nothing when they do not fit together. Call it once, after
   // next_rows() returned nothing.
@@ -85,6 +102,12 @@ class RowsCall : public OpenCall {
 
  private:
   struct Part;
+  // A result that waits for its check run.
+  struct Unchecked {
+    tensor::Flat result;  // a copy, where there is to be a check run
+    RunFacts facts;
+    std::vector<at::Tensor> own = {};  // the tensors that were copied
+  };
   // A result that waits for its trials.
   struct Pending {
     PaddingTrials trials;
@@ -130,6 +153,24 @@ class RowsCall : public OpenCall {
   using CutRow = std::function<std::shared_ptr<const cache::Value>(std::size_t k)>;
 
   void judge_run(tensor::Flat result, const RunFacts& facts);
+  // Plans the check run of a result; without one nothing is proven.
+  void plan_check(tensor::Flat result, const RunFacts& facts);
+  std::vector<RowCheck> planned_checks() const;
+  // Beside a list of which nothing tells whether it goes row by row, no rows can be taken out.
+  bool has_fixed_shape() const { return has_fixed_shape_ || parts_.runs_whole; }
+  RowProof judged(const std::optional<tensor::Flat>& checked, const RowCheck& check) const;
+  void end_check(const RowProof& proof);
+  // Goes on with a result that no rule forbids to keep, once its rows are known.
+  void accept_rows(tensor::Flat result, const RunFacts& facts);
+  void accept_unproven(tensor::Flat result, const RunFacts& facts);
+  // Returns the whole input's result as it is, uncached.
+  void refuse_rows(tensor::Flat result, const std::string& why);
+  void give_unstored(tensor::Flat result);
+  // Returns whether stored constants of the rows that were found differ.
+  bool fit_together();
+  bool has_odd_constants();
+  bool is_refused_by_row();
+  void repeat_rows();
   void judge_apart(std::vector<tensor::Flat> apart, const RunFacts& facts);
   // Takes over a result that no rule forbids to keep.
   void accept(tensor::Flat result, const RunFacts& facts);
@@ -158,6 +199,11 @@ class RowsCall : public OpenCall {
   BatchKeys keys_;
   std::map<std::int64_t, std::string> own_signatures_;  // by length; empty: no rows are padded
   tensor::RowsOutput output_;
+  RowProof proof_;
+  std::vector<RowCheck> checks_;  // to be made
+  std::optional<Unchecked> unchecked_;
+  // The module's own result, for which a check run followed; or all rows together.
+  std::optional<tensor::Flat> whole_;
   std::optional<LearnedPadding> learned_;
   bool is_padding_refused_ = false;  // in this call, whose whole input is run then
   std::optional<Pending> pending_;
@@ -165,9 +211,15 @@ class RowsCall : public OpenCall {
   bool is_begun_ = false;
   bool compares_input_ = false;  // decided once for all its look-ups
   bool needs_whole_input_ = false;
-  bool is_refused_ = false;    // the last run's result may not be kept
-  bool was_tried_ = false;     // trials followed a run
-  bool is_whole_run_ = false;  // the whole input is run, repeated keys included
+  bool is_refused_ = false;   // the last run's result may not be kept
+  bool was_tried_ = false;    // trials followed a run
+  bool was_checked_ = false;  // a check run followed a run
+  bool has_failed_check_ = false;
+  bool is_overwritten_ = false;  // it wrote into the memory of the result
+  bool can_check_ = true;
+  bool has_fixed_shape_ = false;  // a check run must have the shape of the batch
+  bool are_unproven_ = false;     // the last result is stored for batches of one
+  bool is_whole_run_ = false;     // the whole input is run, repeated keys included
   // True at the places in keys_.distinct() whose stored value must not be found again. Empty:
   // nowhere.
   std::vector<bool> replaces_;

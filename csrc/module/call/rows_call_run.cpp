@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RowsCall: what becomes of the result of a run.
+#include <ATen/ops/equal.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "tensor/row_value.h"
 #include "tensor/rows.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {
@@ -28,6 +30,19 @@ tensor::Flat joined(const std::vector<tensor::Flat>& apart) {
     if (all.why_not_storable.empty()) all.why_not_storable = apart[i].why_not_storable;
   }
   return all;
+}
+
+bool are_equal(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  try {
+    const tensor::OrdinaryTensors ordinary;
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const at::Tensor one = tensor::as_operable(some[i].detach());
+      if (!at::equal(one, tensor::as_operable(others[i]))) return false;
+    }
+    return true;
+  } catch (const std::exception&) {  // the copy is then given
+    return false;
+  }
 }
 
 }  // namespace
@@ -44,24 +59,190 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
 void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
+  const bool is_whole = is_whole_input(running_);
+  if (!proof_.is_known() && !parts_.scope.empty()) proof_ = row_proof_of(*session_, *context_);
+  const bool has_rows = has_first_sizes(result, rows, proof_.constants);
   const bool is_storable = tensor::why_not_storable(result).empty();
-  const std::string why_no_rows = is_storable ? tensor::why_no_rows(result, rows) : "";
-  if ((!is_storable || !why_no_rows.empty()) && !is_whole_input(running_)) {
+  const bool is_proven_alone = proof_.is_proven() && proof_.constants.empty();
+  const bool may_be_cut = has_rows && (is_proven_alone || run_->may_be_kept(parts_, result, facts));
+  if (!is_whole && !(may_be_cut && is_storable)) {
     // Run the whole input instead, whose result need not be cut into rows.
     needs_whole_input_ = true;
     return;
   }
   is_refused_ = true;
+  if (proof_.is_refuted()) {
+    refuse_rows(std::move(result), proof_.why_not);
+    return;
+  }
   const bool may_keep =
       !goes_past_ && run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
-  TORCH_CHECK(why_no_rows.empty(), "cache::lookup_or_run: ", parts_.who(), " was run on ", rows,
-              " rows, one key each, and returned ", why_no_rows,
-              "; every tensor of its result must have the rows as its first dimension. For one key "
-              "for the whole input, pass the key as a str");
+  const bool is_padding_refused = learned_.has_value() && learned_->is_refused();
+  // Trials of several padded rows also show that these are rows.
+  const bool is_tried =
+      parts_.padding.has_value() && rows > 1 && !(learned_.has_value() && learned_->is_settled());
   if (!may_keep) {
     lead_.kept_nothing();
+    give_unstored(std::move(result));
+  } else if (parts_.scope.empty()) {  // it is judged and counted, and not stored
+    lead_.kept_nothing();
+    count_run(rows);
+    give_unstored(std::move(result));
+  } else if (!proof_.is_known() && !is_padding_refused && !is_tried) {
+    plan_check(std::move(result), facts);
+  } else if (!has_rows) {
+    const std::string why = why_not_rows(parts_.who(), result, rows);
+    refuse_rows(std::move(result), why);
+  } else {
+    if (rows == 1 && !proof_.holds_for_one) {  // now it is seen
+      proof_.holds_for_one = true;
+      note_row_proof(*session_, *context_, proof_);
+    }
+    accept_rows(std::move(result), facts);
+  }
+}
+
+// Gives a result back as it is, whether it has rows or not.
+void RowsCall::give_unstored(tensor::Flat result) {
+  if (is_whole_input(running_)) {
+    whole_ = std::move(result);
+  } else {
     output_.add_computed(running_, std::move(result));
-  } else if (parts_.padding.has_value()) {
+  }
+}
+
+void RowsCall::plan_check(tensor::Flat result, const RunFacts& facts) {
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  std::vector<at::Tensor> own;
+  try {
+    if (can_check_ && !(rows == 1 && proof_.was_tried_alone)) {
+      checks_ = planned_checks();
+    }
+    // A check run may overwrite the memory of the result.
+    if (!checks_.empty()) {
+      was_checked_ = true;
+      own = result.tensors;
+      for (at::Tensor& tensor : result.tensors) tensor = tensor::copy_of(tensor.detach());
+    }
+  } catch (const std::exception& error) {
+    report_failure(parts_, "checked", error);
+    checks_.clear();
+  }
+  unchecked_.emplace(Unchecked{std::move(result), facts, std::move(own)});
+  if (checks_.empty()) end_check({});
+}
+
+std::vector<RowCheck> RowsCall::planned_checks() const {
+  if (parts_.has_unseen_rows && running_.size() > 1 && keys_.repeated().empty()) {
+    return {RowCheck{RowCheck::Kind::kAlone, running_.back(), 1}};
+  }
+  return plan_row_checks(parts_.input.tensors, running_, has_fixed_shape());
+}
+
+void RowsCall::finish_check(const std::optional<tensor::Flat>& checked) {
+  try {
+    const RowCheck check = checks_.front();
+    checks_.erase(checks_.begin());
+    has_failed_check_ = !checked.has_value();
+    const RowProof proof = judged(checked, check);
+    if (!proof.is_proven()) checks_.clear();
+    if (checks_.empty()) end_check(proof);
+  } catch (...) {
+    unchecked_.reset();
+    abandon();
+    throw;
+  }
+}
+
+// The model has its result, and a failure of the comparison must not take it away.
+RowProof RowsCall::judged(const std::optional<tensor::Flat>& checked, const RowCheck& check) const {
+  if (!checked.has_value() || !tensor::why_not_storable(*checked).empty()) return {};
+  try {
+    const auto rows = static_cast<std::int64_t>(running_.size());
+    const tensor::Tolerance tolerance = row_tolerance(parts_, unchecked_->result);
+    return judge_row_check({parts_.who(), unchecked_->result, rows, tolerance, parts_.is_ragged},
+                           *checked, check);
+  } catch (const std::exception& error) {
+    report_failure(parts_, "compared with a check run", error);
+    return {};
+  }
+}
+
+void RowsCall::end_check(const RowProof& proof) {
+  Unchecked unchecked = *std::exchange(unchecked_, std::nullopt);
+  is_overwritten_ = !unchecked.own.empty() && !are_equal(unchecked.own, unchecked.result.tensors);
+  proof_ = proof;
+  proof_.was_tried_alone = was_checked_ && running_.size() == 1 && !proof_.is_known();
+  if (proof_.is_known() || proof_.was_tried_alone) note_row_proof(*session_, *context_, proof_);
+  if (proof_.is_refuted()) {
+    refuse_rows(std::move(unchecked.result), proof_.why_not);
+  } else if (proof_.is_proven()) {
+    accept_rows(std::move(unchecked.result), unchecked.facts);
+  } else {
+    accept_unproven(std::move(unchecked.result), unchecked.facts);
+  }
+}
+
+// Nothing was proven. The result of a batch of one serves batches of one.
+void RowsCall::accept_unproven(tensor::Flat result, const RunFacts& facts) {
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  const bool has_rows = has_first_sizes(result, rows, {});
+  if (!is_whole_input(running_)) {  // keys that are repeated cannot share what may be no row
+    needs_whole_input_ = true;
+    return;
+  }
+  if (rows == 1 && has_rows) {
+    are_unproven_ = true;
+    accept_rows(std::move(result), facts);
+    return;
+  }
+  // Its rows are equal, and show nothing.
+  const bool shows_nothing = !was_checked_ || !(has_failed_check_ || has_fixed_shape());
+  if (shows_nothing && can_check_ && has_rows) {
+    lead_.kept_nothing();
+    count_run(rows);
+    give_unstored(std::move(result));
+    return;
+  }
+  std::string why = has_rows ? parts_.who() +
+                                   ": nothing shows that its result consists of rows, since it "
+                                   "could not be run on other rows"
+                             : why_not_rows(parts_.who(), result, rows);
+  if (has_rows && !can_check_) {
+    why = parts_.who() +
+          ": a recorded program cannot check that its result consists of rows; call "
+          "modcache.lookup_or_run once, without recording it, with a batch of two rows or more";
+  } else {
+    proof_ = RowProof::refuted(why);
+    note_row_proof(*session_, *context_, proof_, /*is_for_process=*/true);
+  }
+  refuse_rows(std::move(result), why);
+}
+
+void RowsCall::refuse_rows(tensor::Flat result, const std::string& why) {
+  if (!proof_.is_refuted() && proof_.is_known()) {
+    proof_ = RowProof::refuted(why);
+    note_row_proof(*session_, *context_, proof_);
+  }
+  is_refused_ = true;
+  lead_.kept_nothing();
+  if (!is_whole_input(running_)) {
+    needs_whole_input_ = true;
+    return;
+  }
+  whole_ = std::move(result);
+  if (goes_past_) return;  // it was counted
+  outcome_.refused_for = "rows";
+  outcome_.refusal = "not caching " + why;
+  refuse(parts_, *session_, cache::Counter::kBypassedRows,
+         static_cast<std::int64_t>(running_.size()), "rows", outcome_.refusal);
+}
+
+void RowsCall::accept_rows(tensor::Flat result, const RunFacts& facts) {
+  const auto rows = static_cast<std::int64_t>(running_.size());
+  output_.set_constants(proof_.constants);
+  if (!proof_.constants.empty()) result = with_constants_by_row(result, rows, proof_.constants);
+  if (parts_.padding.has_value()) {
     accept_padded(std::move(result), facts);
   } else {
     accept(std::move(result), facts);
@@ -87,7 +268,9 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   std::optional<tensor::RowCutter> cutter;
   const auto cut = [&](std::size_t k) {
     if (!cutter.has_value()) {
-      cutter.emplace(result, parts_.input.device, session_->settings().dtype);
+      cutter.emplace(result, parts_.input.device, session_->settings().dtype,
+                     tensor::RowMarks{proof_.constants, are_unproven_,
+                                      proof_.is_proven() && !proof_.holds_for_one});
     }
     return padding == nullptr
                ? cutter->cut(place_in_run(k))
@@ -200,8 +383,8 @@ void RowsCall::refuse_for_padding(tensor::Flat result, const std::string& why) {
   lead_.kept_nothing();
   output_.add_computed(running_, std::move(result));
   outcome_.refused_for = "padding";
-  outcome_.refusal = "the result of " + parts_.who() + " is not cached, since " + why;
-  refuse(parts_, *session_, cache::Counter::kBypassedImpure,
+  outcome_.refusal = "not caching " + parts_.who() + ": " + why;
+  refuse(parts_, *session_, cache::Counter::kBypassedRows,
          static_cast<std::int64_t>(running_.size()), "padding", outcome_.refusal);
 }
 

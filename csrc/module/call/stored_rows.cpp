@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "module/call/row_proof.h"
 #include "tensor/error_text.h"
 #include "tensor/payload.h"
 #include "tensor/resident_rows.h"
@@ -27,6 +28,8 @@ bool add_on_device(const CallParts& parts, const FoundBatch& batch,
   std::vector<std::int64_t> rows;
   for (const std::size_t key : keys) {
     values.push_back(value_in_memory(batch.found, key).shared());
+    // A constant of the batch is put together on the host.
+    if (!values.back()->layout().row_marks().constants.empty()) return false;
     rows.push_back(static_cast<std::int64_t>(batch.request.rows[key]));
   }
   try {
@@ -75,6 +78,11 @@ Status locate(const cache::FoundRows& disk, StoredLayouts& layouts, tensor::Stor
 
 }  // namespace
 
+bool FoundBatch::takes_unproven() const {
+  const RowProof proof = row_proof_of(session, *request.context);
+  return proof.is_proven() && (rows > 1 || proof.holds_for_one);
+}
+
 Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
   tensor::LayoutPtr& layout = decoded_[rows_.header_index(index)];
   if (layout == nullptr) {
@@ -84,12 +92,21 @@ Result<const tensor::Layout*> StoredLayouts::of(std::size_t index) {
   return layout.get();
 }
 
+// NOLINTNEXTLINE(readability-function-*): one story, of each row to its place
 void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output) {
   const cache::FoundRows& disk = batch.found.rows();
   StoredLayouts layouts(disk);
   std::vector<tensor::StoredRow> rows;
   std::vector<std::size_t> keys;  // of `rows`
+  std::optional<bool> takes_unproven;
+  const auto is_usable = [&](std::size_t key, const tensor::Layout& layout) {
+    if (!layout.is_unproven(/*in_batch_of_one=*/batch.rows == 1)) return true;
+    if (!takes_unproven.has_value()) takes_unproven = batch.takes_unproven();
+    if (!*takes_unproven) batch.session.make_missing(batch.request, batch.found, key);
+    return *takes_unproven;
+  };
   const auto add = [&](std::size_t key, tensor::StoredRow& row) {
+    if (!is_usable(key, *row.layout)) return;
     row.row = batch.request.rows[key];
     if (is_of_another_length(parts, batch, key, row)) {
       batch.session.refuse_as_conflict(batch.request, batch.found, key);
@@ -113,7 +130,7 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
     } else {
       const tensor::RowValue& value = value_in_memory(batch.found, key);
       if (value.is_on_device()) {
-        resident.push_back(key);
+        if (is_usable(key, value.layout())) resident.push_back(key);
         continue;
       }
       row = stored_row_of(value);

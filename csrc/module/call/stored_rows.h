@@ -36,6 +36,11 @@ struct FoundBatch {
   const cache::BatchRequest& request;
   cache::BatchFound& found;
   bool may_write;
+  std::size_t rows;  // of the call, which may look up fewer
+
+  // Returns whether entries that were not proven for a batch of this size serve it nevertheless, as
+  // the rows are proven by now.
+  bool takes_unproven() const;
 
   // Makes key `i` missing, as what was found for it cannot be used.
   void refuse(std::size_t i, const Status& status) const {
@@ -45,7 +50,7 @@ struct FoundBatch {
 
 // Adds all rows that were found to `output`, each in the place of its row of the input. Rows on
 // disk and in the host's memory are copied there; rows that the memory tier holds on a device are
-// put together on it where they fit together. Rows that cannot be used are refused.
+// put together on it where they fit together. Rows that cannot be used are refused or left missing.
 void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::RowsOutput& output);
 
 }  // namespace modcache::module

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/process_wide.h"
 #include "module/call/learned_padding.h"
+#include "module/call/row_proof.h"
 #include "module/exported/probed_call.h"
 #include "module/watch/watch.h"
 #include "tensor/storable.h"
@@ -215,8 +216,8 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
     if (call.ids.has_value()) ids = copies_of({*call.ids})[0];
     Expected expected{recorded.dtypes, call.sizes, recorded.root, {}};
     if (recorded.padding.has_value()) expected.padded_dims = recorded.padding->dims;
-    const auto held =
-        std::make_shared<ProbedCall>(parts, recorded.key, std::move(ids), std::move(expected));
+    const auto held = std::make_shared<ProbedCall>(parts, recorded.key, std::move(ids),
+                                                   std::move(expected), recorded.are_rows_proven);
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
     if (held->goes_past()) return Handles::none();
@@ -318,6 +319,16 @@ SeenPadding seen_padding(const std::string& scope, const std::string& method,
               " batches have shown that yet; call modcache.lookup_or_run, without recording it, "
               "with so many padded batches that are not stored (or under "
               "modcache.mode(\"refresh\")), and then record"};
+}
+
+SeenRows seen_rows(const std::string& scope, const std::string& method,
+                   const std::string& arguments, const std::string& arithmetic) {
+  const auto session = cache::Cache::instance().session();
+  const auto context =
+      context_of(*session, scope, method, tensor::Per::kRow, arguments, arithmetic);
+  const RowProof proof = row_proof_of(*session, *context);
+  // A program takes no results with constants.
+  return {proof.is_proven() && proof.constants.empty(), proof.why_not};
 }
 
 std::string weights_digest(const std::vector<at::Tensor>& tensors) {

@@ -55,6 +55,9 @@ struct RecordedCall {
   std::string arithmetic;    // tensor::arithmetic_state() then
   std::string dtypes;  // of the result's tensors: "float32:2,": a name, its number of dimensions
   tensor::Node root;   // the structure of the result; usually a lone tensor
+  // An eager check run showed that results consist of rows (call/row_proof.h). Otherwise the
+  // directory may know.
+  bool are_rows_proven = false;
   std::optional<RecordedPadding> padding;
 
   // Parses the text that a program carries: fields, each preceded by its length. Throws for any
@@ -95,6 +98,14 @@ struct SeenPadding {
 // `arguments`: those of an InputForm. `arithmetic`: tensor::arithmetic_state().
 SeenPadding seen_padding(const std::string& scope, const std::string& method,
                          const std::string& arguments, const std::string& arithmetic);
+
+// Returns what this process or the directory knows of the rows of such a call.
+struct SeenRows {
+  bool are_proven = false;
+  std::string why_not;  // empty: they were not refuted
+};
+SeenRows seen_rows(const std::string& scope, const std::string& method,
+                   const std::string& arguments, const std::string& arithmetic);
 
 // The digest over `tensors` that RecordedCall::digest is compared with.
 std::string weights_digest(const std::vector<at::Tensor>& tensors);

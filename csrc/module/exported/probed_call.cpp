@@ -161,9 +161,12 @@ bool ProbedCall::find_rows() {
   rows_ = std::make_unique<RowsCall>(parts_,
                                      BatchKeys::of_ids(ids_->const_data_ptr<std::int64_t>(),
                                                        static_cast<std::size_t>(ids_->numel())));
+  rows_->cannot_check();
+  if (are_rows_proven_) rows_->trust_rows();
   if (parts_.padding.has_value()) rows_->trust_padding(expected_.padded_dims);
   auto missing = rows_->next_rows();
   rows_->abandon();
+  if (rows_->goes_past()) return false;
   if (!missing.has_value()) {
     auto together = rows_->together();
     if (together.has_value() && expected_.fits(together->root, together->tensors)) {

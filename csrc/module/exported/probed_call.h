@@ -38,11 +38,13 @@ struct Expected {
 
 class ProbedCall {
  public:
-  ProbedCall(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected)
+  ProbedCall(CallParts parts, std::string key, std::optional<at::Tensor> ids, Expected expected,
+             bool are_rows_proven)
       : parts_(std::move(parts)),
         key_(std::move(key)),
         ids_(std::move(ids)),
-        expected_(std::move(expected)) {}
+        expected_(std::move(expected)),
+        are_rows_proven_(are_rows_proven) {}
 
   // A hash of the question. Calls with equal hashes may answer each other.
   std::uint64_t question() const;
@@ -70,6 +72,7 @@ class ProbedCall {
   const std::string key_;
   const std::optional<at::Tensor> ids_;
   const Expected expected_;
+  const bool are_rows_proven_;
 
   Mutex mutex_;
   bool is_used_ MODCACHE_GUARDED_BY(mutex_) = false;

@@ -11,8 +11,8 @@ namespace modcache::module {
 namespace {
 
 constexpr const char* kProgram = "modcache: an exported program";
-constexpr const char* kTitle = "modcache site 1";
-constexpr const char* kTitleOfPadded = "modcache site 2";  // with the fields of a RecordedPadding
+constexpr const char* kTitle = "modcache site 3";
+constexpr const char* kTitleOfPadded = "modcache site 4";  // with the fields of a RecordedPadding
 
 // Reads fields such as "5:hello", one after another.
 class Fields {
@@ -107,6 +107,7 @@ RecordedCall RecordedCall::parse(const std::string& text) {
   recorded.arithmetic = fields.next();
   recorded.dtypes = fields.next();
   recorded.root = read_root(fields.next());
+  recorded.are_rows_proven = fields.next() == "rows";
   if (title == kTitleOfPadded) recorded.padding = read_padding(fields);
   TORCH_CHECK_VALUE(fields.is_at_end(), kProgram, " was recorded by a newer version of modcache");
   return recorded;

@@ -79,6 +79,7 @@ LoweredRowsCall::LoweredRowsCall(LoweredConstants constants, at::IValue input, B
   auto parts = prepare(tensor::Per::kRow, count);
   if (!parts.has_value()) return;
   call_ = std::make_unique<RowsCall>(*std::move(parts), std::move(keys));
+  call_->check_in_same_shape();  // the graph cannot catch an exception
   go_on();
 }
 
@@ -86,6 +87,7 @@ at::IValue LoweredRowsCall::begin_run(const std::string& fingerprint,
                                       const at::IValue& replaceable) {
   note_begin(fingerprint, replaceable);
   if (call_ == nullptr) return input_;
+  if (check_.has_value()) return check_input(input_, *check_);
   at::IValue rows =
       call_->is_whole_input(running_) ? input_ : tensor::select_rows(input_, running_);
   call_->begin_run();
@@ -100,9 +102,17 @@ void LoweredRowsCall::finish_run(const at::IValue& result, const States& states)
     return;
   }
   tensor::Flat flat = tensor::flatten(result);
+  if (check_.has_value()) {
+    call_->finish_check(flat);
+    check_ = call_->next_check();
+    if (!check_.has_value()) go_on();
+    return;
+  }
   const RunFacts facts = facts_of(flat, states);
   call_->finish_run(std::move(flat), facts);
-  is_last_run_ = call_->is_whole_input(running_);
+  check_ = call_->next_check();
+  is_last_run_ = !check_.has_value() && call_->is_whole_input(running_);
+  if (check_.has_value()) return;  // must_run_ is still set
   go_on();
 }
 

@@ -115,6 +115,7 @@ class LoweredRowsCall final : public LoweredCallBase {
  private:
   void go_on();
 
+  std::optional<RowCheck> check_;   // of the run that the graph makes next
   std::unique_ptr<RowsCall> call_;  // null: run uncached
   bool must_run_ = true;
   bool is_last_run_ = false;

@@ -138,6 +138,7 @@ class Target {
     parts.class_name = name_of(call_);
     parts.method = counted_name(call_.method);
     parts.padding = call_.padding;
+    parts.is_ragged = call_.is_ragged;
     const tensor::RowPadding* const padding = parts.padding.has_value() ? &*parts.padding : nullptr;
     if (!read_input(parts, tensor::summarize_input(call_.input, per, padding), rows)) {
       return std::nullopt;
@@ -208,24 +209,22 @@ class Target {
     return result;
   }
 
-  // Runs one row once more, for a RowsCall whose rows have lengths of their own. The module keeps
-  // no trace of it.
+  // Runs made rows, to see whether the result of a RowsCall consists of rows.
+  void run_check(const RowCheck& check, RowsCall& call) {
+    call.finish_check(run_unseen([&] { return check_input(call_.input, check); }));
+    note(call.outcome());
+  }
+
+  // Runs one row once more, for a RowsCall whose rows have lengths of their own.
   void run_trial(const PaddingTrial& trial, RowsCall& call) {
-    const KeptAttributes kept(module_);
     std::optional<tensor::Flat> tried;
-    try {
-      // A method of TorchScript declares all that it takes.
-      if (trial.kind != PaddingTrial::Kind::kUnused) {
-        // A cache inside must not take this row for the one that its key names.
-        const cache::ModeGuard off(cache::Mode::kOff);
-        tried = tensor::flatten(
-            run(method_, tensor::one_row_of_length(call_.input, trial.row, *call_.padding,
-                                                   trial.length, trial.kept)));
-      }
-    } catch (const std::exception&) {  // the module may not take a row of this length
-      tried.reset();
+    // A method of TorchScript declares all that it takes.
+    if (trial.kind != PaddingTrial::Kind::kUnused) {
+      tried = run_unseen([&] {
+        return tensor::one_row_of_length(call_.input, trial.row, *call_.padding, trial.length,
+                                         trial.kept);
+      });
     }
-    kept.restore();
     call.finish_trial(tried);
     note(call.outcome());
   }
@@ -233,6 +232,22 @@ class Target {
   const Declared& declared() const { return declared_; }
 
  private:
+  // Runs the module on another input. It keeps no trace of that. Nothing: it raised.
+  template <typename MakeInput>
+  std::optional<tensor::Flat> run_unseen(const MakeInput& make_input) {
+    const KeptAttributes kept(module_);
+    std::optional<tensor::Flat> output;
+    try {
+      // A cache inside must not take these rows for those that their keys name.
+      const cache::ModeGuard off(cache::Mode::kOff);
+      output = tensor::flatten(run(method_, make_input()));
+    } catch (const std::exception&) {  // the module may not take such an input
+      output.reset();
+    }
+    kept.restore();
+    return output;
+  }
+
   static std::string name_of(const ScriptedCall& call) {
     return call.unloaded != nullptr ? call.unloaded->name
            : call.module.isObject() ? class_name_of(call.module.toObjectRef())
@@ -346,19 +361,20 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
   if (!parts.has_value()) return {target.run_uncached(), {}};
   RowsCall call(*std::move(parts), std::move(keys));
   while (true) {
-    at::IValue last;
+    at::IValue own;
     bool is_whole = false;
     while (const auto rows = call.next_rows()) {
       if (call.goes_past()) return {target.run_uncached(), {}};
       is_whole = call.is_whole_input(*rows);
-      last = target.run_observed(
+      own = target.run_observed(
           is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);
+      while (const auto check = call.next_check()) target.run_check(*check, call);
       while (const auto trial = call.next_trial()) target.run_trial(*trial, call);
     }
     // The module's own result has the declared type already.
-    if (is_whole && call.gives_own_result()) return {std::move(last), {}};
+    if (is_whole && call.gives_own_result()) return {std::move(own), {}};
     if (auto rows = target.declared().rows_of(call)) return *std::move(rows);
-    if (is_whole) return {std::move(last), {}};
+    if (is_whole) return {std::move(own), {}};
     call.reject_hits();
   }
 }

@@ -33,6 +33,7 @@ struct ScriptedCall {
   const Unloaded* unloaded = nullptr;
   Operator asked = {};
   std::optional<tensor::RowPadding> padding = {};  // of rows with lengths of their own
+  bool is_ragged = false;                          // see CallParts
   bool is_no_plain_hit = false;                    // the fast path (call/fast_path.h) said so
   std::optional<cache::Mode> mode = {};            // where the caller asked for it already
 };
@@ -46,8 +47,8 @@ at::IValue lookup_or_run(const ScriptedCall& call, const std::string& key);
 void run_method(torch::jit::Stack& stack, std::size_t arguments, const std::string& name, Want want,
                 const Operator& asked = {});
 
-// Does the same for one key per row, running only missing rows. With Want::kTensor, rows that do
-// not fit together are a caller's mistake.
+// Does the same for one key per row, running only missing rows. With Want::kTensor, a batch whose
+// rows do not fit together is run whole.
 Rows lookup_or_run_rows(const ScriptedCall& call, BatchKeys keys);
 
 // Returns the fingerprint that lookup_or_run uses. Throws when the module has none, saying why.
