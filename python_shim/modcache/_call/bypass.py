@@ -78,6 +78,13 @@ def count_bypass(
         _bypass_rows(method, keys, class_name, why)
 
 
+def count_refused_rows(class_name: str, method: str, rows: int, why: str) -> None:
+    """Counts the rows of a batch that cannot be cached by row; else as ``count_bypass``."""
+    with untraced():
+        _refuse_rows(method, rows, class_name, why)
+
+
 # Methods without an object, which take no tensor: that might be batched, fake or traced.
 _bypass: Any = torch.classes.cache.Run.bypass
 _bypass_rows: Any = torch.classes.cache.RowsRun.bypass
+_refuse_rows: Any = torch.classes.cache.RowsRun.refuse_rows

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from modcache._call.address import CURE, address_of, unidentified
-from modcache._call.bypass import count_bypass
+from modcache._call.bypass import count_bypass, count_refused_rows
 from modcache._call.evaluation import begin_evaluation, note_beginning
 from modcache._call.function import called_on, function_of
 from modcache._call.grad import grad_pattern
@@ -27,6 +27,8 @@ from modcache._identity.module_state import GradPattern, forget_weights_of
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
 
+# Marks a reason for which a module cannot be identified (csrc/module/call/module_run.cpp).
+UNIDENTIFIED = "unidentified: "
 # Methods without an object. Looking one up costs as much as the call, so it is done once.
 _begin: Any = torch.classes.cache.Run.begin
 _begin_rows: Any = torch.classes.cache.RowsRun.begin
@@ -86,7 +88,7 @@ def with_rows(
         return False, call.to_run(input).run(input)
     todo, found, run = _begin_rows(
         call.address, method, seen.value, *texts_and_ids(keys), call.pattern.module, call.watch,
-        call.class_name, *padding, seen.runs_whole,
+        call.class_name, *padding, seen.runs_whole, seen.has_unseen_rows,
     )  # fmt: skip
     if todo == _JUST_RUN:
         return False, call.to_run(input).run(input)
@@ -95,7 +97,9 @@ def with_rows(
             ready = call.to_run(input, run)
             if graphs is not None:
                 run = RunOfGraphs(run, graphs, ready.run, found)
-            output, found = ready.run_rows(input, len(keys), run, found, padding)
+            output, found = ready.run_rows(
+                input, len(keys), run, found, padding, are_proven=graphs is not None
+            )
             if found is None:
                 return False, output
     is_apart, value = found
@@ -137,6 +141,14 @@ def run_uncached(
     if torch.is_grad_enabled():
         forget_weights_of(identified_as(module))
     return called_on(function, input)
+
+
+def run_whole(
+    module: torch.nn.Module, input: Any, keys: list[str] | torch.Tensor, method: str, why: str
+) -> Any:
+    """Runs a batch that cannot be cached by row, and counts its rows."""
+    count_refused_rows(class_name(module), method, len(keys), why)
+    return called_on(function_of(module, method), input)
 
 
 def run_plain(module: torch.nn.Module, input: Any, method: str) -> Any:
@@ -199,7 +211,7 @@ class Call(ReadyCall):
         except UnidentifiedError as reason:
             if isinstance(target, Holder) and reason.__cause__ is None:
                 raise unidentified(target, reason) from None
-            self.unidentified = f"none that can be checked, since {reason}; {CURE}"
+            self.unidentified = f"{UNIDENTIFIED}{reason}; {CURE}"
             self.cause = reason.__cause__
 
     @property

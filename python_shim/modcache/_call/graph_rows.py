@@ -134,6 +134,7 @@ class RunOfGraphs:
     def __init__(
         self, run: Any, graphs: RowsOfGraphs, module: Callable[[Any], Any], rows: list[int]
     ) -> None:
+        run.trust_rows()  # whose rows they are is seen here
         self._run = run
         self._graphs = graphs
         self._learned = graphs.learned

@@ -80,6 +80,8 @@ class Shown(NamedTuple):
     # Something in it may or may not go row by row, so that no rows can be taken out of it: a list
     # with as many items as there are rows, or a tensor [1, B, ...] beside them.
     runs_whole: bool = False
+    # It has a column of texts, of which the library sees the number alone.
+    has_unseen_rows: bool = False
 
 
 def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> Shown:
@@ -101,7 +103,8 @@ def shown(input: Any, row_count: int = WHOLE, longest: int = WHOLE) -> Shown:
     except _RefusedError as refusal:
         return Shown(None, str(refusal))
     is_unclear = row_count != WHOLE and has_unclear_list(input, row_count)
-    return Shown(picture, "", pictures.runs_whole or is_unclear)
+    has_unseen_rows = type(input) is Arguments and input.has_rows()
+    return Shown(picture, "", pictures.runs_whole or is_unclear, has_unseen_rows)
 
 
 def is_taken_as_it_is(input: Any) -> bool:

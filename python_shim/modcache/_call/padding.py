@@ -20,8 +20,14 @@ class Padding(NamedTuple):
 
     mask: torch.Tensor | None  # [B, longest]
     lengths: torch.Tensor | None  # [B]
-    longest: int  # to which the rows were padded, if there are lengths
+    # The size that rows with lengths were padded to; -1: none are padded, and the results of two
+    # rows may differ in shape.
+    longest: int
     value: float
+
+    @property
+    def is_padded(self) -> bool:
+        return self.mask is not None or self.lengths is not None
 
     def padded_to(self) -> int:
         """Returns the size of padded dimensions; -1: no rows are padded."""
@@ -31,6 +37,7 @@ class Padding(NamedTuple):
 
 
 WHOLE_ROWS = Padding(None, None, 0, 0.0)
+RAGGED_ROWS = Padding(None, None, -1, 0.0)
 
 
 def padding_of(

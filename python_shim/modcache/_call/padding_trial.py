@@ -11,7 +11,7 @@ import torch
 
 from modcache._call.arguments import Arguments, parted
 from modcache._call.kept_attributes import KeptAttributes
-from modcache._call.padding import WHOLE_ROWS, Padding, parameters_of
+from modcache._call.padding import Padding, parameters_of
 from modcache._call.rows import select_rows, with_tensors
 from modcache._call.tagged import tagged
 from modcache._library.global_random import global_states_kept
@@ -34,7 +34,7 @@ def run_trials(
     ``run``: the library's half of a call of ``count`` rows. ``function``: runs the method on an
     input. Returns whether any trial was asked for. The module keeps no trace of them.
     """
-    if padding is WHOLE_ROWS:
+    if not padding.is_padded:
         return False
     rows = _PaddedRows(input, count, padding.padded_to())
     kept: KeptAttributes | None = None

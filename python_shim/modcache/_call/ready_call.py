@@ -20,8 +20,9 @@ from modcache._call.causes import (
 from modcache._call.function import called_on
 from modcache._call.grad import WITHOUT_GRAD, count_requiring_grad, has_graph
 from modcache._call.input_classes import code_of_input
-from modcache._call.padding import WHOLE_ROWS, Padding
+from modcache._call.padding import Padding
 from modcache._call.padding_trial import run_trials
+from modcache._call.row_check import run_checks
 from modcache._call.rows import select_rows
 from modcache._call.tagged import tagged
 from modcache._identity.kinds import UnidentifiedError
@@ -87,9 +88,18 @@ class ReadyCall:
         return called_on(self._function, input)
 
     def run_rows(
-        self, input: Any, count: int, run: Any, rows: Any, padding: Padding
+        self,
+        input: Any,
+        count: int,
+        run: Any,
+        rows: Any,
+        padding: Padding,
+        *,
+        are_proven: bool = False,
     ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
+
+        ``are_proven``: ``run`` needs no check run, as it finds out itself which rows are whose.
 
         Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
         """
@@ -97,10 +107,14 @@ class ReadyCall:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
+            is_changed = not are_proven and run_checks(run, self._module, self.run, input, count)
             if run_trials(run, self._module, self._method, self.run, input, count, padding):
+                is_changed = True
+            if is_changed:
                 self._note_outcome(run, run.outcome())
             rows = run.next_rows()
-            if is_whole and not rows and (padding is WHOLE_ROWS or run.gives_own_result()):
+            is_own = not is_changed and not padding.is_padded
+            if is_whole and not rows and (is_own or run.gives_own_result()):
                 return output, None
         return output, run.rows()
 

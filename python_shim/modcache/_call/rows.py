@@ -151,6 +151,15 @@ def with_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -
     return _with_parts(value, lambda part: with_tensors(part, function))
 
 
+def with_data_changed(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Puts ``function(data)`` in the place of every tensor and NumPy array of an input."""
+    if is_tv_tensor(value):
+        return with_data(value, function(value.as_subclass(torch.Tensor)))
+    if isinstance(value, torch.Tensor) or is_array(value):
+        return function(value)
+    return _with_parts(value, lambda part: with_data_changed(part, function))
+
+
 def checked_ragged(ragged: object) -> str:
     if ragged in RAGGED:
         return str(ragged)
@@ -161,18 +170,13 @@ def in_wanted_form(is_apart: bool, value: Any, ragged: str, who: str) -> Any:
     """Gives rows of different shapes the form that the caller asked for.
 
     Args:
-        is_apart: ``value`` is a list of rows that do not fit together; else it is the batch.
+        is_apart: ``value`` is a list of rows that do not fit together; else it is the batch, as
+            it is for "error".
         value: what the library gave.
         ragged: "error", "list" (of rows, always) or "pad" (a padded tensor and the lengths).
         who: the module and method, for messages.
     """
     if ragged == "error":
-        if is_apart:
-            raise ValueError(
-                f"the rows that {who} returned do not fit into one batch: {_shapes_of(value)}. "
-                'Pass ragged="list" for a list of rows, ragged="pad" for a tensor padded with '
-                "zeros and the lengths, or pad the input to a fixed length."
-            )
         return value
     rows = value if is_apart else _rows_of(value, who)
     if ragged == "list":
@@ -182,6 +186,15 @@ def in_wanted_form(is_apart: bool, value: Any, ragged: str, who: str) -> Any:
         padded, lengths = _padded(rows, who)
         return padded[:0], lengths[:0]
     return _padded(rows, who)
+
+
+def why_apart(rows: list[Any]) -> str:
+    """Says why rows do not fit into one batch, and what to do."""
+    return (
+        f"its rows do not fit into one batch: {_shapes_of(rows)}. "
+        'Pass ragged="list" for a list of rows, ragged="pad" for a tensor padded with '
+        "zeros and the lengths, or pad the input to a fixed length"
+    )
 
 
 def _rows_of(batch: Any, who: str) -> list[Any]:

@@ -21,7 +21,7 @@ from modcache._data.values import packed, unpacked
 from modcache._identity.kinds import UnidentifiedError
 from modcache._library.explicit import adopt_pickled, options_for_pickle
 from modcache._library.mode import obeying_tasks
-from modcache._library.text import checked_key, checked_text
+from modcache._library.text import checked_text, key_text
 from modcache._library.workers import prepare_dataset_worker
 
 _look_up: Any = torch.classes.cache.Samples.look_up

@@ -15,7 +15,7 @@ from modcache._call.grad import count_requiring_grad, grad_pattern
 from modcache._call.inputs import shown
 from modcache._call.key_block import keys_of_block
 from modcache._call.keys import Keys, checked_keys
-from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
+from modcache._call.padding import Padding, padding_of, why_not_padded
 from modcache._call.parts import has_shared
 from modcache._call.rows import row_count
 from modcache._explain.explanation import MOST_SHOWN, Explanation
@@ -195,7 +195,7 @@ class _Question:
 
     def _why_bypassed(self) -> str:
         """Says why the call would bypass the cache; "": it would be looked up."""
-        if self._padding is not WHOLE_ROWS and (why := why_not_padded(self._input)):
+        if self._padding.is_padded and (why := why_not_padded(self._input)):
             return f"nothing is cached: {why}"
         why, is_operators = way_of(self._module, self._input)
         count = row_count(self._keys)
@@ -206,7 +206,7 @@ class _Question:
             return f"{where_set('off')}: the module is run, and no entry is looked for"
         self._seen, refusal = self._input, ""
         if not is_operators:
-            self._seen, refusal, _ = shown(self._input, count, self._padding.padded_to())
+            self._seen, refusal, *_ = shown(self._input, count, self._padding.padded_to())
         if refusal:
             return str(refusal)
         gave_grad = self._gave_grad_scripted() if is_operators else self._gave_grad()

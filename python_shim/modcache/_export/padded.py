@@ -100,15 +100,13 @@ def _seen(evidence: Evidence) -> tuple[list[int], str, str]:
 
     That is the digest of the weights and the signature of the input.
     """
-    scopes, digest = [evidence.scope], ""
+    digest = ""
     if evidence.kind != "n":
-        # The scope of a program may be that of the scripted form, or a part of a scope.
         real = with_real_tensors(evidence.module)
         weights = [tensor_at(real, path) for path in evidence.paths]
         digest = str(torch.classes.cache.Recording.weights_digest(weights))
-        scopes.append(address.fingerprint(identified_as(real), evidence.method))
     why_not = ""
-    for scope in scopes:
+    for scope in scopes_of(evidence):
         dims, signature, why_not = torch.classes.cache.Recording.seen_padding(
             scope, evidence.method, evidence.arguments, evidence.arithmetic
         )
@@ -117,9 +115,20 @@ def _seen(evidence: Evidence) -> tuple[list[int], str, str]:
     raise UncachedCallError(why_not)
 
 
+def scopes_of(evidence: Evidence) -> list[str]:
+    """Returns the scopes that eager calls of the module may have.
+
+    That of a program may be that of the scripted form, or a part of a scope.
+    """
+    if evidence.kind == "n":
+        return [evidence.scope]
+    real = with_real_tensors(evidence.module)
+    return [evidence.scope, address.fingerprint(identified_as(real), evidence.method)]
+
+
 def _longest(tensors: list[torch.Tensor]) -> int | torch.SymInt:
     sizes = [tensor.shape[1] for tensor in tensors if tensor.dim() > 1]
-    if not sizes or not all(_is_same(size, sizes[0]) for size in sizes):
+    if not sizes or not all(is_same_size(size, sizes[0]) for size in sizes):
         raise ValueError(
             "lengths: the size that the batch was padded to cannot be told, since the second "
             f"dimensions of the input have the sizes {sizes}; give a mask, [B, longest]."
@@ -136,14 +145,14 @@ def _check_sizes(leaves: list[torch.Tensor], dims: list[int], longest: int | tor
             is_padded = bool(padded >> number & 1)
             # Fixed sizes may be the same by chance.
             is_by_chance = not is_padded and not isinstance(size, torch.SymInt)
-            is_alike = is_alike and (is_by_chance or is_padded == _is_same(size, longest))
+            is_alike = is_alike and (is_by_chance or is_padded == is_same_size(size, longest))
     if not is_alike:
         raise UncachedCallError(
             "the recorder sees other sizes that follow the length of the batch than eager calls saw"
         )
 
 
-def _is_same(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+def is_same_size(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
     """Returns whether two sizes are known to be one, without a new guard."""
     if isinstance(one, torch.SymInt) and isinstance(other, torch.SymInt):
         return bool(one.node.expr == other.node.expr)

@@ -21,17 +21,26 @@ from modcache._call.function import call_name_of
 from modcache._call.inputs import shown
 from modcache._call.rows import check_sizes
 from modcache._call.tagged import tagged
-from modcache._export.padded import WHOLE_ROWS, Evidence, Marks, padding_fields, place_of
-from modcache._export.scope import Path, UncachedCallError, scope_of
-from modcache._export.trial import filled, tried, without_wrapper
+from modcache._export.padded import (
+    WHOLE_ROWS,
+    Evidence,
+    Marks,
+    is_same_size,
+    padding_fields,
+    place_of,
+    scopes_of,
+)
+from modcache._export.row_check import PROVEN, rows_field
+from modcache._export.scope import Path, UncachedCallError, scope_of, with_real_tensors
+from modcache._export.trial import called, filled, tried, without_wrapper
 from modcache._identity.manifest import class_name
 from modcache._identity.wrappers import identified_as
 from modcache._library.text import checked_text
 
 # The first field of a recorded call; of one with rows of their own length, the second. Saved
 # programs have such texts, so another format needs another title.
-RECORDED_CALL_TITLE = "modcache site 1"
-_PADDED_CALL_TITLE = "modcache site 2"
+RECORDED_CALL_TITLE = "modcache site 3"
+_PADDED_CALL_TITLE = "modcache site 4"
 
 # The text of the recorded call (module/exported/exported.h), the dtypes of the result's tensors,
 # the paths of the weights, the result's sizes as (-1, size) or (input tensor, dimension), the place
@@ -69,8 +78,7 @@ def study(call: RecordedCall) -> Plan | None:
 
     Raises:
         TypeError, ValueError: the caller's mistakes, as in lookup_or_run.
-        RuntimeError: a result without a row for each id; with ``strict=true``, also a call that
-            cannot be cached.
+        RuntimeError: with ``strict=true``, a call that cannot be cached.
     """
     _check_key(call.key, call.ids, call.ragged)
     call = call._replace(
@@ -140,30 +148,53 @@ def _studied(call: RecordedCall) -> Plan:
         tried(call.module, call.template, call.names, tensors, call.method)
     )
     dtypes, places = _described(leaves, tensors, has_rows=call.ids is not None)
-    seen, refusal, _ = shown(_input_of(call, _placeholders(len(tensors))))
+    seen, refusal, *_ = shown(_input_of(call, _placeholders(len(tensors))))
     if refusal:
         raise UncachedCallError(f"its input holds {refusal}")
     signature, arguments, why, arithmetic = torch.classes.cache.Recording.form_of_input(seen)
     if why:
         raise UncachedCallError(f"its input holds {why}")
     kind, address, digest, paths = scope_of(call.module, call.scope, call.method)
+    evidence = Evidence(
+        call.module, kind, address, paths, call.method, arguments, arithmetic, leaves
+    )
     padding = []
     if mark != WHOLE_ROWS:
-        evidence = Evidence(
-            call.module, kind, address, paths, call.method, arguments, arithmetic, leaves
-        )
         padding = padding_fields(call.marks, mark, tensors, evidence)
+    rows = ""
+    if call.ids is not None:
+        rows = _rows_known(call, evidence, is_padded=bool(padding))
     recorder = "exported" if torch.compiler.is_exporting() else "compiled"
     title = _PADDED_CALL_TITLE if padding else RECORDED_CALL_TITLE
     fields = [
         title, kind, address, digest, call.method,
         class_name(identified_as(call.module)), call.key,
         signature, arguments, recorder, arithmetic, dtypes,
-        _structure(spec, len(leaves)), *padding,
+        _structure(spec, len(leaves)), rows, *padding,
     ]  # fmt: skip
     recorded_call = "".join(f"{len(field.encode())}:{field}" for field in fields)
     picture = pytree.tree_unflatten(range(len(leaves)), spec)
     return recorded_call, dtypes, paths, places, mark, picture
+
+
+def _rows_known(call: RecordedCall, evidence: Evidence, *, is_padded: bool) -> str:
+    """Returns what is known of the rows of a call's results (row_check.py)."""
+    if is_padded:  # only eager calls make trials, and these have shown it
+        return PROVEN
+
+    def run(module: torch.nn.Module, tensors: list[torch.Tensor]) -> Any:
+        return called(module, filled(call.template, iter(tensors)), call.names, call.method)
+
+    return rows_field(
+        scopes_of(evidence),
+        call.method,
+        evidence.arguments,
+        evidence.arithmetic,
+        call_name_of(call.module, call.method),
+        lambda: with_real_tensors(call.module),
+        run,
+        call.tensors,
+    )
 
 
 def has_named_scope(recorded_call: str) -> bool:
@@ -229,11 +260,11 @@ def _described(
             raise UncachedCallError(
                 "a tensor of its result is not dense, or not on its input's device"
             )
-        if has_rows and (leaf.dim() == 0 or leaf.shape[0] != tensors[0].shape[0]):
-            raise RuntimeError(
-                f"modcache.lookup_or_run: a tensor of the result has the shape {list(leaf.shape)}; "
-                f"with one key per row its first size must be that of the input, "
-                f"{tensors[0].shape[0]}. For one key for the whole input, pass the key as a str"
+        if has_rows and (leaf.dim() == 0 or not is_same_size(leaf.shape[0], tensors[0].shape[0])):
+            raise UncachedCallError(
+                f"a tensor of its result has the shape {list(leaf.shape)}; with one key per row "
+                f"its first size must be that of the input, {tensors[0].shape[0]}. For one key for "
+                "the whole input, pass the key as a str"
             )
         dtypes += f"{str(leaf.dtype).removeprefix('torch.')}:{leaf.dim()},"
         places += [_place(size, tensors) for size in leaf.shape]

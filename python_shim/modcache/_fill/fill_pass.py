@@ -32,9 +32,12 @@ _HITS = ("hits_memory", "hits_disk", "hits_remote")
 _CAUSES = {
     "bypassed_off": "the mode of this thread or of the directory forbids it",
     "bypassed_grad": "the results require grad",
-    "bypassed_impure": "the results are no function of the module's state and input, or padding "
-    "changes them (the warning before this one names the culprit), or it cannot be identified",
+    "bypassed_impure": "the results are no function of the module's state and input (the warning "
+    "before this one names the culprit)",
     "bypassed_type": "an input or a result is of a type that cannot be cached",
+    "bypassed_rows": "the results do not consist of rows, or padding changes them (the warning "
+    "before this one says how)",
+    "bypassed_identity": "the module cannot be identified (the warning before this one says why)",
     "bypassed_verify": "verify_share has switched the scope off (the message before says why)",
     "errors": "the cache failed (modcache.stats() counts, the log says why)",
 }

@@ -53,12 +53,22 @@ class StateWalk(Walk):
             return
         self.depth += 1
         depth = self.depth
+        before = len(self.leaves), len(self.passed_over)
         try:
             named = self.named(kind)
             if named.state_way is None:
                 named.state_way = _way_to_look_at(kind)
             named.state_way(self, value)
         except Exception:  # the value's own code, or a kind of value that is not read
+            self._pass_over(value)
+        # An object of a library that holds something unreadable, such as the locks of a thread
+        # pool, keeps books of its own.
+        if (
+            len(self.passed_over) > before[1]
+            and is_installed(kind)
+            and not issubclass(kind, torch.nn.Module)
+        ):
+            del self.leaves[before[0] :]
             self._pass_over(value)
         self.depth = depth - 1
 

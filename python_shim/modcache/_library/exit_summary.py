@@ -17,9 +17,10 @@ from modcache._library.mode import mode
 _FEWEST_LOOK_UPS = 100
 _REFUSED = {
     "bypassed_grad": "their results require grad",
-    "bypassed_impure": "their results are no function of the module's state and input, or padding "
-    "changes them",
+    "bypassed_impure": "their results are no function of the module's state and input",
     "bypassed_type": "they hold a value that cannot be stored",
+    "bypassed_rows": "their results do not consist of rows, or padding changes them",
+    "bypassed_identity": "their module cannot be identified",
 }
 
 

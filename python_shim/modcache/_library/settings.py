@@ -15,13 +15,7 @@ from modcache._library.explicit import note_configured
 from modcache._library.log import deliver
 from modcache._library.mode import obeying_tasks
 from modcache._library.stats import Stats
-from modcache._library.text import (
-    TupleKey,
-    checked_key,
-    checked_text,
-    path_of_text,
-    text_of_path,
-)
+from modcache._library.text import TupleKey, checked_text, key_text, path_of_text, text_of_path
 
 
 def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
@@ -134,9 +128,10 @@ def stats() -> Stats:
 
     - ``hits_memory``, ``hits_disk``, ``hits_remote``: keys that were found, by tier.
     - ``misses``: keys that were not found, so that the module ran; ``stored``: results then kept.
-    - ``bypassed_off``, ``bypassed_grad``, ``bypassed_impure``, ``bypassed_type``: uncached runs,
-      since the mode was off, the result requires grad, it is no function of state and input, or it
-      cannot be stored.
+    - ``bypassed_off``, ``bypassed_grad``, ``bypassed_impure``, ``bypassed_type``,
+      ``bypassed_rows``, ``bypassed_identity``: uncached runs, since the mode was off, the result
+      requires grad, it is no function of state and input, it cannot be stored, it does not consist
+      of rows, or the module cannot be identified.
     - ``bypassed_admission``: keys that ``admission`` let pass by without a look-up, and runs whose
       results it did not store; none of them is a miss. ``bypassed_verify``: uncached runs of a
       scope that ``verify_share`` switched off.

@@ -13,9 +13,15 @@ from modcache._call.fast_path import Begun, fast_hit, held_by_library
 from modcache._call.function import call_name_of
 from modcache._call.graphs import are_graphs, hint_for, is_used
 from modcache._call.keys import Keys, checked_keys
-from modcache._call.padding import WHOLE_ROWS, Padding, padding_of, why_not_padded
+from modcache._call.padding import RAGGED_ROWS, Padding, padding_of, why_not_padded
 from modcache._call.parts import data_in, has_shared
-from modcache._call.rows import checked_ragged, in_wanted_form, row_count, texts_and_ids
+from modcache._call.rows import (
+    checked_ragged,
+    in_wanted_form,
+    row_count,
+    texts_and_ids,
+    why_apart,
+)
 from modcache._export.recorded import recorded
 from modcache._identity.scripted import native
 from modcache._identity.wrappers import identified_as
@@ -134,9 +140,14 @@ def lookup_or_run(
     if is_used() and (ragged != "error" or mask is not None or lengths is not None):
         _check_no_graphs(input)
     own_lengths = (mask, lengths, pad_value)
-    is_apart, value = _looked_up(module, input, keys, scope, method, "lookup_or_run", own_lengths)
+    is_ragged = ragged != "error"
+    is_apart, value = _looked_up(
+        module, input, keys, scope, method, "lookup_or_run", own_lengths, is_ragged=is_ragged
+    )
     if isinstance(keys, str):
         return value
+    if is_apart and ragged == "error":
+        return eager.run_whole(module, input, keys, method, why_apart(value))
     return in_wanted_form(is_apart, value, ragged, call_name_of(module, method))
 
 
@@ -150,8 +161,8 @@ def lookup_or_run_any(
 ) -> Any:
     """Does the same as ``lookup_or_run``, but may return a list of rows.
 
-    It returns a list if the rows do not fit into one batch. For ``lookup_or_run`` such rows are an
-    error, unless ``ragged`` says otherwise.
+    It returns a list if the rows do not fit into one batch. ``lookup_or_run`` runs the module on
+    the whole batch then, unless ``ragged`` says otherwise.
 
     Inside ``torch.jit.script`` a call compiles into the operator ``cache::lookup_or_run_any``,
     which returns ``Any``: structured values with the type that the method declares.
@@ -187,19 +198,22 @@ def _looked_up(
     method: str,
     function: str,
     own_lengths: tuple[Any, Any, float] = (None, None, 0.0),
+    *,
+    is_ragged: bool = False,
 ) -> tuple[bool, Any]:
     """Returns False and the value; or True, and a list of rows that do not fit together.
 
-    ``own_lengths``: mask, lengths and pad_value, as ``lookup_or_run`` takes them.
+    ``own_lengths``: mask, lengths and pad_value, as ``lookup_or_run`` takes them. ``is_ragged``:
+    results of two rows may differ in shape.
     """
     scope = checked_text(scope, "scope")
     method = checked_text(method, "method")
     is_padded = any(which is not None for which in own_lengths[:2])
     here = module._source.current() if is_padded and isinstance(module, Lazy) else module
-    padding = padding_of(here, method, input, *own_lengths)
-    if padding is not WHOLE_ROWS and (why := why_not_padded(input)):
+    padding = RAGGED_ROWS if is_ragged else padding_of(here, method, input, *own_lengths)
+    if padding.is_padded and (why := why_not_padded(input)):
         return False, eager.run_uncached(module, input, keys, method, why)
-    if isinstance(keys, str) and padding is not WHOLE_ROWS:
+    if isinstance(keys, str) and padding.is_padded:
         raise ValueError(
             f"{function}: mask and lengths are for rows, but there is one key for the whole input; "
             "pass one key per row."
@@ -207,7 +221,9 @@ def _looked_up(
     if isinstance(module, Lazy):
 
         def ordinary(inner: torch.nn.Module, scope: str) -> tuple[bool, Any]:
-            return _looked_up(inner, input, keys, scope, method, function, own_lengths)
+            return _looked_up(
+                inner, input, keys, scope, method, function, own_lengths, is_ragged=is_ragged
+            )
 
         return lazily_looked_up(module, input, keys, scope, method, ordinary, padding)
     why, is_operators = way_of(module, input)
