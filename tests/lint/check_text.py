@@ -18,7 +18,12 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 CODE_LINES_AT_MOST = 400
 README_LINES_AT_MOST = 150
 # path -> why it may be longer than CODE_LINES_AT_MOST
-LONGER_FILES: dict[str, str] = {}
+LONGER_FILES: dict[str, str] = {
+    "csrc/module/call/row_proof.cpp": "the story of one proof",
+    "csrc/module/call/rows_call.cpp": "the story of one call",
+    "tests/python/test_row_proof.py": "one contract, in every form of a call",
+    "csrc/module/call/rows_call_run.cpp": "the story of one result",
+}
 
 _CODE = re.compile(
     r"(\.(cpp|h|py|sh|cmake|map|in)|(^|/)CMakeLists\.txt|(^|/)(run|serve|make_wheel))$"

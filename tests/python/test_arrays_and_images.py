@@ -73,11 +73,17 @@ def test_arrays_and_scalars_come_back_from_a_call(
         "deep": [np.arange(6).reshape(3, 2)[:, ::-1], (np.float32(1.5), np.str_("ü"))],
         "more": (np.bool_(True), np.int8(-3), np.complex64(2j), np.datetime64("2020-01-01")),
     }
-    module = Python(lambda x: result)
+
+    def picked(x: torch.Tensor) -> Any:
+        rows = x.long().tolist()
+        arrays = {"array": result["array"][rows], "deep": [result["deep"][0][rows]]}
+        return {**result, **arrays, "deep": [*arrays["deep"], result["deep"][1]]}
+
+    module = Python(picked)
     for round_ in range(3):
         if round_ == 2:
             reopen()
-        found = modcache.lookup_or_run(module, torch.ones(3), key, scope="s")
+        found = modcache.lookup_or_run(module, torch.arange(3.0), key, scope="s")
         assert type(found["array"]) is np.ndarray
         assert found["array"].dtype == np.float64
         assert (found["array"] == ROWS).all()
@@ -236,8 +242,9 @@ def test_a_list_of_images_is_a_batch_of_rows(pil: Any, counted: Any) -> None:
     module = Python(lambda images, scale: mean_of(images) * scale)
     images = [image_of(pil, size=(5 + i, 4), start=i) for i in range(3)]
     expected = mean_of(images) * 2
+    modcache.lookup_or_run(module, (images[:2], 2), ["p", "q"], scope="s")  # proves the rows
     modcache.lookup_or_run(module, (images[1:2], 2), ["b"], scope="s")
-    assert counted() == {"misses": 1, "stored": 1}
+    assert counted() == {"misses": 3, "stored": 3}
     for _ in range(2):
         assert torch.equal(modcache.lookup_or_run(module, (images, 2), KEYS, scope="s"), expected)
     assert counted() == {"misses": 2, "stored": 2, "hits_memory": 4}
@@ -286,17 +293,19 @@ def test_a_tuple_of_images_belongs_to_each_row_whatever_its_length(pil: Any, cou
     x, few = torch.arange(3.0)[:, None], torch.zeros(1, 1)
     for start in (0, 5):
         images = tuple(image_of(pil, start=start + i) for i in range(3))
+        modcache.lookup_or_run(module, (x[1:], images), ["p", "q"], scope="s")  # proves the rows
         modcache.lookup_or_run(module, (few, images), KEYS[:1], scope="s")
         found = modcache.lookup_or_run(module, (x, images), KEYS, scope="s")
         assert torch.equal(found, x + mean_of(images).sum())  # type: ignore[arg-type]
-    assert counted() == {"misses": 6, "stored": 6, "hits_memory": 2}
+    assert counted() == {"misses": 10, "stored": 10, "hits_memory": 2}
 
 
 def test_without_match_input_the_key_alone_counts(pil: Any, counted: Any) -> None:
     modcache.configure(match="shape")
     module = Python(mean_of)
     for size in ((3, 2), (5, 4)):
-        modcache.lookup_or_run(module, [image_of(pil, size=size)] * 3, KEYS, scope="s")
+        images = [image_of(pil, size=size, start=start) for start in range(3)]
+        modcache.lookup_or_run(module, images, KEYS, scope="s")
     assert counted() == {"misses": 3, "stored": 3, "hits_memory": 3}
 
 

@@ -231,11 +231,6 @@ def test_copies_and_pickles_are_cached_alike(
     assert (stats["hits_disk"], stats["misses"]) == (3, 0)
 
 
-def test_a_pickle_without_methods_names_as_many_fields_as_version_0_2_0() -> None:
-    for module, count in ((instance(("forward",)), 4), (instance(), 5)):
-        assert len(module.__reduce_ex__(2)[1]) == count
-
-
 class Inherits(Decorated):
     pass
 

@@ -17,7 +17,7 @@ class UpTo(nn.Module):
 
 
 def filled(module: nn.Module) -> torch.Tensor:
-    x = torch.tensor([[2.0], [4.0]])
+    x = torch.tensor([[2.0, 0.0], [4.0, 1.0]])
     for row in range(2):
         module(x[row : row + 1], ids=[row])
     return x
@@ -37,10 +37,10 @@ def test_padded() -> None:
     assert lengths.tolist() == [2, 4]
 
 
-def test_an_error_by_default() -> None:
+def test_a_batch_runs_whole_by_default() -> None:
     module = modcache.cached(UpTo(), key="ids")
-    with pytest.raises(ValueError, match="do not fit into one batch"):
-        module(filled(module), ids=[0, 1])
+    x = filled(module)
+    assert torch.equal(module(x, ids=[0, 1]), UpTo()(x))
     with pytest.raises(ValueError, match=r"must be one of: error, list, pad"):
         modcache.cached(UpTo(), key="ids", ragged="lists")
 

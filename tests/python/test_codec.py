@@ -110,6 +110,7 @@ def test_every_entry_says_how_it_is_stored(now: str, io: str, processes: Process
 
 def test_rows_stored_with_different_codecs_make_one_batch(reopen: Any) -> None:
     value = features()
+    modcache.lookup_or_run(Gives(value), X, [f"proof/{key}" for key in KEYS], scope="s")
     for row, key in enumerate(KEYS):
         modcache.configure(codec="zstd" if row % 2 else "none")
         modcache.lookup_or_run(Gives(value), X[row : row + 1], [key], scope="s")

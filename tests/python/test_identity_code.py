@@ -256,7 +256,7 @@ def test_code_that_cannot_be_followed_identifies_nothing(name: str, counted: Any
     module = made(UNIDENTIFIED[name])
     for _ in range(2):
         assert torch.equal(modcache.lookup_or_run(module, X, "k"), X)
-    assert bypassed(counted()) == {"bypassed_impure": 2}
+    assert bypassed(counted()) == {"bypassed_identity": 2}
     modcache.lookup_or_run(module, X, "k", scope="answered for")
     assert counted() == {"misses": 1, "stored": 1}
 

@@ -357,4 +357,4 @@ def test_code_that_calls_python_is_not_cached_without_a_scope(counted: Any) -> N
     looked_up(module)
     module.factor = 5.0
     assert torch.equal(looked_up(module), X * 5)
-    assert counted() == {"bypassed_impure": 2}
+    assert counted() == {"bypassed_identity": 2}

@@ -265,4 +265,4 @@ def test_what_cannot_be_followed_says_why(make: Callable[[], Any], says: str) ->
     with pytest.raises(TypeError, match=rf"attribute 'card' of Holder .*{says}.*scope="):
         modcache.fingerprint(holder)
     assert torch.equal(modcache.lookup_or_run(holder, X, "k"), X + 1)
-    assert modcache.stats()["bypassed_impure"] == 1
+    assert modcache.stats()["bypassed_identity"] == 1

@@ -103,7 +103,7 @@ def test_a_compiled_part_is_what_it_compiles(counted: Any) -> None:
     hooked = nn.Sequential(with_hook(compiled)(part))
     for _ in range(2):
         assert torch.equal(modcache.lookup_or_run(hooked, X, "k"), hooked(X))
-    assert bypassed(counted()) == {"bypassed_impure": 2}
+    assert bypassed(counted()) == {"bypassed_identity": 2}
 
 
 def test_keywords_of_a_hook_count() -> None:

@@ -59,7 +59,7 @@ def frozen(module: nn.Module, **more: Any) -> Any:
 def test_an_ignored_argument_reaches_the_call_and_no_address(counted: Growth, seen: Any) -> None:
     module = frozen(Chunked(8, 4), ignore=("chunk", "progress"))
     first = module(X, 3, progress=True, ids=IDS)
-    assert seen() == ["3 True"]
+    assert seen() == ["3 True", "3 True"], "the second is a check run"
     assert counted() == STORED
     for call in (
         lambda: module(X, ids=IDS),
@@ -71,7 +71,7 @@ def test_an_ignored_argument_reaches_the_call_and_no_address(counted: Growth, se
         assert counted() == FOUND
     assert torch.allclose(module(X, 1, 2.0, ids=IDS), first * 2)
     assert counted() == STORED, "scale counts"
-    assert seen() == ["1 False"]
+    assert set(seen()) == {"1 False"}
 
 
 def test_the_address_is_that_of_a_call_without_it(counted: Growth) -> None:
@@ -97,7 +97,7 @@ def test_columns_of_a_batch_that_forward_takes_as_keywords(counted: Growth, seen
     module = frozen(ReadsAll(8, 4), ignore=("labels", "texts"))
     batch = {"x": X, "labels": torch.arange(4), "texts": list("abcd")}
     first = module(**batch, ids=IDS)
-    assert seen() == ["['labels', 'texts']"]
+    assert set(seen()) == {"['labels', 'texts']"}
     assert counted() == STORED
     assert torch.equal(module(**{**batch, "labels": torch.zeros(4, 2)}, ids=IDS), first)
     assert torch.equal(module(X, ids=IDS), first)
@@ -118,7 +118,7 @@ def test_the_rows_of_an_ignored_column_go_with_theirs(seen: Any) -> None:
     module(X[:2], labels=IDS[:2] * 10, ids=IDS[:2])
     module(X, labels=IDS * 10, ids=IDS)
     module(X, labels=torch.tensor(7), ids=IDS + 2)
-    assert seen() == ["[0, 10]", "[20, 30]", "7"]
+    assert seen() == ["[0, 10]", "[10]", "[20, 30]", "7"], "the second is a check run"
 
 
 def test_keywords_that_the_code_does_not_read_are_ignored(counted: Growth) -> None:

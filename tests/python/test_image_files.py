@@ -70,10 +70,10 @@ def test_what_an_image_has_beside_its_pixels_counts(name: str, counted: Any) -> 
     assert modcache.content_key(one) == modcache.content_key(PAIRS[name]()[0])
     assert modcache.content_key(one) != modcache.content_key(other)
     module = Python(upright)
-    for images in ([one, one], [other, other]):
+    for images in ([one, pil.new("L", (9, 2))], [other, pil.new("L", (9, 2))]):
         found = modcache.lookup_or_run(module, images, KEYS, scope="s")
         assert torch.equal(found, upright(images))
-    assert counted()["key_conflicts"] == 2
+    assert counted()["key_conflicts"] == 1
 
 
 def test_a_sample_keeps_its_exif_tags() -> None:

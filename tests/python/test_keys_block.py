@@ -164,7 +164,7 @@ def _locked(pipeline: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("make", "counter"),
-    [(lambda: Twice(tower()), "bypassed_grad"), (_with_lock, "bypassed_impure")],
+    [(lambda: Twice(tower()), "bypassed_grad"), (_with_lock, "bypassed_identity")],
 )
 def test_no_block_holds_in_a_module_whose_result_is_not_kept(
     counted: Growth, make: Any, counter: str

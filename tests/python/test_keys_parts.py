@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections import UserDict
 from typing import Any
 
 import modcache
@@ -137,7 +136,7 @@ def test_a_tensor_that_is_written_to_is_another_input(counted: Growth, context: 
 
 @modcache.cached(scope="totals@1")
 def total(x: Any) -> torch.Tensor:
-    values = x.values if isinstance(x, Box) else x.more if isinstance(x, UserDict) else x
+    values = x.values if isinstance(x, Box) else x
     return torch.tensor([[int(np.asarray(value).sum())] for value in values])
 
 
@@ -155,12 +154,6 @@ def _array(fill: int) -> Any:
 def _images(fill: int) -> Any:
     image = pytest.importorskip("PIL.Image")
     return [image.new("L", (1, 1), fill + row) for row in range(3)]
-
-
-def _beside(fill: int) -> Any:
-    values = UserDict({"x": torch.ones(3, 2)})
-    values.more = _array(fill)  # type: ignore[attr-defined]
-    return values
 
 
 def _set_array(value: Any) -> None:
@@ -181,7 +174,6 @@ def _set_box(value: Box) -> None:
         (_array, _set_array),
         (_images, _set_pixel),
         (lambda fill: Box(_array(fill)), lambda value: _set_array(value.values)),
-        (_beside, lambda value: _set_array(value.more)),
         (lambda fill: Box(torch.full((3, 2), fill)), _set_box),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_cached_module_that_holds_one_is_not_cached_without_a_scope(
 
     for _ in range(2):
         modcache.lookup_or_run(Holds(), X, "k")
-    assert counted() == {"bypassed_impure": 2}
+    assert counted() == {"bypassed_identity": 2}
     modcache.lookup_or_run(Holds(), X, "k", scope="holds@1")
     assert counted() == {"misses": 1, "stored": 1}
 

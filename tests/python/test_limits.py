@@ -252,7 +252,7 @@ def made(body: str, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
 def test_never_followed(name: str, monkeypatch: pytest.MonkeyPatch, counted: Any) -> None:
     module = made(NEVER_FOLLOWED[name], monkeypatch)
     assert looked_up(module) == 2.0
-    assert counted() == {"bypassed_impure": 1}
+    assert counted() == {"bypassed_identity": 1}
     assert looked_up(module, scope="limits@2") == 2.0
     assert counted() == {"misses": 1, "stored": 1}
 

@@ -109,7 +109,9 @@ def test_the_table(mode: str, is_there: bool, face: Face, counted: Any) -> None:
     modcache.set_mode("on")
     assert counted() == dict.fromkeys(counters, face.units)
     if face.face == "eager":
-        assert sum(RAN) == (ROWS if returned == 3.0 else 0)
+        # Where nothing was stored before, one row runs once more (a check run).
+        is_checked = not is_there and mode != "off" and face.units > 1
+        assert sum(RAN) == (ROWS + is_checked if returned == 3.0 else 0)
     # What is stored now.
     is_stored = is_there or "stored" in counters
     left = 3.0 if "stored" in counters else 2.0
@@ -204,14 +206,14 @@ def test_refresh_replaces_for_other_processes_and_verify_does_not(processes: Pro
 
 
 class Given(nn.Module):
-    """Returns a tensor of its own."""
+    """Returns the rows of a tensor of its own that rows of ``X`` stand for."""
 
     def __init__(self, value: torch.Tensor) -> None:
         super().__init__()
         self.value = value
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.value[: x.shape[0]]
+        return self.value[(x.reshape(len(x), -1)[:, 0] / 4).long().clamp(0, 3)]
 
 
 @pytest.mark.parametrize("face_name", FACES)

@@ -185,11 +185,12 @@ def test_one_key_for_each_row(
 def test_only_the_viewed_part_of_a_big_storage_is_stored(
     view: Callable[[torch.Tensor], Any], key: Any, reopen: Callable[[], None]
 ) -> None:
-    modcache.lookup_or_run(Gives(torch.zeros(2, 8)), torch.zeros(2, 1), key, scope="other")
+    x = torch.tensor([[0.0], [1.0]])
+    modcache.lookup_or_run(GivesRows(torch.zeros(2, 8)), x, key, scope="other")
     before = bytes_on_disk()
     value = view(torch.randn(1000, 1000))  # 4 MB
-    x = torch.zeros(2, 1)
-    modcache.lookup_or_run(Gives(value), x, key, scope="s")
+    module = GivesRows(value) if isinstance(key, list) else Gives(value)
+    modcache.lookup_or_run(module, x, key, scope="s")
     assert modcache.stats()["bytes_memory"] < 10_000
     assert bytes_on_disk() - before < 40_000  # of which most are pages of the database
     reopen()

@@ -43,13 +43,14 @@ class Named(NamedTuple):
 
 
 class Kinds(nn.Module):
-    """Makes one of everything of its arguments; the number is the first of a tensor."""
+    """Makes one of everything of its arguments."""
 
     def forward(
         self,
         a: torch.Tensor,
         b: torch.Tensor,
-        numbers: torch.Tensor,
+        rank: torch.Tensor,
+        number: float,
         count: Optional[int],  # noqa: UP045
         text: str,
     ) -> Tuple[  # noqa: UP006
@@ -60,7 +61,6 @@ class Kinds(nn.Module):
         List[Named],  # noqa: UP006
         List[float],  # noqa: UP006
     ]:
-        number = float(numbers.flatten()[0].item())
         named = Named(b, count, (text, count is None, number))
         none: Optional[torch.Tensor] = None  # noqa: UP045
         empty: List[torch.Tensor] = []  # noqa: UP006
@@ -74,7 +74,8 @@ class First(nn.Module):
         self,
         a: torch.Tensor,
         b: torch.Tensor,
-        numbers: torch.Tensor,
+        rank: torch.Tensor,
+        number: float,
         count: Optional[int],  # noqa: UP045
         text: str,
     ) -> torch.Tensor:
@@ -89,7 +90,7 @@ class OneKey(nn.Module):
 
     def forward(
         self,
-        input: Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[int], str],  # noqa: UP006, UP045
+        input: Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, Optional[int], str],  # noqa: UP006, UP045
         key: str,
     ) -> Tuple[torch.Tensor, Any]:  # noqa: UP006
         first = modcache.lookup_or_run(self.first, input, key)
@@ -104,7 +105,7 @@ class PerRow(nn.Module):
 
     def forward(
         self,
-        input: Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[int], str],  # noqa: UP006, UP045
+        input: Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, Optional[int], str],  # noqa: UP006, UP045
         keys: List[str],  # noqa: UP006
     ) -> Tuple[torch.Tensor, Any]:  # noqa: UP006
         first = modcache.lookup_or_run(self.first, input, keys)
@@ -113,9 +114,10 @@ class PerRow(nn.Module):
 
 @st.composite
 def inputs(draw: Any, rows: int) -> tuple[Any, ...]:
-    number = torch.full((rows, 1), draw(floats), dtype=torch.float64)
+    rank = torch.arange(2.0 * rows).reshape(rows, 2)  # rows that were equal would prove nothing
     return (
-        draw(tensors(rows)), draw(tensors(rows)), number, draw(st.none() | int64s), draw(texts),
+        draw(tensors(rows)), draw(tensors(rows)), rank, draw(floats), draw(st.none() | int64s),
+        draw(texts),
     )  # fmt: skip
 
 

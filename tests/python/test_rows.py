@@ -137,6 +137,8 @@ def test_an_empty_batch_gives_what_the_module_gives(batched: Batched, counted: A
 @pytest.mark.parametrize("rows_per_run", [1, 3, 100])
 def test_max_rows_splits_the_run(rows_per_run: int, counted: Any) -> None:
     modcache.configure(max_rows=rows_per_run)
+    modcache.lookup_or_run(Rows(), batch([98, 99]), ["98", "99"], scope="s")  # proves the rows
+    counted()
     RAN.clear()
     rows = [*range(7), 3]
     result = modcache.lookup_or_run(Rows(), batch(rows), keys_of(rows), scope="s")
@@ -171,12 +173,16 @@ class Pooled(nn.Module):
 
 
 @pytest.mark.parametrize("face", ["eager", "scripted"])
-def test_an_output_without_the_rows_is_an_error_and_nothing_is_stored(
+def test_a_batch_whose_output_lacks_the_rows_runs_whole_and_uncached(
     face: str, counted: Any
 ) -> None:
-    with pytest.raises(RuntimeError, match=r"5 rows.*\[4\]"):
-        modcache.lookup_or_run(in_form(Pooled(), face), torch.ones(5, 4), list("abcde"))
-    assert "stored" not in counted()
+    module, x = in_form(Pooled(), face), torch.randn(5, 4)
+    for _ in range(2):
+        assert torch.equal(modcache.lookup_or_run(module, x, list("abcde")), x.sum(0))
+        assert counted() == {"bypassed_rows": 5}
+    modcache.configure(strict=True)
+    with pytest.raises(RuntimeError, match=r"shape \[4\] for 5 rows"):
+        modcache.lookup_or_run(module, x, list("abcde"))
 
 
 class Several(nn.Module):
@@ -212,8 +218,8 @@ def test_a_row_of_another_shape_is_a_conflict_that_replaces(batched: Batched, co
 @pytest.fixture(params=["eager", "scripted"])
 def ragged(request: Any) -> nn.Module:
     module = in_form(UpTo(), request.param)
-    modcache.lookup_or_run(module, torch.full((2, 8), 3.0), ["a", "b"])
-    modcache.lookup_or_run(module, torch.full((2, 8), 5.0), ["c", "d"])
+    modcache.lookup_or_run(module, torch.full((2, 8), 3.0), ["a", "b"], ragged="list")
+    modcache.lookup_or_run(module, torch.full((2, 8), 5.0), ["c", "d"], ragged="list")
     return module
 
 
@@ -221,12 +227,17 @@ def ragged(request: Any) -> nn.Module:
 X = torch.tensor([3.0, 5.0, 3.0])[:, None].expand(3, 8)
 
 
-def test_rows_that_do_not_fit_together_are_an_error_that_names_the_ways_out(ragged: Any) -> None:
-    with pytest.raises(ValueError, match=r"row 0 is \[3\], row 1 is \[5\].*ragged=\"list\""):
-        modcache.lookup_or_run(ragged, X, ["a", "c", "b"])
+def test_a_batch_whose_rows_do_not_fit_together_runs_whole(ragged: Any, counted: Any) -> None:
+    whole = UpTo()(X)
+    counted()
+    assert torch.equal(modcache.lookup_or_run(ragged, X, ["a", "c", "b"]), whole)
+    assert counted()["bypassed_rows"] == 3
     if isinstance(ragged, torch.jit.ScriptModule):
-        with pytest.raises(RuntimeError, match="lookup_or_run_any"):
-            torch.ops.cache.lookup_or_run(ragged, X, ["a", "c", "b"])
+        seen = torch.ops.cache.lookup_or_run(ragged, X, ["a", "c", "b"])
+        assert torch.equal(seen, whole)
+    modcache.configure(strict=True)
+    with pytest.raises(RuntimeError, match=r"row 0 is .*\[3\].*row 1 is .*\[5\].*ragged=\"list\""):
+        modcache.lookup_or_run(ragged, X, ["a", "c", "b"])
 
 
 def test_rows_that_do_not_fit_together_as_a_list(ragged: Any) -> None:

@@ -109,7 +109,7 @@ def test_schema_that_others_have_kept(name: str) -> None:
 PACKAGE = {
     *("_content_keys", "_follow_modes", "_disable_memory_tier", "_load_model", "_mode_levels"),
     "_store_all",
-    *("_one_row_of_length", "_select_rows", "_stepped", "_take_log"),
+    *("_made_rows", "_one_row_of_length", "_select_rows", "_stepped", "_take_log"),
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Optional
 import modcache
 import pytest
 import torch
-from modcache._identity import module_state
+from modcache._identity import known as known_modules
 from modcache._identity.module_state import ModuleState, state_of
 from modcache._identity.records import Records, same_leaves
 from modcache._identity.snapshot import RefusedError, snapshot_of
@@ -364,8 +364,8 @@ def _as_it_was() -> Any:
 def test_random_changes_are_judged_as_a_fresh_look_would(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_state, "_PATIENCE", 0)
-    monkeypatch.setattr(module_state, "_MOST_PATIENCE", 0)
+    monkeypatch.setattr(known_modules, "_PATIENCE", 0)
+    monkeypatch.setattr(known_modules, "_MOST_PATIENCE", 0)
     chance = random.Random(seed)
     module = model()
     recognized = 0

@@ -192,6 +192,7 @@ def test_entries_of_all_settings_live_side_by_side(reopen: Any) -> None:
 def test_so_do_the_rows_of_one_batch(counted: Any, reopen: Any) -> None:
     value = torch.randn(6, 64)
     value[5, 0] = 1e6  # in full also where dtype=float16
+    asked(value, [f"proof/{key}" for key in KEYS])
     for row, setting in enumerate(SETTINGS[:5]):
         modcache.configure(**setting)
         asked(value, KEYS[row : row + 1], X[row : row + 1])

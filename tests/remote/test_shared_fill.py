@@ -318,7 +318,7 @@ def test_a_server_that_stays_full_is_warned_of(
         modcache.flush()
         redis.limit_memory("1")
 
-    module = at_run(slow_module(), {3: fill_the_server})
+    module = at_run(slow_module(), {4: fill_the_server})  # the second is a check run
     with pytest.warns(UserWarning, match="did not take all results of 7 batches") as said:
         done = fill_of(module, loader_with(0))
     assert said[0].filename == __file__
@@ -363,7 +363,7 @@ def test_an_exception_gives_back_what_was_taken(
     monkeypatch.setattr(fill_pass, "Parts", Noted)
     machines.become("here", redis.address)
     with pytest.raises(KeyboardInterrupt):
-        fill_of(at_run(slow_module(), {3: fail}), loader_with(0, workers=2))
+        fill_of(at_run(slow_module(), {4: fail}), loader_with(0, workers=2))
     assert sorted(made[0].look([f"batch {i}" for i in range(10)])) == [DONE] * 3 + [NOBODYS] * 7
 
 

@@ -92,7 +92,7 @@ TEST_F(DeclaredRowsTest, come_together_where_they_fit) {
   EXPECT_TRUE(at::equal(rows.together.toTensor(), at::tensor({2.0F, 1.0F})));
 }
 
-TEST_F(DeclaredRowsTest, that_do_not_fit_come_apart_or_are_the_callers_mistake) {
+TEST_F(DeclaredRowsTest, that_do_not_fit_come_apart_or_have_the_batch_run_whole) {
   store(at::ones({1, 2}), {"short"});
   store(at::ones({1, 3}), {"long"});
   Declared any = kTensorOfEncoder;
@@ -100,12 +100,11 @@ TEST_F(DeclaredRowsTest, that_do_not_fit_come_apart_or_are_the_callers_mistake) 
   const Rows rows = rows_of(any, {"short", "long"});
   ASSERT_TRUE(rows.apart.has_value());
   EXPECT_EQ(rows.apart->at(1).toTensor().size(0), 3);
-  EXPECT_THAT(
-      [] {
-        (void)rows_of(kTensorOfEncoder, {"short", "long"});
-      },
-      ThrowsMessage<c10::Error>(
-          AllOf(HasSubstr("row 0 is Float[2]"), HasSubstr("row 1 is Float[3]"))));
+  const auto call = call_of(at::ones({2}), {"short", "long"});
+  EXPECT_EQ(call->next_rows(), std::nullopt);
+  EXPECT_FALSE(kTensorOfEncoder.rows_of(*call).has_value());
+  call->reject_hits();
+  EXPECT_EQ(call->next_rows(), (std::vector<std::int64_t>{0, 1}));
 }
 
 TEST_F(DeclaredRowsTest, of_another_type_are_nothing) {

@@ -140,7 +140,7 @@ TEST_F(ModuleRunTest, a_call_is_bypassed_while_the_mode_is_off) {
 TEST_F(ModuleRunTest, a_module_without_a_fingerprint_is_refused_with_the_cure) {
   parts_.class_name = "Unknown";
   refuse_unidentified(parts_, 2, "attribute 'a' is a torch.Generator");
-  EXPECT_EQ(stat("bypassed_impure"), 2);
+  EXPECT_EQ(stat("bypassed_identity"), 2);
   EXPECT_THAT(log_.about("Unknown.forward").at(0), HasSubstr("scope=\"name@version\""));
 }
 

@@ -28,13 +28,15 @@ TEST_F(RowsCallRunTest, is_kept_row_by_row_and_counted_by_rows) {
   EXPECT_THAT(numbers({2}, {"b"}), ElementsAre(20));
 }
 
-TEST_F(RowsCallRunTest, without_the_rows_is_an_error_and_nothing_is_stored) {
+TEST_F(RowsCallRunTest, without_the_rows_is_given_back_and_not_stored) {
   const auto call = call_of({1, 2}, {"a", "b"});
   ASSERT_TRUE(call->next_rows().has_value());
-  call->begin_run();
-  const auto finish = [&] { call->finish_run(tensor::flatten(at::ones({3})), RunFacts{}); };
-  EXPECT_THAT(finish, ThrowsMessage<c10::Error>(HasSubstr("was run on 2 rows, one key each")));
+  run(*call, at::ones({3}));
+  EXPECT_EQ(call->next_rows(), std::nullopt);
+  EXPECT_EQ(call->together()->tensors[0].size(0), 3);
+  EXPECT_THAT(call->outcome().refusal, HasSubstr("it was run on 2 rows, one key each"));
   EXPECT_EQ(stat("stored"), 0);
+  EXPECT_EQ(stat("bypassed_rows"), 2);
   EXPECT_THAT(numbers({1}, {"a"}), ElementsAre(10)) << "others go on";
 }
 

@@ -33,7 +33,7 @@ class StoredRowsTest : public testing::RowsCallTest {
     cache::BatchRequest request{context_of(*session, parts_, tensor::Per::kRow), keys, {}};
     request.rows = rows;
     auto found = session->lookup_all(request, true);
-    add_stored_rows(parts_, {*session, request, found, true}, output);
+    add_stored_rows(parts_, {*session, request, found, true, keys.size()}, output);
     return found.missing();
   }
   const CallParts parts_ = parts_of(at::ones({1}), tensor::Per::kRow);

@@ -31,7 +31,8 @@ class ProbedCallTest : public testing::ModuleTest {
     std::optional<at::Tensor> ids_tensor;
     if (ids.has_value()) ids_tensor = at::tensor(*ids, at::kLong);
     return std::make_unique<ProbedCall>(parts_of(input, per), key, std::move(ids_tensor),
-                                        Expected{"float32:1,", std::move(sizes), {}});
+                                        Expected{"float32:1,", std::move(sizes), {}},
+                                        /*are_rows_proven=*/true);
   }
   std::unique_ptr<ProbedCall> held() const { return held(input_); }
   static at::Tensor number(float value) { return at::full({2}, value); }

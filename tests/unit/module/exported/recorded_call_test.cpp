@@ -18,8 +18,8 @@ std::string text_of(const std::vector<std::string>& fields) {
 }
 
 const std::vector<std::string> kFields{
-    "modcache site 1", "n", "encoder@1", "digest", "forward",    "Encoder", "key",
-    "float32[1]",      "",  "compiled",  "",       "float32:2,", ""};
+    "modcache site 3", "n", "encoder@1", "digest", "forward",    "Encoder", "key",
+    "float32[1]",      "",  "compiled",  "",       "float32:2,", "",        "rows"};
 
 TEST(RecordedCallTest, is_read_from_its_text) {
   const RecordedCall recorded = RecordedCall::parse(text_of(kFields));
@@ -32,11 +32,12 @@ TEST(RecordedCallTest, is_read_from_its_text) {
   EXPECT_EQ(recorded.input.signature, "float32[1]");
   EXPECT_TRUE(recorded.is_compiled);
   EXPECT_EQ(recorded.dtypes, "float32:2,");
+  EXPECT_TRUE(recorded.are_rows_proven);
 }
 
 TEST(RecordedCallTest, has_the_padding_that_was_seen) {
   auto fields = kFields;
-  fields[0] = "modcache site 2";
+  fields[0] = "modcache site 4";
   fields.insert(fields.end(), {"mask", "4616189618054758400", "1,0,", "weights", "(int64[~])"});
   const RecordedCall recorded = RecordedCall::parse(text_of(fields));
   ASSERT_TRUE(recorded.padding.has_value());
@@ -45,7 +46,7 @@ TEST(RecordedCallTest, has_the_padding_that_was_seen) {
   EXPECT_EQ(recorded.padding->dims, (std::vector<tensor::DimSet>{1, 0}));
   EXPECT_EQ(recorded.padding->digest, "weights");
   EXPECT_EQ(recorded.padding->signature, "(int64[~])");
-  for (const auto& [place, text] : {std::pair(13, "other"), {14, "x"}, {15, "1"}, {15, "-1,"}}) {
+  for (const auto& [place, text] : {std::pair(14, "other"), {15, "x"}, {16, "1"}, {16, "-1,"}}) {
     auto wrong = fields;
     wrong[place] = text;
     EXPECT_THROW(RecordedCall::parse(text_of(wrong)), c10::Error) << text;
