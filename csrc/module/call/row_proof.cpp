@@ -146,8 +146,7 @@ class Known : public ProcessWide<Known> {
   std::unordered_map<Digest128, Proof, Digest128Hash> proofs_ MODCACHE_GUARDED_BY(mutex);
 };
 
-// --- Check runs
-// -----------------------------------------------------------------------------------
+// --- Check runs --------------------------------------------------------------------------------
 
 bool has_equal_rows(const at::Tensor& tensor, std::int64_t row, std::int64_t other) {
   return at::equal(tensor.select(0, row), tensor.select(0, other));

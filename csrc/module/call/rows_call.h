@@ -166,8 +166,8 @@ class RowsCall : public OpenCall {
   // Returns the whole input's result as it is, uncached.
   void refuse_rows(tensor::Flat result, const std::string& why);
   void give_unstored(tensor::Flat result);
-  // Returns whether stored constants of the rows that were found differ.
   bool fit_together();
+  // Returns whether stored constants of the rows that were found differ.
   bool has_odd_constants();
   bool is_refused_by_row();
   void repeat_rows();
