@@ -93,6 +93,17 @@ class RecentLayouts : public ProcessWide<RecentLayouts> {
   std::array<Recent, 8> recent_ MODCACHE_GUARDED_BY(mutex);  // front: seen last
 };
 
+RowMarks row_marks_in(const std::vector<TensorLayout>& tensors) {
+  RowMarks marks;
+  if (tensors.empty()) return marks;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_constant) marks.constants.push_back(i);
+  }
+  marks.are_unproven = tensors.front().is_unproven;
+  marks.are_unproven_alone = tensors.front().is_unproven_alone;
+  return marks;
+}
+
 }  // namespace
 
 bool has_countable_elements(const std::vector<std::int64_t>& sizes, std::int64_t rows) {
@@ -137,6 +148,7 @@ Result<LayoutPtr> Layout::make(ValueHeader header) {
   layout->payload_size_bytes_ = end;
   layout->size_bytes_ = sizeof(Layout) + size_of(header.root) +
                         header.tensors.size() * (sizeof(Place) + sizeof(TensorLayout) + 64);
+  layout->row_marks_ = row_marks_in(header.tensors);
   layout->header_ = std::move(header);
   return LayoutPtr(std::move(layout));
 }
@@ -239,16 +251,6 @@ std::vector<std::uint64_t> Layout::padded_dims() const {
   dims.reserve(header_.tensors.size());
   for (const TensorLayout& tensor : header_.tensors) dims.push_back(tensor.padded_dims);
   return dims;
-}
-
-RowMarks Layout::row_marks() const {
-  RowMarks marks;
-  for (std::size_t i = 0; i < header_.tensors.size(); ++i) {
-    if (header_.tensors[i].is_constant) marks.constants.push_back(i);
-  }
-  marks.are_unproven = is_unproven(/*in_batch_of_one=*/false);
-  marks.are_unproven_alone = is_unproven(/*in_batch_of_one=*/true);
-  return marks;
 }
 
 bool Layout::has_rows_like(const Layout& other, bool is_padded) const {

@@ -91,12 +91,10 @@ class Layout : public std::enable_shared_from_this<Layout> {
   std::optional<std::int64_t> length() const;
   // Returns the dimensions that were cut, a set for each tensor.
   std::vector<std::uint64_t> padded_dims() const;
-  RowMarks row_marks() const;
+  const RowMarks& row_marks() const { return row_marks_; }
   // Returns whether the row serves batches of one, or of several rows, only where these are proven.
   bool is_unproven(bool in_batch_of_one) const {
-    if (header_.tensors.empty()) return false;
-    const TensorLayout& first = header_.tensors.front();
-    return in_batch_of_one ? first.is_unproven_alone : first.is_unproven;
+    return in_batch_of_one ? row_marks_.are_unproven_alone : row_marks_.are_unproven;
   }
 
   // Returns whether values of both can be rows of one batch: the same tree, dtypes and shapes. The
@@ -111,6 +109,7 @@ class Layout : public std::enable_shared_from_this<Layout> {
 
   ValueHeader header_;
   std::vector<Place> places_;
+  RowMarks row_marks_;
   std::size_t payload_size_bytes_ = 0;
   std::size_t size_bytes_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -122,9 +123,8 @@ std::optional<std::vector<DimSet>> RowsOutput::padded_dims() const {
   return layout_->padded_dims();
 }
 
-std::optional<RowMarks> RowsOutput::row_marks() const {
-  if (stored_.empty()) return std::nullopt;
-  return layout_->row_marks();
+const RowMarks* RowsOutput::row_marks() const {
+  return stored_.empty() ? nullptr : &layout_->row_marks();
 }
 
 bool RowsOutput::has_odd_length(const StoredRow& row) const {
@@ -229,7 +229,7 @@ std::vector<RowsOutput::Failure> RowsOutput::add_stored(const std::vector<Stored
   std::vector<Status> statuses(rows.size());
   std::vector<std::size_t> left = of_the_commonest_kind(rows, statuses);
   // If no row of the first row's kind can be read, try again with the remaining rows.
-  while (!left.empty()) left = add_like_the_first(rows, left, read, statuses);
+  while (!left.empty()) left = add_like_the_first(rows, std::move(left), read, statuses);
   std::vector<Failure> failures;
   for (std::size_t k = 0; k < rows.size(); ++k) {
     if (!statuses[k].is_ok()) failures.push_back({k, statuses[k]});
@@ -280,7 +280,7 @@ std::vector<std::size_t> RowsOutput::of_the_commonest_kind(const std::vector<Sto
 
 // Adds those of `rows` that are at `places`. Returns those that are to be tried again.
 std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<StoredRow>& rows,
-                                                        const std::vector<std::size_t>& places,
+                                                        std::vector<std::size_t> places,
                                                         const ReadStored& read,
                                                         std::vector<Status>& statuses) {
   if (layout_ == nullptr) {
@@ -297,9 +297,12 @@ std::vector<std::size_t> RowsOutput::add_like_the_first(const std::vector<Stored
       return others;
     }
   }
-  std::vector<std::size_t> alike;
   std::vector<std::size_t> others;
-  for (const std::size_t k : places) (fits_the_first(rows[k]) ? alike : others).push_back(k);
+  const auto is_other = [&](std::size_t k) { return !fits_the_first(rows[k]); };
+  std::copy_if(places.begin(), places.end(), std::back_inserter(others), is_other);
+  std::vector<std::size_t> alike = std::move(places);
+  if (!others.empty())
+    alike.erase(std::remove_if(alike.begin(), alike.end(), is_other), alike.end());
   const bool fit_the_block = std::all_of(alike.begin(), alike.end(),
                                          [&](std::size_t k) { return fits_the_block(rows[k]); });
   if (!fit_the_block) widen();

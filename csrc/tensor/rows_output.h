@@ -57,8 +57,8 @@ class RowsOutput {
 
   // Declares tensors of computed results that have no rows: each of their rows holds all of it.
   void set_constants(std::vector<std::size_t> constants) { constants_ = std::move(constants); }
-  // Returns what the stored rows say of themselves; nothing when no row was added.
-  std::optional<RowMarks> row_marks() const;
+  // Returns what the stored rows say of themselves; null when no row was added.
+  const RowMarks* row_marks() const;
 
   // Returns whether stored rows are of another kind than the computed ones or than each other.
   bool has_odd_stored_rows() const;
@@ -86,7 +86,7 @@ class RowsOutput {
   };
 
   std::vector<std::size_t> add_like_the_first(const std::vector<StoredRow>& rows,
-                                              const std::vector<std::size_t>& places,
+                                              std::vector<std::size_t> places,
                                               const ReadStored& read,
                                               std::vector<Status>& statuses);
   std::vector<std::size_t> of_the_commonest_kind(const std::vector<StoredRow>& rows,
@@ -96,7 +96,7 @@ class RowsOutput {
   void copy_padded(const StoredRow& row, std::size_t i, const std::byte* payload);
   std::optional<Flat> rows_together(std::optional<at::Device> input_device);
   bool take_constants(Flat& rows) const;
-  std::vector<std::size_t> constants() const;
+  const std::vector<std::size_t>& constants() const;
   bool has_odd_length(const StoredRow& row) const;
   // Returns whether the row lacks padding that this batch has.
   bool is_shorter(const Layout& layout) const;

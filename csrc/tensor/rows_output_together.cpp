@@ -187,7 +187,7 @@ Flat RowsOutput::gathered() const {
   return together;
 }
 
-std::vector<std::size_t> RowsOutput::constants() const {
+const std::vector<std::size_t>& RowsOutput::constants() const {
   return stored_.empty() ? constants_ : layout_->row_marks().constants;
 }
 

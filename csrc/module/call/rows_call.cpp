@@ -60,9 +60,9 @@ Digest128 RowsCall::padded_form() const {
 
 // Returns whether stored rows were cut in other dimensions than the module's results are.
 bool RowsCall::has_odd_padding() const {
+  if (!learned_.has_value() || learned_->is_refused() || learned_->dims.empty()) return false;
   const auto dims = output_.padded_dims();
-  return learned_.has_value() && !learned_->is_refused() && !learned_->dims.empty() &&
-         dims.has_value() && *dims != learned_->dims;
+  return dims.has_value() && *dims != learned_->dims;
 }
 
 void RowsCall::trust_padding(std::vector<tensor::DimSet> dims) {
@@ -335,15 +335,13 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   if (!passages_.empty()) note_found(part, found);
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_), keys_.rows()}, output_);
   // Stored rows that are not marked as unproven were proven.
-  const auto marks = output_.row_marks();
+  const tensor::RowMarks* const marks = output_.row_marks();
   // A value that was taken for a constant may have proved to be none.
-  if (marks.has_value() && !marks->constants.empty() && is_refused_by_row()) return;
-  if (marks.has_value() && !proof_.is_known()) {
-    if (!marks->are_unproven || keys_.rows() > 1) {
-      proof_.verdict = RowProof::Verdict::kProven;
-      proof_.constants = marks->constants;
-      proof_.holds_for_one = !marks->are_unproven_alone;
-    }
+  if (marks != nullptr && !marks->constants.empty() && is_refused_by_row()) return;
+  if (marks != nullptr && !proof_.is_known() && (!marks->are_unproven || keys_.rows() > 1)) {
+    proof_.verdict = RowProof::Verdict::kProven;
+    proof_.constants = marks->constants;
+    proof_.holds_for_one = !marks->are_unproven_alone;
   }
   if (!found.verified().empty()) {
     drawn_.resize(keys_.distinct().size(), false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/call/stored_rows.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -97,7 +98,6 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   const cache::FoundRows& disk = batch.found.rows();
   StoredLayouts layouts(disk);
   std::vector<tensor::StoredRow> rows;
-  std::vector<std::size_t> keys;  // of `rows`
   std::optional<bool> takes_unproven;
   const auto is_usable = [&](std::size_t key, const tensor::Layout& layout) {
     if (!layout.is_unproven(/*in_batch_of_one=*/batch.rows == 1)) return true;
@@ -113,10 +113,8 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
       return;
     }
     rows.push_back(row);
-    keys.push_back(key);
   };
   rows.reserve(batch.found.size());
-  keys.reserve(batch.found.size());
   std::vector<std::size_t> resident;
   for (std::size_t key = 0; key < batch.found.size(); ++key) {
     if (batch.found.is_missing(key)) continue;
@@ -155,7 +153,11 @@ void add_stored_rows(const CallParts& parts, const FoundBatch& batch, tensor::Ro
   }
   const auto failures = output.add_stored(
       rows, [&](std::size_t index, void* target) { return disk.read(index, target); });
-  for (const auto& failure : failures) batch.refuse(keys[failure.place], failure.status);
+  for (const auto& failure : failures) {
+    const auto& of_keys = batch.request.rows;
+    const auto key = std::find(of_keys.begin(), of_keys.end(), rows[failure.place].row);
+    batch.refuse(static_cast<std::size_t>(key - of_keys.begin()), failure.status);
+  }
 }
 
 }  // namespace modcache::module
