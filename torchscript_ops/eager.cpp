@@ -127,7 +127,8 @@ void refuse_rows(const std::string& method, std::int64_t rows, const std::string
   module::bypass(parts_of("", method, {}, class_name), rows, why, cache::Counter::kBypassedRows);
 }
 
-// The numbers of the rows to run next; None when there are no more.
+// The numbers of the rows to run next; None when there are no more. Static, as it is called at each
+// run.
 at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
   const auto rows = run->call.next_rows();
   if (!rows.has_value()) return {};
@@ -136,7 +137,7 @@ at::IValue next_rows(const c10::intrusive_ptr<RowsRun>& run) {
 }
 
 // The row that a check run is made from, the number of its rows, and whether the others are made
-// from that row, and how. None: there is no check run. Static, as it is called at each run.
+// from that row, and how. None: there is no check run. Static like next_rows().
 at::IValue next_check(const c10::intrusive_ptr<RowsRun>& run) {
   const auto check = run->call.next_check();
   if (!check.has_value()) return {};
@@ -280,7 +281,7 @@ void register_eager(torch::Library& m) {
       .def_static("begin", &begin_rows_call)
       .def_static("bypass", &bypass_rows)
       .def_static("refuse_rows", &refuse_rows)
-      .def("next_rows", &next_rows)
+      .def_static("next_rows", &next_rows)
       .def_static("next_check", &next_check)
       .def("finish_check", &finish_check)
       .def("trust_rows", [](const c10::intrusive_ptr<RowsRun>& run) { run->call.trust_rows(); })

@@ -63,6 +63,7 @@ constexpr Path kPaths[] = {
     {"disk_hit_256_rows", Answer::kDisk, 256, k2KiB},
     {"miss", Answer::kRun, 0, k2KiB},
     {"miss_151_kb", Answer::kRun, 0, k151KB},
+    {"miss_1_row", Answer::kRun, 1, k2KiB},
     {"miss_256_rows", Answer::kRun, 256, k2KiB},
     {"passes_by", Answer::kPast, 0, k2KiB},
     {"passes_by_fingerprint", Answer::kPast, 0, k2KiB, /*has_scope=*/false},

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <charconv>
 #include <exception>
+#include <limits>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/process_wide.h"
 #include "cache/row_note.h"
@@ -26,6 +28,8 @@ namespace modcache::module {
 namespace {
 
 using Verdict = RowProof::Verdict;
+
+constexpr std::int64_t kAskAgainAfterMs = 1000;
 
 constexpr const char* kRule =
     ". With one key per row, every output needs the rows as its first dimension, and each row must "
@@ -105,13 +109,15 @@ RowProof proof_in_directory(cache::Session& session, const store::Context& conte
 }
 
 // The proofs that this process knows, each with the directory's count of removals at that time: a
-// removal may have been a clear of the scope, after which the directory has no note of it.
+// removal may have been a clear of the scope, after which the directory has no note of it. Also
+// what the directory did not know; it is asked again after a second.
 class Known : public ProcessWide<Known> {
  public:
   struct Proof {
     RowProof proof;
     std::string scope;
     std::uint64_t removals = 0;
+    std::int64_t ask_again_at_ms = std::numeric_limits<std::int64_t>::max();
   };
 
   std::optional<Proof> find(const Digest128& address) {
@@ -168,7 +174,7 @@ bool differ(const std::vector<at::Tensor>& tensors, std::int64_t row, std::int64
 
 bool differs_reversed(const std::vector<at::Tensor>& tensors, std::int64_t row) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    if (tensor.dim() < 2) return false;
+    if (tensor.dim() < 2 || tensor.size(-1) < 2) return false;
     const at::Tensor one = tensor::as_operable(tensor.detach()).select(0, row);
     return !at::equal(one, at::flip(one, {-1}));
   });
@@ -245,10 +251,14 @@ RowProof row_proof_of(cache::Session& session, const store::Context& context) {
     const Digest128 address = Known::address_of(session, context);
     auto known = Known::instance().find(address);
     const std::uint64_t removals = session.removals();
-    if (known.has_value() && known->removals == removals) return std::move(known->proof);
-    RowProof proof = proof_in_directory(session, context);
-    if (proof.is_known()) Known::instance().insert(address, {proof, context.scope, removals});
-    return proof;
+    const std::int64_t now_ms = steady_now_ms();
+    if (known.has_value() && known->removals == removals && now_ms < known->ask_again_at_ms) {
+      return std::move(known->proof);
+    }
+    Known::Proof asked{proof_in_directory(session, context), context.scope, removals};
+    if (!asked.proof.is_known()) asked.ask_again_at_ms = now_ms + kAskAgainAfterMs;
+    Known::instance().insert(address, asked);
+    return std::move(asked.proof);
   } catch (const std::exception&) {  // it cannot be read, so nothing is known
     return {};
   }

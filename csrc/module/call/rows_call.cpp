@@ -204,7 +204,7 @@ void RowsCall::refuse_rows_apart(const std::string& why) {
 // Returns whether the results of this context are known to be no rows. The call then goes past the
 // cache, and was counted.
 bool RowsCall::is_refused_by_row() {
-  if (!proof_.is_known()) proof_ = row_proof_of(*session_, *context_);
+  look_up_proof();
   if (!proof_.is_refuted()) return false;
   goes_past_ = true;
   needs_whole_input_ = true;
@@ -213,6 +213,11 @@ bool RowsCall::is_refused_by_row() {
   refuse(parts_, *session_, Counter::kBypassedRows, static_cast<std::int64_t>(keys_.rows()), "rows",
          outcome_.refusal);
   return true;
+}
+
+void RowsCall::look_up_proof() {
+  if (proof_.is_known() || std::exchange(has_looked_up_proof_, true)) return;
+  proof_ = row_proof_of(*session_, *context_);
 }
 
 void RowsCall::trust_rows() {

@@ -170,6 +170,8 @@ class RowsCall : public OpenCall {
   // Returns whether stored constants of the rows that were found differ.
   bool has_odd_constants();
   bool is_refused_by_row();
+  // Asks once what is known of the rows of this context.
+  void look_up_proof();
   void repeat_rows();
   void judge_apart(std::vector<tensor::Flat> apart, const RunFacts& facts);
   // Takes over a result that no rule forbids to keep.
@@ -216,6 +218,7 @@ class RowsCall : public OpenCall {
   bool was_checked_ = false;  // a check run followed a run
   bool has_failed_check_ = false;
   bool is_overwritten_ = false;  // it wrote into the memory of the result
+  bool has_looked_up_proof_ = false;
   bool can_check_ = true;
   bool has_fixed_shape_ = false;  // a check run must have the shape of the batch
   bool are_unproven_ = false;     // the last result is stored for batches of one

@@ -60,7 +60,7 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
   const bool is_whole = is_whole_input(running_);
-  if (!proof_.is_known() && !parts_.scope.empty()) proof_ = row_proof_of(*session_, *context_);
+  if (!parts_.scope.empty()) look_up_proof();
   const bool has_rows = has_first_sizes(result, rows, proof_.constants);
   const bool is_storable = tensor::why_not_storable(result).empty();
   const bool is_proven_alone = proof_.is_proven() && proof_.constants.empty();

@@ -27,7 +27,7 @@ from modcache._call.graphs import (
     with_altered_second,
 )
 from modcache._call.parts import data_in
-from modcache._call.rows import select_rows, with_graphs
+from modcache._call.rows import next_rows, select_rows, with_graphs
 from modcache._call.tagged import UnknownClassError, tagged
 from modcache._call.tagged_leaves import form_of, is_refused, leaves_of, with_leaves
 from modcache._library.global_random import global_states_kept
@@ -146,7 +146,7 @@ class RunOfGraphs:
         return getattr(self._run, name)
 
     def next_rows(self) -> Any:
-        self._rows = self._run.next_rows() or []
+        self._rows = next_rows(self._run) or []
         return self._rows
 
     def finish(self, output: Any, because: str, *facts: Any) -> Any:

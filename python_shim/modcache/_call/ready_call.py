@@ -23,7 +23,7 @@ from modcache._call.input_classes import code_of_input
 from modcache._call.padding import Padding
 from modcache._call.padding_trial import run_trials
 from modcache._call.row_check import run_checks
-from modcache._call.rows import select_rows
+from modcache._call.rows import next_rows, select_rows
 from modcache._call.tagged import tagged
 from modcache._identity.kinds import UnidentifiedError
 from modcache._identity.known import Recognized
@@ -112,7 +112,7 @@ class ReadyCall:
                 is_changed = True
             if is_changed:
                 self._note_outcome(run, run.outcome())
-            rows = run.next_rows()
+            rows = run.next_rows() if are_proven else next_rows(run)
             is_own = not is_changed and not padding.is_padded
             if is_whole and not rows and (is_own or run.gives_own_result()):
                 return output, None
