@@ -316,8 +316,10 @@ std::vector<RowCheck> plan_row_checks(const std::vector<at::Tensor>& tensors,
     if (!are_empty && !differs_reversed(tensors, last)) return {};
     return {beside};
   }
-  beside.exchanges_bits = !differs_made(tensors, last, false);
-  if (are_empty || differs_made(tensors, last, beside.exchanges_bits)) return {alone, beside};
+  beside.exchanges_bits = !differs_made(tensors, last, /*exchanges_bits=*/false);
+  const bool is_other_row =
+      !beside.exchanges_bits || differs_made(tensors, last, /*exchanges_bits=*/true);
+  if (are_empty || is_other_row) return {alone, beside};
   alone.needs_different_results = true;
   return {alone};
 }

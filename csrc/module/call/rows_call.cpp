@@ -208,11 +208,15 @@ bool RowsCall::is_refused_by_row() {
   if (!proof_.is_refuted()) return false;
   goes_past_ = true;
   needs_whole_input_ = true;
-  outcome_.refused_for = "rows";
-  outcome_.refusal = "not caching " + proof_.why_not;
-  refuse(parts_, *session_, Counter::kBypassedRows, static_cast<std::int64_t>(keys_.rows()), "rows",
-         outcome_.refusal);
+  note_refusal("rows", proof_.why_not, keys_.rows());
   return true;
+}
+
+void RowsCall::note_refusal(const char* cause, const std::string& why, std::size_t rows) {
+  outcome_.refused_for = cause;
+  outcome_.refusal = "not caching " + why;
+  refuse(parts_, *session_, Counter::kBypassedRows, static_cast<std::int64_t>(rows), cause,
+         outcome_.refusal);
 }
 
 void RowsCall::look_up_proof() {

@@ -170,6 +170,8 @@ class RowsCall : public OpenCall {
   // Returns whether stored constants of the rows that were found differ.
   bool has_odd_constants();
   bool is_refused_by_row();
+  // Counts and warns that so many rows are not cached. Throws under strict=true.
+  void note_refusal(const char* cause, const std::string& why, std::size_t rows);
   // Asks once what is known of the rows of this context.
   void look_up_proof();
   void repeat_rows();

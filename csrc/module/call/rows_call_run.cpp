@@ -59,16 +59,17 @@ void RowsCall::finish_run(tensor::Flat result, const RunFacts& facts) {
 void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
   run_->end();
   const auto rows = static_cast<std::int64_t>(running_.size());
-  const bool is_whole = is_whole_input(running_);
   if (!parts_.scope.empty()) look_up_proof();
   const bool has_rows = has_first_sizes(result, rows, proof_.constants);
-  const bool is_storable = tensor::why_not_storable(result).empty();
-  const bool is_proven_alone = proof_.is_proven() && proof_.constants.empty();
-  const bool may_be_cut = has_rows && (is_proven_alone || run_->may_be_kept(parts_, result, facts));
-  if (!is_whole && !(may_be_cut && is_storable)) {
-    // Run the whole input instead, whose result need not be cut into rows.
-    needs_whole_input_ = true;
-    return;
+  if (!is_whole_input(running_)) {
+    const bool is_proven_alone = proof_.is_proven() && proof_.constants.empty();
+    const bool may_be_cut =
+        has_rows && (is_proven_alone || run_->may_be_kept(parts_, result, facts));
+    if (!may_be_cut || !tensor::why_not_storable(result).empty()) {
+      // Run the whole input instead, whose result need not be cut into rows.
+      needs_whole_input_ = true;
+      return;
+    }
   }
   is_refused_ = true;
   if (proof_.is_refuted()) {
@@ -231,11 +232,7 @@ void RowsCall::refuse_rows(tensor::Flat result, const std::string& why) {
     return;
   }
   whole_ = std::move(result);
-  if (goes_past_) return;  // it was counted
-  outcome_.refused_for = "rows";
-  outcome_.refusal = "not caching " + why;
-  refuse(parts_, *session_, cache::Counter::kBypassedRows,
-         static_cast<std::int64_t>(running_.size()), "rows", outcome_.refusal);
+  if (!goes_past_) note_refusal("rows", why, running_.size());  // else it was counted
 }
 
 void RowsCall::accept_rows(tensor::Flat result, const RunFacts& facts) {
@@ -382,10 +379,7 @@ void RowsCall::refuse_for_padding(tensor::Flat result, const std::string& why) {
   }
   lead_.kept_nothing();
   output_.add_computed(running_, std::move(result));
-  outcome_.refused_for = "padding";
-  outcome_.refusal = "not caching " + parts_.who() + ": " + why;
-  refuse(parts_, *session_, cache::Counter::kBypassedRows,
-         static_cast<std::int64_t>(running_.size()), "padding", outcome_.refusal);
+  note_refusal("padding", parts_.who() + ": " + why, running_.size());
 }
 
 // Returns the result with the padding's value after each row's true part. Nothing: it failed, and
