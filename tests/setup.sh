@@ -124,7 +124,6 @@ SYSTEM_PACKAGES=(
   libzstd-dev:file:zstd.h
   nlohmann-json3-dev:file:nlohmann/json.hpp
   libcli11-dev:file:CLI/CLI.hpp
-  libcurl4-openssl-dev:file:curl/curl.h
   libssl-dev:file:openssl/ssl.h
 )
 # install_packages <package...>: through apt, or says what a person would have to do.

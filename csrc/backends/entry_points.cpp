@@ -3,7 +3,6 @@
 // What libmodcache_remote.so exports.
 #include <string>
 
-#include "backends/objects/object_backend.h"
 #include "backends/redis/redis_backend.h"
 #include "remote/engine_library.h"
 
@@ -11,7 +10,6 @@
 
 using modcache::remote::Backend;
 using modcache::remote::BackendOptions;
-using modcache::remote::Engine;
 
 MODCACHE_EXPORT int modcache_remote_interface_version() {
   return modcache::remote::kInterfaceVersion;
@@ -19,10 +17,7 @@ MODCACHE_EXPORT int modcache_remote_interface_version() {
 
 MODCACHE_EXPORT Backend* modcache_remote_make_backend(const BackendOptions& options,
                                                       std::string& error) {
-  const bool is_redis =
-      options.address.engine == Engine::kRedis || options.address.engine == Engine::kRedisCluster;
-  auto made = is_redis ? modcache::backends::make_redis_backend(options)
-                       : modcache::backends::make_object_backend(options);
+  auto made = modcache::backends::make_redis_backend(options);
   if (made.is_ok()) return std::move(made).value().release();
   error = made.status().message();
   return nullptr;

@@ -20,7 +20,7 @@ struct Scheme {
   std::uint16_t port;
 };
 
-constexpr std::array<Scheme, 13> kSchemes{
+constexpr std::array<Scheme, 10> kSchemes{
     {{"redis", Engine::kRedis, false, false, 6379},
      {"rediss", Engine::kRedis, true, false, 6379},
      {"redis+unix", Engine::kRedis, false, true, 0},
@@ -30,10 +30,7 @@ constexpr std::array<Scheme, 13> kSchemes{
      {"valkeys", Engine::kRedis, true, false, 6379},
      {"valkey+unix", Engine::kRedis, false, true, 0},
      {"valkey+cluster", Engine::kRedisCluster, false, false, 6379},
-     {"valkeys+cluster", Engine::kRedisCluster, true, false, 6379},
-     {"http", Engine::kHttp, false, false, 80},
-     {"https", Engine::kHttp, true, false, 443},
-     {"s3", Engine::kS3, true, false, 443}}};
+     {"valkeys+cluster", Engine::kRedisCluster, true, false, 6379}}};
 constexpr std::string_view kAfterScheme = "://";
 constexpr std::string_view kSchemeCharacters =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.";
@@ -41,27 +38,11 @@ constexpr std::string_view kHidden = "***";
 // A host's name has none of them: without its brackets an address of IPv6 could end with a port.
 constexpr std::string_view kNotInHost = ":[] \t\r\n";
 
-// The parameters of all engines, with the engines that know them.
-struct Parameter {
-  std::string_view name;
-  bool is_of_redis;
-  bool is_of_http;
-  bool is_of_s3;
-};
-constexpr std::array<Parameter, 10> kParameters{{{"auth_file", true, true, true},
-                                                 {"ca", true, true, true},
-                                                 {"cert", true, true, true},
-                                                 {"db", true, false, false},
-                                                 {"endpoint", false, false, true},
-                                                 {"key", true, true, true},
-                                                 {"key_file", true, true, true},
-                                                 {"prefix", true, true, true},
-                                                 {"region", false, false, true},
-                                                 {"verify", true, true, true}}};
+constexpr std::array<std::string_view, 8> kParameters{"auth_file", "ca",       "cert",   "db",
+                                                      "key",       "key_file", "prefix", "verify"};
 
-bool is_of(const Parameter& parameter, Engine engine) {
-  if (engine == Engine::kHttp) return parameter.is_of_http;
-  return engine == Engine::kS3 ? parameter.is_of_s3 : parameter.is_of_redis;
+bool is_parameter(std::string_view name) {
+  return std::find(kParameters.begin(), kParameters.end(), name) != kParameters.end();
 }
 
 Status wrong(std::string_view given, const std::string& why) {
@@ -174,9 +155,7 @@ Status set_hosts(std::string_view given, const Scheme& scheme, std::string_view 
     const std::size_t comma = hosts.find(',');
     Host host;
     if (!parse_host(hosts.substr(0, comma), scheme.port, host)) {
-      return wrong(given,
-                   "has no good host; valid is host, host:port or [IPv6]:port" +
-                       std::string(scheme.engine == Engine::kS3 ? ", of s3:// a bucket" : ""));
+      return wrong(given, "has no good host; valid is host, host:port or [IPv6]:port");
     }
     address.hosts.push_back(std::move(host));
     if (comma == std::string_view::npos) return Status::ok();
@@ -190,14 +169,11 @@ Status set_parameters(std::string_view given, std::string_view text, Address& ad
     const std::string_view one = text.substr(0, end);
     const std::size_t equals = one.find('=');
     const std::string_view name = one.substr(0, equals);
-    bool is_known = false;
-    std::string valid;
-    for (const Parameter& parameter : kParameters) {
-      if (!is_of(parameter, address.engine)) continue;
-      is_known = is_known || parameter.name == name;
-      valid += (valid.empty() ? "" : ", ") + std::string(parameter.name);
-    }
-    if (!is_known || equals == std::string_view::npos) {
+    if (!is_parameter(name) || equals == std::string_view::npos) {
+      std::string valid;
+      for (const std::string_view known : kParameters) {
+        valid.append(valid.empty() ? "" : ", ").append(known);
+      }
       return wrong(given, "has the parameter '" + std::string(name) +
                               "'; valid are name=value, with the names " + valid);
     }
@@ -254,9 +230,6 @@ Status check_values(std::string_view given, const Address& address) {
                  "has *** in the place of a password, as settings() shows it; give the "
                  "password, or leave it to MODCACHE_REMOTE_PASSWORD");
   }
-  if (address.engine == Engine::kHttp && address.hosts.size() != 1) {
-    return wrong(given, "names several hosts; http:// and https:// have one");
-  }
   if (!is_good_prefix(address.parameter("prefix"))) {
     return wrong(given, "has a prefix with other characters than letters, digits and -_./");
   }
@@ -272,24 +245,20 @@ Status check_values(std::string_view given, const Address& address) {
   for (const char* const name : {"ca", "cert", "key", "verify"}) {
     if (address.parameter(name).empty()) continue;
     return wrong(given, "has the parameter '" + std::string(name) +
-                            "' of TLS, which it does not use; with TLS it begins with " +
-                            (address.engine == Engine::kHttp ? "https://" : "rediss://"));
+                            "' of TLS, which it does not use; with TLS it begins with rediss://");
   }
   return Status::ok();
 }
 
-// The value of a parameter that no engine knows may be a password.
+// The value of an unknown parameter may be a password.
 std::string shown_parameters(std::string_view text) {
   std::string shown;
   while (true) {
     const std::size_t end = text.find('&');
     const std::string_view one = text.substr(0, end);
     const std::size_t equals = one.find('=');
-    const auto has_this_name = [name = one.substr(0, equals)](const Parameter& parameter) {
-      return parameter.name == name;
-    };
     const bool is_shown = equals == std::string_view::npos || equals + 1 == one.size() ||
-                          std::any_of(kParameters.begin(), kParameters.end(), has_this_name);
+                          is_parameter(one.substr(0, equals));
     shown.append(is_shown ? one : one.substr(0, equals + 1)).append(is_shown ? "" : kHidden);
     if (end == std::string_view::npos) return shown;
     shown.push_back('&');
@@ -336,9 +305,7 @@ Result<Address> parse_address(std::string_view text) {
   if (scheme->is_socket && address.path.size() < 2) {
     return wrong(text, "names no socket; valid is redis+unix:///its/path?db=0");
   }
-  if (address.engine == Engine::kRedis || address.engine == Engine::kRedisCluster) {
-    MODCACHE_RETURN_IF_ERROR(check_database(text, address, scheme->is_socket));
-  }
+  MODCACHE_RETURN_IF_ERROR(check_database(text, address, scheme->is_socket));
   MODCACHE_RETURN_IF_ERROR(check_values(text, address));
   return address;
 }
@@ -372,15 +339,9 @@ Status read_credentials(Address& address) {
     address.password = colon != std::string::npos ? line.substr(colon + 1) : line;
     return Status::ok();
   }
-  const bool is_s3 = address.engine == Engine::kS3;
-  if (address.user.empty()) {
-    address.user = from_environment(is_s3 ? "AWS_ACCESS_KEY_ID" : "MODCACHE_REMOTE_USER");
-  }
-  if (address.password.empty()) {
-    address.password =
-        from_environment(is_s3 ? "AWS_SECRET_ACCESS_KEY" : "MODCACHE_REMOTE_PASSWORD");
-  }
-  if (!is_s3 && !address.user.empty() && address.password.empty()) {
+  if (address.user.empty()) address.user = from_environment("MODCACHE_REMOTE_USER");
+  if (address.password.empty()) address.password = from_environment("MODCACHE_REMOTE_PASSWORD");
+  if (!address.user.empty() && address.password.empty()) {
     return Status::invalid_argument(
         "the address has a user and no password; write user:password@, or :password@ for a "
         "password alone, or give it by auth_file or MODCACHE_REMOTE_PASSWORD");

@@ -7,8 +7,6 @@
 //     redis+cluster://host:6379,host:6380    some nodes of a cluster; rediss+cluster:// with TLS
 //     redis+unix:///run/redis.sock?db=0      a socket of this machine
 //     valkey:// ...                          the same as redis://, in each of these forms
-//     http://host/path, https://host/path    plain GET and PUT
-//     s3://bucket/prefix?endpoint=...        objects of S3 and its like
 //
 // Parameters follow a `?`, as `name=value` joined by `&`. Credentials may stand in the address, in
 // the environment or in a file; in the text that others see the password is `***`,
@@ -27,7 +25,7 @@
 
 namespace modcache::remote {
 
-enum class Engine { kRedis, kRedisCluster, kHttp, kS3 };
+enum class Engine { kRedis, kRedisCluster };
 
 struct Host {
   std::string name;
@@ -38,9 +36,9 @@ struct Address {
   Engine engine = Engine::kRedis;
   bool uses_tls = false;
   std::string user;
-  std::string password;     // of S3: the secret key
-  std::vector<Host> hosts;  // none: a socket of this machine, or S3's own endpoint
-  std::string path;         // begins with `/` or is empty: database, socket or URL path
+  std::string password;
+  std::vector<Host> hosts;  // none: a socket of this machine
+  std::string path;         // begins with `/` or is empty: database or socket
   std::map<std::string, std::string> parameters;
 
   // Empty where the parameter is not given.
@@ -56,7 +54,7 @@ std::string without_password(std::string_view text);
 
 // Fills in what the address lacks: user and password from the file that parameter `auth_file` names
 // ("user:password", ":password" or "password", one line), else from MODCACHE_REMOTE_USER and
-// MODCACHE_REMOTE_PASSWORD. Of S3 the environment is AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+// MODCACHE_REMOTE_PASSWORD.
 Status read_credentials(Address& address);
 
 }  // namespace modcache::remote

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EngineLibrary: libmodcache_remote.so, in which the backends are. It is opened when a process
-// first uses a remote tier, so that nobody else needs what it links to (libcurl, OpenSSL).
+// first uses a remote tier, so that nobody else needs what it links to (OpenSSL).
 //
 // It is looked for beside this library, in the folder above it, in the folders that the caller
 // names, and where the system looks for libraries; MODCACHE_REMOTE_LIBRARY names another file. It
@@ -35,7 +35,7 @@ inline constexpr const char* kMakeBackendSymbol = "modcache_remote_make_backend"
 // Backend, BackendOptions or Address raises.
 using InterfaceVersion = int (*)();
 inline constexpr const char* kInterfaceVersionSymbol = "modcache_remote_interface_version";
-inline constexpr int kInterfaceVersion = 2;
+inline constexpr int kInterfaceVersion = 3;
 
 // Opens the library, which may also lie in one of these folders. kIoError names what is missing and
 // how to get it.

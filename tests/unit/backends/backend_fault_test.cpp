@@ -2,7 +2,6 @@
 //
 // What a backend does while somebody stops, kills and starts its server again: for as many seconds
 // as MODCACHE_TEST_REMOTE_FAULT_S says, after which the server has to be well. Skipped without it.
-// And what one does whose server takes too long to say all, which needs no server.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,17 +10,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "backends/objects/layout.h"
-#include "backends/objects/object_backend.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "remote/backend.h"
-#include "support/tiny_http_server.h"
 #include "unit/backends/test_backend.h"
 
 namespace modcache::remote {
@@ -115,50 +110,6 @@ TEST_F(BackendFaultTest, calls_end_in_time_and_no_value_is_wrong_whatever_the_se
         stored_.begin() + static_cast<std::ptrdiff_t>(std::min(stored_.size(), first + 500)));
     EXPECT_EQ(check(some), some.size());
   }
-}
-
-// Two users stand for two processes, as in object_backend_test.cpp.
-std::unique_ptr<Backend> object_backend_of(const std::string& user, std::uint16_t port,
-                                           std::int64_t timeout_ms = 5'000) {
-  BackendOptions options;
-  options.address.engine = Engine::kHttp;
-  options.address.user = user;
-  options.address.hosts.push_back({"127.0.0.1", port});
-  options.address.path = "/cache";
-  options.timeout_ms = timeout_ms;
-  return std::move(backends::make_object_backend(options)).value();
-}
-
-// A look for news asks 64 writers at once, and may take three time-outs. Only the one that is to
-// run out of time has short ones; its user's later backend knows what it knew.
-TEST(SlowServerTest, a_removal_that_cannot_know_all_writers_in_time_is_not_done) {
-  testing::TinyHttpServer server;
-  const auto mine = object_backend_of("late me", server.port());
-  const auto hurried = object_backend_of("late them", server.port(), /*timeout_ms=*/600);
-  const auto theirs = object_backend_of("late them", server.port());
-  std::vector<bool> are_stored;
-  ASSERT_TRUE(mine->put_all({{"a", "mine"}}, 0, are_stored).is_ok());
-  std::vector<backends::ListedWriter> writers;
-  std::set<std::string> slow;
-  for (std::uint64_t id = 1; id <= 5 * 64; ++id) {
-    writers.push_back({id, now_us()});
-    if (id % 64 == 0) slow.insert("/cache" + backends::head_path(id));
-  }
-  writers.push_back(
-      backends::decode_writers(server.objects().at("/cache/writers")).value().front());
-  server.set_object("/cache/writers", backends::encode_writers(writers));
-  server.answer_with([&](const testing::TinyRequest& request, testing::TinyResponse&) {
-    if (slow.count(request.path) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(450));
-    return false;
-  });
-  EXPECT_EQ(hurried->remove_all({"a"}).code(), StatusCode::kNotFound)
-      << "it is repeated, and the server that answers is not left alone";
-  server.answer_with(nullptr);
-  EXPECT_TRUE(theirs->remove_all({"a"}).is_ok());
-  std::vector<SharedBytes> values;
-  const auto third = object_backend_of("late third", server.port());
-  ASSERT_TRUE(third->get_all({"a"}, values).is_ok());
-  EXPECT_EQ(values.front().owner, nullptr);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "backends/objects/object_backend.h"
 #include "backends/redis/redis_backend.h"
 #include "remote/address.h"
 
@@ -20,11 +19,7 @@ std::unique_ptr<remote::Backend> make_test_backend() {
     remote::BackendOptions options{address.value(), 5'000};
     const char* const timeout_ms = std::getenv("MODCACHE_TEST_REMOTE_TIMEOUT_MS");
     if (timeout_ms != nullptr) options.timeout_ms = std::strtol(timeout_ms, nullptr, 10);
-    const auto engine = options.address.engine;
-    const bool is_redis =
-        engine == remote::Engine::kRedis || engine == remote::Engine::kRedisCluster;
-    auto made =
-        is_redis ? backends::make_redis_backend(options) : backends::make_object_backend(options);
+    auto made = backends::make_redis_backend(options);
     if (made.is_ok()) return std::move(made).value();
     status = made.status();
   }
