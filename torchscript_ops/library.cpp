@@ -53,7 +53,7 @@ bool register_once() {
        {register_lookup_or_run, register_scripted, register_lowering, register_model_files,
         register_entries, register_feeding, register_settings, register_modes,
         register_content_keys, register_eager, register_samples, register_explain,
-        register_log_reader, register_triton, register_exported, register_shared_work}) {
+        register_log_reader, register_triton, register_exported}) {
     register_family(library);
   }
   return true;

@@ -55,7 +55,6 @@ void register_modes(torch::Library& m);
 void register_samples(torch::Library& m);
 void register_scripted(torch::Library& m);
 void register_settings(torch::Library& m);
-void register_shared_work(torch::Library& m);
 void register_triton(torch::Library& m);
 
 }  // namespace modcache::ops

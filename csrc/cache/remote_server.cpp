@@ -47,7 +47,6 @@ RemoteServer::RemoteServer(const Settings& settings, RemoteNames names,
     : names_(std::move(names)),
       timeout_(settings.remote_timeout_ms),
       generations_(names_.seal(), names_.prefix(), settings.name_space),
-      claims_(names_.seal(), names_.prefix()),
       client_(std::move(make_backend), std::move(on_change)),
       writes_(
           client_,

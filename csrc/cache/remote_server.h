@@ -16,7 +16,6 @@
 #include "base/result.h"
 #include "cache/remote_names.h"
 #include "cache/settings.h"
-#include "remote/claims.h"
 #include "remote/client.h"
 #include "remote/generation.h"
 #include "remote/seal.h"
@@ -50,7 +49,6 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
 
   const remote::Seal& seal() const { return names_.seal(); }
   remote::Generations& generations() { return generations_; }
-  const remote::Claims& claims() const { return claims_; }
   remote::Client& client() { return client_; }
   remote::WriteBehind& writes() { return writes_; }
 
@@ -65,7 +63,6 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
   const RemoteNames names_;
   const std::chrono::milliseconds timeout_;
   remote::Generations generations_;
-  const remote::Claims claims_;
   std::atomic<bool> is_stopping_{false};
   remote::Client client_;
   remote::WriteBehind writes_;

@@ -3,7 +3,6 @@
 // RemoteTier: what it writes: results, removals and clears.
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -38,10 +37,9 @@ void RemoteTier::drop(const store::EntryId& id, Access access) {
 }
 
 remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const EntryPtr& entry,
-                                                bool replaces,
-                                                std::optional<std::int64_t> stored_at_us) const {
+                                                bool replaces) const {
   remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
-  write.encode = [to_write = std::move(to_write), entry, stored_at_us,
+  write.encode = [to_write = std::move(to_write), entry,
                   codec = settings_.remote_codec,
                   evidence = entry->confirmation != nullptr
                                  ? entry->confirmation->evidence()
@@ -55,9 +53,7 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
     const Written written = entry->value->write(codec);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
     const std::int64_t run_us = entry->run_us.value_or(0);
-    return stored_at_us.has_value()
-               ? to_write.encode_older(header, written.payload.view(), run_us, *stored_at_us)
-               : to_write.encode(header, written.payload.view(), run_us, now_us());
+    return to_write.encode(header, written.payload.view(), run_us, now_us());
   };
   return write;
 }

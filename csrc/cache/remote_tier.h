@@ -72,34 +72,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
     worth_.note_runs(scope, run_us, rows);
   }
 
-  // Shares work with other machines (remote/claims.h). Each waits for the server as a call does.
-  // kInvalidArgument: this kind of server cannot; other codes: it cannot be asked at the moment.
-  Result<remote::Claims::Holder> take_part(const std::string& part, const std::string& owner,
-                                           std::int64_t ttl_ms);
-  Result<std::vector<remote::Claims::Holder>> look_at_parts(const std::vector<std::string>& parts);
-  Result<std::string> join_work(const std::string& work, const std::string& proposed,
-                                std::int64_t ttl_ms);
-  Result<bool> renew_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
-  Status give_part_back(const std::string& part, const std::string& owner);
-  // Waits until the server has what was stored before. True: it took all of that, and nobody takes
-  // the part for `ttl_ms`. False: others may.
-  Result<bool> end_part(const std::string& part, const std::string& owner, std::int64_t ttl_ms);
-  // Whether the server lacks each of these entries, which nearer tiers have, or has an older one.
-  // Where it cannot be asked they count as dropped, so that end_part() leaves the part to others.
-  std::vector<bool> find_lacking(const TierKeys& keys,
-                                 const std::vector<std::int64_t>& stored_at_us);
-  // With what such entries are written. Taken before they are looked up, so that a clear that comes
-  // after it takes them along.
-  std::shared_ptr<const MarkOfWrite> mark_of_supply(const std::string& scope);
-  // Writes such entries with the times that they were stored at: entries[k] for key k, or
-  // rows[which[k]] as it is.
-  void supply(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
-              Span<EntryPtr> entries, const std::vector<std::int64_t>& stored_at_us);
-  void supply_rows(const TierKeys& keys, const std::shared_ptr<const MarkOfWrite>& mark,
-                   const FoundRows& rows, const std::vector<std::size_t>& which);
-  // The generation of a scope as text; another one after it was cleared.
-  Result<std::string> generation_of(const std::string& scope);
-
   // Waits for what is to be written, as long as the server takes it and at most kLongestFlush.
   static constexpr std::chrono::seconds kLongestFlush{60};
   void flush();
@@ -133,9 +105,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   ServerPtr open_server() MODCACHE_REQUIRES(mutex_);
   // The same for who does not mind that it is left alone.
   ServerPtr server_in_any_state();
-  template <typename T>
-  Result<T> ask_claims(
-      const std::function<Result<T>(const remote::Claims&, remote::Backend&)>& question);
   void report(const Status& failure, const char* during);
   void on_change(const Status& change);
   void on_written(std::size_t writes) override;
@@ -149,11 +118,8 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;
   void remove(RemoteServer& server, const Digest128& address);
-  // `stored_at_us`: nothing is the time when it is written.
-  remote::WriteBehind::Write write_of(
-      EntryToWrite to_write, const EntryPtr& entry, bool replaces,
-      std::optional<std::int64_t> stored_at_us = std::nullopt) const;
-  void note_lost(std::size_t entries) { dropped_.fetch_add(entries, std::memory_order_acq_rel); }
+  remote::WriteBehind::Write write_of(EntryToWrite to_write, const EntryPtr& entry,
+                                      bool replaces) const;
   void add_context(RemoteServer& server, const ContextPtr& context,
                    std::vector<remote::WriteBehind::Write>& writes);
 
@@ -166,7 +132,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
 
   // Grows whenever a value proves wrong, or another one takes its place.
   std::atomic<std::uint64_t> replacements_{0};
-  std::atomic<std::uint64_t> dropped_{0};  // writes, ever
 
   Mutex mutex_;
   std::weak_ptr<DiskTier> directory_ MODCACHE_GUARDED_BY(mutex_);
@@ -175,8 +140,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // Contexts that the server was told of.
   std::map<std::string, remote::Client::Clock::time_point> told_contexts_
       MODCACHE_GUARDED_BY(mutex_);  // until then
-  // How many writes had been dropped before this process took each part that it holds.
-  std::map<std::string, std::uint64_t> dropped_before_part_ MODCACHE_GUARDED_BY(mutex_);
   bool is_retired_ MODCACHE_GUARDED_BY(mutex_) = false;
   std::uint64_t fork_registration_;
 };

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "base/clock.h"
 #include "remote/record.h"
 
 namespace modcache::cache {
@@ -42,22 +41,6 @@ remote::WriteBehind::Write EntryToWrite::write(std::size_t payload_size_bytes,
 Result<std::string> EntryToWrite::encode(std::string_view header, std::string_view payload,
                                          std::int64_t run_us, std::int64_t stored_at_us) const {
   MODCACHE_ASSIGN_OR_RETURN(const auto current, mark_->find(*server_, context_->scope));
-  return record_of(current, header, payload, run_us, stored_at_us);
-}
-
-Result<std::string> EntryToWrite::encode_older(std::string_view header, std::string_view payload,
-                                               std::int64_t run_us,
-                                               std::int64_t stored_at_us) const {
-  MODCACHE_ASSIGN_OR_RETURN(const auto current, mark_->find(*server_, context_->scope));
-  if (stored_at_us < current.cleared_at_us) {
-    return Status::not_found("it was cleared after it was stored");
-  }
-  return record_of(current, header, payload, run_us, stored_at_us != 0 ? stored_at_us : now_us());
-}
-
-std::string EntryToWrite::record_of(const remote::Generations::Current& current,
-                                    std::string_view header, std::string_view payload,
-                                    std::int64_t run_us, std::int64_t stored_at_us) const {
   return remote::encode_record(
       {current.generation, context_->digest, key_, header, payload, run_us, stored_at_us},
       server_->seal());

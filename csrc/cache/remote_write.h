@@ -48,16 +48,8 @@ class EntryToWrite {
   // The record. Fails as MarkOfWrite::find() does.
   Result<std::string> encode(std::string_view header, std::string_view payload, std::int64_t run_us,
                              std::int64_t stored_at_us) const;
-  // The same for a result that was stored before; kNotFound where all was cleared since. 0: nobody
-  // knows when that was.
-  Result<std::string> encode_older(std::string_view header, std::string_view payload,
-                                   std::int64_t run_us, std::int64_t stored_at_us) const;
 
  private:
-  std::string record_of(const remote::Generations::Current& current, std::string_view header,
-                        std::string_view payload, std::int64_t run_us,
-                        std::int64_t stored_at_us) const;
-
   RemoteServer* server_;
   std::shared_ptr<const MarkOfWrite> mark_;
   ContextPtr context_;

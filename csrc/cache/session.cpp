@@ -49,9 +49,6 @@ BatchFound Session::lookup_all(const BatchRequest& request, bool may_write) {
 BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counting counting,
                              Reach reach) {
   const OnMiss on_miss = counting == Counting::kAtOnce ? OnMiss::kCount : OnMiss::kIgnore;
-  const bool supplies = reach == Reach::kAll && may_write && shares_hits();
-  const MarkOfSupply mark =
-      supplies ? tiers_.remote->mark_of_supply(request.context->scope) : nullptr;
   BatchFound found(request.keys.size());
   found.may_write_ = may_write;
   found.completed_runs_ = flights_.completed_runs();
@@ -70,7 +67,6 @@ BatchFound Session::find_all(const BatchRequest& request, bool may_write, Counti
     settle(request, tier, remaining, answer, {access(may_write), counting}, found);
     remaining = std::move(unanswered);
   }
-  if (supplies) supply_far(request, mark, found);
   return found;
 }
 

@@ -280,13 +280,6 @@ class Session {
   // Takes back the hits that are to be compared.
   void draw_verified(const BatchRequest& request, BatchFound& found);
 
-  // session_supply.cpp
-  bool shares_hits() const;
-  using MarkOfSupply = std::shared_ptr<const MarkOfWrite>;
-  std::int64_t stored_at_us_of(const store::EntryId& id, const BatchFound& found,
-                               std::size_t i) const;
-  void supply_far(const BatchRequest& request, const MarkOfSupply& mark, const BatchFound& found);
-
   // session_gate.cpp
   bool has_admission() const;
   void note_expected(const std::string& scope, Span<Digest128> addresses,

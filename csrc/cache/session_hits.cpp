@@ -17,7 +17,6 @@ EntryPtr Session::lookup_at_once(const Request& given, bool may_write) {
 
 EntryPtr Session::find_in_memory(const Request& given, bool may_write,
                                  bool (*wanted)(const Entry&)) {
-  if (shares_hits()) return nullptr;  // a full look-up does that
   const store::EntryId id = given.id();
   TierFound found = tiers_.nearest_first.front()->find(TierKeys::of_one(given.context, id),
                                                        Access::kRead, OnMiss::kIgnore);
@@ -37,7 +36,6 @@ EntryPtr Session::find_in_memory(const Request& given, bool may_write,
 
 EntryPtr Session::find_on_disk(const Request& given, bool may_write,
                                bool (*wanted)(std::string_view)) {
-  if (shares_hits()) return nullptr;
   const Request one = as_compared(given);
   const BatchRequest request = batch_of(one);
   BatchFound found = find_all(request, may_write, Counting::kNone, Reach::kNear);
@@ -52,7 +50,6 @@ EntryPtr Session::find_on_disk(const Request& given, bool may_write,
 }
 
 std::optional<BatchFound> Session::find_hits(const BatchRequest& request, bool may_write) {
-  if (shares_hits()) return std::nullopt;
   BatchFound found = find_all(request, may_write, Counting::kNone, Reach::kNear);
   std::vector<HitCounts> counts;
   counts.reserve(tiers_.nearest_first.size());

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/fork.h"
 #include "base/hash.h"
 #include "base/little_endian.h"
@@ -32,7 +31,6 @@ std::string encode_mark(const Mark& mark, const Seal& seal) {
   std::string bytes(kMarkBytes, '\0');
   write_number(mark.number, bytes.data());
   write_number(mark.not_before_us, bytes.data() + 8);
-  write_number(mark.cleared_at_us, bytes.data() + 16);
   seal.put_on(bytes);
   return bytes;
 }
@@ -40,8 +38,7 @@ std::string encode_mark(const Mark& mark, const Seal& seal) {
 std::optional<Mark> decode_mark(std::string_view bytes, const Seal& seal) {
   if (!seal.take_off(bytes) || bytes.size() != kMarkBytes) return std::nullopt;
   const Mark mark{read_number<std::uint64_t>(bytes.data()),
-                  read_number<std::int64_t>(bytes.data() + 8),
-                  read_number<std::int64_t>(bytes.data() + 16)};
+                  read_number<std::int64_t>(bytes.data() + 8)};
   if (mark.number == 0) return std::nullopt;
   return mark;
 }
@@ -92,8 +89,7 @@ Generations::Current Generations::keep(const std::string& scope, const Mark& of_
                                        const Mark& of_scope, std::uint64_t clears_before,
                                        std::uint64_t as_of) {
   const Current current{{of_namespace.number, of_scope.number},
-                        std::max(of_namespace.not_before_us, of_scope.not_before_us),
-                        std::max(of_namespace.cleared_at_us, of_scope.cleared_at_us)};
+                        std::max(of_namespace.not_before_us, of_scope.not_before_us)};
   MutexLock lock(mutex_);
   if (clears_before != clears()) return current;
   if (known_.size() >= kMostScopes && known_.count(scope) == 0) known_.clear();
@@ -156,11 +152,7 @@ Status Generations::clear(const std::string& scope, std::int64_t older_than_us, 
 
 Status Generations::write_cleared_mark(const std::string& name, std::int64_t older_than_us,
                                        Backend& backend) {
-  if (older_than_us == 0) {
-    Mark mark = new_mark();
-    mark.cleared_at_us = now_us();
-    return put_mark(name, mark, backend);
-  }
+  if (older_than_us == 0) return put_mark(name, new_mark(), backend);
   for (int i = 0; i < kTriesToClear; ++i) {
     MODCACHE_ASSIGN_OR_RETURN(Mark mark, find_or_make_mark(name, backend));
     const std::string before = encode_mark(mark, seal_);

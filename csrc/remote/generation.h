@@ -41,7 +41,6 @@ struct Generation {
 struct Mark {
   std::uint64_t number = 0;
   std::int64_t not_before_us = 0;
-  std::int64_t cleared_at_us = 0;  // of all there was; 0: never
 };
 std::string encode_mark(const Mark& mark, const Seal& seal);
 std::optional<Mark> decode_mark(std::string_view bytes, const Seal& seal);
@@ -61,9 +60,6 @@ class Generations {
   struct Current {
     Generation generation;
     std::int64_t not_before_us = 0;
-    // When all was cleared. Results that machines have kept since before must not come back by
-    // themselves; who pushes them means it.
-    std::int64_t cleared_at_us = 0;
 
     friend bool operator==(const Current& a, const Current& b) {
       return a.generation == b.generation && a.not_before_us == b.not_before_us;

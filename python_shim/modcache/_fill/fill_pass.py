@@ -17,16 +17,14 @@ import torch
 from modcache._cached.call_key import check_no_content_of_padding
 from modcache._cached.function import looked_up_in
 from modcache._fill.batch import BatchReader, Target, bytes_of, target_of
-from modcache._fill.parts import Parts, generation_of, sharing_hits
 from modcache._fill.progress import Progress
-from modcache._fill.share import Share, batches_of, check_can_be_shared, share_of
-from modcache._fill.shared_batches import SharedBatches, Taken, shared_batches
+from modcache._fill.share import batches_of, share_of
 from modcache._fill.summary import FillSummary
 from modcache._library import log
 from modcache._library.mode import mode as effective_mode
 from modcache._library.mode import where_set
 from modcache._library.text import checked_text
-from modcache._lookup.lookup import fingerprint, lookup_or_run, lookup_or_run_any
+from modcache._lookup.lookup import lookup_or_run, lookup_or_run_any
 
 _HITS = ("hits_memory", "hits_disk", "hits_remote")
 _CAUSES = {
@@ -53,7 +51,6 @@ def fill(
     scope: str = "",
     rank: int | None = None,
     world_size: int | None = None,
-    share: bool = False,
     mask: str | int | None = None,
     lengths: str | int | None = None,
 ) -> FillSummary:
@@ -95,14 +92,6 @@ def fill(
             DistributedSampler is split already.
         world_size: the number of processes that share the batches. The default is that of
             ``torch.distributed``, if initialised, else 1.
-        share: True: processes on any number of machines that call this with the same module and
-            loader share the work through the server of ``configure(remote=...)``, which has to be
-            Redis or Valkey. Each takes batches that nobody has, and what a process leaves undone
-            that died is taken over by the others after 20 s. It returns once all is done, by
-            whomever; the summary is of this process alone. What the server did not take is gone
-            through again at the end, and is not counted again. The loader must not shuffle, and a
-            map-style dataset is known by its length and the keys of its first, middle and last
-            batch.
         mask: as for ``lookup_or_run``: the argument that says which part of each row is true, where
             rows have lengths of their own; by default the cached target's own.
         lengths: the same for an argument that has the lengths.
@@ -120,8 +109,7 @@ def fill(
         Any exception of the loader, the module and the functions.
 
     Warns:
-        UserWarning: results are not cached (once, with the cause); with ``share=True``, the server
-            does not answer, so that the work is not shared, did not take all results, or lost some.
+        UserWarning: results are not cached (once, with the cause).
     """
     target = target_of(module)
     reader = BatchReader(target, key, input)
@@ -130,29 +118,22 @@ def fill(
     if mask is not None or lengths is not None:
         rows.update(mask=mask, lengths=lengths)
     check_no_content_of_padding("fill", key, rows.get("mask"), rows.get("lengths"))
-    own = _own_share(rank, world_size, share)
+    own = share_of(rank, world_size)
     batches, count = batches_of(loader, own)
     tally = _Tally()
     if tally.is_switched_off():
         return tally.finish(is_complete=True)
-    shared = _shared(batches, reader, target, scope) if share else None
-    with Progress(progress, own.rank == 0, count) as bar, shared or contextlib.nullcontext():
+    with Progress(progress, own.rank == 0, count) as bar:
         try:
             with torch.no_grad():
-                for given, keys, is_repeat in tally.until_switched_off(
-                    shared or _read_all(batches, reader)
-                ):
-                    with (
-                        tally.lookup() as grown,
-                        sharing_hits() if share else contextlib.nullcontext(),
-                    ):
+                for batch in batches:
+                    if tally.is_switched_off():
+                        break
+                    given, keys = reader.read(batch)
+                    with tally.lookup():
                         output = _looked_up(target, given, keys, scope, rows)
-                    if shared is not None and _lacks_some(keys, grown):
-                        shared.leave_open()
-                    if not is_repeat:
-                        tally.add(grown)
-                        tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
-                        bar.show(tally.done, shared.done_elsewhere if shared else 0)
+                    tally.note(1 if isinstance(keys, str) else len(keys), bytes_of(output))
+                    bar.show(tally.done)
         except BaseException as error:
             summary = tally.finish(is_complete=False)
             if not summary.rows and isinstance(error, Exception):  # a mistake in the arguments
@@ -163,67 +144,7 @@ def fill(
             else:
                 bar.say(text)
             raise
-        if shared is not None and not tally.done.skipped:
-            _warn_of_missing(shared)
         return tally.finish(is_complete=True)
-
-
-def _own_share(rank: int | None, world_size: int | None, share: bool) -> Share:
-    if not share:
-        return share_of(rank, world_size)
-    if rank is not None or world_size is not None:
-        raise ValueError("fill: with share=True processes take what is left: pass no rank.")
-    return Share(0, 1)
-
-
-def _shared(
-    loader: Iterable[Any], reader: BatchReader, target: Target, scope: str
-) -> SharedBatches | None:
-    """Returns what this process runs of a work that machines share. None: it goes on alone."""
-    check_can_be_shared(loader)
-    scope = scope or fingerprint(target.module, method=target.method or "forward")
-    generation = generation_of(scope)
-    if generation == "":
-        warnings.warn(
-            "modcache.fill: the work is not shared, because the server does not answer: this "
-            "process runs all of it.",
-            stacklevel=3,
-        )
-        return None
-    return shared_batches(
-        loader,
-        reader.read,
-        lambda content: Parts(scope, generation, f"{target.method}\0{content}"),
-    )
-
-
-def _read_all(batches: Iterable[Any], reader: BatchReader) -> Iterator[Taken]:
-    return (Taken(*reader.read(batch)) for batch in batches)
-
-
-def _warn_of_missing(shared: SharedBatches) -> None:
-    if shared.refused > 0:
-        warnings.warn(
-            f"modcache.fill: the server did not take all results of {shared.refused} batches, also "
-            "when they were tried again; other machines may lack their rows. "
-            "modcache.stats()['remote_dropped'] counts what was dropped, and the log says why: the "
-            "server is full (maxmemory) or away, or more waits for it than remote_queue allows. "
-            "Calling fill again tries them again.",
-            stacklevel=3,
-        )
-    if shared.was_cleared:
-        warnings.warn(
-            "modcache.fill: the scope was cleared on the server during the fill, or the server "
-            "lost it. Calling fill again fills what is missing.",
-            stacklevel=3,
-        )
-
-
-def _lacks_some(keys: Any, grown: Counter[str]) -> bool:
-    """Whether some results of a batch were neither found nor stored, so that no server has them."""
-    listed = keys.tolist() if isinstance(keys, torch.Tensor) else keys
-    distinct = 1 if isinstance(listed, str) else len(set(listed))
-    return sum(grown[name] for name in _HITS) + grown["stored"] < distinct
 
 
 def _looked_up(target: Target, given: Any, keys: Any, scope: str, rows: dict[str, Any]) -> Any:
@@ -265,29 +186,14 @@ class _Tally:
             self.done = replace(self.done, skipped=where_set(mode))
         return is_off
 
-    def until_switched_off(self, batches: Iterable[Taken]) -> Iterator[Taken]:
-        for batch in batches:
-            if self.is_switched_off():
-                return
-            yield batch
-
     @contextlib.contextmanager
-    def lookup(self) -> Iterator[Counter[str]]:
-        """Counts one look-up of a batch, which is made inside.
-
-        Yields:
-            By how much each counter has grown, once the look-up is over.
-        """
-        grown: Counter[str] = Counter()
+    def lookup(self) -> Iterator[None]:
+        """Counts one look-up of a batch, which is made inside."""
         before = torch.ops.cache.stats()
         with _storing_all():
-            yield grown
-        grown.update(torch.ops.cache.stats())
-        grown.subtract(before)
-
-    def add(self, grown: Counter[str]) -> None:
-        """Takes the growth of a look-up into account."""
-        self._grown.update(grown)
+            yield
+        self._grown.update(torch.ops.cache.stats())
+        self._grown.subtract(before)
 
     def note(self, rows: int, size_bytes: int) -> None:
         """Notes that a batch is done."""

@@ -36,7 +36,6 @@ class Progress:
             self._file = wanted
         self.is_silent = wanted is False
         self._total = total
-        self._elsewhere = 0
         self._bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -47,8 +46,8 @@ class Progress:
                 self._bar = tqdm(total=self._total, unit="batch", desc="fill", file=self._file)
         return self
 
-    def show(self, done: FillSummary, elsewhere: int = 0) -> None:
-        """Shows what is done after a batch; others have done ``elsewhere`` batches by now."""
+    def show(self, done: FillSummary) -> None:
+        """Shows what is done after a batch."""
         if self._bar is None:
             return
         share = done.hits / done.rows if done.rows else 0.0
@@ -61,8 +60,7 @@ class Progress:
             text += f", {done.runs - done.stored} NOT CACHED"
         with self._at_the_risk_of_the_bar():
             self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update(1 + elsewhere - self._elsewhere)
-        self._elsewhere = elsewhere
+            self._bar.update(1)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -62,35 +62,17 @@ def batches_of(loader: Iterable[Any], share: Share) -> tuple[Iterable[Any], int 
         )
     if share.world_size == 1 or _has_sampler(loader, DistributedSampler):  # it is split already
         return loader, _length_of(loader)
-    _check_does_not_shuffle(loader, "ranks")
+    if _has_sampler(loader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
+        raise ValueError(
+            "fill: ranks cannot share a loader that shuffles, as each has an order of its own; "
+            "pass shuffle=False. A fill has no use for another order."
+        )
     length = _length_of(loader)
     if length is not None:
         length = len(range(share.rank, length, share.world_size))
     if type(loader) is DataLoader and loader.batch_sampler is not None:
-        return loader_of(loader, _BatchesOfRank(loader.batch_sampler, share)), length
+        return _with_batches(loader, _BatchesOfRank(loader.batch_sampler, share)), length
     return itertools.islice(loader, share.rank, None, share.world_size), length
-
-
-def check_can_be_shared(loader: Any) -> None:
-    """Refuses loaders that give each process batches of its own.
-
-    Raises:
-        ValueError: the loader shuffles, or is split already.
-    """
-    if _has_sampler(loader, DistributedSampler):
-        raise ValueError(
-            "fill: with share=True processes share the work themselves, and a DistributedSampler "
-            "has split it already; pass a plain DataLoader over the whole dataset."
-        )
-    _check_does_not_shuffle(loader, "processes")
-
-
-def _check_does_not_shuffle(loader: Any, who: str) -> None:
-    if _has_sampler(loader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
-        raise ValueError(
-            f"fill: {who} cannot share a loader that shuffles, as each has an order of its own; "
-            "pass shuffle=False. A fill has no use for another order."
-        )
 
 
 def _has_sampler(loader: Any, *kinds: type) -> bool:
@@ -115,9 +97,7 @@ class _BatchesOfRank(Sampler[list[Any]]):
         return itertools.islice(self._whole, self._share.rank, None, self._share.world_size)
 
 
-def loader_of(
-    loader: DataLoader[Any], batches: Sampler[list[Any]] | list[list[Any]]
-) -> DataLoader[Any]:
+def _with_batches(loader: DataLoader[Any], batches: Sampler[list[Any]]) -> DataLoader[Any]:
     """The same loader with other batches."""
     return DataLoader(
         loader.dataset,

@@ -12,9 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/hash.h"
 #include "cache/remote_tier.h"
-#include "cache/shared_fill.h"
 #include "support/remote_machines.h"
 
 namespace modcache::cache {
@@ -119,25 +117,6 @@ TEST_F(RemoteClearTest, what_is_not_kept_takes_nothing_newer_with_it) {
   EXPECT_EQ(a->lookup("k"), "newer");
 }
 
-TEST_F(RemoteClearTest, what_a_clear_of_all_took_is_not_given_back_by_a_shared_fill) {
-  machine("a")->share("k", "wrong");
-  machine("a")->share("l", "wrong");
-  const auto other = machine("b");
-  EXPECT_EQ(other->lookup("k"), "wrong");
-  EXPECT_EQ(other->lookup("l"), "wrong");
-  other->cache().flush();
-  machine("a")->cache().clear({}, Cache::Tier::kAll);
-  ASSERT_TRUE(other->cache().remote()->take_part("part", "b", 10'000).is_ok());
-  const bool before = share_hits_here(true);
-  EXPECT_EQ(look_up(*other, {"k"}).missing().size(), 0u) << "its memory";
-  EXPECT_EQ(look_up(*machine("b"), {"k", "l"}).missing().size(), 0u) << "its directory";
-  share_hits_here(before);
-  other->cache().flush();
-  EXPECT_FALSE(other->cache().remote()->end_part("part", "b", 10'000).value()) << "others do it";
-  EXPECT_EQ(machine("c")->lookup("k"), "<missing>");
-  EXPECT_EQ(machine("c")->lookup("l"), "<missing>");
-}
-
 TEST_F(RemoteClearTest, a_damaged_value_among_others_is_one_miss) {
   for (const char* const key : {"a", "b", "c", "d"}) machine("a")->share(key, "text");
   server_->flip_byte(Machine::entry_name("c"), 60);
@@ -160,33 +139,6 @@ TEST_F(RemoteClearTest, whether_a_result_is_stored_already_is_no_question_to_the
   a->store("k", "quick, and another one", "", /*replaces=*/true);
   a->cache().flush();
   EXPECT_EQ(machine("c")->lookup("k"), "quick, and another one");
-}
-
-TEST_F(RemoteClearTest, a_part_of_the_server_that_is_down_costs_the_mark_of_one_part) {
-  const auto a = machine("a");
-  const auto remote = a->cache().remote();
-  ASSERT_EQ(remote->take_part("part", "a", 10'000).value(), remote::Claims::Holder::kMine);
-  server_->leave_out({"modcache/ctl/claim-" + blake2b_128("part").hex()});
-  EXPECT_FALSE(remote->end_part("part", "a", 10'000).is_ok());
-  EXPECT_TRUE(remote->take_part("other", "a", 10'000).is_ok()) << "the server is not left alone";
-}
-
-TEST_F(RemoteClearTest, writes_that_were_dropped_since_a_part_was_taken_leave_it_undone) {
-  const auto a = machine("a");
-  const auto remote = a->cache().remote();
-  ASSERT_TRUE(remote->take_part("first", "a", 10'000).is_ok());
-  ASSERT_TRUE(remote->take_part("second", "a", 10'000).is_ok());
-  server_->refuse_writes(Status::no_space("full"));
-  a->share("k", "text");
-  server_->refuse_writes(Status::ok());
-  // The claim of the whole work may have to be renewed meanwhile.
-  EXPECT_TRUE(remote->join_work("work", "a", 10'000).is_ok());
-  EXPECT_FALSE(remote->end_part("second", "a", 10'000).value());
-  EXPECT_NE(remote->take_part("first", "b", 10'000).value(), remote::Claims::Holder::kMine)
-      << "who does not get it changes nothing";
-  EXPECT_FALSE(remote->end_part("first", "a", 10'000).value());
-  ASSERT_TRUE(remote->take_part("third", "a", 10'000).is_ok());
-  EXPECT_TRUE(remote->end_part("third", "a", 10'000).value());
 }
 
 TEST_F(RemoteClearTest, letting_go_of_a_server_that_hangs_waits_for_no_generation) {

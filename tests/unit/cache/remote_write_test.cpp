@@ -101,20 +101,5 @@ TEST_F(RemoteWriteTest, an_entry_becomes_a_record_with_the_mark_of_its_push) {
             StatusCode::kIoError);
 }
 
-TEST_F(RemoteWriteTest, an_older_result_is_not_written_where_all_was_cleared_since) {
-  const auto here = machine();
-  const auto context =
-      std::make_shared<const store::Context>(store::Context{{1, 2}, "scope", "description"});
-  const store::EntryId id{*context, "key", store::address_of(context->digest, "key")};
-  const std::int64_t before_us = now_us();
-  // By another machine, and the marks are asked for after that.
-  const EntryToWrite entry(*here, std::make_shared<MarkOfWrite>(*here, "scope"),
-                           TierKeys::of_one(context, id), 0);
-  clear(*machine());
-  EXPECT_TRUE(entry.encode_older("header", "payload", 250, before_us).status().is_not_found());
-  EXPECT_TRUE(entry.encode_older("header", "payload", 250, now_us()).is_ok());
-  EXPECT_TRUE(entry.encode("header", "payload", 250, before_us).is_ok()) << "a push means it";
-}
-
 }  // namespace
 }  // namespace modcache::cache
