@@ -28,7 +28,6 @@ struct RemoteTier::Question {
   struct Answer {
     std::vector<std::string> names;
     std::vector<SharedBytes> values;
-    std::int64_t took_us = 0;  // once there was a connection
   };
   std::shared_ptr<Answer> answer = std::make_shared<Answer>();
 
@@ -111,11 +110,7 @@ RemoteTier::ServerPtr RemoteTier::server_in_any_state() {
 
 bool RemoteTier::ask(RemoteServer& server, Question& question, std::chrono::milliseconds timeout) {
   const auto work = [answer = question.answer](remote::Backend& backend) {
-    const auto started = Clock::now();
-    Status status = backend.get_all(answer->names, answer->values);
-    answer->took_us =
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started).count();
-    return status;
+    return backend.get_all(answer->names, answer->values);
   };
   return server.client().run(work, timeout).is_ok() &&
          question.answer->values.size() == question.answer->names.size();
@@ -125,11 +120,6 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
   const ServerPtr server = this->server();
   if (server == nullptr) return {};
   const std::string& scope = keys.context()->scope;
-  const std::int64_t round_trip_us = server->client().round_trip_us();
-  if (!worth_.is_worth_asking(scope, keys.size(), round_trip_us)) {
-    stats_.add(scope, Counter::kRemotePassed, static_cast<std::int64_t>(keys.size()));
-    return {};
-  }
   Question question;
   // Read before anything else: what is asked from now on may be outdated once they have grown.
   question.before = changes(*server);
@@ -146,14 +136,8 @@ TierFound RemoteTier::find(const TierKeys& keys, Access access, OnMiss) {
     question.answer->names.push_back(std::move(name));
   }
   if (question.rows.empty()) return {};
-  const bool is_answered = ask(*server, question, server->timeout());
-  std::size_t found = 0;
-  TierFound answer = is_answered ? found_of(*server, keys, question, access, found) : TierFound();
-  // A server that did not answer has a breaker; only answers say how long one takes.
-  if (is_answered) {
-    worth_.note_question(scope, question.rows.size(), found, question.answer->took_us,
-                         round_trip_us);
-  }
+  if (!ask(*server, question, server->timeout())) return {};
+  TierFound answer = found_of(*server, keys, question, access);
   // A value that proved wrong meanwhile must not come back into nearer tiers.
   const Changes now = changes(*server);
   if (now.clears != question.before.clears) return {};
@@ -211,7 +195,7 @@ bool RemoteTier::is_of(const remote::Record& record, const store::EntryId& id,
 }
 
 TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
-                               Access access, std::size_t& found) {
+                               Access access) {
   auto current = question.current;
   if (question.asks_for_marks) {
     current = server.generations().note(keys.context()->scope, question.answer->values[0],
@@ -220,6 +204,7 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
   }
   if (!current.has_value()) return {};
   store::ReceivedRows rows(keys.addresses);
+  bool has_found = false;
   for (std::size_t place = 0; place < question.rows.size(); ++place) {
     const SharedBytes& bytes = question.value(place);
     if (bytes.owner == nullptr) continue;
@@ -240,12 +225,10 @@ TierFound RemoteTier::found_of(RemoteServer& server, const TierKeys& keys, const
                  {bytes.owner, payload, entry.payload.size()},
                  entry.run_us,
                  entry.stored_at_us});
-    if (found++ == 0 && entry.run_us > 0) {
-      worth_.note_runs(keys.context()->scope, entry.run_us, /*rows=*/0);
-    }
+    has_found = true;
   }
   TierFound answer;
-  if (found == 0) return answer;
+  if (!has_found) return answer;
   answer.rows.emplace(std::move(rows).finish(), question.before.of_directory);
   answer.still_holds = [this, scope = keys.context()->scope, marks = *current,
                         deadline = question.deadline, before = question.before]() mutable {
@@ -289,9 +272,8 @@ std::optional<EntryInfo> RemoteTier::look(const store::EntryId& id) {
   question.answer->names = server->generations().names(id.context.scope);
   question.answer->names.push_back(server->entry_name(id.address));
   if (server->writes().is_pending(question.answer->names.back())) return std::nullopt;
-  std::size_t found = 0;
   if (!ask(*server, question, server->timeout())) return std::nullopt;
-  const TierFound answer = found_of(*server, keys, question, Access::kRead, found);
+  const TierFound answer = found_of(*server, keys, question, Access::kRead);
   if (!answer.has(0)) return std::nullopt;
   const FoundRows& rows = *answer.rows;
   EntryInfo info;

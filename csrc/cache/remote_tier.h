@@ -3,9 +3,8 @@
 // RemoteTier: entries on a server that many machines share, the farthest tier.
 //
 // It never hurts: a call waits for the server at most `remote_timeout_ms`, a server that fails is
-// left alone for a while, one that is slower than the module is passed by (remote_worth.h), and
-// writes happen behind (remote/write_behind.h). Rows that it answers with were verified, and are
-// kept by the tiers before it. Thread-safe; usable in a forked child.
+// left alone for a while, and writes happen behind (remote/write_behind.h). Rows that it answers
+// with were verified, and are kept by the tiers before it. Thread-safe; usable in a forked child.
 #pragma once
 
 #include <atomic>
@@ -22,7 +21,6 @@
 #include "base/mutex.h"
 #include "cache/disk_tier.h"
 #include "cache/remote_server.h"
-#include "cache/remote_worth.h"
 #include "cache/remote_write.h"
 #include "cache/settings.h"
 #include "cache/stats.h"
@@ -67,11 +65,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   // line, where the server could not be told.
   bool clear(const std::string& scope, std::int64_t older_than_us);
 
-  // Runs of so many rows took so long for each row, whatever became of the results.
-  void note_runs(const std::string& scope, std::int64_t run_us, std::size_t rows) {
-    worth_.note_runs(scope, run_us, rows);
-  }
-
   // Waits for what is to be written, as long as the server takes it and at most kLongestFlush.
   static constexpr std::chrono::seconds kLongestFlush{60};
   void flush();
@@ -113,7 +106,7 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   void note_replacement() { replacements_.fetch_add(1, std::memory_order_acq_rel); }
   bool ask(RemoteServer& server, Question& question, std::chrono::milliseconds timeout);
   TierFound found_of(RemoteServer& server, const TierKeys& keys, const Question& question,
-                     Access access, std::size_t& found);
+                     Access access);
   void count_broken(const Status& broken);
   bool is_of(const remote::Record& record, const store::EntryId& id,
              const remote::Generations::Current& current) const;
@@ -128,7 +121,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   const ValueFormat& format_;
   Stats& stats_;
   const ConnectRemote connect_;
-  RemoteWorth worth_;
 
   // Grows whenever a value proves wrong, or another one takes its place.
   std::atomic<std::uint64_t> replacements_{0};

@@ -31,7 +31,6 @@ std::string_view counter_name(Counter counter) {
     case Counter::kVerified: return "verified";
     case Counter::kRemoteStored: return "remote_stored";
     case Counter::kRemoteDropped: return "remote_dropped";
-    case Counter::kRemotePassed: return "remote_passed";
     case Counter::kBypassedRows: return "bypassed_rows";
     case Counter::kBypassedIdentity: return "bypassed_identity";
     case Counter::kCount: break;

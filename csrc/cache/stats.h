@@ -51,7 +51,6 @@ enum class Counter : std::size_t {
   kRemoteStored,    // entries that the remote tier's server took
   kRemoteDropped,   // entries that were not written to it: no room in the queue, or it did not take
                     // them
-  kRemotePassed,    // keys that were not asked for there, since running them is faster
   kBypassedRows,    // rows of batches that cannot be cached by row
   kBypassedIdentity,  // calls of a module that cannot be identified
   kCount,

@@ -266,43 +266,6 @@ def test_a_server_that_answers_as_none_does(
         load.check()
 
 
-def test_a_server_that_is_slower_than_the_module_is_asked_once(
-    machines: Machines, redis: RedisServer
-) -> None:
-    module = slow_module(run_s=0.005)
-    x = torch.ones(1, 8)
-    with DelayedPort("127.0.0.1", redis.port, delay_ms=50) as port:
-        machines.become("here", redis.address_at(port.port), memory=0, disk=0)
-        redis.forget_calls()
-        for i in range(400):
-            modcache.lookup_or_run(module, x, f"k{i}")
-        assert counted("remote_passed")[0] >= 395
-        assert redis.calls().get("mget", 0) <= 10
-
-
-# A bound on time, which a busy machine may break.
-@pytest.mark.thorough
-def test_a_server_that_is_slower_than_the_module_costs_little(
-    machines: Machines, redis: RedisServer
-) -> None:
-    module = slow_module(run_s=0.005)
-    x = torch.ones(1, 8)
-
-    def seconds_of_calls(scope: str) -> float:
-        started = time.monotonic()
-        for i in range(2000):
-            modcache.lookup_or_run(module, x, f"k{i}", scope=scope)
-        return time.monotonic() - started
-
-    machines.become("alone", "", memory=0, disk=0)
-    alone_s = seconds_of_calls("alone")
-    with DelayedPort("127.0.0.1", redis.port, delay_ms=50) as port:
-        machines.become("here", redis.address_at(port.port), memory=0, disk=0)
-        with_server_s = seconds_of_calls("with")
-    assert with_server_s <= alone_s * 1.05
-    assert counted("remote_passed")[0] > 1900
-
-
 def test_a_cluster_that_fails_over_and_moves_slots(machines: Machines, tmp_path: Path) -> None:
     with RedisCluster(tmp_path / "c") as cluster:
         without_near_tiers(machines, cluster.address)

@@ -36,7 +36,6 @@ _TROUBLE = {
 # Those that the server was not asked for, since running them is faster, are hits or misses, too.
 _REMOTE = {
     "remote_stored": "entries written to the server",
-    "remote_passed": "keys it was not asked for",
 }
 _TIERS = {"memory": "in memory", "disk": "on disk"}
 

@@ -293,18 +293,5 @@ TEST_F(RemoteTierTest, a_look_says_that_only_the_server_has_it) {
   EXPECT_EQ(b->stat("hits_remote"), 0);
 }
 
-TEST_F(RemoteTierTest, a_server_that_is_slower_than_runs_is_passed_by) {
-  server_->delay(std::chrono::milliseconds(30));
-  const auto a = machine("a");
-  const auto store = [&](const std::string& key) {
-    a->cache().session()->note_run("scope", /*run_us=*/1000, /*rows=*/1);
-    a->cache().session()->store(Machine::request(key), text_entry("text", "", /*run_us=*/1000));
-  };
-  a->lookup("first");
-  store("first");
-  for (int i = 0; i < 50; ++i) a->lookup("k" + std::to_string(i));
-  EXPECT_GE(a->stat("remote_passed"), 45);
-}
-
 }  // namespace
 }  // namespace modcache::cache

@@ -27,7 +27,7 @@ TEST(StatsTest, has_every_counter_that_is_promised_under_its_name) {
                          "key_conflicts", "verify_differences", "evicted", "not_kept", "corrupt",
                          "errors", "run_us", "saved_us", "bypassed_admission", "bypassed_verify",
                          "verified", "hit_bytes", "stored_bytes", "remote_stored", "remote_dropped",
-                         "remote_passed", "bypassed_rows", "bypassed_identity"));
+                         "bypassed_rows", "bypassed_identity"));
 }
 
 TEST(StatsTest, counts_each_counter_by_itself_until_all_are_reset) {
