@@ -2,16 +2,24 @@
 #include <string>
 #include <vector>
 
-#include "cache/remote_bulk.h"
+#include "cache/remote_server.h"
 #include "cache/settings.h"
 #include "command_line/diagnosis.h"
 #include "command_line/installation.h"
+#include "remote/address.h"
 
 namespace modcache::command_line {
 namespace {
 
 // A person waits for the answer.
 constexpr std::int64_t kTimeoutMs = 4'000;
+
+Status ping(const cache::Settings& settings) {
+  MODCACHE_ASSIGN_OR_RETURN(const auto make_backend,
+                            cache::connect_by_library_in(engine_folders())(settings));
+  MODCACHE_ASSIGN_OR_RETURN(const auto backend, make_backend());
+  return backend->ping();
+}
 
 }  // namespace
 
@@ -21,14 +29,14 @@ Finding check_server() {
   if (settings.remote.empty()) {
     return {Finding::State::kOk, "server", "none is set (MODCACHE_REMOTE)", ""};
   }
-  settings.remote_timeout_ms = kTimeoutMs / cache::RemoteBulk::kTimesPatience;
-  const auto server =
-      cache::RemoteBulk::connect(settings, cache::connect_by_library_in(engine_folders()));
-  if (!server.is_ok()) {
-    return {Finding::State::kProblem, "server", server.status().message(),
+  settings.remote_timeout_ms = kTimeoutMs;
+  const std::string shown = "'" + remote::without_password(settings.remote) + "'";
+  const Status status = ping(settings);
+  if (!status.is_ok()) {
+    return {Finding::State::kProblem, "server", "the server " + shown + ": " + status.message(),
             "until then models run without it"};
   }
-  return {Finding::State::kOk, "server", "'" + server.value()->shown_address() + "' answers", ""};
+  return {Finding::State::kOk, "server", shown + " answers", ""};
 }
 
 }  // namespace modcache::command_line

@@ -146,7 +146,7 @@ void ResponseCache::insert(const Wanted& wanted, ResponsePtr response) {
   const auto size_bytes = static_cast<std::int64_t>(response->payload_size_bytes());
   const auto entry = std::make_shared<const cache::Entry>(
       cache::Entry{std::move(response), /*signature=*/{}, wanted.run_us});
-  if (wanted.run_us.has_value()) session_->note_run(context_->scope, *wanted.run_us, /*rows=*/1);
+  if (wanted.run_us.has_value()) session_->note_run(context_->scope, *wanted.run_us);
   session_->store(request(wanted.key), entry,
                   /*replaces=*/wanted.mode == cache::Mode::kRefresh);
   if (session_->measures_costs()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Factories of the commands. Each is in the file of its name (unpack: pack.cpp, pull: push.cpp).
+// Factories of the commands. Each is in the file of its name (unpack: pack.cpp).
 #pragma once
 
 #include "command_line/command.h"
@@ -18,8 +18,6 @@ CommandPtr make_clear_command();
 CommandPtr make_evict_command();
 CommandPtr make_pack_command();
 CommandPtr make_unpack_command();
-CommandPtr make_push_command();
-CommandPtr make_pull_command();
 CommandPtr make_why_command();
 CommandPtr make_doctor_command();
 CommandPtr make_path_command();

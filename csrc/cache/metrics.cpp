@@ -72,8 +72,6 @@ constexpr std::array<Family, 18> kFamilies{
         Counter::kRemoteStored),
     one("modcache_remote_dropped_total", "Entries that were not written to that server.",
         Counter::kRemoteDropped),
-    one("modcache_remote_passed_total", "Keys that it was not asked for, as running is faster.",
-        Counter::kRemotePassed),
 };
 
 // The shortest text that reads back as the same number, in every locale.

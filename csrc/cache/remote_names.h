@@ -20,8 +20,6 @@ class RemoteNames {
   static Result<RemoteNames> of(const Settings& settings);
 
   std::string entry_name(const Digest128& address) const { return prefix_ + "/e/" + address.hex(); }
-  std::string context_name(const Digest128& digest) const { return prefix_ + "/c/" + digest.hex(); }
-  std::string entry_prefix() const { return prefix_ + "/e/"; }
   // All names begin with this and a slash.
   const std::string& prefix() const { return prefix_; }
   const remote::Seal& seal() const { return seal_; }

@@ -39,8 +39,6 @@ class RemoteServer : public std::enable_shared_from_this<RemoteServer> {
                                                     remote::Client::OnChange on_change);
 
   std::string entry_name(const Digest128& address) const { return names_.entry_name(address); }
-  std::string context_name(const Digest128& digest) const { return names_.context_name(digest); }
-  std::string entry_prefix() const { return names_.entry_prefix(); }
 
   // The longest that a call waits.
   std::chrono::milliseconds timeout() const { return timeout_; }

@@ -14,10 +14,6 @@ namespace {
 
 using WriteClock = remote::Client::Clock;
 
-constexpr std::size_t kMostToldContexts = 10'000;
-// A server may have dropped the text of a context meanwhile.
-constexpr std::chrono::minutes kTellAgainAfter{10};
-
 }  // namespace
 
 void RemoteTier::remove(RemoteServer& server, const Digest128& address) {
@@ -58,40 +54,17 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
   return write;
 }
 
-void RemoteTier::add_context(RemoteServer& server, const ContextPtr& context,
-                             std::vector<remote::WriteBehind::Write>& writes) {
-  {
-    MutexLock lock(mutex_);
-    if (told_contexts_.size() >= kMostToldContexts) told_contexts_.clear();
-    const auto now = WriteClock::now();
-    WriteClock::time_point& tell_at = told_contexts_[context->digest.bytes()];
-    if (now < tell_at) return;
-    const auto half_ttl = std::chrono::seconds(settings_.remote_ttl_s) / 2;
-    tell_at = now + (settings_.remote_ttl_s > 0
-                         ? std::min<WriteClock::duration>(half_ttl, kTellAgainAfter)
-                         : WriteClock::duration(kTellAgainAfter));
-  }
-  remote::WriteBehind::Write write;
-  write.name = server.context_name(context->digest);
-  write.size_bytes = context->description.size();
-  write.encode = [context, seal = server.seal()](bool) -> Result<std::string> {
-    return remote::encode_context({context->scope, context->description}, seal);
-  };
-  writes.push_back(std::move(write));
-}
-
 void RemoteTier::store(const TierKeys& keys, OneOrMany<EntryPtr>& entries, bool replaces,
                        OneOrMany<Kept>& kept) {
   if (replaces) note_replacement();
   const ServerPtr server = server_in_any_state();
   if (server == nullptr) return;
   std::vector<remote::WriteBehind::Write> writes;
-  writes.reserve(keys.size() + 1);
+  writes.reserve(keys.size());
   const auto mark = std::make_shared<MarkOfWrite>(*server, keys.context()->scope);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     writes.push_back(write_of({*server, mark, keys, i}, entries[i], replaces));
   }
-  add_context(*server, keys.context(), writes);
   const std::vector<bool> are_taken = server->writes().push(std::move(writes));
   if (replaces) note_replacement();  // as in drop()
   for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -74,10 +74,6 @@ void RemoteTier::on_written(std::size_t writes) {
 
 void RemoteTier::on_dropped(std::size_t writes, const Status& failure) {
   stats_.add(Counter::kRemoteDropped, static_cast<std::int64_t>(writes));
-  {
-    MutexLock lock(mutex_);
-    told_contexts_.clear();  // one may be among what was dropped
-  }
   if (failure.code() == StatusCode::kNoSpace || failure.code() == StatusCode::kForeign) {
     report(failure, "storing");
   }

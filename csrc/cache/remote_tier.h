@@ -113,8 +113,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   void remove(RemoteServer& server, const Digest128& address);
   remote::WriteBehind::Write write_of(EntryToWrite to_write, const EntryPtr& entry,
                                       bool replaces) const;
-  void add_context(RemoteServer& server, const ContextPtr& context,
-                   std::vector<remote::WriteBehind::Write>& writes);
 
   const Settings settings_;
   const std::string shown_address_;
@@ -129,9 +127,6 @@ class RemoteTier final : public Tier, private remote::WriteBehind::Listener {
   std::weak_ptr<DiskTier> directory_ MODCACHE_GUARDED_BY(mutex_);
   ServerPtr server_ MODCACHE_GUARDED_BY(mutex_);
   remote::Client::Clock::time_point try_again_at_ MODCACHE_GUARDED_BY(mutex_){};
-  // Contexts that the server was told of.
-  std::map<std::string, remote::Client::Clock::time_point> told_contexts_
-      MODCACHE_GUARDED_BY(mutex_);  // until then
   bool is_retired_ MODCACHE_GUARDED_BY(mutex_) = false;
   std::uint64_t fork_registration_;
 };

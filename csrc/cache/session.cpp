@@ -245,10 +245,8 @@ void Session::draw_verified(const BatchRequest& request, BatchFound& found) {
   }
 }
 
-void Session::note_run(const std::string& scope, std::int64_t run_us, std::int64_t rows) {
+void Session::note_run(const std::string& scope, std::int64_t run_us) {
   run_times_.note(scope, run_us);
-  if (tiers_.remote == nullptr) return;
-  tiers_.remote->note_runs(scope, run_us / rows, static_cast<std::size_t>(rows));
 }
 
 EntryPtr Session::peek(const Request& request) {

@@ -131,8 +131,8 @@ class Session {
                      bool may_write);
   // Returns whether such comparisons have switched the scope off in this process.
   bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
-  // A run of so many rows of this scope, at least one, took so long.
-  void note_run(const std::string& scope, std::int64_t run_us, std::int64_t rows);
+  // A run of this scope took so long.
+  void note_run(const std::string& scope, std::int64_t run_us);
 
   // The keys of this scope go on coming with other inputs: what its runs give is not worth keeping.
   bool has_stopped_storing(const std::string& scope) {

@@ -48,17 +48,6 @@ class Backend {
   virtual Status get_all(const std::vector<std::string>& names,
                          std::vector<SharedBytes>& values) = 0;
 
-  static constexpr std::size_t kFewestBytes = 32;
-  // Reads the first bytes of many values, to see what is there without its transfer: at most
-  // `most_bytes` of each, or more where the server cannot give a part. Otherwise as get_all(); a
-  // value that is not whole, or is empty, may seem not to be there. REQUIRES: most_bytes >=
-  // kFewestBytes.
-  virtual Status get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
-                                std::vector<SharedBytes>& values) {
-    (void)most_bytes;
-    return get_all(names, values);
-  }
-
   // Writes many values, replacing what has their names. They are dropped by the server after
   // `ttl_ms`, where it can do that; 0: never. `are_stored` gets one for each; those of a
   // part of the server that cannot be asked are not, which is no failure. A refusal is one.
@@ -78,11 +67,6 @@ class Backend {
   // Returns whether it was. kForeign: the server cannot do that.
   virtual Result<bool> renew_if(std::string_view name, std::string_view expected,
                                 std::int64_t ttl_ms) = 0;
-
-  // Calls `visit` for each value whose name begins with `prefix`, until it returns false. Values
-  // that are stored or removed meanwhile may be missed, or visited twice.
-  using Visit = std::function<bool(std::string_view name, const SharedBytes& value)>;
-  virtual Status visit_all(std::string_view prefix, const Visit& visit) = 0;
 
   // Makes one round trip.
   virtual Status ping() = 0;

@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/without_throwing.h"
@@ -21,9 +20,7 @@ namespace modcache::remote {
 namespace {
 
 constexpr auto kLookForStop = std::chrono::milliseconds(20);
-constexpr auto kBetweenMeasurements = std::chrono::seconds(1);
-// Nobody has asked for the round trip for so long: it is not measured any more.
-constexpr std::int64_t kStillWantedUs = 5'000'000;
+constexpr auto kLongestIdle = std::chrono::seconds(1);
 
 // Full or closed to writers is not down: reads go on.
 bool is_of_server(const Status& failure) {
@@ -66,7 +63,6 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   // `is_stopping`: null for those who do not wait for the end (Client::run_to_end()).
   Status run(Work work, std::chrono::milliseconds timeout,
              const std::function<bool()>* is_stopping);
-  std::int64_t round_trip_us();
   void stop();
 
  private:
@@ -106,14 +102,11 @@ class Client::Crew : public std::enable_shared_from_this<Client::Crew> {
   const MakeBackend make_backend_;
   std::atomic<std::uint64_t> fork_generation_{modcache::fork_generation()};  // of the shift
   Breaker breaker_;
-  std::atomic<std::int64_t> round_trip_us_{0};
-  std::atomic<std::int64_t> asked_at_us_{0};
   // Held while it is called, so that it is not called after stop().
   Mutex telling_;
   OnChange on_change_ MODCACHE_GUARDED_BY(telling_);
   Mutex mutex_;
   std::unique_ptr<Shift> shift_ MODCACHE_GUARDED_BY(mutex_) = std::make_unique<Shift>();
-  Clock::time_point measure_at_ MODCACHE_GUARDED_BY(mutex_){};
   std::uint64_t telling_registration_;
   std::uint64_t fork_registration_;
 };
@@ -195,16 +188,8 @@ Status Client::Crew::run(Work work, std::chrono::milliseconds timeout,
   return job->is_done ? std::move(job->status) : late;
 }
 
-std::int64_t Client::Crew::round_trip_us() {
-  asked_at_us_.store(now_us(), std::memory_order_relaxed);
-  return round_trip_us_.load(std::memory_order_relaxed);
-}
-
 bool Client::Crew::is_probe_due(const Shift& shift) {
-  if (shift.is_probing) return false;
-  if (!breaker_.is_closed()) return Clock::now() >= breaker_.probe_at();
-  const bool is_wanted = now_us() - asked_at_us_.load(std::memory_order_relaxed) < kStillWantedUs;
-  return is_wanted && Clock::now() >= measure_at_;
+  return !shift.is_probing && !breaker_.is_closed() && Clock::now() >= breaker_.probe_at();
 }
 
 bool Client::Crew::take(Shift& shift, JobPtr& job) {
@@ -218,10 +203,9 @@ bool Client::Crew::take(Shift& shift, JobPtr& job) {
     }
     if (is_probe_due(shift)) {
       shift.is_probing = true;
-      measure_at_ = Clock::now() + kBetweenMeasurements;
       return true;
     }
-    auto until = Clock::now() + kBetweenMeasurements;
+    auto until = Clock::now() + kLongestIdle;
     if (!breaker_.is_closed()) until = std::min(until, breaker_.probe_at());
     ++shift.idle;
     (void)shift.changed.wait_until(mutex_, until);
@@ -287,24 +271,12 @@ Status Client::Crew::on_backend(std::unique_ptr<Backend>& backend, const Work& w
 }
 
 void Client::Crew::probe(std::unique_ptr<Backend>& backend) {
-  const bool was_closed = breaker_.is_closed();
-  std::chrono::microseconds took{0};
-  const Status status = on_backend(backend, [&took](Backend& server) {
-    const auto started = Clock::now();
-    Status answer = server.ping();
-    took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - started);
-    return answer;
-  });
-  if (!is_of_server(status)) {
-    if (was_closed) round_trip_us_.store(std::max<std::int64_t>(took.count(), 1));
-    if (!was_closed) {
-      breaker_.close();
-      tell(Status::ok());
-    }
-  } else if (was_closed) {
-    note_failure(status);
-  } else {
+  const Status status = on_backend(backend, [](Backend& server) { return server.ping(); });
+  if (is_of_server(status)) {
     breaker_.note_failed_probe();
+  } else if (!breaker_.is_closed()) {
+    breaker_.close();
+    tell(Status::ok());
   }
 }
 
@@ -339,7 +311,5 @@ Status Client::run_to_end(Work work, std::chrono::milliseconds timeout,
                           const std::function<bool()>& is_stopping) {
   return crew_->run(std::move(work), timeout, &is_stopping);
 }
-
-std::int64_t Client::round_trip_us() { return crew_->round_trip_us(); }
 
 }  // namespace modcache::remote

@@ -59,10 +59,6 @@ class Client {
   Status run_to_end(Work work, std::chrono::milliseconds timeout,
                     const std::function<bool()>& is_stopping);
 
-  // How long an empty round trip took lately, in us; 0: not known. Measured in the background, at
-  // most once a second, while somebody asks.
-  std::int64_t round_trip_us();
-
  private:
   class Crew;  // what the threads share, which outlives the client where one does not end
 

@@ -40,35 +40,4 @@ std::string encode_record(const Record& record, const Seal& seal);
 // kUnsupportedVersion: a newer modcache wrote it.
 Result<Record> decode_record(std::string_view bytes, const Seal& seal);
 
-// The first bytes of a record. They are not sealed by themselves, so they tell only whether the
-// rest is worth reading or writing.
-struct RecordBeginning {
-  static constexpr std::size_t kSizeBytes = 72;
-  Generation generation;
-  Digest128 context;
-  std::int64_t run_us = 0;
-  std::int64_t stored_at_us = 0;
-  std::uint64_t payload_size_bytes = 0;
-  std::uint32_t key_size_bytes = 0;
-  std::uint32_t header_size_bytes = 0;
-
-  // Whether the record holds such an entry in that generation, stored at that time or later.
-  bool is_as_new(const Generation& of_generation, const Digest128& of_context,
-                 std::size_t of_key_size_bytes, std::int64_t as_us) const {
-    return generation == of_generation && context == of_context &&
-           key_size_bytes == of_key_size_bytes && stored_at_us >= as_us;
-  }
-};
-// Nothing: no record that we can read begins so. `bytes` may go on.
-std::optional<RecordBeginning> decode_beginning(std::string_view bytes);
-
-// The text that a context stands for, so that entries can be taken from a server to a directory.
-struct ContextRecord {
-  std::string scope;
-  std::string description;
-};
-std::string encode_context(const ContextRecord& context, const Seal& seal);
-// kCorruption: it is none; kUnsupportedVersion: a newer modcache wrote it.
-Result<ContextRecord> decode_context(std::string_view bytes, const Seal& seal);
-
 }  // namespace modcache::remote

@@ -27,11 +27,10 @@ OF_A_DIRECTORY = {
     "clear": ["DIR"],
     "evict": ["DIR", "--to", "1GB"],
     "pack": ["DIR", "/dev/null/not to be written"],
-    "push": ["DIR", "--remote", "redis://127.0.0.1:1/0"],
     "why": ["DIR"],
     "doctor": ["DIR"],
 }
-COMMANDS = [*OF_A_DIRECTORY, "unpack", "pull", "path"]
+COMMANDS = [*OF_A_DIRECTORY, "unpack", "path"]
 VERSION = re.findall(r"project\(modcache VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
 
 
@@ -149,7 +148,7 @@ def test_the_directory_is_modcache_dirs_by_default(
     assert outcome.status == MISUSE
     assert "MODCACHE_DIR is not set" in outcome.messages
     monkeypatch.setenv("MODCACHE_DIR", os.fspath(filled))
-    if command not in ("pack", "push"):  # file and server of this table are none
+    if command != "pack":  # the file of this table is none
         assert modcache(command, *words).status == SUCCESS
 
 

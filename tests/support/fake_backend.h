@@ -27,7 +27,7 @@
 
 namespace modcache::testing {
 
-enum class ServerCall { kGet, kPut, kRemove, kPutIfAbsent, kRenewIf, kVisit, kPing };
+enum class ServerCall { kGet, kPut, kRemove, kPutIfAbsent, kRenewIf, kPing };
 
 // Thread-safe. Its backends own a share of it, so it lives in a shared_ptr.
 class ValueServer {
@@ -154,7 +154,7 @@ class ValueServer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Stored> values_;
-  std::array<std::atomic<int>, 7> calls_{};
+  std::array<std::atomic<int>, 6> calls_{};
   Status failure_;
   Status refusal_;
   Status connect_failure_;
@@ -217,22 +217,6 @@ class FakeBackend final : public remote::Backend {
       if (ttl_ms == 0) server_->values_.erase(found);
       return true;
     });
-  }
-  Status visit_all(std::string_view prefix, const Visit& visit) override {
-    // They are visited without the server's lock, as a visitor may ask it for others.
-    std::vector<std::pair<std::string, SharedBytes>> found;
-    const Status status = server_->call(ServerCall::kVisit, [&] {
-      for (const auto& [name, stored] : server_->values_) {
-        if (name.compare(0, prefix.size(), prefix) != 0) continue;
-        found.emplace_back(name, share_bytes(stored.bytes));
-      }
-      return Status::ok();
-    });
-    if (!status.is_ok()) return status;
-    for (const auto& [name, value] : found) {
-      if (!visit(name, value)) break;
-    }
-    return status;
   }
   Status ping() override {
     return server_->call(ServerCall::kPing, [] { return Status::ok(); });

@@ -61,13 +61,8 @@ std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::s
 
 std::optional<std::string_view> decode_chunk(const ChunkedHead& head, std::size_t chunk,
                                              std::string_view stored) {
-  if (stored.size() != kChunkMarkBytes + bytes_of_chunk(head, chunk)) return std::nullopt;
-  return decode_chunk_beginning(head, chunk, stored);
-}
-
-std::optional<std::string_view> decode_chunk_beginning(const ChunkedHead& head, std::size_t chunk,
-                                                       std::string_view stored) {
-  if (stored.size() < kChunkMarkBytes || read_number<std::uint64_t>(stored.data()) != head.write ||
+  if (stored.size() != kChunkMarkBytes + bytes_of_chunk(head, chunk) ||
+      read_number<std::uint64_t>(stored.data()) != head.write ||
       read_number<std::uint64_t>(stored.data() + 8) != chunk) {
     return std::nullopt;
   }

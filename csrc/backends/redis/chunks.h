@@ -42,10 +42,4 @@ std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::s
 std::optional<std::string_view> decode_chunk(const ChunkedHead& head, std::size_t chunk,
                                              std::string_view stored);
 
-// The first bytes of a piece. Returns what they have of the value; nothing: it is not this piece of
-// this write. `stored` may end early, but not before kChunkMarkBytes.
-inline constexpr std::size_t kChunkMarkBytes = 16;
-std::optional<std::string_view> decode_chunk_beginning(const ChunkedHead& head, std::size_t chunk,
-                                                       std::string_view stored);
-
 }  // namespace modcache::backends

@@ -65,7 +65,6 @@ class Cluster final : public Nodes {
 
   Status exchange(const std::vector<Command>& commands, std::vector<ReplyPtr>& replies) override;
   bool is_one_server() const override { return false; }
-  Status for_each_node(const std::function<Status(const Ask&)>& visit) override;
   void look_for_primary() override { wants_map_ = true; }
   Status ping() override;
 
@@ -320,33 +319,6 @@ bool Cluster::another_node_answers() {
     return status.is_ok();
   }
   return false;
-}
-
-Status Cluster::for_each_node(const std::function<Status(const Ask&)>& visit) {
-  MODCACHE_RETURN_IF_ERROR(update_map(deadline_in(exchange_ms())));
-  const SlotMap walked = map_;
-  for (const std::string& node : walked.nodes()) {
-    // The visit makes exchanges of its own, after which the node may be another one's or gone.
-    const auto ask_node = [&](const Command& command, Status& status) -> ReplyPtr {
-      if (!map_.has(node)) {
-        status = Status::io_error(node + " lost its slots while the cluster was walked");
-        return nullptr;
-      }
-      const Deadline deadline = deadline_in(exchange_ms());
-      valkeyContext* const connection = connection_to(node, deadline, status);
-      if (connection == nullptr) return nullptr;
-      Status first_failure;
-      ReplyPtr reply = ask(*connection, command, deadline, status);
-      note_outcome(node, status, first_failure);
-      return reply;
-    };
-    MODCACHE_RETURN_IF_ERROR(visit(ask_node));
-  }
-  MODCACHE_RETURN_IF_ERROR(update_map(deadline_in(exchange_ms())));
-  // A slot that moved from a node which was still to come to one that was done was not walked.
-  return map_.is_same_as(walked)
-             ? Status::ok()
-             : Status::io_error("slots moved to other nodes while the cluster was walked");
 }
 
 Status Cluster::ping() {

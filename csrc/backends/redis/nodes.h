@@ -52,11 +52,6 @@ class Nodes {
   // Whether commands about several keys go to one node, so that they can be one command.
   virtual bool is_one_server() const = 0;
 
-  // Calls `visit` with a way to ask each node that has keys of its own. A failure, too, where which
-  // node has which keys changed meanwhile.
-  using Ask = std::function<ReplyPtr(const Command&, Status&)>;
-  virtual Status for_each_node(const std::function<Status(const Ask&)>& visit) = 0;
-
   // The last exchange met a server that must not be written to, so another one may be the primary.
   virtual void look_for_primary() = 0;
 

@@ -28,7 +28,6 @@ class OneServer final : public Nodes {
                           commands, replies);
   }
   bool is_one_server() const override { return true; }
-  Status for_each_node(const std::function<Status(const Ask&)>& visit) override;
   void look_for_primary() override {
     if (has_several()) connection_.reset();
   }
@@ -153,14 +152,6 @@ Status OneServer::exchange_until(Deadline deadline, const std::vector<Command>& 
     note_failure(host_, status);
   }
   return status;
-}
-
-Status OneServer::for_each_node(const std::function<Status(const Ask&)>& visit) {
-  return visit([this](const Command& command, Status& status) -> ReplyPtr {
-    std::vector<ReplyPtr> replies;
-    status = exchange({command}, replies);
-    return status.is_ok() ? replies.front() : nullptr;
-  });
 }
 
 Status OneServer::ping() {

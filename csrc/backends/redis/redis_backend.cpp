@@ -14,7 +14,6 @@
 #include "backends/redis/nodes.h"
 #include "backends/redis/reply.h"
 #include "base/random.h"
-#include "remote/slices.h"
 
 namespace modcache::backends {
 namespace {
@@ -36,15 +35,12 @@ class RedisBackend final : public remote::Backend {
   explicit RedisBackend(std::unique_ptr<Nodes> nodes) : nodes_(std::move(nodes)) {}
 
   Status get_all(const std::vector<std::string>& names, std::vector<SharedBytes>& values) override;
-  Status get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
-                        std::vector<SharedBytes>& values) override;
   Status put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
                  std::vector<bool>& are_stored) override;
   Status remove_all(const std::vector<std::string>& names) override;
   Result<bool> put_if_absent(const NamedValue& value, std::int64_t ttl_ms) override;
   Result<bool> renew_if(std::string_view name, std::string_view expected,
                         std::int64_t ttl_ms) override;
-  Status visit_all(std::string_view prefix, const Visit& visit) override;
   Status ping() override { return nodes_->ping(); }
 
  private:
@@ -53,15 +49,9 @@ class RedisBackend final : public remote::Backend {
   Status get_chunks(const std::string& name, SharedBytes& value);
   Status get_some_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
                              std::vector<SharedBytes>& values);
-  Status get_beginning_of_chunks(const std::string& name, std::size_t most_bytes,
-                                 SharedBytes& value);
   Status put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
                   std::vector<bool>& are_stored, std::size_t first);
   Status put_chunks(const NamedValue& value, const std::string& ttl, bool& is_stored);
-  Status visit_node(const Nodes::Ask& ask, const std::string& pattern, const Visit& visit,
-                    bool& goes_on);
-  Status visit_some(const std::vector<std::string>& names, remote::Slices& slices,
-                    const Visit& visit, bool& goes_on);
   Status one(const Command& command, ReplyPtr& reply);
   Status refusal_of(const ReplyPtr& reply);
 
@@ -196,38 +186,6 @@ Status RedisBackend::get_some_beginnings(const std::vector<std::string>& names,
   return Status::ok();
 }
 
-// A server may have evicted some of the pieces, so the mark of each is looked at.
-Status RedisBackend::get_beginning_of_chunks(const std::string& name, std::size_t most_bytes,
-                                             SharedBytes& value) {
-  const auto head = decode_chunked_head(value.view());
-  value = {};
-  std::vector<std::string> names;
-  names.reserve(head->chunks());
-  for (std::size_t chunk = 0; chunk < head->chunks(); ++chunk) {
-    names.push_back(chunk_name(name, chunk));
-  }
-  std::vector<SharedBytes> pieces;
-  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, kChunkMarkBytes + most_bytes, pieces));
-  std::string beginning;
-  for (std::size_t chunk = 0; chunk < pieces.size(); ++chunk) {
-    const auto piece = decode_chunk_beginning(*head, chunk, pieces[chunk].view());
-    if (!piece.has_value()) return Status::ok();
-    if (chunk == 0) beginning = *piece;
-  }
-  value = share_bytes(std::move(beginning));
-  return Status::ok();
-}
-
-Status RedisBackend::get_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
-                                    std::vector<SharedBytes>& values) {
-  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, most_bytes, values));
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (values[i].owner == nullptr || !decode_chunked_head(values[i].view()).has_value()) continue;
-    MODCACHE_RETURN_IF_ERROR(get_beginning_of_chunks(names[i], most_bytes, values[i]));
-  }
-  return Status::ok();
-}
-
 Status RedisBackend::put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
                               std::vector<bool>& are_stored, std::size_t first) {
   std::vector<Command> commands;
@@ -333,54 +291,6 @@ Result<bool> RedisBackend::renew_if(std::string_view name, std::string_view expe
   ReplyPtr reply;
   MODCACHE_RETURN_IF_ERROR(one({{"EVAL", kRenewScript, "1", key, expected, ttl}, &key}, reply));
   return integer_of(reply) == 1;
-}
-
-Status RedisBackend::visit_some(const std::vector<std::string>& names, remote::Slices& slices,
-                                const Visit& visit, bool& goes_on) {
-  std::vector<SharedBytes> values;
-  MODCACHE_RETURN_IF_ERROR(get_all(names, values));
-  slices.note(values);
-  for (std::size_t i = 0; i < names.size() && goes_on; ++i) {
-    if (values[i].owner != nullptr) goes_on = visit(names[i], values[i]);
-  }
-  return Status::ok();
-}
-
-Status RedisBackend::visit_node(const Nodes::Ask& ask, const std::string& pattern,
-                                const Visit& visit, bool& goes_on) {
-  std::string cursor = "0";
-  remote::Slices slices(kNamesAtOnce);
-  do {
-    Status status;
-    const ReplyPtr reply =
-        ask({{"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}, nullptr}, status);
-    MODCACHE_RETURN_IF_ERROR(status);
-    MODCACHE_RETURN_IF_ERROR(nodes_->status_of(reply));
-    if (!is_array(reply, 2)) return Status::io_error("SCAN is answered as no server does");
-    cursor = std::string(bytes_of_element(reply, 0).view());
-    std::vector<std::string> names = names_of_element(reply, 1);
-    // Pieces of large values belong to their heads.
-    names.erase(std::remove_if(names.begin(), names.end(),
-                               [](const std::string& name) { return is_chunk_name(name); }),
-                names.end());
-    std::size_t begin = 0;
-    while (goes_on && begin < names.size()) {
-      const std::size_t end = std::min(begin + slices.next(), names.size());
-      const std::vector<std::string> some(names.begin() + static_cast<std::ptrdiff_t>(begin),
-                                          names.begin() + static_cast<std::ptrdiff_t>(end));
-      MODCACHE_RETURN_IF_ERROR(visit_some(some, slices, visit, goes_on));
-      begin = end;
-    }
-  } while (goes_on && cursor != "0");
-  return Status::ok();
-}
-
-Status RedisBackend::visit_all(std::string_view prefix, const Visit& visit) {
-  const std::string pattern = std::string(prefix) + "*";
-  bool goes_on = true;
-  return nodes_->for_each_node([&](const Nodes::Ask& ask) {
-    return goes_on ? visit_node(ask, pattern, visit, goes_on) : Status::ok();
-  });
 }
 
 }  // namespace

@@ -43,14 +43,6 @@ class SlotMap {
     // The library only reads the key.
     return node_at(valkeyClusterGetSlotByKey(const_cast<char*>(key.c_str())));
   }
-  bool is_same_as(const SlotMap& other) const {
-    for (std::size_t slot = 0; slot < kSlots; ++slot) {
-      const std::string* const one = node_at(slot);
-      const std::string* const two = other.node_at(slot);
-      if ((one == nullptr) != (two == nullptr) || (one != nullptr && *one != *two)) return false;
-    }
-    return true;
-  }
 
  private:
   static constexpr std::size_t kSlots = VALKEYCLUSTER_SLOTS;

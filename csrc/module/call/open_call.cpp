@@ -45,7 +45,7 @@ bool OpenCall::is_admitted(cache::Passage passage, const cache::SingleFlight::Le
 
 void OpenCall::count_run(std::int64_t misses, std::int64_t kept_out) {
   if (grad_is_unknown_) note_graph_free(parts_);
-  session_->note_run(parts_.scope, run_->run_us(), std::max<std::int64_t>(misses + kept_out, 1));
+  session_->note_run(parts_.scope, run_->run_us());
   if (kept_out > 0) session_->count_past(parts_.scope, cache::Passage::kPassBy, kept_out);
   if (misses == 0 && kept_out > 0) return;
   auto& counters = cache::Cache::instance().counters();

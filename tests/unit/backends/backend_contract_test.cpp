@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -77,15 +76,6 @@ class BackendContractTest : public ::testing::Test {
     return texts;
   }
   std::string get_one(const std::string& name) { return get({name}).front(); }
-  std::map<std::string, std::string> visited(const std::string& prefix) {
-    std::map<std::string, std::string> seen;
-    const Status status = backend_->visit_all(prefix, [&](auto visited_name, const auto& value) {
-      seen[std::string(visited_name)] = std::string(value.view());
-      return true;
-    });
-    EXPECT_TRUE(status.is_ok()) << status.message();
-    return seen;
-  }
 
   std::unique_ptr<Backend> backend_;
   std::string folder_;
@@ -127,22 +117,6 @@ TEST_F(BackendContractTest, an_empty_value_is_there) {
   put({{name("empty"), ""}, {name("other"), "x"}});
   EXPECT_EQ(get({name("empty"), name("other"), name("missing")}),
             (std::vector<std::string>{"", "x", "-"}));
-}
-
-TEST_F(BackendContractTest, beginnings_tell_what_is_there) {
-  const std::string large = bytes_of(3 << 20, 1);
-  const std::string small = bytes_of(40, 2);
-  put({{name("large"), large}, {name("small"), small}});
-  const std::vector<std::string> names{name("large"), name("none"), name("small")};
-  std::vector<SharedBytes> values;
-  ASSERT_TRUE(backend_->get_beginnings(names, 72, values).is_ok());
-  ASSERT_EQ(values.size(), 3u);
-  EXPECT_EQ(values[0].view().substr(0, 72), large.substr(0, 72));
-  EXPECT_EQ(values[1].owner, nullptr);
-  EXPECT_EQ(values[2].view(), small);
-  remove({name("large")});
-  ASSERT_TRUE(backend_->get_beginnings(names, 72, values).is_ok());
-  EXPECT_EQ(values[0].owner, nullptr);
 }
 
 TEST_F(BackendContractTest, large_values_go_and_come) {
@@ -237,34 +211,6 @@ TEST_F(BackendContractTest, a_value_is_renewed_and_removed_only_if_it_is_as_expe
   EXPECT_EQ(get_one(name("v")), "-");
 }
 
-TEST_F(BackendContractTest, values_are_visited_by_the_beginning_of_their_names) {
-  std::vector<NamedValue> values;
-  std::map<std::string, std::string> expected;
-  for (int i = 0; i < 600; ++i) {
-    values.push_back({name("in/" + std::to_string(i)), "value " + std::to_string(i)});
-    expected[values.back().name] = values.back().value;
-  }
-  put(values);
-  put({{name("out/1"), "x"}, {name("in/ctl/mark"), "control"}, {name("in/0"), "newer"}});
-  expected[name("in/ctl/mark")] = "control";
-  expected[name("in/0")] = "newer";
-  remove({name("in/1")});
-  expected.erase(name("in/1"));
-  EXPECT_EQ(visited(name("in/")), expected);
-  EXPECT_TRUE(visited(name("nothing/")).empty());
-}
-
-TEST_F(BackendContractTest, a_visit_ends_where_it_is_told_to) {
-  put({{name("a"), "1"}, {name("b"), "2"}, {name("c"), "3"}});
-  int visits = 0;
-  const Status status = backend_->visit_all(folder_, [&](auto, const auto&) {
-    ++visits;
-    return false;
-  });
-  EXPECT_TRUE(status.is_ok()) << status.message();
-  EXPECT_EQ(visits, 1);
-}
-
 TEST_F(BackendContractTest, another_backend_sees_a_value_within_two_seconds) {
   const auto other = testing::make_test_backend();
   EXPECT_EQ(get(*other, {name("v")}).front(), "-");
@@ -309,7 +255,6 @@ TEST_F(BackendContractTest, two_threads_write_and_read_at_once) {
   std::thread thread([&] { write_and_read(*other, "theirs"); });
   write_and_read(*backend_, "mine");
   thread.join();
-  EXPECT_EQ(visited(folder_).size(), 400u);
 }
 
 TEST_F(BackendContractTest, what_processes_write_that_begin_together_is_found) {
@@ -346,7 +291,6 @@ TEST_F(BackendContractTest, hundreds_of_small_calls_are_found_again) {
     expected.push_back(std::to_string(i));
   }
   EXPECT_EQ(get(asked), expected);
-  EXPECT_EQ(visited(folder_).size(), static_cast<std::size_t>(calls));
 }
 
 }  // namespace

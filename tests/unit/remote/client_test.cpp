@@ -250,17 +250,6 @@ TEST_F(ClientTest, a_caller_for_whom_no_connection_is_free_gives_up_and_opens_no
   EXPECT_FALSE(was_done);
 }
 
-TEST_F(ClientTest, the_round_trip_is_measured_while_somebody_asks) {
-  server_->delay(milliseconds(2));
-  EXPECT_TRUE(run(look_up).is_ok());
-  EXPECT_TRUE(run(look_up).is_ok());
-  EXPECT_EQ(server_->calls(ServerCall::kPing), 1) << "nobody asked, so it only connected";
-  EXPECT_EQ(client_->round_trip_us(), 0);
-  EXPECT_TRUE(run(look_up).is_ok());
-  EXPECT_TRUE(eventually([&] { return client_->round_trip_us() != 0; }));
-  EXPECT_GE(client_->round_trip_us(), 2000);
-}
-
 // A host's handlers expect the host's threads.
 TEST_F(ClientTest, signals_are_not_delivered_to_its_threads) {
   sigset_t blocked;

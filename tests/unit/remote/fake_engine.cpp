@@ -23,7 +23,6 @@ class IdleBackend final : public modcache::remote::Backend {
   Status remove_all(const std::vector<std::string>&) override { return {}; }
   Result<bool> put_if_absent(const NamedValue&, std::int64_t) override { return false; }
   Result<bool> renew_if(std::string_view, std::string_view, std::int64_t) override { return false; }
-  Status visit_all(std::string_view, const Visit&) override { return {}; }
   Status ping() override { return {}; }
 };
 

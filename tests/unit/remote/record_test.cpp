@@ -19,7 +19,6 @@ constexpr std::size_t kRunAt = 40;
 constexpr std::size_t kPayloadSizeAt = 56;
 constexpr std::size_t kKeySizeAt = 64;
 constexpr std::size_t kHeaderSizeAt = 68;
-constexpr std::size_t kScopeSizeAt = 8;
 
 Record sample_record() {
   return {{11, 12}, {13, 14}, "the key", "the header", "the payload", 15, 16};
@@ -177,17 +176,12 @@ TEST(RemoteRecordTest, a_record_of_another_key_is_refused_and_the_message_says_w
 }
 
 // Nothing of one kind passes for another that lies on the same server.
-TEST(RemoteRecordTest, records_contexts_and_marks_are_not_taken_for_each_other) {
+TEST(RemoteRecordTest, records_and_marks_are_not_taken_for_each_other) {
   const Seal seal;
   const std::string record = encode_record(sample_record(), seal);
-  const std::string context = encode_context({std::string(80, 's'), "description"}, seal);
   const std::string mark = encode_mark({1, 2}, seal);
-  EXPECT_EQ(code_of(context, seal), StatusCode::kCorruption);
   EXPECT_EQ(code_of(mark, seal), StatusCode::kCorruption);
-  EXPECT_FALSE(decode_context(record, seal).is_ok());
-  EXPECT_FALSE(decode_context(mark, seal).is_ok());
   EXPECT_FALSE(decode_mark(record, seal).has_value());
-  EXPECT_FALSE(decode_mark(context, seal).has_value());
 }
 
 // Whoever asked compares the parts, so they must not run into each other.
@@ -204,48 +198,6 @@ TEST(RemoteRecordTest, key_header_and_context_are_not_mixed_up) {
   EXPECT_EQ(decode_record(bytes, Seal()).value().key, "ab");
   EXPECT_EQ(decode_record(other_bytes, Seal()).value().key, "a");
   EXPECT_EQ(decode_record(other_bytes, Seal()).value().header, "bc");
-}
-
-TEST(RemoteContextTest, what_is_encoded_is_decoded) {
-  for (const Seal& seal : {Seal(), Seal("secret")}) {
-    for (const ContextRecord& context :
-         {ContextRecord{}, ContextRecord{"scope", ""}, ContextRecord{"", "description"},
-          ContextRecord{std::string(70'000, 's'), std::string("\0d\xff", 3)}}) {
-      const auto decoded = decode_context(encode_context(context, seal), seal);
-      ASSERT_TRUE(decoded.is_ok());
-      EXPECT_EQ(decoded.value().scope, context.scope);
-      EXPECT_EQ(decoded.value().description, context.description);
-    }
-  }
-}
-
-TEST(RemoteContextTest, a_damaged_one_or_one_of_another_key_is_refused) {
-  const Seal seal("secret");
-  const std::string bytes = encode_context({"scope", "description"}, seal);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    std::string damaged = bytes;
-    damaged[i] = static_cast<char>(damaged[i] ^ 0xff);
-    EXPECT_FALSE(decode_context(damaged, seal).is_ok()) << i;
-    EXPECT_FALSE(decode_context(std::string(bytes, 0, i), seal).is_ok()) << i;
-  }
-  EXPECT_FALSE(decode_context(bytes, Seal()).is_ok());
-  EXPECT_FALSE(decode_context(bytes, Seal("other")).is_ok());
-}
-
-TEST(RemoteContextTest, absurd_sizes_are_refused_also_with_a_good_seal) {
-  const std::string bytes = encode_context({"scope", "description"}, Seal());
-  for (const std::uint32_t size : {17u, 100u, 0x80000000u, 0xffffffffu}) {
-    EXPECT_EQ(
-        decode_context(with_number(bytes, kScopeSizeAt, size, Seal()), Seal()).status().code(),
-        StatusCode::kCorruption);
-  }
-}
-
-TEST(RemoteContextTest, one_of_a_newer_modcache_is_not_read_as_if_it_were_of_ours) {
-  const std::string bytes = encode_context({"scope", "description"}, Seal());
-  const auto version = static_cast<std::uint8_t>(kRecordVersion + 1);
-  EXPECT_EQ(decode_context(with_number(bytes, kVersionAt, version, Seal()), Seal()).status().code(),
-            StatusCode::kUnsupportedVersion);
 }
 
 }  // namespace
