@@ -2,11 +2,8 @@
 #include "cache/single_flight.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_set>
 #include <utility>
-
-#include "cache/leader_watch.h"
 
 namespace modcache::cache {
 namespace {
@@ -18,8 +15,6 @@ using SteadyClock = std::chrono::steady_clock;
 thread_local int leads_of_this_thread = 0;
 
 constexpr int kMostDoublings = 16;
-// The more waiters there are, the less often each looks.
-constexpr int kWaitersPerInterval = 8;
 
 }  // namespace
 
@@ -27,8 +22,6 @@ constexpr int kWaitersPerInterval = 8;
 struct SingleFlight::Lead::Flight {
   std::vector<Digest128> addresses;  // at which it stands on the board
   std::unordered_set<Digest128, Digest128Hash> awaited;
-  std::optional<LeaderWatch> watch;  // of the thread that began to run last
-  SteadyClock::time_point next_look;
   SteadyClock::time_point since = SteadyClock::now();  // when others were let out last
   int runners = 1;
   int waiters = 0;
@@ -37,17 +30,6 @@ struct SingleFlight::Lead::Flight {
   bool done = false;
   bool stored = false;
   bool kept_nothing = false;
-
-  void watch_this_thread() {
-    watch.emplace(watched_self());
-    next_look = {};
-  }
-  // Reads /proc, so not each waiter does it each time.
-  bool is_blocked(SteadyClock::time_point now) {
-    if (now < next_look) return false;
-    next_look = now + LeaderWatch::kInterval;
-    return watch->is_blocked();
-  }
 };
 
 SingleFlight::SingleFlight() : fork_registration_(hold_across_fork(mutex_)) {}
@@ -152,9 +134,7 @@ SingleFlight::Outcome SingleFlight::await(Board& board, Flight& flight, Time dea
   ++flight.waiters;
   while (!flight.done) {
     const auto now = SteadyClock::now();
-    if (flight.places == 0 && (now - flight.since >= patience || flight.is_blocked(now))) {
-      let_more_run(board, flight, now);
-    }
+    if (flight.places == 0 && now - flight.since >= patience) let_more_run(board, flight, now);
     if (flight.places > 0) {
       --flight.places;
       ++flight.runners;
@@ -165,8 +145,7 @@ SingleFlight::Outcome SingleFlight::await(Board& board, Flight& flight, Time dea
       outcome = Outcome::kTimedOut;
       break;
     }
-    const auto interval = LeaderWatch::kInterval * (1 + flight.waiters / kWaitersPerInterval);
-    board.landed.wait_until(mutex_, std::min({deadline, flight.since + patience, now + interval}));
+    board.landed.wait_until(mutex_, std::min<Time>(deadline, flight.since + patience));
   }
   --flight.waiters;
   // The last waiter leaves a flight of which nobody runs anything any more.
@@ -179,7 +158,6 @@ SingleFlight::Lead SingleFlight::try_enter_all(const std::vector<Digest128>& add
   is_led.assign(addresses.size(), false);
   // Made before the lock, so that it gives up what it has, and can, should memory run out.
   const auto flight = std::make_shared<Flight>();
-  flight->watch_this_thread();
   flight->addresses.reserve(addresses.size());
   Lead lead = lead_of(flight);
   {
@@ -223,7 +201,6 @@ SingleFlight::Waited SingleFlight::wait_all(const std::vector<Digest128>& addres
       }
       if (outcome == Outcome::kJoins) {
         joined = flight;
-        joined->watch_this_thread();
         break;
       }
       has_stored = has_stored || flight->stored;

@@ -3,9 +3,8 @@
 // SingleFlight: several threads that miss one key at once run the module once. The first leads;
 // the others wait for it and then look the key up again.
 //
-// Where the leader fails (its run raised), takes longer than the waiters' patience, or seems to
-// wait for a thread itself (leader_watch.h), one waiter is let out to run beside it, at the next
-// such time one more, then two, four, and so on. So a run that fails now and then costs a burst one
+// Where the leader fails (its run raised) or takes longer than the waiters' patience, one waiter is
+// let out to run beside it, at the next such time one more, then two, four, and so on. So a run that fails now and then costs a burst one
 // more run, two hundred waiters for one that always fails are through after nine runs, and they
 // never all run at once.
 //

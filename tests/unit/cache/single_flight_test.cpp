@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "cache/leader_watch.h"
 #include "support/child_process.h"
 #include "support/eventually.h"
 
@@ -134,38 +133,6 @@ TEST_F(SingleFlightTest, where_nothing_may_be_kept_the_waiters_go_on_side_by_sid
   const auto b = two.third.get();
   EXPECT_FALSE(a.look_again || b.look_again);
   EXPECT_FALSE(a.lead.is_held() || b.lead.is_held()) << "one would wait for the other";
-}
-
-TEST_F(SingleFlightTest, a_leader_that_waits_for_its_own_waiter_is_not_waited_for) {
-  const auto started = Clock::now();
-  auto first = enter(kKey);
-  auto second = enter_elsewhere({kKey});
-  const auto entered = second.get();
-  EXPECT_FALSE(entered.look_again);
-  EXPECT_TRUE(entered.lead.is_held());
-  const auto waited = Clock::now() - started;
-  EXPECT_GE(waited, LeaderWatch::kLongestBlocked);
-  EXPECT_LT(waited, kLongTime / 3);
-}
-
-TEST_F(SingleFlightTest, a_batch_does_not_wait_for_such_a_leader_either) {
-  const auto started = Clock::now();
-  auto first = enter(kKey);
-  auto second =
-      std::async(std::launch::async, [&] { return flights_.wait_all({kKey}, kLongTime); });
-  EXPECT_FALSE(second.get().look_again);
-  EXPECT_LT(Clock::now() - started, kLongTime / 3);
-}
-
-TEST_F(SingleFlightTest, a_leader_that_waits_for_no_thread_is_waited_for) {
-  auto first = enter(kKey);
-  auto second = enter_elsewhere({kKey});
-  EXPECT_TRUE(begins_to_wait(first.lead, kKey));
-  const auto end = std::chrono::steady_clock::now() + 3 * LeaderWatch::kLongestBlocked / 2;
-  std::this_thread::sleep_until(end);  // as one that reads from a slow disk
-  first.lead.stored();
-  first.lead.give_up();
-  EXPECT_TRUE(second.get().look_again);
 }
 
 TEST_F(SingleFlightTest, many_threads_run_one_key_once) {
