@@ -24,15 +24,6 @@ std::vector<std::size_t> counters_that_begin(std::string_view beginning) {
 
 }  // namespace
 
-Counted Counted::since(const Counted& before) const {
-  Counted difference;
-  for (std::size_t i = 0; i < kCounters; ++i) {
-    // Somebody may have set them to zero in between.
-    difference.counts_[i] = std::max<std::int64_t>(0, at(i) - before.at(i));
-  }
-  return difference;
-}
-
 std::int64_t Counted::at(std::size_t counter) const {
   return std::clamp<std::int64_t>(counts_[counter], 0, kMostCount);
 }

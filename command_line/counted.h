@@ -21,8 +21,6 @@ namespace modcache::command_line {
 class Counted {
  public:
   void add(const store::Counts& counts) { store::add_counts(counts, counts_); }
-  // Takes off what had been counted at an earlier time.
-  Counted since(const Counted& before) const;
 
   std::int64_t of(std::string_view name) const;
   std::int64_t hits() const;

@@ -16,7 +16,6 @@ namespace modcache::command_line {
 namespace {
 
 constexpr std::size_t kUsualColumns = 80;
-constexpr std::size_t kUsualRows = 24;
 
 // Some terminals, such as a serial line, do not know their size.
 std::size_t size_or_default(std::size_t known, const char* variable, std::size_t otherwise) {
@@ -87,11 +86,6 @@ void Output::flush() {
 std::size_t Output::terminal_columns() const {
   const auto size = size_of_terminal(data_);
   return size ? size_or_default(size->ws_col, "COLUMNS", kUsualColumns) : 0;
-}
-
-std::size_t Output::terminal_rows() const {
-  const auto size = size_of_terminal(data_);
-  return size ? size_or_default(size->ws_row, "LINES", kUsualRows) : 0;
 }
 
 Status Output::finish() {

@@ -29,7 +29,6 @@ class Output {
   void flush();
   // Returns the width of the terminal that shows the data; 0: it goes elsewhere, as into a file.
   std::size_t terminal_columns() const;
-  std::size_t terminal_rows() const;
 
   // Returns whether nobody reads the data any more, or it cannot be written; the rest need not be
   // made.

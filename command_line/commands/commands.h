@@ -8,7 +8,6 @@
 namespace modcache::command_line {
 
 CommandPtr make_stats_command();
-CommandPtr make_top_command();
 CommandPtr make_report_command();
 CommandPtr make_ls_command();
 CommandPtr make_show_command();

@@ -18,7 +18,6 @@ Program = Callable[..., Outcome]
 # As they are called with a directory.
 OF_A_DIRECTORY = {
     "stats": ["DIR"],
-    "top": ["DIR", "--once", "--interval", "0.1"],
     "report": ["DIR", "-o", "-"],
     "ls": ["DIR"],
     "show": ["DIR", "key-0"],
