@@ -3,7 +3,7 @@
 // Settings that come with a model: the file `modcache.json` in the model's directory, for servers
 // that are given directories and run no code of the user's.
 //
-//     {"dir": "cache", "memory": "2GB", "strict": true, "max_rows": 256}
+//     {"dir": "cache", "memory": "2GB", "strict": true, "min_run_us": 200}
 //
 // An object of options of `configure`, with texts, numbers or true/false for values. A relative
 // `dir` lies in the model's directory. No file: nothing changes. A file that cannot be read, is

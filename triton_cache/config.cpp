@@ -16,8 +16,7 @@ constexpr const char* kSettings[] = {"dir",         "mode",
                                      "io",          "log",
                                      "min_run_us",  "admission",
                                      "remote",      "remote_timeout_ms",
-                                     "remote_ttl",  "remote_queue",
-                                     "remote_codec"};
+                                     "remote_ttl"};
 
 std::string valid_settings() {
   std::string valid;

@@ -26,10 +26,6 @@ std::int64_t steady_us() {
       .count();
 }
 
-std::int64_t ns_since(Clock::time_point started) {
-  return std::chrono::nanoseconds(Clock::now() - started).count();
-}
-
 }  // namespace
 
 using cache::Counter;
@@ -88,12 +84,8 @@ cache::Passage ResponseCache::ask_gate(std::string_view key, cache::Mode mode) {
 }
 
 ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
-  const auto started = Clock::now();
   const cache::EntryPtr entry = session_->lookup_at_once(request(key), may_write);
   if (entry == nullptr) return nullptr;
-  if (session_->measures_costs()) {
-    session_->note_cost_of_lookup(context_->scope, ns_since(started));
-  }
   return std::static_pointer_cast<const Response>(entry->value);
 }
 
@@ -109,7 +101,7 @@ std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
     count(Counter::kRunUs, missed->ago_us);
   }
   if (mode == cache::Mode::kVerify) return wanted;
-  if (!cache::may_write(mode) || !is_admitted(missed, size_bytes)) return std::nullopt;
+  if (!cache::may_write(mode) || !is_admitted(missed)) return std::nullopt;
   const cache::Settings& settings = session_->settings();
   if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return wanted;
   count(Counter::kNotKept);
@@ -122,13 +114,10 @@ std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
 
 // Without a miss on record the key passed by, and was counted then, or another key took its place
 // on record.
-bool ResponseCache::is_admitted(const std::optional<MissTimes::Missed>& missed,
-                                std::size_t size_bytes) {
+bool ResponseCache::is_admitted(const std::optional<MissTimes::Missed>& missed) {
   if (!session_->is_gated()) return true;
   if (!missed.has_value()) return false;
-  const bool is_admitted =
-      missed->is_to_be_kept && session_->is_worth_storing(context_->scope, missed->ago_us,
-                                                          static_cast<std::int64_t>(size_bytes));
+  const bool is_admitted = missed->is_to_be_kept;
   if (!is_admitted) session_->count_past(context_->scope, cache::Passage::kPassBy, 1);
   return is_admitted;
 }
@@ -142,16 +131,11 @@ void ResponseCache::insert(const Wanted& wanted, ResponsePtr response) {
     return;
   }
   if (wanted.mode == cache::Mode::kVerify) return compare(wanted.key, *response);
-  const auto started = Clock::now();
-  const auto size_bytes = static_cast<std::int64_t>(response->payload_size_bytes());
   const auto entry = std::make_shared<const cache::Entry>(
       cache::Entry{std::move(response), /*signature=*/{}, wanted.run_us});
   if (wanted.run_us.has_value()) session_->note_run(context_->scope, *wanted.run_us);
   session_->store(request(wanted.key), entry,
                   /*replaces=*/wanted.mode == cache::Mode::kRefresh);
-  if (session_->measures_costs()) {
-    session_->note_cost_of_store(context_->scope, ns_since(started), size_bytes);
-  }
 }
 
 void ResponseCache::compare(std::string_view key, const Response& fresh) {

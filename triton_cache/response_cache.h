@@ -68,7 +68,7 @@ class ResponseCache {
   }
   cache::Passage ask_gate(std::string_view key, cache::Mode mode);
   ResponsePtr find(std::string_view key, bool may_write);
-  bool is_admitted(const std::optional<MissTimes::Missed>& missed, std::size_t size_bytes);
+  bool is_admitted(const std::optional<MissTimes::Missed>& missed);
   void compare(std::string_view key, const Response& fresh);
 
   cache::Cache cache_;

@@ -120,7 +120,7 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   Tiers tiers = make_tiers(settings, tier_parts(settings), current->settings_, current->tiers_);
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
-  if (options.count("verify_share") != 0 || options.count("verify_rtol") != 0) verified_.forget("");
+  if (options.count("verify_share") != 0) verified_.forget("");
   if (options.count("admission") != 0) gate_.forget();
   if (settings.admission != Admission::kAll) gate_.prepare();
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));

@@ -73,12 +73,11 @@ bool ConflictWatch::has_stopped_storing(const std::string& scope) {
   return known != scopes_.end() && known->second.has_stopped;
 }
 
-bool ConflictWatch::looks_at_costly(const std::string& scope, double share) {
-  if (share >= 1) return true;
+bool ConflictWatch::looks_at_costly(const std::string& scope) {
   MutexLock lock(mutex_);
   if (scope_locked(scope).costly_calls++ < kFirstCostlyCalls) return true;
   random_ = random_ * 6364136223846793005U + 1442695040888963407U;
-  return static_cast<double>(random_ >> 11) < share * static_cast<double>(std::uint64_t{1} << 53);
+  return (random_ >> 32) % kOneOfCostlyCalls == 0;
 }
 
 void ConflictWatch::forget() {

@@ -11,6 +11,8 @@ namespace {
 
 // Nobody waits for a write, so it may take several times as long as a call waits.
 constexpr int kTimesForWrites = 8;
+// Of results that wait to be written.
+constexpr std::uint64_t kQueueBytes = 256'000'000;
 
 }  // namespace
 
@@ -50,7 +52,7 @@ RemoteServer::RemoteServer(const Settings& settings, RemoteNames names,
       client_(std::move(make_backend), std::move(on_change)),
       writes_(
           client_,
-          {settings.remote_queue_bytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
+          {kQueueBytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
           listener) {}
 
 Result<remote::Generations::Current> RemoteServer::find_or_make_generation(

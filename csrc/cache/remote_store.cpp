@@ -36,7 +36,6 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
                                                 bool replaces) const {
   remote::WriteBehind::Write write = to_write.write(entry->value->size_bytes(), replaces);
   write.encode = [to_write = std::move(to_write), entry,
-                  codec = settings_.remote_codec,
                   evidence = entry->confirmation != nullptr
                                  ? entry->confirmation->evidence()
                                  : nullptr](bool must_decide) -> Result<std::string> {
@@ -46,7 +45,7 @@ remote::WriteBehind::Write RemoteTier::write_of(EntryToWrite to_write, const Ent
       if (!must_decide && !evidence->is_due()) return Status::busy("not confirmed yet");
       if (!entry->confirmation->settle(*evidence)) return refuted;
     }
-    const Written written = entry->value->write(codec);
+    const Written written = entry->value->write(codec::Codec::kNone);
     const std::string header = pack_header(entry->signature, written.header, entry->sample.bytes());
     const std::int64_t run_us = entry->run_us.value_or(0);
     return to_write.encode(header, written.payload.view(), run_us, now_us());

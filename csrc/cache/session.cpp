@@ -19,7 +19,7 @@ Session::Session(Settings settings, Tiers tiers, const Shared& shared)
 
 bool Session::compares_input(const std::string& scope, const InputSource* input) {
   if (input == nullptr || !match_.compares_samples()) return false;
-  return !input->is_costly() || conflicts_.looks_at_costly(scope, settings_.match_device_share);
+  return !input->is_costly() || conflicts_.looks_at_costly(scope);
 }
 
 InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) const {

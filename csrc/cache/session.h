@@ -88,16 +88,6 @@ class Session {
   void note_found(const std::string& scope, std::size_t keys);
   // Counts keys that go past the cache.
   void count_past(const std::string& scope, Passage passage, std::int64_t keys);
-  // These note what a look-up that hit took, and a store, each with all that a call does for it.
-  bool measures_costs() const { return settings_.admission == Admission::kBenefit; }
-  void note_cost_of_lookup(const std::string& scope, std::int64_t took_ns) {
-    gate_.note_lookup(scope, took_ns);
-  }
-  void note_cost_of_store(const std::string& scope, std::int64_t took_ns, std::int64_t size_bytes) {
-    gate_.note_store(scope, took_ns, size_bytes);
-  }
-  // Returns whether a run of so long gave what is worth its bytes, under admission=benefit.
-  bool is_worth_storing(const std::string& scope, std::int64_t run_us, std::int64_t size_bytes);
   // Returns whether other threads wait for the key that this lead is for.
   bool is_awaited(const SingleFlight::Lead& lead, const Request& request) const;
 

@@ -86,12 +86,6 @@ void Session::count_past(const std::string& scope, Passage passage, std::int64_t
       keys);
 }
 
-bool Session::is_worth_storing(const std::string& scope, std::int64_t run_us,
-                               std::int64_t size_bytes) {
-  return settings_.admission != Admission::kBenefit || StoreAllGuard::stores_all_here() ||
-         gate_.is_worth_storing(scope, run_us, size_bytes);
-}
-
 bool Session::is_awaited(const SingleFlight::Lead& lead, const Request& request) const {
   return lead.is_awaited(store::address_of(request.context->digest, request.key));
 }

@@ -28,12 +28,9 @@ constexpr std::array<Choice<policy::Kind>, 4> kPolicies{{{"auto", policy::Kind::
                                                          {"lru", policy::Kind::kLru},
                                                          {"s3fifo", policy::Kind::kS3Fifo},
                                                          {"keep", policy::Kind::kKeep}}};
-constexpr std::array<Choice<Admission>, 3> kAdmissions{
-    {{"all", Admission::kAll}, {"second", Admission::kSecond}, {"benefit", Admission::kBenefit}}};
-constexpr std::array<Choice<Match>, 4> kMatches{{{"input", Match::kInput},
-                                                 {"shape", Match::kShape},
-                                                 {"dtype", Match::kDtype},
-                                                 {"none", Match::kNone}}};
+constexpr std::array<Choice<Admission>, 2> kAdmissions{
+    {{"all", Admission::kAll}, {"second", Admission::kSecond}}};
+constexpr std::array<Choice<Match>, 2> kMatches{{{"input", Match::kInput}, {"none", Match::kNone}}};
 constexpr std::array<Choice<StoredDtype>, 3> kStoredDtypes{{{"keep", StoredDtype::kKeep},
                                                             {"float16", StoredDtype::kFloat16},
                                                             {"bfloat16", StoredDtype::kBfloat16}}};
@@ -102,21 +99,11 @@ Status set_count(std::string_view option, std::string_view given, std::int64_t& 
   return Status::ok();
 }
 
-Status set_tolerance(std::string_view option, std::string_view given, double& target) {
-  double number = 0;
-  const char* const end = given.data() + given.size();
-  const auto [rest, error] = std::from_chars(given.data(), end, number);
-  if (error != std::errc() || rest != end || !std::isfinite(number) || std::signbit(number)) {
-    return Status::invalid_argument(
-        bad_value(option, given, "a finite number that is not negative, such as 0.0001 or 1e-3"));
-  }
-  target = number;
-  return Status::ok();
-}
-
 Status set_share(std::string_view option, std::string_view given, double& target) {
   double share = 0;
-  if (!set_tolerance(option, given, share).is_ok() || share > 1) {
+  const char* const end = given.data() + given.size();
+  const auto [rest, error] = std::from_chars(given.data(), end, share);
+  if (error != std::errc() || rest != end || !(share >= 0 && share <= 1) || std::signbit(share)) {
     return Status::invalid_argument(
         bad_value(option, given, "a number from 0 to 1, such as 0, 0.02 or 1"));
   }
@@ -191,7 +178,7 @@ struct Option {
   std::string (*get)(const Settings& settings);
 };
 
-constexpr std::array<Option, 25> kOptions{{
+constexpr std::array<Option, 20> kOptions{{
     {"dir", [](std::string_view v, Settings& s) { return set_dir(v, s.dir); },
      [](const Settings& s) { return text_of_path(s.dir); }},
     {"mode",
@@ -229,11 +216,6 @@ constexpr std::array<Option, 25> kOptions{{
      [](const Settings& s) { return name_of(kAdmissions, s.admission); }},
     {"match", [](std::string_view v, Settings& s) { return choose("match", v, kMatches, s.match); },
      [](const Settings& s) { return name_of(kMatches, s.match); }},
-    {"match_device_share",
-     [](std::string_view v, Settings& s) {
-       return set_share("match_device_share", v, s.match_device_share);
-     },
-     [](const Settings& s) { return text_of(s.match_device_share); }},
     {"strict",
      [](std::string_view v, Settings& s) { return choose("strict", v, kBooleans, s.strict); },
      [](const Settings& s) { return name_of(kBooleans, s.strict); }},
@@ -250,15 +232,9 @@ constexpr std::array<Option, 25> kOptions{{
     {"verify_share",
      [](std::string_view v, Settings& s) { return set_share("verify_share", v, s.verify_share); },
      [](const Settings& s) { return text_of(s.verify_share); }},
-    {"verify_rtol",
-     [](std::string_view v, Settings& s) { return set_tolerance("verify_rtol", v, s.verify_rtol); },
-     [](const Settings& s) { return text_of(s.verify_rtol); }},
     {"min_run_us",
      [](std::string_view v, Settings& s) { return set_count("min_run_us", v, s.min_run_us); },
      [](const Settings& s) { return std::to_string(s.min_run_us); }},
-    {"max_rows",
-     [](std::string_view v, Settings& s) { return set_count("max_rows", v, s.max_rows); },
-     [](const Settings& s) { return std::to_string(s.max_rows); }},
     {"remote", [](std::string_view v, Settings& s) { return set_remote(v, s.remote); },
      [](const Settings& s) { return remote::without_password(s.remote); }},
     {"remote_timeout_ms",
@@ -266,16 +242,6 @@ constexpr std::array<Option, 25> kOptions{{
      [](const Settings& s) { return std::to_string(s.remote_timeout_ms); }},
     {"remote_ttl", [](std::string_view v, Settings& s) { return set_ttl(v, s.remote_ttl_s); },
      [](const Settings& s) { return std::to_string(s.remote_ttl_s); }},
-    {"remote_queue",
-     [](std::string_view v, Settings& s) {
-       return set_size("remote_queue", v, s.remote_queue_bytes);
-     },
-     [](const Settings& s) { return std::to_string(s.remote_queue_bytes); }},
-    {"remote_codec",
-     [](std::string_view v, Settings& s) {
-       return choose("remote_codec", v, kCodecs, s.remote_codec);
-     },
-     [](const Settings& s) { return std::string(codec::codec_name(s.remote_codec)); }},
 }};
 
 const Option* find_option(std::string_view name) {

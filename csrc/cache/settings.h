@@ -19,16 +19,15 @@
 
 namespace modcache::cache {
 
-// How much of the input a hit must match. kShape: dtypes and shapes. kInput: those, and the sample
-// of its values (input_sample.h).
-enum class Match { kInput, kShape, kDtype, kNone };
+// How much of the input a hit must match. kInput: dtypes, shapes, and the sample of its values
+// (input_sample.h).
+enum class Match { kInput, kNone };
 
 // The dtype that floating-point values are stored as. Hits come back in the module's own dtype.
 enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
 
-// Which results are stored. kSecond: those of keys that were asked for before. kBenefit: of these
-// the ones whose run is dearer than looking up and storing (traffic_gate.h).
-enum class Admission { kAll, kSecond, kBenefit };
+// Which results are stored. kSecond: those of keys that were asked for before (traffic_gate.h).
+enum class Admission { kAll, kSecond };
 
 struct Settings {
   std::string dir;  // absolute
@@ -42,20 +41,15 @@ struct Settings {
   policy::Kind policy = policy::Kind::kAuto;
   Admission admission = Admission::kAll;
   Match match = Match::kInput;
-  double match_device_share = 0.02;  // of the calls with an input on an accelerator; 0 to 1
   bool strict = false;
   std::string name_space;  // option `namespace`
   store::ReadVia io = store::ReadVia::kMmap;
   LogLevel log = LogLevel::kWarning;
   double verify_share = 0;               // of the hits that are run and compared; 0 to 1
-  double verify_rtol = 1e-4;             // finite, not negative
   std::int64_t min_run_us = 0;           // results of shorter runs are not kept
-  std::int64_t max_rows = 0;             // of one run on a partly missing batch; 0: no bound
   std::string remote;                    // a server's address, with its password; empty: none
   std::int64_t remote_timeout_ms = 500;  // the longest that a call waits for it
   std::int64_t remote_ttl_s = 0;         // after which it drops what was stored; 0: never
-  std::uint64_t remote_queue_bytes = 256'000'000;  // that wait to be written to it
-  codec::Codec remote_codec = codec::Codec::kNone;
 };
 
 using Options = std::map<std::string, std::string>;

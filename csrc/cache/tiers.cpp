@@ -44,8 +44,7 @@ std::shared_ptr<RemoteTier> make_remote(const Settings& settings, const TierPart
 bool use_one_server(const Settings& one, const Settings& other) {
   return one.remote == other.remote && one.remote_timeout_ms == other.remote_timeout_ms &&
          one.remote_ttl_s == other.remote_ttl_s &&
-         one.remote_queue_bytes == other.remote_queue_bytes &&
-         one.remote_codec == other.remote_codec && one.name_space == other.name_space &&
+         one.name_space == other.name_space &&
          one.max_age_s == other.max_age_s;
 }
 

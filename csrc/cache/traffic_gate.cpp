@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/traffic_gate.h"
 
-#include <algorithm>
-
 namespace modcache::cache {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
 thread_local bool stores_all = false;
-
-// A cost is what it takes when nothing else is in the way, so less counts at once, and more little
-// by little, however much more: a thread may have lost its processor meanwhile. Threads that note
-// at once may lose one of the two.
-void follow(std::atomic<std::int64_t>& known, std::int64_t measured) {
-  measured = std::max<std::int64_t>(measured, 1);
-  const std::int64_t before = known.load(kRelaxed);
-  const bool is_less = before == 0 || measured < before;
-  known.store(is_less ? measured : before + std::min(measured - before, 3 * before) / 16, kRelaxed);
-}
 
 }  // namespace
 
@@ -33,11 +21,6 @@ void TrafficGate::forget() {
     traffic.asked.store(0, kRelaxed);
     traffic.repeated.store(0, kRelaxed);
     traffic.is_closed.store(false, kRelaxed);
-    traffic.kept_out.store(0, kRelaxed);
-    traffic.measured_stores.store(0, kRelaxed);
-    for (auto* cost : {&traffic.lookup_ns, &traffic.store_ns, &traffic.store_bytes}) {
-      cost->store(0, kRelaxed);
-    }
   });
 }
 
@@ -82,35 +65,6 @@ void TrafficGate::count(Traffic& traffic, std::uint32_t keys, std::uint32_t repe
   if ((traffic.asked.fetch_add(1, kRelaxed) + 1) % kWindow != 0) return;
   const std::uint32_t of_window = traffic.repeated.exchange(0, kRelaxed);
   if (of_window < kFewestRepeated) traffic.is_closed.store(true, kRelaxed);
-}
-
-void TrafficGate::note_lookup(std::string_view scope, std::int64_t took_ns) {
-  follow(scopes_.of(scope).lookup_ns, took_ns);
-}
-
-void TrafficGate::note_store(std::string_view scope, std::int64_t took_ns,
-                             std::int64_t size_bytes) {
-  Traffic& traffic = scopes_.of(scope);
-  traffic.measured_stores.fetch_add(1, kRelaxed);
-  follow(traffic.store_ns, took_ns);
-  follow(traffic.store_bytes, size_bytes);
-}
-
-bool TrafficGate::is_worth_storing(std::string_view scope, std::int64_t run_us,
-                                   std::int64_t size_bytes) {
-  Traffic& traffic = scopes_.of(scope);
-  const std::int64_t store_ns = traffic.store_ns.load(kRelaxed);
-  if (traffic.measured_stores.load(kRelaxed) < kFirstMeasured) return true;
-  const double of_usual_size =
-      static_cast<double>(size_bytes) /
-      static_cast<double>(std::max<std::int64_t>(traffic.store_bytes.load(kRelaxed), 1));
-  const double to_store_ns = static_cast<double>(store_ns) * std::max(of_usual_size, 1.0);
-  // As long as there was no hit, a look-up is taken to cost as much as a store.
-  const std::int64_t lookup_ns = traffic.lookup_ns.load(kRelaxed);
-  const double cost_ns =
-      to_store_ns + (lookup_ns == 0 ? to_store_ns : static_cast<double>(lookup_ns));
-  if (static_cast<double>(run_us) * 1e3 > cost_ns) return true;
-  return traffic.kept_out.fetch_add(1, kRelaxed) % kMeasuresOneIn == kMeasuresOneIn - 1;
 }
 
 bool TrafficGate::is_closed(std::string_view scope) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrafficGate: what becomes of a key under admission=second and admission=benefit, decided once for
-// each call and before any tier is asked, so that one decision holds for all of them.
+// TrafficGate: what becomes of a key under admission=second, decided once for each call and before
+// any tier is asked, so that one decision holds for all of them.
 //
 //  - A key that was asked for before, of late (policy/sightings.h), is looked up, and the result of
-//    its run is stored. Under `benefit` only if the run was dearer than a look-up and a store.
+//    its run is stored.
 //  - A key that was not is looked up, and the result of its run is not stored, unless other threads
 //    wait for it by then: they asked for it, too.
 //  - While fewer than 1 % of the last 4096 keys of a scope were asked for before, or found, its
@@ -51,10 +51,6 @@ class TrafficGate {
   static constexpr std::uint32_t kEnoughRepeated = 64;
   static constexpr std::uint32_t kWeightOfFound = 16;
   static constexpr std::uint64_t kSampleOneIn = 64;
-  // One in so many of the results that a measurement keeps out is stored, to measure again.
-  static constexpr std::uint32_t kMeasuresOneIn = 32;
-  // So many results are stored before any is kept out: the first one may have to open a directory.
-  static constexpr std::uint32_t kFirstMeasured = 8;
 
   struct Question {
     std::string_view scope;
@@ -77,14 +73,6 @@ class TrafficGate {
   // The key was found, and ask() was not called.
   void note_hit(const Question& question);
 
-  // These note the cost of a look-up that hit, and of a store, each with all that a call does for
-  // it.
-  void note_lookup(std::string_view scope, std::int64_t took_ns);
-  void note_store(std::string_view scope, std::int64_t took_ns, std::int64_t size_bytes);
-  // Returns whether a run of so long is dearer than a look-up and a store of so many bytes, as far
-  // as that was measured.
-  bool is_worth_storing(std::string_view scope, std::int64_t run_us, std::int64_t size_bytes);
-
   bool is_closed(std::string_view scope);
 
  private:
@@ -92,11 +80,6 @@ class TrafficGate {
     std::atomic<std::uint32_t> asked{0};
     std::atomic<std::uint32_t> repeated{0};  // of the keys of this window
     std::atomic<bool> is_closed{false};
-    std::atomic<std::uint32_t> kept_out{0};
-    std::atomic<std::uint32_t> measured_stores{0};
-    std::atomic<std::int64_t> lookup_ns{0};  // 0: not measured yet, as the others
-    std::atomic<std::int64_t> store_ns{0};
-    std::atomic<std::int64_t> store_bytes{0};
   };
 
   static bool is_in_sample(const Digest128& address) { return address.high % kSampleOneIn == 0; }

@@ -109,8 +109,7 @@ void VerifyWatch::note(const Comparison& comparison) {
           "and count in bypassed_verify. Likely causes: another model or other weights under the "
           "same scope= name, or a module that is no function of its input. Find the cause, remove "
           "what is stored (modcache.clear(scope), or modcache clear DIR --scope SCOPE), which "
-          "switches the scope on again in the process that calls it, or restart; where such "
-          "differences are fine, raise verify_rtol");
+          "switches the scope on again in the process that calls it, or restart");
 }
 
 bool VerifyWatch::is_switched_off(const std::string& scope) {

@@ -120,7 +120,7 @@ def test_modes_and_guards(hosts: Path, model: Path, cache: Path) -> None:
 
 
 def test_settings_counters_and_the_fingerprint(hosts: Path, model: Path, cache: Path) -> None:
-    steps = ("configure", "max_rows", "9", "setting", "max_rows", "configure", "memry", "1")
+    steps = ("configure", "min_run_us", "9", "setting", "min_run_us", "configure", "memry", "1")
     printed = lines(hosts / "linked_host", *steps, "setting", "dir", cache=cache)
     assert printed[:2] == ["configured", "9"]
     assert "unknown option 'memry'; valid options are: dir, mode, memory" in printed[2]

@@ -50,10 +50,10 @@ def server(hosts: Path, library: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_is_cached_where_its_settings_say(server: Server, model: Path) -> None:
-    folder = server.model("a", {"dir": "cache", "max_rows": 8, "strict": True, "verify_rtol": 0.01})
+    folder = server.model("a", {"dir": "cache", "min_run_us": 8, "strict": True, "verify_share": 0.01})
     steps = (INIT, folder, "load", model, "run", "key", *FINI, "close", "run", "key")
-    stats = ("stat", "hits_memory", "setting", "dir", "setting", "max_rows", "setting", "strict")
-    printed, logged = server.run(*steps, *stats, "setting", "verify_rtol")
+    stats = ("stat", "hits_memory", "setting", "dir", "setting", "min_run_us", "setting", "strict")
+    printed, logged = server.run(*steps, *stats, "setting", "verify_share")
     assert printed[:6] == ["handle", "loaded", VALUE, "unloaded", "closed", VALUE]
     assert printed[6:] == ["1", str(folder / "cache"), "8", "true", "0.01"]
     assert logged == []
@@ -71,7 +71,7 @@ def test_a_model_without_settings_changes_nothing(server: Server) -> None:
 
 def test_the_name_that_the_backend_s_review_gave_to_fini(server: Server) -> None:
     release = ("fini", "triton_pytorch_model_release")
-    printed, logged = server.run(INIT, server.model("a", {"max_rows": 3}), *release)
+    printed, logged = server.run(INIT, server.model("a", {"min_run_us": 3}), *release)
     assert (printed, logged) == (["handle", "unloaded"], [])
 
 
@@ -88,7 +88,7 @@ BAD_SETTINGS = {
         {"match": "shapes"},
         ["option 'match' is 'shapes'", "input, shape, dtype, none"],
     ),
-    "a bad number": ({"max_rows": 1.5}, ["option 'max_rows' is '1.5'", "an integer"]),
+    "a bad number": ({"min_run_us": 1.5}, ["option 'min_run_us' is '1.5'", "an integer"]),
     "a list": ({"dir": ["a"]}, ["option 'dir' is a JSON array", "must be a string, a number"]),
     "null": ({"mode": None}, ["option 'mode' is a JSON null", "true or false"]),
     "no object": ([1], ["holds a JSON array", "valid is an object of options"]),
@@ -128,24 +128,24 @@ def test_settings_that_cannot_be_read(server: Server) -> None:
 
 
 def test_who_runs_the_server_overrules_a_model(server: Server) -> None:
-    folder = server.model("a", {"mode": "on", "max_rows": 9, "match": "none"})
-    before = ("configure", "match", "dtype")
-    shown = ("mode", "setting", "max_rows", "setting", "match")
+    folder = server.model("a", {"mode": "on", "min_run_us": 9, "policy": "keep"})
+    before = ("configure", "policy", "lru")
+    shown = ("mode", "setting", "min_run_us", "setting", "policy")
     printed, logged = server.run(*before, INIT, folder, *shown, MODCACHE_MODE="off")
-    assert printed == ["configured", "handle", "off", "9", "dtype"]
+    assert printed == ["configured", "handle", "off", "9", "lru"]
     assert logged == []
     printed, _ = server.run("set-mode", "read", INIT, folder, "mode")
     assert printed == ["set", "handle", "read"]
-    printed, _ = server.run(INIT, folder, "configure", "max_rows", "4", *shown)
-    assert printed == ["handle", "configured", "on", "4", "none"]
+    printed, _ = server.run(INIT, folder, "configure", "min_run_us", "4", *shown)
+    assert printed == ["handle", "configured", "on", "4", "keep"]
     _, logged = server.run(INIT, folder, MODCACHE_LOG="info", MODCACHE_MODE="off")
     (message,) = [message for message in logged if "gives way" in message]
     assert f"option 'mode' of '{folder / 'modcache.json'}'" in message
 
 
 def test_of_two_models_that_differ_the_first_decides(server: Server) -> None:
-    first = server.model("a", {"dir": "cache", "max_rows": 9, "codec": "zstd"})
-    second = server.model("b", {"dir": "cache", "max_rows": 9, "match": "none"})
+    first = server.model("a", {"dir": "cache", "min_run_us": 9, "codec": "zstd"})
+    second = server.model("b", {"dir": "cache", "min_run_us": 9, "match": "none"})
     shown = ("setting", "dir", "setting", "match")
     printed, logged = server.run(INIT, first, INIT, second, *shown)
     assert printed == ["handle", "handle", str(first / "cache"), "none"]
@@ -156,9 +156,9 @@ def test_of_two_models_that_differ_the_first_decides(server: Server) -> None:
 
 
 def test_a_model_that_is_loaded_anew_has_its_new_settings(server: Server) -> None:
-    old = server.model("a", {"max_rows": 9})
-    new = server.model("b", {"max_rows": 4})
-    shown = ("setting", "max_rows")
+    old = server.model("a", {"min_run_us": 9})
+    new = server.model("b", {"min_run_us": 4})
+    shown = ("setting", "min_run_us")
     printed, logged = server.run(INIT, old, *FINI, *shown, INIT, new, *shown)
     assert printed == ["handle", "unloaded", "9", "handle", "4"]
     assert logged == []
@@ -173,8 +173,8 @@ def test_a_model_that_is_loaded_twice_differs_from_nobody(server: Server) -> Non
 
 def test_of_a_second_copy_the_first_has_the_settings(server: Server, tmp_path: Path) -> None:
     copy = shutil.copy(server.library, tmp_path / "libcopy.so")
-    folder = server.model("a", {"max_rows": 9})
-    printed, logged = server.run("open", copy, INIT, folder, "setting", "max_rows", *FINI)
+    folder = server.model("a", {"min_run_us": 9})
+    printed, logged = server.run("open", copy, INIT, folder, "setting", "min_run_us", *FINI)
     assert printed == ["opened", "handle", "9", "unloaded"]
     (message,) = logged
     assert "another copy" in message

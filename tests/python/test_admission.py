@@ -247,7 +247,7 @@ def test_where_nothing_may_be_stored_misses_are_misses(second: None, counted: Gr
     assert counted() == {"misses": 3}
 
 
-# ----- benefit
+# ----- threads
 
 
 class Slow(nn.Module):
@@ -256,33 +256,6 @@ class Slow(nn.Module):
         for _ in range(100):
             y = (y @ y).tanh()
         return x * 2 + y.sum() * 0
-
-
-class Sleeps(nn.Module):
-    """Dearer than any store, on a busy machine too."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.03)
-        return x * 2
-
-
-def stored_under_benefit(module: Any, scope: str, keys: int) -> int:
-    """How many of the keys, each asked for twice, are stored."""
-    before = modcache.stats()["stored"]
-    for number in range(keys):
-        for _ in range(2):
-            modcache.lookup_or_run(module, X, f"k{number}", scope=scope)
-    return modcache.stats()["stored"] - before
-
-
-def test_under_benefit_only_what_is_dear_is_stored() -> None:
-    modcache.configure(admission="benefit")
-    assert stored_under_benefit(Sleeps(), "dear", keys=32) > 24
-    # A run that lost its processor passes for a dear one.
-    assert stored_under_benefit(torch.jit.script(Doubles()), "cheap", keys=100) < 60
-
-
-# ----- threads
 
 
 def test_a_burst_of_one_new_key_runs_once_and_is_stored(second: None, counted: Growth) -> None:
@@ -297,9 +270,8 @@ def test_a_burst_of_one_new_key_runs_once_and_is_stored(second: None, counted: G
     assert sum(growth.get(f"hits_{tier}", 0) for tier in ("memory", "disk")) >= 48
 
 
-@pytest.mark.parametrize("admission", ["second", "benefit"])
-def test_no_traffic_makes_a_value_wrong(admission: str) -> None:
-    modcache.configure(admission=admission, memory="20kB")
+def test_no_traffic_makes_a_value_wrong() -> None:
+    modcache.configure(admission="second", memory="20kB")
     module = torch.jit.script(Doubles())
 
     def work(index: int) -> bool:

@@ -105,9 +105,7 @@ def ask_in_threads(face: str, threads: int, seed: int, rounds: int) -> tuple[lis
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("max_rows", [0, 3])
-def test_ten_threads_run_each_missing_key_once(face: str, max_rows: int) -> None:
-    modcache.configure(max_rows=max_rows)
+def test_ten_threads_run_each_missing_key_once(face: str) -> None:
     is_right(in_form(Busy(), face), [KEYS, KEYS + 1])  # proves the rows
     modcache.reset_stats()
     RUNS.clear()
@@ -153,7 +151,6 @@ def test_four_processes_of_ten_threads(processes: ProcessRunner) -> None:
 @pytest.mark.parametrize("face", FACES)
 def test_batches_in_opposite_orders(face: str) -> None:
     module = in_form(Busy(), face)
-    modcache.configure(max_rows=2)
     for turn in range(10):
         rows = list(range(turn * 20, turn * 20 + 12))
         answers = at_once(

@@ -93,7 +93,7 @@ def resident_bytes(pids: set[int]) -> int:
 def test_a_second_epoch_opens_no_raw_file_and_no_worker_holds_a_copy(
     method: str, tmp_path: Path, cache_dir: Path
 ) -> None:
-    modcache.configure(memory="2GB", match="dtype")
+    modcache.configure(memory="2GB", match="none")
     raw = RawFiles(tmp_path / "raw")
     raw.write()
     loader = DataLoader(

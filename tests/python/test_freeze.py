@@ -149,13 +149,6 @@ class TestRows:
         assert served(X[:0], torch.arange(0)).shape == (0, 4)
         assert counted() == {}
 
-    def test_a_run_in_parts(self, road: Road, counted: Any) -> None:
-        modcache.configure(max_rows=1)
-        served = road(scripted(self.Model()))
-        assert torch.equal(served(X, torch.arange(3)), X * 2)
-        assert torch.equal(served(X, torch.arange(3)), X * 2)
-        assert counted() == {"hits_memory": 3, "misses": 3, "stored": 3}
-
     def test_a_count_of_keys_that_is_not_that_of_rows(self, road: Road) -> None:
         served = road(scripted(self.Model()))
         with pytest.raises(RuntimeError, match="2 keys"):

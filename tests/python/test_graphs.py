@@ -139,15 +139,6 @@ def test_another_argument_has_a_row_for_each_graph(counted: Counted) -> None:
         assert counted()["misses"] == misses
 
 
-def test_at_most_max_rows_run_at_once(runs: list[list[str]]) -> None:
-    modcache.configure(max_rows=2)
-    module, rows = Convolution(), [0, 1, 2, 3, 4]
-    looked_up(module, batch_of([5, 4]), [5, 4], "nodes")
-    found = looked_up(module, batch_of(rows), rows, "nodes")
-    assert torch.allclose(found, plain(module, batch_of(rows), "nodes"), atol=1e-6)
-    assert max(map(len, runs)) == 2
-
-
 @pytest.mark.parametrize("mode", ["off", "read", "refresh", "verify"])
 def test_modes(mode: str, counted: Counted) -> None:
     module, rows = Convolution(), [0, 2, 3]

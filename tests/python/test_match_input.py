@@ -218,14 +218,14 @@ def test_a_warning_names_causes_and_cures(counted: Any, capfd: Any) -> None:
         modcache.lookup_or_run(frozen_encoder(), torch.randn(4, 32), KEYS, scope="warned@1")
     text = capfd.readouterr().err
     assert text.count("was stored for another input") == 1
-    for part in ("validation", "prefix or a scope", "augment after it", 'match="shape"'):
+    for part in ("validation", "prefix or a scope", "augment after it", 'match="none"'):
         assert part in text
 
 
 def test_a_setting_that_changes_at_run_time(counted: Any) -> None:
     module = frozen_encoder()
     x, y = torch.randn(4, 32), torch.randn(4, 32)
-    modcache.configure(match="shape")
+    modcache.configure(match="none")
     modcache.lookup_or_run(module, x, KEYS)
     counted()
     modcache.lookup_or_run(module, y, KEYS)

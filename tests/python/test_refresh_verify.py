@@ -145,9 +145,8 @@ def test_refresh_runs_each_distinct_key_once(counted: Any) -> None:
     growth = counted()
     assert (growth["misses"], growth["stored"]) == (2, 2)
     RAN.clear()
-    modcache.configure(max_rows=3)
     assert face.call(4.0, "refresh") == 4.0
-    assert RAN == [3, 1]
+    assert RAN == [ROWS]
 
 
 def test_refresh_replaces_an_entry_of_another_shape(face: Face, counted: Any) -> None:
@@ -254,11 +253,6 @@ class TestVerify:
         x = torch.full((ROWS, 4), 100.0)
         assert self.differences(names, x, x * (1 + 5e-5), counted) == 0
         assert self.differences(names, x, x * (1 + 5e-4), counted) == units
-        modcache.configure(verify_rtol=1e-3)
-        assert self.differences(names, x, x * (1 + 5e-4), counted) == 0
-        modcache.configure(verify_rtol=0)
-        assert self.differences(names, x, x, counted) == 0
-        assert self.differences(names, x, x.nextafter(x + 1), counted) == units
 
     def test_nan_equals_nan(self, face_name: str, key_form: str, counted: Any) -> None:
         odd = torch.tensor([[float("nan"), float("inf"), -float("inf"), 1.0]] * ROWS)

@@ -51,9 +51,7 @@ def eight_at_least(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "function", [to_longest_row, in_steps_of_four, to_a_multiple_of_eight, eight_at_least]
 )
-@pytest.mark.parametrize("max_rows", ["0", "1"])
-def test_sizes_that_follow_otherwise_are_not_cached(function: Any, max_rows: str) -> None:
-    modcache.configure(max_rows=max_rows)
+def test_sizes_that_follow_otherwise_are_not_cached(function: Any) -> None:
     module = Function(function)
     for rows, longest in (([0, 1], 5), ([0, 1, 2], 7), ([2, 0], 5), ([1, 3], 16), ([0, 1], 5)):
         given = batch(rows, longest)

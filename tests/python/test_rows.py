@@ -134,20 +134,6 @@ def test_an_empty_batch_gives_what_the_module_gives(batched: Batched, counted: A
     assert "stored" not in counted()
 
 
-@pytest.mark.parametrize("rows_per_run", [1, 3, 100])
-def test_max_rows_splits_the_run(rows_per_run: int, counted: Any) -> None:
-    modcache.configure(max_rows=rows_per_run)
-    modcache.lookup_or_run(Rows(), batch([98, 99]), ["98", "99"], scope="s")  # proves the rows
-    counted()
-    RAN.clear()
-    rows = [*range(7), 3]
-    result = modcache.lookup_or_run(Rows(), batch(rows), keys_of(rows), scope="s")
-    assert torch.equal(result, expected(rows))
-    assert sum(RAN) == 7
-    assert max(RAN) == min(rows_per_run, 7)
-    assert counted()["stored"] == 7
-
-
 @pytest.mark.parametrize(
     "keys",
     [["a"], ["a", "b", "c"], ["a", ""], torch.tensor([1.0, 2.0]), torch.tensor([[1, 2]]),

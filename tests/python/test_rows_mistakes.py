@@ -29,7 +29,6 @@ def test_a_kept_exception_holds_no_other_thread_up(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = Python(lambda x: x + 1)
-    modcache.configure(max_rows=1)  # so that after the first run another row is still led
     modcache.lookup_or_run(module, X[:1], ["a"], scope="s")
 
     def fails(*_: Any, **__: Any) -> Any:

@@ -67,14 +67,13 @@ UNSTORABLE: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("max_rows", [0, 2])
 @pytest.mark.parametrize("keys", ["abc", "aba"])
 @pytest.mark.parametrize("name", UNSTORABLE)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_cannot_be_cut_into_rows_passes_through(
-    name: str, keys: str, max_rows: int, counted: Any
+    name: str, keys: str, counted: Any
 ) -> None:
-    modcache.configure(max_rows=max_rows, match="shape")
+    modcache.configure(match="none")
     for _ in range(2):
         result = modcache.lookup_or_run(Python(UNSTORABLE[name]), X, list(keys), scope="s")
         assert type(result) is type(UNSTORABLE[name](X))
@@ -175,29 +174,6 @@ def test_too_little_room_costs_runs_and_no_values(settings: dict[str, str]) -> N
         modcache.flush()
 
 
-class ChangesOnce(nn.Module):
-    """Changes its state in its first run only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = x + self.runs
-        if self.runs < 1:
-            self.runs += 1
-        return y
-
-
-@pytest.mark.parametrize("face", ["eager", "scripted"])
-def test_later_runs_of_a_call_are_compared_with_what_was_before_the_first(face: str) -> None:
-    modcache.configure(max_rows=1)
-    x = torch.zeros(3, 1)
-    modcache.lookup_or_run(in_form(ChangesOnce(), face), x, KEYS)
-    fresh = in_form(ChangesOnce(), face)
-    assert modcache.lookup_or_run(fresh, x[:1], ["b"]).item() == 0
-
-
 class Texts(nn.Module):
     def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor, List[int]]:  # noqa: UP006
         return x, list(range(20_000))
@@ -232,7 +208,6 @@ def test_a_result_without_rows_of_a_batch_of_one_is_never_cached_by_row(face: st
 
 
 def test_repeated_rows_of_a_list_are_ordinary_tensors() -> None:
-    modcache.configure(max_rows=1)
     x = torch.tensor([[1.0, 9.0], [2.0, 9.0], [1.0, 9.0]])
     with torch.inference_mode():
         modcache.lookup_or_run(UpTo(), x[:2], ["a", "b"], ragged="list")

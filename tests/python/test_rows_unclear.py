@@ -65,7 +65,6 @@ def test_all_rows_run_where_one_is_missing(name: str) -> None:
     assert modcache.stats()["hits_memory"] == 3
     modcache.clear(prefix="new/")
     assert torch.equal(modcache.lookup_or_run(module, (IMAGES, more), KEYS, scope="s"), expected)
-    modcache.configure(max_rows=1)
     fresh = modcache.lookup_or_run(module, (IMAGES, more), ["p", "q", "r"], scope="s")
     assert torch.equal(fresh, expected)
 
@@ -74,7 +73,6 @@ def test_all_rows_run_where_one_is_missing(name: str) -> None:
 def test_in_torchscript_likewise(name: str) -> None:
     make, more = CALLS[name]
     module = torch.jit.script(make())
-    modcache.configure(max_rows=1)
     for keys in (KEYS, [*KEYS[:2], "another"]):
         found = modcache.lookup_or_run(module, (IMAGES, more), keys)
         assert torch.equal(found, module(IMAGES, more))

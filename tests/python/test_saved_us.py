@@ -97,19 +97,6 @@ def test_a_partly_missing_batch_takes_what_its_missing_rows_took(works: Any) -> 
     assert times() == (run_us, saved_us + 2 * ((run_us - first_us) // 2))
 
 
-def test_each_run_of_a_split_batch_counts_for_its_own_rows() -> None:
-    modcache.configure(max_rows=3)
-    modcache.lookup_or_run(Sleeps(), X, KEYS, scope="s")
-    run_us, _ = times()
-    assert run_us >= 3 * SLEEP_US
-    modcache.lookup_or_run(Sleeps(), X[6:], KEYS[6:], scope="s")  # the last run had these two
-    _, saved_us = times()
-    assert SLEEP_US - 2 <= saved_us <= run_us - 2 * SLEEP_US
-    modcache.reset_stats()
-    modcache.lookup_or_run(Sleeps(), X, KEYS, scope="s")
-    assert run_us - len(KEYS) < times()[1] <= run_us
-
-
 def saved_in_another_process() -> int:
     modcache.lookup_or_run(Works(), X, KEYS, scope="s")
     modcache.lookup_or_run(Works(), X, "k", scope="s")

@@ -201,18 +201,6 @@ def test_namespaces_do_not_meet(machines: Machines, address: str) -> None:
     assert counted("hits_remote", "misses") == (0, 1)
 
 
-def test_values_may_be_encoded_on_the_wire(machines: Machines, address: str) -> None:
-    x = inputs(64)
-    keys = [f"k{i}" for i in range(64)]
-    machines.become("first", address, remote_codec="zstd")
-    expected = modcache.lookup_or_run(slow_module(), x, keys)
-    machines.become("second", address, remote_codec="none")
-    torch.testing.assert_close(
-        modcache.lookup_or_run(slow_module(), x, keys), expected, rtol=0, atol=0
-    )
-    assert counted("hits_remote", "misses") == (64, 0)
-
-
 def test_another_checkpoint_finds_nothing(machines: Machines, address: str) -> None:
     x = inputs()
     machines.become("first", address)

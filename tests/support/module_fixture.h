@@ -31,7 +31,6 @@ class ModuleTest : public ::testing::Test {
                {"match", "input"},
                {"admission", "all"},
                {"verify_share", "0"},
-               {"max_rows", "0"},
                {"min_run_us", "0"},
                {"strict", "false"}});
     set_mode(cache::Mode::kOn);

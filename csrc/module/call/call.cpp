@@ -25,7 +25,6 @@ std::shared_ptr<const tensor::WholeValue> Call::find() {
   if (parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) return nullptr;
   if (session_->is_gated() && !passes_gate()) return nullptr;
   if (grad_is_unknown_) return nullptr;
-  const CostClock clock(session_->measures_costs());
   cache::Session::Missed missed;
   const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &missed);
   replaces_ = missed.is_conflict;
@@ -33,7 +32,6 @@ std::shared_ptr<const tensor::WholeValue> Call::find() {
   if (entry == nullptr) return nullptr;
   note_end();
   if (passage_ == cache::Passage::kLookUp) session_->note_found(parts_.scope, 1);
-  if (clock.runs()) session_->note_cost_of_lookup(parts_.scope, clock.elapsed_ns());
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
 }
 
@@ -81,7 +79,7 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
   const bool stores = may_store() && !(is_drawn_ && comparison == Comparison::kSame);
   const bool is_kept_out =
       stores && !replaces_ &&
-      !is_admitted(passage_, lead, request(), run_->run_us(), size_bytes_of(result));
+      !is_admitted(passage_, lead, request());
   if (comparison != Comparison::kNothingStored) {
     count_run(0);
   } else {
@@ -101,18 +99,13 @@ bool Call::keep(const tensor::Flat& result, const RunFacts& facts) {
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
     if (weights.is_changed || is_stored_already(request())) return false;
-    const CostClock clock(session_->measures_costs());
     auto value =
         tensor::WholeValue::copy_of(result, parts_.input.device, session_->settings().dtype);
-    const bool is_stored = session_->store(
+    return session_->store(
         request(),
         entry_of(std::move(value), parts_.input.signature, sample_.value_or(cache::InputSample()),
                  run_->run_us(), weights.confirmation),
         replaces_);
-    if (clock.runs()) {
-      session_->note_cost_of_store(parts_.scope, clock.elapsed_ns(), size_bytes_of(result));
-    }
-    return is_stored;
   } catch (const std::exception& error) {
     report_failure(parts_, "kept", error);
     return false;

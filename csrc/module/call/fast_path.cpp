@@ -59,7 +59,6 @@ FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::Inp
   const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
   const bool is_gated = session.is_gated();
-  const CostClock clock(session.measures_costs());
   if (is_gated && session.goes_past_gate(cache::Session::batch_of(request), mode)) {
     return {std::nullopt, /*goes_past=*/true};
   }
@@ -70,7 +69,6 @@ FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::Inp
   if (entry == nullptr) return {};
   at::Tensor value = value_of(*entry).hand_out_tensor(input.device);
   if (is_gated) session.note_plain_hits(cache::Session::batch_of(request), mode);
-  if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns());
   return {std::move(value)};
 }
 
@@ -109,7 +107,6 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   if (sampler.is_costly()) return {};
   const auto context = context_of(session, parts, tensor::Per::kRow);
   const bool is_gated = session.is_gated();
-  const CostClock clock(session.measures_costs());
   const cache::BatchRequest question{context, call.rows->distinct(), parts.input.signature};
   if (is_gated && session.goes_past_gate(question, mode)) return {std::nullopt, /*goes_past=*/true};
   const bool may_write = cache::may_write(mode);
@@ -134,8 +131,6 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
     session.take_back_all(request, *found);
   } else if (is_gated) {
     session.note_plain_hits(question, mode);
-    const auto keys = static_cast<std::int64_t>(rows.size());
-    if (clock.runs()) session.note_cost_of_lookup(call.scope, clock.elapsed_ns() / keys);
   }
   return {std::move(together)};
 }

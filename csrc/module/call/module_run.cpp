@@ -31,6 +31,9 @@ constexpr char kUnidentified[] = "unidentified: ";
 
 using cache::Counter;
 
+// Of modes verify and refresh and of verify_share: relative to the largest number of a tensor.
+constexpr double kVerifyTolerance = 1e-4;
+
 // Says first why the result requires grad, then how to have it cached.
 std::string why_grad(const CallParts& parts, const RunFacts& facts) {
   const std::string no_grad = "call it under torch.no_grad()";
@@ -246,8 +249,8 @@ Comparison compare_with_stored(const CallParts& parts, cache::Session& session,
     const cache::EntryPtr entry = session.peek(request);
     if (entry == nullptr) return Comparison::kNothingStored;
     const tensor::StoredValue stored = tensor::stored_value(*entry->value);
-    const std::string found = tensor::difference(
-        fresh(), stored.value, stored.layout->tolerance(session.settings().verify_rtol));
+    const std::string found =
+        tensor::difference(fresh(), stored.value, stored.layout->tolerance(kVerifyTolerance));
     if (difference != nullptr) *difference = found;
     if (found.empty()) return Comparison::kSame;
     report_difference(parts, request.key, found);

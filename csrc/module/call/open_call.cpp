@@ -28,19 +28,10 @@ void OpenCall::abandon() {
   lead_.give_up();
 }
 
-std::int64_t size_bytes_of(const tensor::Flat& result) {
-  std::int64_t size_bytes = 0;
-  for (const at::Tensor& tensor : result.tensors) {
-    size_bytes += static_cast<std::int64_t>(tensor.nbytes());
-  }
-  return size_bytes;
-}
-
 bool OpenCall::is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
-                           const cache::Request& request, std::int64_t run_us,
-                           std::int64_t size_bytes) const {
-  if (passage == cache::Passage::kLookUp && !session_->is_awaited(lead, request)) return false;
-  return !cache::goes_past(passage) && session_->is_worth_storing(parts_.scope, run_us, size_bytes);
+                           const cache::Request& request) const {
+  if (passage == cache::Passage::kLookUp) return session_->is_awaited(lead, request);
+  return !cache::goes_past(passage);
 }
 
 void OpenCall::count_run(std::int64_t misses, std::int64_t kept_out) {

@@ -22,26 +22,6 @@ namespace modcache::module {
 // Returns what reads the values of a call's input. `parts` must outlive it.
 tensor::InputSampler sampler_of(const CallParts& parts, tensor::Per per);
 
-// The bytes of all tensors in a result.
-std::int64_t size_bytes_of(const tensor::Flat& result);
-
-// The time since it was made, where that is asked for: reading the clock takes as long as a part of
-// a hit.
-class CostClock {
- public:
-  explicit CostClock(bool runs) : runs_(runs) {
-    if (runs) started_ = std::chrono::steady_clock::now();
-  }
-  bool runs() const { return runs_; }
-  std::int64_t elapsed_ns() const {
-    return std::chrono::nanoseconds(std::chrono::steady_clock::now() - started_).count();
-  }
-
- private:
-  const bool runs_;
-  std::chrono::steady_clock::time_point started_;
-};
-
 class OpenCall {
  public:
   OpenCall(const OpenCall&) = delete;
@@ -87,8 +67,7 @@ class OpenCall {
   }
   // Returns whether the gate lets the result be stored. `passage`: what it said before the look-up.
   bool is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
-                   const cache::Request& request, std::int64_t run_us,
-                   std::int64_t size_bytes) const;
+                   const cache::Request& request) const;
   // Counts a run that no rule forbids to store, and remembers that its result has no graph.
   // `kept_out`: results that the gate did not admit, which are no misses.
   void count_run(std::int64_t misses, std::int64_t kept_out = 0);

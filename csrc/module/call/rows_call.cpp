@@ -142,11 +142,7 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
     return fit_together() ? std::nullopt : std::optional(whole_input());
   }
   if (parts_.runs_whole) return whole_input();
-  const auto most = static_cast<std::size_t>(session_->settings().max_rows);
-  const std::size_t count = most == 0 ? mine_.size() : std::min(most, mine_.size());
-  const auto end = mine_.begin() + static_cast<std::ptrdiff_t>(count);
-  running_keys_.assign(mine_.begin(), end);
-  mine_.erase(mine_.begin(), end);
+  running_keys_ = std::exchange(mine_, {});
   running_.clear();
   for (const std::size_t i : running_keys_) running_.push_back(keys_.first_row(i));
   take_samples();
@@ -286,16 +282,11 @@ std::vector<std::size_t> RowsCall::pass_gate(std::vector<std::size_t> places) {
 // Adds to mine_ what is missing and not run by others.
 void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
   if (places.empty()) return;
-  const CostClock clock(session_->measures_costs());
   const Part part(*this, std::move(places));
   const cache::BatchRequest request = part.request(*this);
   cache::BatchFound found = session_->lookup_all(request, may_write(mode_));
   add_found(part, request, found);
   const std::vector<std::size_t> missing = found.missing();
-  if (clock.runs() && missing.size() < part.places.size()) {
-    session_->note_cost_of_lookup(parts_.scope,
-                                  clock.elapsed_ns() / static_cast<std::int64_t>(part.keys.size()));
-  }
   // Where all rows are found, what is stored says that it was proven.
   if (!missing.empty() && !needs_whole_input_ && !is_refused_by_row()) lead(part, found, missing);
   if (!std::is_sorted(mine_.begin(), mine_.end())) std::sort(mine_.begin(), mine_.end());

@@ -232,7 +232,6 @@ class RowsCall : public OpenCall {
   OneOrMany<cache::Passage> passages_;
   // True at the places whose rows are compared with what is stored (verify_share). Empty: nowhere.
   std::vector<bool> drawn_;
-  std::int64_t result_bytes_ = 0;  // of the last run
   // Places in keys_.distinct() that this thread has to run, and that other threads are running.
   std::vector<std::size_t> mine_;
   std::vector<std::size_t> awaited_;

@@ -248,7 +248,6 @@ void RowsCall::accept_rows(tensor::Flat result, const RunFacts& facts) {
 
 void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
   is_refused_ = false;
-  result_bytes_ = size_bytes_of(result);
   const tensor::RowPadding* const padding = parts_.padding.has_value() ? &*parts_.padding : nullptr;
   const auto length = [&](std::size_t k) { return padding->lengths[row_of(running_keys_[k])]; };
   const auto row_of_run = [&](std::size_t k) {
@@ -307,7 +306,6 @@ void RowsCall::judge_apart(std::vector<tensor::Flat> apart, const RunFacts& fact
     lead_.kept_nothing();
   } else {
     is_refused_ = false;
-    result_bytes_ = size_bytes_of(all);
     const auto row_of_run = [&](std::size_t k) {
       const tensor::Flat& kept = apart[place_in_run(k)];
       tensor::Flat row{kept.root, {}, {}};
@@ -426,8 +424,7 @@ void RowsCall::take(const RowOfRun& row_of_run, const CutRow& cut, const RunFact
 
 bool RowsCall::is_row_admitted(std::size_t place) const {
   if (passages_.empty() || always_runs(mode_)) return true;
-  return is_admitted(passages_[place], lead_, request(place), run_us_per_row(),
-                     result_bytes_ / static_cast<std::int64_t>(running_.size()));
+  return is_admitted(passages_[place], lead_, request(place));
 }
 
 Comparison RowsCall::compare_row(std::size_t k, const RowOfRun& row_of_run) {
@@ -447,7 +444,6 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
     if (weights.is_changed) return lead_.kept_nothing();
-    const CostClock clock(session_->measures_costs());
     const std::int64_t run_us = run_us_per_row();
     struct Kept {
       std::vector<std::string_view> keys;
@@ -477,11 +473,6 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<
         lead_.kept_nothing();
       }
       return;
-    }
-    if (clock.runs()) {
-      const auto rows = static_cast<std::int64_t>(stored);
-      session_->note_cost_of_store(parts_.scope, clock.elapsed_ns() / rows,
-                                   result_bytes_ / static_cast<std::int64_t>(running_.size()));
     }
     outcome_.has_stored = true;
     lead_.stored();

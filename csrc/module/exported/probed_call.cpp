@@ -134,9 +134,7 @@ void ProbedCall::add_input(Xxh3Hasher& hasher) const {
   const auto session = cache::Cache::instance().session();
   const auto per = ids_.has_value() ? tensor::Per::kRow : tensor::Per::kCall;
   const tensor::InputSampler input = sampler_of(parts_, per);
-  const auto& settings = session->settings();
-  if (settings.match != cache::Match::kInput) return;
-  if (input.is_costly() && settings.match_device_share < 1) return;
+  if (session->settings().match != cache::Match::kInput || input.is_costly()) return;
   const std::int64_t rows = ids_.has_value() ? ids_->numel() : 1;
   for (std::int64_t row = 0; row < rows; ++row) {
     hasher.add(session->sample_to_keep(input, static_cast<std::size_t>(row)).bytes());

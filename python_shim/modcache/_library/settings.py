@@ -35,10 +35,8 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
             - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
               ``"s3fifo"`` or ``"keep"`` (docs/eviction.md).
             - ``admission``: which results are stored: ``"all"``; ``"second"``: those of keys that
-              were asked for before, of late; ``"benefit"``: of these the ones whose run was dearer
-              than looking up and storing. Under the last two, keys of a scope that hardly ever
-              repeat pass by the cache (docs/eviction.md). ``fill``, datasets and
-              ``cache::store`` always store.
+              were asked for before, of late. Then keys of a scope that hardly ever repeat pass by
+              the cache (docs/eviction.md). ``fill``, datasets and ``cache::store`` always store.
             - ``max_age``: seconds after which an entry is not found any more; 0: none is too old.
             - ``mode``: as ``set_mode``.
             - ``dtype``: the dtype of stored floating-point values: ``"keep"``, ``"float16"`` or
@@ -47,28 +45,21 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
             - ``durability``: ``"relaxed"``: on disk after 100 ms at most; ``"strict"``: before the
               call returns.
             - ``match``: the part of the input that a hit must match: ``"input"`` (dtype, shape and
-              a sample of the values), ``"shape"`` (dtype and shape), ``"dtype"`` or ``"none"``.
-            - ``match_device_share``: for inputs on an accelerator, the samples of a scope's first
-              calls are compared, then those of this share of calls: 0.02; 1: of all; 0: of none.
+              a sample of the values; for inputs on an accelerator the samples of a scope's first
+              16 calls, then of one call in 50), or ``"none"``.
             - ``strict``: True: a result that may not be cached is an error, not a warning.
             - ``namespace``: a text; entries of one namespace are not found in another.
-            - ``max_rows``: how many rows one run on a partly missing batch may have; 0: all.
             - ``min_run_us``: results of runs shorter than this many microseconds are not kept (0).
             - ``verify_share``: the share of hits, chosen at random, for which the module runs all
               the same, to compare (0). What differs is dropped, and a scope that goes on differing
               is switched off in this process (docs/limits.md).
-            - ``verify_rtol``: the relative tolerance of such comparisons, and of mode ``"verify"``
-              (0.0001).
             - ``io``: how files are read: ``"mmap"``, or ``"pread"`` where others may truncate them.
             - ``log``: ``"off"``, ``"error"``, ``"warning"`` or ``"info"``: the lowest level logged.
             - ``remote``: the address of a server that machines share: ``redis://host:6379/0``,
-              ``rediss://`` (TLS), ``redis+cluster://host:6379,host:6379``, ``redis+unix:///socket``,
-              ``s3://bucket/prefix``, ``http://host/path`` (docs/remote.md); empty: none. A password
-              in it is not shown by ``settings``.
+              ``rediss://`` (TLS), ``redis+cluster://host:6379,host:6379``, ``redis+unix:///socket``
+              (docs/remote.md); empty: none. A password in it is not shown by ``settings``.
             - ``remote_timeout_ms``: the longest that a call waits for the server (500).
             - ``remote_ttl``: seconds after which the server drops what was stored; 0: never.
-            - ``remote_queue``: bytes of results that may wait to be written to it (``"256MB"``).
-            - ``remote_codec``: as ``codec``, for what is sent to the server.
 
     Raises:
         TypeError: a value of another type.

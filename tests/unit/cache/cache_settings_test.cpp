@@ -51,23 +51,23 @@ TEST_F(CacheTest, settings_that_come_with_a_model_give_way_to_what_was_chosen) {
   EXPECT_TRUE(here_.cache().is_given("dir"));
   EXPECT_TRUE(here_.cache().is_given("mode"));
   EXPECT_FALSE(here_.cache().is_given("match"));
-  ASSERT_TRUE(here_.cache().configure_unset({{"match", "dtype"}}).is_ok());
-  EXPECT_EQ(here_.cache().settings().at("match"), "dtype");
+  ASSERT_TRUE(here_.cache().configure_unset({{"match", "input"}}).is_ok());
+  EXPECT_EQ(here_.cache().settings().at("match"), "input");
 }
 
 TEST_F(CacheTest, settings_that_come_with_a_model_give_way_to_the_environment) {
-  ::setenv("MODCACHE_MAX_ROWS", "7", /*overwrite=*/1);
-  EXPECT_TRUE(here_.cache().is_given("max_rows"));
-  ASSERT_TRUE(here_.cache().configure_unset({{"max_rows", "9"}}).is_ok());
-  ::unsetenv("MODCACHE_MAX_ROWS");
-  EXPECT_NE(here_.cache().settings().at("max_rows"), "9");
-  ASSERT_TRUE(here_.cache().configure_unset({{"max_rows", "9"}}).is_ok());
-  EXPECT_EQ(here_.cache().settings().at("max_rows"), "9");
+  ::setenv("MODCACHE_MIN_RUN_US", "7", /*overwrite=*/1);
+  EXPECT_TRUE(here_.cache().is_given("min_run_us"));
+  ASSERT_TRUE(here_.cache().configure_unset({{"min_run_us", "9"}}).is_ok());
+  ::unsetenv("MODCACHE_MIN_RUN_US");
+  EXPECT_NE(here_.cache().settings().at("min_run_us"), "9");
+  ASSERT_TRUE(here_.cache().configure_unset({{"min_run_us", "9"}}).is_ok());
+  EXPECT_EQ(here_.cache().settings().at("min_run_us"), "9");
 }
 
 TEST_F(CacheTest, a_bad_option_that_comes_with_a_model_changes_nothing) {
   const Options before = here_.cache().settings();
-  const Status status = here_.cache().configure_unset({{"max_rows", "9"}, {"match", "wrong"}});
+  const Status status = here_.cache().configure_unset({{"min_run_us", "9"}, {"match", "wrong"}});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(here_.cache().settings(), before);
 }

@@ -134,17 +134,11 @@ TEST_F(RemoteServerTest, opening_connects_to_nothing_and_a_failure_to_connect_is
             "no library");
 }
 
-TEST_F(RemoteServerTest, the_settings_bound_what_is_written) {
+TEST_F(RemoteServerTest, the_time_to_live_is_that_of_the_settings) {
   settings_.remote_ttl_s = 60;
-  settings_.remote_queue_bytes = 10;
   const auto remote = opened();
   write(*remote, "a");
   EXPECT_EQ(server_->ttl_ms("a"), 60'000);
-  std::vector<remote::WriteBehind::Write> writes(1);
-  writes[0].name = "b";
-  writes[0].size_bytes = 11;
-  writes[0].encode = [](bool) -> Result<std::string> { return std::string("value"); };
-  EXPECT_FALSE(remote->writes().push(std::move(writes)).front());
 }
 
 TEST_F(RemoteServerTest, a_generation_is_asked_for_once_and_agreed_on) {

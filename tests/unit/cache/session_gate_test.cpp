@@ -128,7 +128,6 @@ TEST_F(SessionGateTest, a_pass_that_stores_all_asks_nobody) {
     const StoreAllGuard guard;
     EXPECT_EQ(ask("key"), Passage::kStore);
     EXPECT_FALSE(goes_past_plainly("key"));
-    EXPECT_TRUE(session()->is_worth_storing("scope", 0, 1));
   }
   EXPECT_EQ(ask("key"), Passage::kLookUp) << "nor is it a sight";
 }
@@ -140,18 +139,6 @@ TEST_F(SessionGateTest, setting_admission_begins_anew) {
   EXPECT_EQ(ask("key"), Passage::kStore);
   set("admission", "second");
   EXPECT_EQ(ask("key"), Passage::kLookUp);
-}
-
-TEST_F(SessionGateTest, only_under_benefit_a_run_must_be_dear) {
-  for (const char* const admission : {"second", "benefit"}) {
-    set("admission", admission);
-    for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
-      session()->note_cost_of_store("scope", 1'000'000, 100);
-    }
-    EXPECT_EQ(session()->is_worth_storing("scope", 5, 100),
-              std::string_view(admission) == "second");
-    EXPECT_TRUE(session()->is_worth_storing("scope", 5'000, 100));
-  }
 }
 
 TEST_F(SessionGateTest, a_hit_to_be_compared_is_no_hit_and_says_so) {
@@ -241,10 +228,10 @@ TEST_F(SessionGateTest, calls_of_a_scope_that_is_switched_off_go_past_until_it_i
   EXPECT_FALSE(goes_past_plainly("key"));
 }
 
-TEST_F(SessionGateTest, another_tolerance_switches_scopes_on_again) {
+TEST_F(SessionGateTest, setting_verify_share_switches_scopes_on_again) {
   for (int i = 0; i < 3; ++i) note("key", "all of it");
   ASSERT_TRUE(session()->is_gated());
-  set("verify_rtol", "0.01");
+  set("verify_share", "0.5");
   EXPECT_FALSE(session()->is_gated());
 }
 

@@ -83,7 +83,6 @@ TEST_F(SessionTest, a_look_up_at_once_waits_for_no_run_and_keeps_nobody_waiting)
 // Of the calls of a scope with such inputs the first are looked at, and then a share. A call that
 // is looked at is not served, after it waited, with what the other call stored for its own input.
 TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {
-  ASSERT_TRUE(here_.configure({{"match_device_share", "0"}}).is_ok());
   const Costly mine(1);
   const Costly others(2);
   SingleFlight::Lead lead;

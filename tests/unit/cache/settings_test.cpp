@@ -88,20 +88,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"codec", "zstd", "zstd"}, Case{"min_run_us", "0", "0"},
         Case{"min_run_us", "5000", "5000"},
         Case{"min_run_us", "9223372036854775807", "9223372036854775807"},
-        Case{"max_rows", "0", "0"}, Case{"max_rows", "64", "64"}, Case{"max_age", "86400", "86400"},
+        Case{"max_age", "0", "0"}, Case{"max_age", "86400", "86400"},
         Case{"admission", "all", "all"}, Case{"admission", "second", "second"},
-        Case{"admission", "benefit", "benefit"}, Case{"verify_share", "0", "0"},
-        Case{"verify_share", "0.001", "0.001"}, Case{"verify_share", "1", "1"},
-        Case{"verify_rtol", "0", "0"}, Case{"verify_rtol", "0.0001", "0.0001"},
-        Case{"verify_rtol", "1e-05", "1e-05"}, Case{"verify_rtol", "2.5E-3", "0.0025"},
-        Case{"verify_rtol", "12345.678", "12345.678"}, Case{"memory", "0", "0"},
+        Case{"verify_share", "0", "0"}, Case{"verify_share", "0.001", "0.001"},
+        Case{"verify_share", "1e-05", "1e-05"}, Case{"verify_share", "2.5E-3", "0.0025"},
+        Case{"verify_share", "1", "1"}, Case{"memory", "0", "0"},
         Case{"memory", "512MiB", "536870912"}, Case{"disk", "2GB", "2000000000"},
         Case{"durability", "relaxed", "relaxed"}, Case{"durability", "strict", "strict"},
         Case{"policy", "auto", "auto"}, Case{"policy", "lru", "lru"},
         Case{"policy", "s3fifo", "s3fifo"}, Case{"policy", "keep", "keep"},
-        Case{"match", "input", "input"}, Case{"match_device_share", "0.5", "0.5"},
-        Case{"match", "shape", "shape"}, Case{"match", "dtype", "dtype"},
-        Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
+        Case{"match", "input", "input"}, Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
         Case{"strict", "True", "true"}, Case{"strict", "false", "false"},
         Case{"strict", "0", "false"}, Case{"strict", "False", "false"}, Case{"namespace", "", ""},
         Case{"namespace", "team a: \xC3\xA4", "team a: \xC3\xA4"}, Case{"io", "mmap", "mmap"},
@@ -140,17 +136,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"min_run_us", "-0", "not negative"}, Case{"min_run_us", "", "integer"},
         Case{"min_run_us", "1.5", "integer"}, Case{"min_run_us", "5ms", "integer"},
         Case{"min_run_us", "9223372036854775808", "integer"},
-        Case{"max_rows", "-8", "not negative"}, Case{"max_rows", "all", "integer"},
-        Case{"max_age", "-1", "not negative"}, Case{"verify_rtol", "-1e-4", "not negative"},
-        Case{"verify_rtol", "-0", "not negative"}, Case{"verify_rtol", "inf", "finite"},
-        Case{"verify_rtol", "nan", "finite"}, Case{"verify_rtol", "", "number"},
-        Case{"verify_rtol", "1e999", "finite"}, Case{"verify_rtol", "0.1%", "number"},
+        Case{"max_age", "-1", "not negative"}, Case{"max_age", "all", "integer"},
+        Case{"verify_share", "-1e-4", "0 to 1"}, Case{"verify_share", "-0", "0 to 1"},
+        Case{"verify_share", "inf", "0 to 1"}, Case{"verify_share", "nan", "0 to 1"},
+        Case{"verify_share", "", "0 to 1"}, Case{"verify_share", "1e999", "0 to 1"},
+        Case{"verify_share", "0.1%", "0 to 1"},
         Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
         Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
         Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
-        Case{"admission", "once", "one of: all, second, benefit"},
+        Case{"admission", "once", "one of: all, second"},
         Case{"verify_share", "1.5", "0 to 1"}, Case{"verify_share", "-0.1", "0 to 1"},
-        Case{"match", "value", "one of: input, shape, dtype, none"},
+        Case{"match", "value", "one of: input, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
 
@@ -235,7 +231,6 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"policy", "auto"},
                          {"admission", "all"},
                          {"match", "input"},
-                         {"match_device_share", "0.02"},
                          {"strict", "false"},
                          {"namespace", ""},
                          {"io", "mmap"},
@@ -243,15 +238,11 @@ TEST(SettingsTest, the_defaults_are_those_of_the_documentation) {
                          {"dtype", "keep"},
                          {"codec", "none"},
                          {"verify_share", "0"},
-                         {"verify_rtol", "0.0001"},
                          {"min_run_us", "0"},
-                         {"max_rows", "0"},
                          {"max_age", "0"},
                          {"remote", ""},
                          {"remote_timeout_ms", "500"},
-                         {"remote_ttl", "0"},
-                         {"remote_queue", "256000000"},
-                         {"remote_codec", "none"}};
+                         {"remote_ttl", "0"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }
@@ -301,21 +292,16 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable admission("MODCACHE_ADMISSION", "second");
   const EnvironmentVariable verify_share("MODCACHE_VERIFY_SHARE", "0.001");
   const EnvironmentVariable match("MODCACHE_MATCH", "none");
-  const EnvironmentVariable match_device_share("MODCACHE_MATCH_DEVICE_SHARE", "0.5");
   const EnvironmentVariable strict("MODCACHE_STRICT", "1");
   const EnvironmentVariable name_space("MODCACHE_NAMESPACE", "team");
   const EnvironmentVariable io("MODCACHE_IO", "pread");
   const EnvironmentVariable log("MODCACHE_LOG", "error");
   const EnvironmentVariable dtype("MODCACHE_DTYPE", "float16");
   const EnvironmentVariable codec("MODCACHE_CODEC", "zstd");
-  const EnvironmentVariable verify_rtol("MODCACHE_VERIFY_RTOL", "1e-3");
   const EnvironmentVariable min_run_us("MODCACHE_MIN_RUN_US", "200");
-  const EnvironmentVariable max_rows("MODCACHE_MAX_ROWS", "32");
   const EnvironmentVariable remote("MODCACHE_REMOTE", "redis://user:secret@host/1");
   const EnvironmentVariable remote_timeout_ms("MODCACHE_REMOTE_TIMEOUT_MS", "250");
   const EnvironmentVariable remote_ttl("MODCACHE_REMOTE_TTL", "3600");
-  const EnvironmentVariable remote_queue("MODCACHE_REMOTE_QUEUE", "1MB");
-  const EnvironmentVariable remote_codec("MODCACHE_REMOTE_CODEC", "zstd");
   std::vector<std::string> warnings;
   const Options expected{{"dir", "/elsewhere"},
                          {"mode", "read"},
@@ -329,19 +315,14 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
                          {"namespace", "team"},
                          {"dtype", "float16"},
                          {"codec", "zstd"},
-                         {"verify_rtol", "0.001"},
                          {"min_run_us", "200"},
-                         {"max_rows", "32"},
                          {"admission", "second"},
                          {"verify_share", "0.001"},
                          {"policy", "s3fifo"},
                          {"max_age", "0"},
-                         {"match_device_share", "0.5"},
                          {"remote", "redis://user:***@host/1"},
                          {"remote_timeout_ms", "250"},
-                         {"remote_ttl", "3600"},
-                         {"remote_queue", "1000000"},
-                         {"remote_codec", "zstd"}};
+                         {"remote_ttl", "3600"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }
@@ -356,7 +337,7 @@ TEST(SettingsTest, a_bad_value_in_the_environment_is_warned_about_and_the_defaul
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings[0],
               AllOf(HasSubstr("MODCACHE_MATCH"), HasSubstr("'exactly'"),
-                    HasSubstr("input, shape, dtype, none"), HasSubstr("default 'input'")));
+                    HasSubstr("input, none"), HasSubstr("default 'input'")));
 }
 
 TEST(ParseSizeTest, takes_plain_numbers_and_units_of_both_kinds) {

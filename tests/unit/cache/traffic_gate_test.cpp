@@ -185,60 +185,6 @@ TEST_F(TrafficGateTest, what_is_forgotten_is_learned_anew) {
   EXPECT_EQ(ask(1), Passage::kLookUp);
 }
 
-TEST_F(TrafficGateTest, a_run_is_worth_storing_once_it_is_dearer_than_look_up_and_store) {
-  gate_.note_lookup(scope_, 5'000);
-  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
-    EXPECT_TRUE(gate_.is_worth_storing(scope_, 0, 1000)) << "too little was measured yet";
-    gate_.note_store(scope_, 15'000, 1000);
-  }
-  EXPECT_TRUE(gate_.is_worth_storing(scope_, 21, 1000));
-  EXPECT_FALSE(gate_.is_worth_storing(scope_, 20, 1000));
-  EXPECT_FALSE(gate_.is_worth_storing(scope_, 21, 2000)) << "twice the bytes";
-  EXPECT_FALSE(gate_.is_worth_storing(scope_, 20, 10)) << "few bytes are not cheaper than a call";
-}
-
-TEST_F(TrafficGateTest, as_long_as_nothing_hit_a_look_up_counts_as_much_as_a_store) {
-  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
-    gate_.note_store(scope_, 15'000, 1000);
-  }
-  EXPECT_TRUE(gate_.is_worth_storing(scope_, 31, 1000));
-  EXPECT_FALSE(gate_.is_worth_storing(scope_, 30, 1000));
-}
-
-// The first store of a process may open a directory.
-TEST_F(TrafficGateTest, a_slow_first_store_is_no_measure) {
-  gate_.note_lookup(scope_, 1'000);
-  gate_.note_store(scope_, 50'000'000, 1000);
-  int kept_out = 0;
-  for (int i = 0; i < 100; ++i) {
-    if (!gate_.is_worth_storing(scope_, 100, 1000)) ++kept_out;
-    gate_.note_store(scope_, 10'000, 1000);
-  }
-  EXPECT_EQ(kept_out, 0);
-}
-
-TEST_F(TrafficGateTest, one_store_that_was_interrupted_hardly_counts) {
-  gate_.note_lookup(scope_, 5'000);
-  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
-    gate_.note_store(scope_, 15'000, 1000);
-  }
-  gate_.note_store(scope_, 100'000'000, 1000);
-  EXPECT_TRUE(gate_.is_worth_storing(scope_, 25, 1000));
-}
-
-TEST_F(TrafficGateTest, what_is_kept_out_is_measured_again_now_and_then) {
-  for (std::uint32_t i = 0; i < TrafficGate::kFirstMeasured; ++i) {
-    gate_.note_store(scope_, 50'000'000, 1000);
-  }
-  int stored = 0;
-  for (int i = 0; i < 1000; ++i) {
-    if (!gate_.is_worth_storing(scope_, 100, 1000)) continue;
-    ++stored;
-    gate_.note_store(scope_, 10'000, 1000);
-  }
-  EXPECT_GT(stored, 900) << "all after the first of one in 32";
-}
-
 TEST(StoreAllGuardTest, holds_for_its_thread_and_its_time_and_nests) {
   EXPECT_FALSE(StoreAllGuard::stores_all_here());
   {

@@ -28,7 +28,7 @@ TEST_F(RowsCallInputTest, rows_with_one_key_and_different_inputs_get_each_their_
 }
 
 TEST_F(RowsCallInputTest, rows_with_one_key_are_one_where_values_are_not_compared) {
-  configure({{"match", "shape"}});
+  configure({{"match", "none"}});
   EXPECT_THAT(numbers({5, 6}, {"a", "a"}), ElementsAre(50, 50));
   EXPECT_EQ(stat("key_conflicts"), 0);
 }

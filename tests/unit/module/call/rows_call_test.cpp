@@ -39,12 +39,6 @@ TEST_F(RowsCallTest, asks_for_nothing_where_all_rows_are_stored) {
   EXPECT_EQ(stat("hits_disk"), 2);
 }
 
-TEST_F(RowsCallTest, asks_for_at_most_max_rows_at_once) {
-  configure({{"max_rows", "2"}});
-  EXPECT_THAT(numbers({1, 2, 3}, {"a", "b", "c"}), ElementsAre(10, 20, 30));
-  EXPECT_THAT(asked_, ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
-}
-
 TEST_F(RowsCallTest, a_whole_input_is_all_rows_each_once) {
   const auto call = call_of({1, 2}, {"a", "b"});
   EXPECT_TRUE(call->is_whole_input({0, 1}));

@@ -153,12 +153,6 @@ TEST_F(LoweredRowsTest, only_missing_rows_are_run) {
   EXPECT_THAT(runs_, ::testing::ElementsAre());
 }
 
-TEST_F(LoweredRowsTest, max_rows_splits_the_run) {
-  configure({{"max_rows", "2"}});
-  EXPECT_TRUE(at::equal(numbers({1, 2, 3}, {"a", "b", "c"}), at::tensor({10.0F, 20.0F, 30.0F})));
-  EXPECT_THAT(runs_, ::testing::ElementsAre(2, 2, 1)) << "with a check run";
-}
-
 TEST_F(LoweredRowsTest, an_empty_batch_and_one_under_off_are_run_as_they_are) {
   EXPECT_EQ(numbers({}, {}).size(0), 0);
   EXPECT_THAT(runs_, ::testing::ElementsAre(0));

@@ -26,7 +26,7 @@ using Keys = std::vector<std::string_view>;
 class PlacedTest : public testing::ModuleTest, public ::testing::WithParamInterface<Place::Kind> {
  protected:
   PlacedTest() {
-    configure({{"match", "shape"}});
+    configure({{"match", "none"}});
     encoder_.define("def forward(self, x):\n  return x * 100\n");
     Cache::instance().place(scope_, place_);
   }
