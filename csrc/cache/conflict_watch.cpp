@@ -98,7 +98,7 @@ void warn_of_conflict(std::string_view key, const std::string& scope, std::strin
                  "sets under the same keys, such as a training and a validation set that both use "
                  "their index (give each a prefix or a scope of its own), or inputs that were "
                  "augmented before the cached module (augment after it, or put the variant into "
-                 "the key). Where that is what you want, set match=\"shape\"");
+                 "the key). Where that is what you want, set match=\"none\"");
     return;
   }
   log_once(LogLevel::kWarning, "key-conflict:" + scope,

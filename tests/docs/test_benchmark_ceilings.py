@@ -37,7 +37,7 @@ class Walk(Measurement):
 class Swim(Measurement):
     name = "a swim"
     title = "a swim, which has no ceiling"
-    matches = ("shape",)
+    matches = ("none",)
 
 
 GOOD = {"walk": 5.0, "run": 1.0, "ride": 0.5, "stand": 1.0}
@@ -57,7 +57,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
         monkeypatch.setattr(catalogue, "all_measurements", lambda: [Walk(), Swim()])
         monkeypatch.setattr(rounds, "run", measured)
-        given = arguments or ("--check", "--match", "shape")
+        given = arguments or ("--check", "--match", "none")
         monkeypatch.setattr(sys, "argv", ["suite", *given])
         code = command_line.main()
         captured = capsys.readouterr()
@@ -69,8 +69,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_ceilings_that_hold_end_with_0(run: Run) -> None:
     code, said = run([GOOD])
     assert code == 0
-    assert "a walk beside a run, match=shape: ok: 5 x, the ceiling is 6 x" in said
-    assert "a walk, less standing, beside a ride, match=shape: ok: 8 x" in said
+    assert "a walk beside a run, match=none: ok: 5 x, the ceiling is 6 x" in said
+    assert "a walk, less standing, beside a ride, match=none: ok: 8 x" in said
     assert said.endswith("all 2 ceilings hold\n")
 
 
@@ -81,7 +81,7 @@ def test_the_best_round_counts(run: Run) -> None:
 def test_what_is_exceeded_in_every_round_is_named(run: Run) -> None:
     code, said = run([NOISY, GOOD | {"walk": 5.8, "run": 0.5}])
     assert code == 1
-    named = "a walk beside a run, match=shape: too slow: 11.6 x, the ceiling is 6 x\n"
+    named = "a walk beside a run, match=none: too slow: 11.6 x, the ceiling is 6 x\n"
     assert said.endswith(f"1 of 2 ceilings do not hold:\n{named}")
 
 
@@ -123,7 +123,7 @@ def test_what_was_not_measured_does_not_pass(
 ) -> None:
     code, said = run(of_rounds, failure=failure)
     assert code == 1
-    assert f"a walk beside a run, match=shape: {says}" in said
+    assert f"a walk beside a run, match=none: {says}" in said
 
 
 def test_a_setting_that_it_is_not_measured_with_does_not_pass(
@@ -132,7 +132,7 @@ def test_a_setting_that_it_is_not_measured_with_does_not_pass(
     monkeypatch.setattr(Walk, "matches", ("input",))
     code, said = run([])
     assert code == 1
-    assert "a walk beside a run, match=shape: not measured (no round)" in said
+    assert "a walk beside a run, match=none: not measured (no round)" in said
 
 
 def test_where_more_is_better_there_is_no_ceiling() -> None:

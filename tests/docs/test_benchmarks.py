@@ -49,7 +49,7 @@ def test_a_rough_look_measures_in_both_settings(quick: tuple[Any, str]) -> None:
     one = found["measurements"]["miss, 2 KiB"]
     assert found["format"] == results.FORMAT
     assert (found["rounds"], found["quick"], one["failure"]) == (1, True, "")
-    for match in ("shape", "input"):
+    for match in ("none", "input"):
         assert one["rounds"][match][0]["modcache, scripted"] > 0
         spread = one["medians"][match]["the module"]
         assert spread["least"] <= spread["median"] <= spread["most"]
@@ -58,8 +58,8 @@ def test_a_rough_look_measures_in_both_settings(quick: tuple[Any, str]) -> None:
 def test_a_rival_that_is_not_here_is_named(quick: tuple[Any, str]) -> None:
     found, output = quick
     row = next(row for row in found["table"] if row["over"] == "LMDB, put")
-    there = "LMDB, put" in found["measurements"]["miss, 2 KiB"]["rounds"]["shape"][0]
-    verdict = row["shape"]["verdict"]
+    there = "LMDB, put" in found["measurements"]["miss, 2 KiB"]["rounds"]["none"][0]
+    verdict = row["none"]["verdict"]
     assert (
         verdict in ("ok", "falls short") if there else verdict == "not measured: no LMDB, put here"
     )
@@ -98,14 +98,14 @@ def test_the_page_has_every_path_of_the_suite() -> None:
 
 def test_a_bound_is_kept_or_not() -> None:
     ratio = measurement.Comparison("a path", "a", 1.5, "b", less="c")
-    assert ratio.value({"a": 4.0, "b": 2.0, "c": 1.0}, "shape") == (1.5, 1.0)
-    assert ratio.value({"a": 4.0, "b": 2.0}, "shape") is None
+    assert ratio.value({"a": 4.0, "b": 2.0, "c": 1.0}, "none") == (1.5, 1.0)
+    assert ratio.value({"a": 4.0, "b": 2.0}, "none") is None
     _, share = ratio.value({"a": 4.1, "b": 2.0, "c": 1.0}, "input") or (0, 9)
     assert share <= 1, "the sample of the input may cost what it may"
     faster = measurement.Comparison("a path", "a", 2000, "b", at_least=True)
-    assert faster.value({"a": 1000.0, "b": 1.0}, "shape") == (1000.0, 2.0)
+    assert faster.value({"a": 1000.0, "b": 1.0}, "none") == (1000.0, 2.0)
     more = measurement.Comparison("a path", "a", 50, less="b", unit="ns")
-    assert more.value({"a": 0.625, "b": 0.5}, "shape") == (125.0, 2.5)
+    assert more.value({"a": 0.625, "b": 0.5}, "none") == (125.0, 2.5)
 
 
 def test_both_columns_have_one_word_where_they_agree() -> None:

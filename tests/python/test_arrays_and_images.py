@@ -301,7 +301,7 @@ def test_a_tuple_of_images_belongs_to_each_row_whatever_its_length(pil: Any, cou
 
 
 def test_without_match_input_the_key_alone_counts(pil: Any, counted: Any) -> None:
-    modcache.configure(match="shape")
+    modcache.configure(match="none")
     module = Python(mean_of)
     for size in ((3, 2), (5, 4)):
         images = [image_of(pil, size=size, start=start) for start in range(3)]

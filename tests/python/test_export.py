@@ -64,7 +64,7 @@ def test_one_encoder_is_in_the_program(strict: bool) -> None:
 @STRICT
 def test_what_was_found_keeps_its_bits(strict: bool, counted: Any) -> None:
     model = Classifier("enc@1")
-    modcache.configure(match="shape")
+    modcache.configure(match="none")
     run = exported(model, X, IDS, strict=strict).module()
     stored = modcache.lookup_or_run(model.encoder, X[:2] * 3, IDS[:2], scope="enc@1")
     counted()
@@ -211,7 +211,7 @@ def test_modes(strict: bool, counted: Any, cache_dir: Any) -> None:
 def test_verify_finds_a_difference(counted: Any) -> None:
     model = Classifier("enc@1")
     run = exported(model, X, IDS).module()
-    modcache.configure(match="shape")
+    modcache.configure(match="none")
     modcache.lookup_or_run(model.encoder, X * 2, IDS, scope="enc@1")
     modcache.set_mode("verify")
     counted()

@@ -65,7 +65,7 @@ class DiskHit(Measurement):
     def __init__(self, size: Size) -> None:
         self.size = size
         if size.name not in self.in_both_columns:
-            self.matches = ("shape",)
+            self.matches = ("none",)
         self.name = f"disk hit, {size.name}"
         self.title = f"a hit of {size.name} on disk and a sum over it, from Python, with scope"
 

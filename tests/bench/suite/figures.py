@@ -90,17 +90,17 @@ def _bars(names: list[str], found: Results) -> Any:
 def _bounds(found: Results) -> Any:
     """How far each path is from its bound; 1 is the bound, and less is better."""
     plt = _pyplot()
-    rows = [row for row in found["table"] if "share_of_bound" in row["shape"]]
+    rows = [row for row in found["table"] if "share_of_bound" in row["none"]]
     figure, panel = plt.subplots(
         figsize=(7, _INCHES_PER_BAR * len(rows) + 0.8), layout="constrained"
     )
     places = range(len(rows), 0, -1)
-    shares = [max(0.02, row["shape"]["share_of_bound"]) for row in rows]
+    shares = [max(0.02, row["none"]["share_of_bound"]) for row in rows]
     colors = [OURS if share <= 1 else RIVAL for share in shares]
     panel.barh(places, shares, color=colors)
     panel.set_yticks(places, [row["path"] for row in rows])
     panel.axvline(1.0, color="black", lw=0.8)
     panel.set_xscale("log")
-    panel.set_title("share of the bound, match=shape", loc="left")
+    panel.set_title("share of the bound, match=none", loc="left")
     panel.spines[["top", "right"]].set_visible(False)
     return figure

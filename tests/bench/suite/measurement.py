@@ -97,7 +97,7 @@ class Measurement:
 
     name = ""
     title = ""
-    matches: tuple[str, ...] = ("shape", "input")
+    matches: tuple[str, ...] = ("none", "input")
     threads = 1
 
     def comparisons(self) -> list[Comparison]:

@@ -25,7 +25,7 @@ class MemoryHit(Measurement):
     def __init__(self, size: Size) -> None:
         self.size = size
         if size.name not in self.in_both_columns:
-            self.matches = ("shape",)
+            self.matches = ("none",)
         self.name = f"memory hit, {size.name}"
         self.title = f"a hit of {size.name} in memory, from Python, with scope"
         # Values of one key and of a list of one are kept twice.

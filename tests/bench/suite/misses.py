@@ -101,7 +101,7 @@ class Fill(Measurement):
     def __init__(self, size: Size) -> None:
         self.size = size
         if size.name not in self.in_both_columns:
-            self.matches = ("shape",)
+            self.matches = ("none",)
         self.name = f"fill, {size.name}"
         self.title = f"{size.name} a miss, one after the other; per value"
 

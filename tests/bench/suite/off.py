@@ -18,7 +18,7 @@ from suite.values import SIZES, inputs_of, noise
 class OffPython(Measurement):
     name = "mode off, Python"
     title = "a call from Python while the cache is off"
-    matches = ("shape",)
+    matches = ("none",)
 
     def comparisons(self) -> list[Comparison]:
         return [
@@ -79,7 +79,7 @@ class UniqueKeys(Measurement):
 
     name = "unique keys"
     title = "a call whose key never comes again, from Python; time of the processor"
-    matches = ("shape",)
+    matches = ("none",)
 
     def comparisons(self) -> list[Comparison]:
         return [

@@ -76,7 +76,7 @@ def measurements(found: Results, folder: str) -> Iterator[str]:
 def _of_one(name: str, found: Results) -> str:
     one = found["measurements"][name]
     columns = list(one["medians"])
-    heads = {"shape": "match=shape", "input": "default"}
+    heads = {"none": "match=none", "input": "default"}
     lines = [
         f"**{name}**: {one['title']}, in microseconds",
         "",

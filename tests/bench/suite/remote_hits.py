@@ -24,7 +24,7 @@ class RemoteBatch(Measurement):
 
     name = "batch from a server, 2 KiB"
     title = f"a batch of {ROWS} x 2 KiB that only Redis on this machine has, per key"
-    matches = ("shape",)
+    matches = ("none",)
 
     def limits(self) -> list[Comparison]:
         path = f"batch of {ROWS} x 2 KiB from Redis"

@@ -15,7 +15,7 @@ from typing import Any
 from suite import worker
 from suite.measurement import Measurement, Place
 
-MATCHES = ("shape", "input")
+MATCHES = ("none", "input")
 
 
 @dataclass

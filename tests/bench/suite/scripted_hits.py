@@ -162,7 +162,7 @@ class ScriptedHit(Measurement):
 class OffScripted(Measurement):
     name = "mode off, C++ and scripted"
     title = "a call from TorchScript and from C++ while the cache is off"
-    matches = ("shape",)
+    matches = ("none",)
 
     def missing(self) -> str:
         return lacking()

@@ -7,17 +7,17 @@ from typing import Any
 
 from suite.results import Results
 
-HEAD = ("path", "match=shape", "default", "bound", "")
+HEAD = ("path", "match=none", "default", "bound", "")
 
 
 def cells(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    shape, default = row["shape"], row["input"]
+    unmatched, default = row["none"], row["input"]
     return (
         str(row["path"]),
-        figure(shape, row["unit"]),
+        figure(unmatched, row["unit"]),
         "" if default["verdict"] == "the same" else figure(default, row["unit"]),
         str(row["bound"]),
-        verdict(shape, default),
+        verdict(unmatched, default),
     )
 
 
@@ -33,9 +33,9 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def verdict(shape: dict[str, Any], default: dict[str, Any]) -> str:
+def verdict(unmatched: dict[str, Any], default: dict[str, Any]) -> str:
     """One word for both columns where they agree."""
-    found = [str(shape["verdict"]), str(default["verdict"])]
+    found = [str(unmatched["verdict"]), str(default["verdict"])]
     known = [word for word in found if word in ("ok", "falls short")]
     if not known:
         return found[0] if found[0] != "the same" else found[1]
