@@ -284,7 +284,6 @@ void register_eager(torch::Library& m) {
       .def_static("next_rows", &next_rows)
       .def_static("next_check", &next_check)
       .def("finish_check", &finish_check)
-      .def("trust_rows", [](const c10::intrusive_ptr<RowsRun>& run) { run->call.trust_rows(); })
       .def("finish_apart", &finish_rows_apart)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)

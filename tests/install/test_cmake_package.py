@@ -132,9 +132,7 @@ def test_the_library_needs_neither_python_nor_what_is_linked_into_it(library: Pa
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output_of("readelf", "--dynamic", "-W", library))
     assert "libtorch_cpu.so" in needed
     assert not [
-        name
-        for name in needed
-        if re.search("python|sqlite|sodium|zstd|ssl|crypto|valkey", name)
+        name for name in needed if re.search("python|sqlite|sodium|zstd|ssl|crypto|valkey", name)
     ]
 
 

@@ -50,7 +50,8 @@ def server(hosts: Path, library: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_is_cached_where_its_settings_say(server: Server, model: Path) -> None:
-    folder = server.model("a", {"dir": "cache", "min_run_us": 8, "strict": True, "verify_share": 0.01})
+    options = {"dir": "cache", "min_run_us": 8, "strict": True, "verify_share": 0.01}
+    folder = server.model("a", options)
     steps = (INIT, folder, "load", model, "run", "key", *FINI, "close", "run", "key")
     stats = ("stat", "hits_memory", "setting", "dir", "setting", "min_run_us", "setting", "strict")
     printed, logged = server.run(*steps, *stats, "setting", "verify_share")

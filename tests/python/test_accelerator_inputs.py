@@ -9,7 +9,6 @@ import modcache
 import pytest
 import torch
 from accelerator import DEVICE, IS_THERE, slowed_down
-from graph_batches import Convolution, batch_of, graphs, looked_up, plain
 from torch.utils.data import DataLoader, TensorDataset
 
 pytestmark = pytest.mark.skipif(not IS_THERE, reason="needs an accelerator")
@@ -206,23 +205,3 @@ def test_what_a_side_stream_computed_is_stored_as_it_becomes(
         modcache.lookup_or_run(module, x, ids)
     reopen()
     assert torch.equal(modcache.lookup_or_run(module, x, ids), 2 * x)
-
-
-# --- Graphs -------------------------------------------------------------------------------------
-
-
-def test_graphs_are_compared_at_every_call_and_their_results_are_on_the_device(
-    counted: Growth,
-) -> None:
-    module, given, ids = Convolution().to(DEVICE), graphs(), [0, 2, 3]
-    for method in ("nodes", "pooled"):
-        for _ in range(20):  # after 16 calls other inputs are compared in a share of them
-            looked_up(module, batch_of(ids, given).to(DEVICE), ids, method)
-        counted()
-        given[2].x = given[2].x + 1
-        batch = batch_of(ids, given).to(DEVICE)
-        for _ in range(2):  # beside a graph that runs, and all of them found
-            found = looked_up(module, batch, ids, method)
-            assert found.device == DEVICE
-            torch.testing.assert_close(found, plain(module, batch, method))
-        assert counted() == {"misses": 1, "stored": 1, "key_conflicts": 1, "hits_memory": 5}

@@ -70,9 +70,7 @@ UNSTORABLE: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("keys", ["abc", "aba"])
 @pytest.mark.parametrize("name", UNSTORABLE)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_what_cannot_be_cut_into_rows_passes_through(
-    name: str, keys: str, counted: Any
-) -> None:
+def test_what_cannot_be_cut_into_rows_passes_through(name: str, keys: str, counted: Any) -> None:
     modcache.configure(match="none")
     for _ in range(2):
         result = modcache.lookup_or_run(Python(UNSTORABLE[name]), X, list(keys), scope="s")

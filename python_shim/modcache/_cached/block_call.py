@@ -25,7 +25,6 @@ from modcache._call.bypass import way_of
 from modcache._call.carriers import is_array, is_image
 from modcache._call.content import content_key
 from modcache._call.function import call_name_of
-from modcache._call.graphs import are_graphs
 from modcache._call.inputs import shown
 from modcache._call.key_block import Block, current, is_in_backward
 from modcache._call.registered import attributes_of, taken_apart
@@ -195,15 +194,15 @@ class _Kept:
     """A leaf of an input as it was at a call.
 
     A tensor is told by its version, which each write counts; tensors of inference mode have none,
-    so a copy is kept of them. Arrays, images and batches of graphs are told by their content key,
-    since nothing counts writes to them.
+    so a copy is kept of them. Arrays and images are told by their content key, since nothing
+    counts writes to them.
     """
 
     def __init__(self, leaf: Any) -> None:
         self._leaf = leaf
         self._version = -1
         self._content = ""
-        if is_array(leaf) or is_image(leaf) or are_graphs(leaf):
+        if is_array(leaf) or is_image(leaf):
             with contextlib.suppress(Exception):  # no call with what cannot be read is cached
                 self._content = content_key(leaf)
         elif isinstance(leaf, torch.Tensor) and leaf.is_inference():

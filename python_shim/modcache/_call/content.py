@@ -24,13 +24,6 @@ from modcache._call.carriers import (
     view_of_shared_image,
     view_of_tv_tensor,
 )
-from modcache._call.graphs import (
-    GRAPHS,
-    are_graphs,
-    class_of_graphs,
-    view_of_graphs,
-    view_of_whole_batch,
-)
 from modcache._call.parts import WHOLE, count_of_rows, is_of_every_row, is_subclass
 from modcache._call.registered import is_registered, taken_apart
 from modcache._code.names import plain_name, short_name
@@ -54,9 +47,8 @@ def content_key(input: Any) -> str:
 
     Args:
         input: a Tensor of any shape, or tuples, lists and dicts of tensors, NumPy arrays and
-            plain values (None, bool, int, float, complex, str, torch.device), PIL images, batches
-            of graphs of PyTorch Geometric. All of it counts: structure, order of dicts, dtypes,
-            shapes and bytes, so ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``.
+            plain values (None, bool, int, float, complex, str, torch.device), PIL images. All
+            of it counts: structure, order of dicts, dtypes, shapes and bytes, so ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``.
             Strides, devices of tensors and requires_grad do not count, nor do names in named
             tuples. A NumPy array counts as the tensor of its elements, any mapping (UserDict,
             BatchEncoding) as the dict of its items, a value of a class that ``register_value``
@@ -134,9 +126,6 @@ def _append(value: Any, structure: list[str], leaves: list[Any], has_rows: bool)
         tag, value = _OTHER, view_of_shared_image(value) if has_rows else view_of_image(value)
     elif is_tv_tensor(value):
         tag, value = _OTHER, view_of_tv_tensor(value)
-    elif are_graphs(value):
-        seen = view_of_graphs(value) if has_rows else view_of_whole_batch(value)
-        tag, value = _OTHER, (GRAPHS, plain_name(class_of_graphs(value)), *seen[1:])
     elif is_registered(type(value)) and (apart := taken_apart(value)) is not None:
         name = plain_name(apart.kind)
         tag, value = _OTHER, ("modcache:object", name, apart.context, *apart.parts)

@@ -14,7 +14,6 @@ from modcache._call.bypass import count_bypass, count_refused_rows
 from modcache._call.evaluation import begin_evaluation, note_beginning
 from modcache._call.function import called_on, function_of
 from modcache._call.grad import grad_pattern
-from modcache._call.graph_rows import RowsOfGraphs, RunOfGraphs, rows_of_graphs
 from modcache._call.holder import Holder
 from modcache._call.inputs import Shown, shown
 from modcache._call.padding import WHOLE_ROWS, Padding
@@ -82,10 +81,6 @@ def with_rows(
     padding: Padding = WHOLE_ROWS,
 ) -> tuple[bool, Any]:
     """Looks up one key per row, or runs. ``seen``: the input as the library takes it."""
-    graphs = rows_of_graphs(input, len(keys), seen.value, call.address, method)
-    if graphs is not None and graphs.learned.refusal:
-        count_bypass(call.class_name, method, keys, graphs.learned.refusal)
-        return False, call.to_run(input).run(input)
     todo, found, run = _begin_rows(
         call.address, method, seen.value, *texts_and_ids(keys), call.pattern.module, call.watch,
         call.class_name, *padding, seen.runs_whole, seen.has_unseen_rows,
@@ -95,15 +90,11 @@ def with_rows(
     if todo != _RETURN:
         with _abandoned_on_error(run):
             ready = call.to_run(input, run)
-            if graphs is not None:
-                run = RunOfGraphs(run, graphs, ready.run, found)
-            output, found = ready.run_rows(
-                input, len(keys), run, found, padding, are_proven=graphs is not None
-            )
+            output, found = ready.run_rows(input, len(keys), run, found, padding)
             if found is None:
                 return False, output
     is_apart, value = found
-    return _given_back(call, is_apart, value, input, keys, method, graphs)
+    return _given_back(call, is_apart, value, input, keys, method)
 
 
 def _given_back(
@@ -113,13 +104,10 @@ def _given_back(
     input: Any,
     keys: str | list[str] | torch.Tensor,
     method: str,
-    graphs: RowsOfGraphs | None = None,
 ) -> tuple[bool, Any]:
     """Rebuilds what was found. Loading a lazy module may bring the classes of values along."""
     for _ in range(2):
         try:
-            if graphs is not None:
-                return False, untagged(graphs.joined(is_apart, value))
             return is_apart, [untagged(row) for row in value] if is_apart else untagged(value)
         except UnknownClassError as reason:
             why = f"it was stored, but {reason}"

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from modcache._call.arguments import Arguments
-from modcache._call.graphs import are_graphs, class_of_graphs
 from modcache._call.registered import parts_of
 from modcache._code.names import is_installed
 from modcache._code.objects import attribute_of, is_a
@@ -106,8 +105,6 @@ def _classes_in(value: Any) -> Iterator[type]:
             yield from _classes_in(part)
     elif is_a(value, enum.Enum):
         yield type(value)
-    elif are_graphs(value):
-        yield class_of_graphs(value)
     elif (parts := parts_of(value)) is not None:
         yield type(value)
         yield from _classes_in(list(parts))

@@ -5,8 +5,7 @@ The library reads tensors, None, bool, int, float, complex, text, devices, tuple
 lists and dicts of one type. It gets those as they are, so that eager and scripted calls have the
 same addresses. Other values that can be described unambiguously (mixed or empty lists and dicts,
 dtypes, enums, named tuples, mappings, ...) become a tuple that begins with a tag. So do arrays and
-images, whose data stand in it as tensors, and batches of graphs, which stand in it by a digest of
-each. With one key per row, what belongs to every row (a tensor
+images, whose data stand in it as tensors. With one key per row, what belongs to every row (a tensor
 with a first size of 1 beside others with one per key, an image) stands in it by a digest of its
 content. The module gets the original.
 """
@@ -35,14 +34,6 @@ from modcache._call.carriers import (
     view_of_tv_tensor,
 )
 from modcache._call.content import content_key
-from modcache._call.graphs import (
-    GRAPHS,
-    are_graphs,
-    check_count,
-    class_of_graphs,
-    view_of_graphs,
-    view_of_whole_batch,
-)
 from modcache._call.input_classes import code_of_input_class
 from modcache._call.library_classes import is_filled_by_runs
 from modcache._call.object_state import attributes_and_slots
@@ -191,7 +182,7 @@ class _Pictures:
         return self._of_each([part for item in value.items() for part in item], depth)
 
     def _of_data(self, value: Any) -> Any:
-        """An array, image, tv_tensor or batch of graphs; None: it is none."""
+        """An array, image or tv_tensor; None: it is none."""
         if is_array(value):
             tensor = tensor_of_array(value)
             if tensor is None:
@@ -203,18 +194,7 @@ class _Pictures:
         if is_tv_tensor(value):
             *described, tensor = _view_of(view_of_tv_tensor, value)
             return (*described, self._of_tensor(tensor))
-        if are_graphs(value):
-            return self._of_graphs(value)
         return None
-
-    def _of_graphs(self, value: Any) -> Any:
-        name = _name_of(class_of_graphs(value))
-        if self._row_count == WHOLE:
-            return (GRAPHS, name, *_view_of(view_of_whole_batch, value))
-        check_count(value, self._row_count)
-        if torch.ops.cache.mode() == "off":  # hashing takes its time
-            return (GRAPHS, name, torch.empty(self._row_count, 0))
-        return (GRAPHS, name, *_view_of(view_of_graphs, value))
 
     def _of_other(self, value: Any, depth: int) -> Any:
         kind = type(value)

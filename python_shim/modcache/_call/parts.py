@@ -10,7 +10,6 @@ import torch
 
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import are_images, is_array
-from modcache._call.graphs import are_graphs, count_of_graphs
 from modcache._call.registered import parts_of
 from modcache._code.objects import is_a
 
@@ -25,8 +24,8 @@ def is_subclass(value: Any) -> bool:
 
 
 def data_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Finds tensors, arrays and batches of graphs in containers and registered values, in order."""
-    if is_a(value, torch.Tensor) or is_array(value) or are_graphs(value):
+    """Finds tensors and arrays in containers and registered values, in order."""
+    if is_a(value, torch.Tensor) or is_array(value):
         yield value
     elif depth < _MOST_DEPTH:
         for part in parts_of(value) or ():
@@ -61,7 +60,7 @@ def count_of_rows(value: Any) -> int:
 
 def _sizes_in(value: Any, depth: int) -> Iterator[int]:
     """Finds first sizes, as ``first_size``, and the lengths of lists that go row by row."""
-    if is_a(value, torch.Tensor) or is_array(value) or are_graphs(value):
+    if is_a(value, torch.Tensor) or is_array(value):
         yield first_size(value)
     elif is_a(value, PerRow):
         yield len(value.items)
@@ -74,7 +73,7 @@ def _sizes_in(value: Any, depth: int) -> Iterator[int]:
 
 def is_of_every_row(data: Any, count: int) -> bool:
     """Whether a tensor or array of an input that ``has_rows`` belongs to all of them."""
-    return count > 1 and first_size(data) == 1 and not are_graphs(data)
+    return count > 1 and first_size(data) == 1
 
 
 def has_shared(value: Any, count: int) -> bool:
@@ -103,9 +102,7 @@ def _is_unclear(value: Any, count: int, depth: int) -> bool:
 
 
 def first_size(data: Any) -> int:
-    """Returns the first size of a tensor or array (-1: it has none), or the number of graphs."""
-    if are_graphs(data):
-        return count_of_graphs(data)
+    """Returns the first size of a tensor or array; -1: it has none."""
     if is_a(data, torch.Tensor):
         return data.size(0) if data.dim() else -1
     return int(data.shape[0]) if data.ndim else -1

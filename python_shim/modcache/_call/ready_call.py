@@ -94,12 +94,8 @@ class ReadyCall:
         run: Any,
         rows: Any,
         padding: Padding,
-        *,
-        are_proven: bool = False,
     ) -> tuple[Any, Any]:
         """Runs ``rows`` of the input, and those that the library adds meanwhile.
-
-        ``are_proven``: ``run`` needs no check run, as it finds out itself which rows are whose.
 
         Returns the output of all rows, and None; or the last one, and what ``run.rows()`` returns.
         """
@@ -107,12 +103,12 @@ class ReadyCall:
             is_whole = len(rows) == count
             part = input if is_whole else select_rows(input, rows, count)
             output = self.run_observed(part, run, is_rows=True)
-            is_changed = not are_proven and run_checks(run, self._module, self.run, input, count)
+            is_changed = run_checks(run, self._module, self.run, input, count)
             if run_trials(run, self._module, self._method, self.run, input, count, padding):
                 is_changed = True
             if is_changed:
                 self._note_outcome(run, run.outcome())
-            rows = run.next_rows() if are_proven else next_rows(run)
+            rows = next_rows(run)
             is_own = not is_changed and not padding.is_padded
             if is_whole and not rows and (is_own or run.gives_own_result()):
                 return output, None

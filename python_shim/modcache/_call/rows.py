@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 
 from modcache._call.arguments import Arguments, PerRow
 from modcache._call.carriers import are_images, is_array, is_tv_tensor, with_data
-from modcache._call.graphs import are_graphs, check_count, count_of_graphs, select_graphs
 from modcache._call.parts import WHOLE, data_in, first_size, has_rows, is_of_every_row
 from modcache._call.registered import (
     encodings_of,
@@ -70,9 +69,7 @@ def check_sizes(keys: list[str] | torch.Tensor, data: Iterable[Any]) -> None:
     _check_ids(keys)
     count = row_count(keys)
     for part in data:
-        if are_graphs(part):
-            check_count(part, count)
-        elif first_size(part) != count:
+        if first_size(part) != count:
             raise ValueError(
                 f"modcache.lookup_or_run: {count} keys were given, but a tensor of the input has "
                 f"the shape {_shape_of(part)}; with one key per row, the first size of every "
@@ -105,8 +102,6 @@ def select_rows(value: Any, rows: list[int], count: int) -> Any:
         return torch.ops.cache._select_rows(value, rows)
     if is_array(value):
         return value[rows] if value.ndim > 0 and value.shape[0] == count else value
-    if are_graphs(value):
-        return select_graphs(value, rows) if count_of_graphs(value) == count else value
     if isinstance(value, torch.Size):  # numbers alone
         return value
     if isinstance(value, PerRow):
@@ -138,13 +133,6 @@ def _with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     if (apart := taken_apart(value)) is not None:
         return rebuilt(apart.kind, [change(part) for part in apart.parts], apart.context)
     return value
-
-
-def with_graphs(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Puts ``function(batch)`` in the place of every batch of graphs in an input."""
-    if are_graphs(value):
-        return function(value)
-    return _with_parts(value, lambda part: with_graphs(part, function))
 
 
 def with_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:

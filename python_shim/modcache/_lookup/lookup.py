@@ -11,10 +11,9 @@ from modcache._call import address, begun, eager
 from modcache._call.bypass import way_of
 from modcache._call.fast_path import Begun, fast_hit, held_by_library
 from modcache._call.function import call_name_of
-from modcache._call.graphs import are_graphs, hint_for, is_used
 from modcache._call.keys import Keys, checked_keys
 from modcache._call.padding import RAGGED_ROWS, Padding, padding_of, why_not_padded
-from modcache._call.parts import data_in, has_shared
+from modcache._call.parts import has_shared
 from modcache._call.rows import (
     checked_ragged,
     in_wanted_form,
@@ -137,8 +136,6 @@ def lookup_or_run(
     ragged = checked_ragged(ragged)
     if ragged != "error" and (mask is not None or lengths is not None):
         raise ValueError("lookup_or_run: ragged is for rows without mask and lengths.")
-    if is_used() and (ragged != "error" or mask is not None or lengths is not None):
-        _check_no_graphs(input)
     own_lengths = (mask, lengths, pad_value)
     is_ragged = ragged != "error"
     is_apart, value = _looked_up(
@@ -180,14 +177,6 @@ def lookup_or_run_any(
         return begun.finished(hit, module, input, key, scope, method) if is_begun else hit
     _check_module(module, "lookup_or_run_any")
     return _looked_up(module, input, checked_keys(key), scope, method, "lookup_or_run_any")[1]
-
-
-def _check_no_graphs(input: Any) -> None:
-    if any(map(are_graphs, data_in(input))):
-        raise ValueError(
-            "lookup_or_run: ragged, mask and lengths are not for batches of graphs, whose results "
-            "have the rows that the module gives them."
-        )
 
 
 def _looked_up(
@@ -248,16 +237,11 @@ def _rows_looked_up(
     padding: Padding,
     is_operators: bool,
 ) -> tuple[bool, Any]:
-    try:
-        if not is_operators or has_shared(input, row_count(keys)):
-            return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
-        held = held_by_library(module)
-        options = (*texts_and_ids(keys), scope, method, *padding)
-        return _scripted_rows(held, input, *options)  # type: ignore[no-any-return]
-    except ValueError as mistake:
-        if hint := hint_for(str(mistake), input):
-            raise ValueError(f"{mistake}{hint}") from None
-        raise
+    if not is_operators or has_shared(input, row_count(keys)):
+        return eager.lookup_or_run_rows(module, input, keys, scope, method, padding)
+    held = held_by_library(module)
+    options = (*texts_and_ids(keys), scope, method, *padding)
+    return _scripted_rows(held, input, *options)  # type: ignore[no-any-return]
 
 
 def fingerprint(module: torch.nn.Module, *, method: str = "forward") -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import operator
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from modcache._call.graphs import are_graphs, is_graph
 from modcache._call.key_column import COLUMN, column_of, fits, is_column
 from modcache._data.dataset import CachedDataset
 from modcache._library.text import checked_text
@@ -25,8 +23,7 @@ class KeyedDataset(Dataset[Any]):
     set in its own order, and split or shuffle the wrapped one: ``Subset(KeyedDataset(...), rows)``.
     The key travels as a column of 64 bytes, so that whatever stacks, pads, splits or moves batches
     takes it along. A sample that is a dict gets it as ``sample["modcache_keys"]``, a tuple or list
-    as its last item, a graph of PyTorch Geometric as its attribute ``modcache_keys``, and any other
-    becomes a tuple of itself and the key. A named tuple becomes a plain one, without its names:
+    as its last item, and any other becomes a tuple of itself and the key. A named tuple becomes a plain one, without its names:
     ``x, label, keys = batch``. ``modcache.keys`` takes the column of a batch:
 
     >>> import modcache, torch
@@ -121,10 +118,6 @@ def _with_key(sample: Any, key: str) -> Any:
         return {**sample, COLUMN: column}
     if isinstance(sample, (tuple, list)):
         return (*sample, column)
-    if is_graph(sample):
-        graph = copy.copy(sample)
-        setattr(graph, COLUMN, torch.from_numpy(column).unsqueeze(0))
-        return graph
     return sample, column
 
 
@@ -143,6 +136,4 @@ def column_in(batch: Any) -> torch.Tensor | None:
         found = batch.get(COLUMN)
     elif isinstance(batch, (tuple, list)) and batch:
         found = batch[-1]
-    elif are_graphs(batch):
-        found = getattr(batch, COLUMN, None)
     return found if is_column(found) else None
