@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 from torch.utils.data import Dataset, IterableDataset
 
 from modcache._data.lookup import SampleCache, SampleName, sample_key
-from modcache._data.padding import padding_of
 from modcache._data.scope import CachedSamples
 from modcache._data.variants import Variants
 from modcache._library.text import TupleKey
@@ -92,20 +91,11 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
             number of workers. Without ``set_epoch`` the n-th request for an index counts as epoch
             n, over all workers of this object.
         seed: another number gives other random draws, and other entries.
-        mask: the name of the item of a sample (a dict) that is not 0 where the sample is true, or
-            its place (in a tuple), for a dataset that pads its samples to a fixed size: a tensor,
-            array or list. Entries are as long as their samples, and what comes out is what the
-            dataset gave, bit by bit. In tensors, arrays and lists of integers the dimensions of
-            the mask's size are cut where the mask is 0 at an end and their slices are all the
-            same; else they are stored as they are. A name is also looked for in the parts of a
-            sample. Entries that are there already stay as long as they are.
-        lengths: instead of it, the item that is the length of the true part, as a number.
 
     Raises:
         TypeError: no scope can be made of the dataset, and none was given; the message says why.
             Later: a sample that holds another type of value; the message names it and its place.
-            A sample without the item that ``mask`` or ``lengths`` names.
-        ValueError: an empty key or scope, ``variants`` below 1, both ``mask`` and ``lengths``.
+        ValueError: an empty key or scope, ``variants`` below 1.
 
     One thread at a time may use it.
     """
@@ -118,8 +108,6 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         scope: str | None = None,
         variants: int = 1,
         seed: int = 0,
-        mask: str | int | None = None,
-        lengths: str | int | None = None,
     ) -> None:
         self._check(dataset, key)
         self.dataset = dataset
@@ -127,8 +115,7 @@ class CachedDataset(Dataset[_T_co], CachedSamples):
         size = len(dataset) if variants != 1 and isinstance(dataset, Sized) else 0
         self._variants = Variants("CachedDataset", variants, seed, size)
         owner = f"CachedDataset({type(dataset).__qualname__})"
-        padding = padding_of("CachedDataset", mask, lengths)
-        self._cache = SampleCache(owner, (dataset,), scope, self._variants.seed, padding)
+        self._cache = SampleCache(owner, (dataset,), scope, self._variants.seed)
 
     @staticmethod
     def _check(dataset: object, key: object) -> None:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 
 from modcache._call.tagged import UnknownClassError
-from modcache._data.padding import SamplePadding
 from modcache._data.random import random_states_kept, seed_generators
 from modcache._data.scope import SampleMaker, StreamMaker
 from modcache._data.values import packed, unpacked
@@ -56,7 +55,6 @@ class SampleCache:
         makers: objects to make the scope of, if none is given.
         scope: a name for them, or None.
         seed: part of the key of each entry.
-        padding: which part of a sample is valid.
         stream: yields the raw samples, which ``makers`` turn into samples; None: there is none.
     """
 
@@ -66,12 +64,10 @@ class SampleCache:
         makers: tuple[object, ...],
         scope: str | None,
         seed: int,
-        padding: SamplePadding | None = None,
         stream: object = None,
     ) -> None:
         self._owner = owner
         self._seed = seed
-        self._padding = padding
         self._given_scope = "" if scope is None else _checked_scope(scope, owner)
         self._maker = SampleMaker(makers, stream) if scope is None else None
         self._stream = StreamMaker((stream,)) if scope is None and stream is not None else None
@@ -169,8 +165,7 @@ class SampleCache:
 
     def _packed(self, sample: Any) -> Any:
         try:
-            value = packed(sample)
-            return value if self._padding is None else self._padding.trimmed(value, sample)
+            return packed(sample)
         except TypeError as error:
             raise TypeError(f"{self._owner}: {error}") from None
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from torch.utils.data import IterableDataset, get_worker_info
 
 from modcache._data.lookup import SampleCache, SampleName, sample_key
-from modcache._data.padding import padding_of
 from modcache._data.repeated_keys import RepeatedKeys
 from modcache._data.scope import CachedSamples
 from modcache._data.stream_libraries import KEY, SHARD
@@ -59,8 +58,6 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
             the stream counts as epoch n.
         seed: another number gives other random draws, and other entries.
         look_ahead: how many raw samples are read, held in memory, and looked up at once.
-        mask, lengths: the item of a decoded sample that says what is padding, as for
-            ``CachedDataset``.
 
     Raises:
         TypeError: no scope can be made, and none was given. In a pass: a raw sample has no key, or
@@ -78,8 +75,6 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         variants: int = 1,
         seed: int = 0,
         look_ahead: int = 16,
-        mask: str | int | None = None,
-        lengths: str | int | None = None,
     ) -> None:
         if not callable(transform):
             raise TypeError(
@@ -97,10 +92,7 @@ class CachedIterableDataset(IterableDataset[_T_co], CachedSamples):
         self._look_ahead = checked_int("CachedIterableDataset: look_ahead", look_ahead, 1)
         self._variants = Variants("CachedIterableDataset", variants, seed, _MOST_WORKERS)
         owner = f"CachedIterableDataset({type(dataset).__qualname__})"
-        padding = padding_of("CachedIterableDataset", mask, lengths)
-        self._cache = SampleCache(
-            owner, (transform,), scope, self._variants.seed, padding, stream=dataset
-        )  # fmt: skip
+        self._cache = SampleCache(owner, (transform,), scope, self._variants.seed, stream=dataset)
         self._repeated = RepeatedKeys(owner)
 
     def __iter__(self) -> Iterator[_T_co]:

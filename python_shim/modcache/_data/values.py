@@ -20,7 +20,6 @@ from modcache._call.carriers import bytes_of, carrier_of, is_array
 from modcache._call.registered import is_registered, taken_apart
 from modcache._call.tagged import tagged, untagged
 from modcache._code.names import plain_name, short_name
-from modcache._data.padding import restored
 
 _PLAIN = (type(None), bool, float, complex)
 _VALID = (
@@ -63,12 +62,12 @@ def packed(sample: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """Inverts ``packed``, and ``SamplePadding.trimmed``. The caller may write into the result.
+    """Inverts ``packed``. The caller may write into the result.
 
     Raises:
         UnknownClassError: this process lacks a class in it, or cannot rebuild a value.
     """
-    return untagged(restored(value), _RESTORED)
+    return untagged(value, _RESTORED)
 
 
 def _with_tensors(value: Any, place: str) -> Any:
