@@ -25,7 +25,6 @@ library, identifies eager modules and explains mistakes.
 
 from __future__ import annotations
 
-import sys
 
 import torch
 
@@ -39,7 +38,6 @@ from modcache._cached.decorator import cached  # noqa: E402
 from modcache._cached.keys import keys  # noqa: E402
 from modcache._call.content import content_key, content_keys  # noqa: E402
 from modcache._call.registered import register_value  # noqa: E402
-from modcache._code.former_names import FORMER_MODULES as _FORMER_MODULES  # noqa: E402
 from modcache._data.dataset import CachedDataset  # noqa: E402
 from modcache._data.stream import CachedIterableDataset  # noqa: E402
 from modcache._explain.explanation import Explanation  # noqa: E402
@@ -83,8 +81,6 @@ from modcache._loops.trainer import trainer_callback  # noqa: E402
 # function into the operator.
 for _function in (lookup_or_run, content_key, content_keys):
     torch.jit._builtins._register_builtin(_function, f"cache::{_function.__name__}")
-for _module, _former in _FORMER_MODULES.items():  # old pickles name them
-    sys.modules.setdefault(_former, sys.modules[_module])
 _read_log(_LOADED.library)
 _flush_at_worker_end()
 _send_settings_to_workers()

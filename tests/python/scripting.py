@@ -133,14 +133,6 @@ TESTS: dict[str, frozenset[str]] = {
             "test_what_torch_froze_is_stored_under_no_scope_but_its_own",
         }
     ),
-    "test_golden_model.py": frozenset(
-        {
-            "test_every_call_hits_and_gives_the_bits_of_then",
-            "test_what_0_2_0_froze_of_it_hits_too",
-            "test_what_it_hits_is_what_its_encoder_computes_today",
-            "test_what_it_stores_today_joins_what_is_there",
-        }
-    ),
     "test_grad.py": frozenset({"test_a_hit_under_inference_mode_does_not_spoil_later_ones"}),
     "test_hit_path.py": frozenset(
         {

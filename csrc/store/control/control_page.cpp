@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/random.h"
+#include "store/directory/directory.h"
 #include "store/entry/entry_id.h"
 #include "store/entry/options.h"
 #include "store/entry/removals.h"
@@ -69,10 +70,8 @@ Result<std::unique_ptr<ControlPage>> ControlPage::open(fs::FileSystem& file_syst
       version != ~echo) {
     return Status::corruption("'" + path + "' is no control page");
   }
-  if (version > kControlFormatVersion) {
-    return Status::unsupported_version("the control page '" + path + "' has format version " +
-                                       std::to_string(version) + ", this modcache reads up to " +
-                                       std::to_string(kControlFormatVersion));
+  if (version != kControlFormatVersion) {
+    return of_another_version(path, version, kControlFormatVersion);
   }
   MODCACHE_ASSIGN_OR_RETURN(auto mapping, file->map(kControlSizeBytes, is_writable));
   return std::unique_ptr<ControlPage>(

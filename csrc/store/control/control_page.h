@@ -23,7 +23,7 @@
 
 namespace modcache::store {
 
-inline constexpr std::uint32_t kControlFormatVersion = 1;
+inline constexpr std::uint32_t kControlFormatVersion = 2;
 inline constexpr std::size_t kControlSizeBytes = 4096;
 
 class ControlPage {

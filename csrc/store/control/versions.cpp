@@ -14,10 +14,8 @@
 namespace modcache::store {
 namespace {
 
-Status newer_database(const Directory& directory, std::int64_t version) {
-  return Status::unsupported_version("'" + directory.database_path() + "' has version " +
-                                     std::to_string(version) + ", this modcache reads up to " +
-                                     std::to_string(kUserVersion));
+Status database_of_another_version(const Directory& directory, std::int64_t version) {
+  return of_another_version(directory.database_path(), version, kUserVersion);
 }
 
 // Uses an immutable connection, which reads the file's first page and takes no lock. (Reading the
@@ -31,11 +29,11 @@ Status check_database_version(const Directory& directory) {
   auto application_id = database.value()->query_number("PRAGMA application_id");
   auto version = database.value()->query_number("PRAGMA user_version");
   if (!application_id.is_ok() || application_id.value() != kApplicationId) return Status::ok();
-  if (version.is_ok() && version.value() > kUserVersion) {
-    return newer_database(directory, version.value());
+  if (version.is_ok() && version.value() > 0 && version.value() != kUserVersion) {
+    return database_of_another_version(directory, version.value());
   }
   const auto in_wal = peek_user_version_in_wal(directory.file_system(), directory.wal_path());
-  if (in_wal && *in_wal > kUserVersion) return newer_database(directory, *in_wal);
+  if (in_wal && *in_wal > kUserVersion) return database_of_another_version(directory, *in_wal);
   return Status::ok();
 }
 

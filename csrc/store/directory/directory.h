@@ -67,4 +67,7 @@ class Directory {
 std::string segment_name(std::uint64_t id);
 std::optional<std::uint64_t> parse_segment_name(const std::string& name);
 
+// kUnsupportedVersion: `file` has another format version than `ours`. Only one version is read.
+Status of_another_version(const std::string& file, std::int64_t version, std::int64_t ours);
+
 }  // namespace modcache::store

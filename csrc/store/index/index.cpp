@@ -59,20 +59,15 @@ Result<std::unique_ptr<Index>> Index::create(fs::FileSystem& file_system, const 
 }
 
 Result<std::unique_ptr<Index>> Index::open(fs::FileSystem& file_system, const std::string& path,
-                                           Database::Mode mode, std::int64_t patience_ms,
-                                           const std::function<void()>& before_migration) {
+                                           Database::Mode mode, std::int64_t patience_ms) {
   std::unique_ptr<Index> index(new Index);
   MutexLock lock(index->mutex_);
   MODCACHE_ASSIGN_OR_RETURN(auto database, Database::open(file_system, path, mode, patience_ms));
   index->tables_ = std::make_unique<Tables>(std::move(database));
   Tables& tables = *index->tables_;
-  MODCACHE_ASSIGN_OR_RETURN(auto version, check_schema(tables.database()));
+  MODCACHE_RETURN_IF_ERROR(check_schema(tables.database()));
   if (mode == Database::Mode::kWrite) {
     MODCACHE_RETURN_IF_ERROR(tables.database().execute(kWriteSettings));
-    if (version < kUserVersion) {
-      if (before_migration) before_migration();
-      MODCACHE_RETURN_IF_ERROR(migrate_schema(tables.database(), version));
-    }
     MODCACHE_RETURN_IF_ERROR(tables.prepare_for_writing());
   }
   MODCACHE_RETURN_IF_ERROR(tables.prepare_for_reading());

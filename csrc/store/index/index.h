@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,7 +28,7 @@
 namespace modcache::store {
 
 inline constexpr std::int64_t kApplicationId = 0x6d6f6463;  // "modc"
-inline constexpr std::int64_t kUserVersion = 2;
+inline constexpr std::int64_t kUserVersion = 3;
 
 // A row to commit; borrowed.
 struct NewRow {
@@ -49,12 +48,10 @@ class Index {
   // power loss, so the file must be synced before it is used.
   static Result<std::unique_ptr<Index>> create(fs::FileSystem& file_system,
                                                const std::string& path);
-  // Opens a database. kCorruption: it is not a database, not ours, or damaged. A database of an
-  // older version is read as it is; when it is opened for writing (REQUIRES: the directory's lock
-  // is held), it is migrated to this version after `before_migration` was called.
-  static Result<std::unique_ptr<Index>> open(
-      fs::FileSystem& file_system, const std::string& path, Database::Mode mode,
-      std::int64_t patience_ms, const std::function<void()>& before_migration = nullptr);
+  // Opens a database. kCorruption: it is not a database, not ours, or damaged. kUnsupportedVersion:
+  // another modcache wrote it.
+  static Result<std::unique_ptr<Index>> open(fs::FileSystem& file_system, const std::string& path,
+                                             Database::Mode mode, std::int64_t patience_ms);
   ~Index();
 
   Result<Location> find(const Digest128& context, std::string_view key);
@@ -85,7 +82,7 @@ class Index {
   Result<Sequence> last_sequence();
   // Returns the offset of the last record in this segment that a row ever led to. Records after it
   // were not committed, or only to a later database. kSegmentHeaderSizeBytes: no row ever led
-  // there. 0: not known, as for segments that a version before 0.3.0 wrote.
+  // there. 0: not known.
   Result<std::uint64_t> last_offset(std::uint64_t segment);
   // Empties the WAL. Returns false when somebody is reading it; waits for nobody.
   Result<bool> checkpoint();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/index/schema.h"
 
-#include <iterator>
-
 #include "store/index/index.h"
 
 namespace modcache::store {
@@ -36,7 +34,7 @@ CREATE TABLE entries(
   sequence INTEGER NOT NULL,
   run_us INTEGER NOT NULL,
   stored_at_us INTEGER NOT NULL,
-  replaces INTEGER NOT NULL DEFAULT 0,
+  replaces INTEGER NOT NULL,
   PRIMARY KEY(context_id, key)
 ) WITHOUT ROWID;
 CREATE TABLE clears(
@@ -46,12 +44,6 @@ CREATE TABLE clears(
 );
 INSERT INTO meta VALUES('last_sequence', 0);
 )sql";
-
-// The statements that migrate a database of each version to the next, beginning with version 1.
-constexpr const char* kMigrations[] = {
-    "ALTER TABLE entries ADD COLUMN replaces INTEGER NOT NULL DEFAULT 0;",
-};
-static_assert(std::size(kMigrations) + 1 == kUserVersion);
 
 constexpr char kTableNames[] = "clears,contexts,entries,meta,segments";
 
@@ -78,35 +70,26 @@ Status create_schema(Database& database) {
   return transaction.commit();
 }
 
-Result<std::int64_t> check_schema(Database& database) {
+Status check_schema(Database& database) {
   MODCACHE_ASSIGN_OR_RETURN(auto application_id, database.query_number("PRAGMA application_id"));
   if (application_id != kApplicationId) return broken("is not of modcache");
   MODCACHE_ASSIGN_OR_RETURN(auto user_version, database.query_number("PRAGMA user_version"));
-  if (user_version > kUserVersion) {
+  if (user_version < 1) return broken("has no version");
+  if (user_version != kUserVersion) {
     return Status::unsupported_version("the database has version " + std::to_string(user_version) +
-                                       ", this modcache reads up to " +
+                                       ", this modcache reads version " +
                                        std::to_string(kUserVersion));
   }
-  if (user_version < 1) return broken("has no version");
   MODCACHE_ASSIGN_OR_RETURN(
       auto tables, query_text(database,
                               "SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema"
                               " WHERE type='table' AND name NOT LIKE 'sqlite_%' ORDER BY name)"));
   if (tables != kTableNames) return broken("lacks tables");
   MODCACHE_ASSIGN_OR_RETURN(auto pages, database.query_number("PRAGMA page_count"));
-  if (pages > kFullCheckPages) return user_version;
+  if (pages > kFullCheckPages) return Status::ok();
   MODCACHE_ASSIGN_OR_RETURN(auto verdict, query_text(database, "PRAGMA quick_check(1)"));
   if (verdict != "ok") return broken("is damaged: " + verdict);
-  return user_version;
-}
-
-Status migrate_schema(Database& database, std::int64_t version) {
-  MODCACHE_ASSIGN_OR_RETURN(auto transaction, Transaction::begin(database));
-  for (; version < kUserVersion; ++version) {
-    MODCACHE_RETURN_IF_ERROR(database.execute(kMigrations[version - 1]));
-  }
-  MODCACHE_RETURN_IF_ERROR(database.execute("PRAGMA user_version=" + std::to_string(kUserVersion)));
-  return transaction.commit();
+  return Status::ok();
 }
 
 }  // namespace modcache::store

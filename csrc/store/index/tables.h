@@ -39,8 +39,7 @@ class Tables {
  public:
   explicit Tables(std::unique_ptr<Database> database) : database_(std::move(database)) {}
 
-  // Tables of an older version, which are only read, may lack columns that changes need. So only
-  // those that are prepared for writing can be changed.
+  // Only tables that are prepared for writing can be changed.
   Status prepare_for_reading();
   Status prepare_for_writing();
 

@@ -24,24 +24,20 @@ bool needs_rebuild(const Status& status) {
   return status.code() == StatusCode::kCorruption || status.code() == StatusCode::kNotFound;
 }
 
-Result<std::unique_ptr<Index>> open_writer(const Directory& directory, std::int64_t patience_ms,
-                                           ControlPage* control) {
+Result<std::unique_ptr<Index>> open_writer(const Directory& directory, std::int64_t patience_ms) {
   MODCACHE_RETURN_IF_ERROR(directory.file_system().info(directory.database_path()).status());
-  // Processes of an older version must let go of the database before it is migrated.
   return Index::open(directory.file_system(), directory.database_path(), Database::Mode::kWrite,
-                     patience_ms, [control] {
-                       if (control != nullptr) control->renew_epoch();
-                     });
+                     patience_ms);
 }
 
 Status open_databases(const Directory& directory, const StoreOptions& options, ControlPage* control,
                       OpenedDirectory& opened) {
-  auto writer = open_writer(directory, options.patience_ms, control);
+  auto writer = open_writer(directory, options.patience_ms);
   if (needs_rebuild(writer.status())) {
     // Processes that have the old database open learn from the epoch that it was replaced.
     if (control != nullptr) control->renew_epoch();
     MODCACHE_RETURN_IF_ERROR(rebuild_database(directory));
-    writer = open_writer(directory, options.patience_ms, control);
+    writer = open_writer(directory, options.patience_ms);
   }
   if (!writer.is_ok()) return writer.status();
   opened.writer = std::move(writer).value();
@@ -149,11 +145,6 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
     opened.control->set_committed(last_sequence);
   }
   opened.control->set_boot(boot);
-  if (opened.control->committed() == 0) {
-    // A version that did not record these wrote the page.
-    opened.control->set_committed(last_sequence);
-    opened.control->raise_superseded(last_sequence);
-  }
   // After power loss the page may be older than the database, and than records that no row leads
   // to. If their sequences were taken again, a rebuild could take those records for the later ones.
   MODCACHE_RETURN_IF_ERROR(may_have_lost_numbers

@@ -68,7 +68,7 @@ Result<std::unique_ptr<DatabaseCheck>> DatabaseCheck::open(const Directory& dire
       Database::open(directory.file_system(), directory.database_path(), mode, patience_ms));
   std::unique_ptr<DatabaseCheck> check(new DatabaseCheck(std::move(database)));
   check->sees_others_ = mode == Database::Mode::kRead;
-  MODCACHE_RETURN_IF_ERROR(check_schema(*check->database_).status());
+  MODCACHE_RETURN_IF_ERROR(check_schema(*check->database_));
   MODCACHE_RETURN_IF_ERROR(check->prepare());
   return check;
 }

@@ -37,7 +37,6 @@ from modcache._call.registered import (
     stored_context,
     taken_apart,
 )
-from modcache._code.former_names import lasting_module_of
 from modcache._code.objects import is_a
 from modcache._library.text import is_unicode
 
@@ -159,7 +158,7 @@ def _tagged_parts(value: TakenApart, depth: int, is_rows: bool) -> tuple[Any, ..
 
 def _name_of(kind: type) -> str:
     # __mp_main__ in a spawned worker is the parent's __main__.
-    module = "__main__" if kind.__module__ == "__mp_main__" else lasting_module_of(kind)
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     return f"{module}.{kind.__qualname__}"
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from modcache._code.former_names import lasting_module_of
 from modcache._code.objects import attribute_of, is_a
 from modcache._code.wrapped import class_behind, is_left_here, is_proxy_class, unwrapped
 
@@ -139,9 +138,13 @@ def _undecorated(member: Any) -> Any:
     return member
 
 
+def _module_of(value: object) -> str:
+    return str(attribute_of(value, "__module__") or "")
+
+
 def plain_name(value: Any) -> str:
     """Names a value that is identified by its name alone."""
-    module = lasting_module_of(value)
+    module = _module_of(value)
     name = attribute_of(value, "__qualname__") or attribute_of(value, "__name__")
     return f"{module}.{name or type(value).__qualname__}"
 
@@ -170,7 +173,7 @@ def trusted_name(value: Any) -> str:
     found: Any = place
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{lasting_module_of(value)}.{name}" if found is value else ""
+    return f"{_module_of(value)}.{name}" if found is value else ""
 
 
 def is_installed_module(module: types.ModuleType) -> bool:

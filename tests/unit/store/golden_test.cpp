@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Directories that released versions wrote must stay readable.
+// A directory that was written once must stay readable by later builds of one format version.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,8 +8,6 @@
 
 #include "fs/posix_file_system.h"
 #include "golden/golden_contents.h"
-#include "store/control/control_page.h"
-#include "store/index/index.h"
 #include "support/directory_bytes.h"
 #include "support/store_fixture.h"
 
@@ -65,29 +63,6 @@ TEST_P(GoldenTest, is_opened_and_written_on) {
   ASSERT_TRUE(added.is_ok());
   for (const Sequence sequence : sequences) EXPECT_GT(added.value(), sequence);
   EXPECT_TRUE(store->flush().is_ok());
-}
-
-TEST_P(GoldenTest, becomes_one_of_this_version_once_it_is_written) {
-  { auto store = testing::open_store(copy()); }
-  auto database = Database::open(fs::posix_file_system(), copy() + "/index.sqlite",
-                                 Database::Mode::kRead, 1000);
-  ASSERT_TRUE(database.is_ok());
-  EXPECT_EQ(database.value()->query_number("PRAGMA user_version").value(), kUserVersion);
-  expect_contents(*testing::open_store(copy()));
-}
-
-TEST_P(GoldenTest, is_let_go_of_by_a_process_that_has_an_older_version_open) {
-  auto control = [&] {
-    return ControlPage::open(fs::posix_file_system(), copy() + "/control", ReadVia::kPread, false)
-        .value()
-        ->epoch();
-  };
-  const std::uint64_t before = control();
-  { auto store = testing::open_store(copy()); }
-  EXPECT_NE(control(), before);
-  const std::uint64_t after = control();
-  { auto store = testing::open_store(copy()); }
-  EXPECT_EQ(control(), after);
 }
 
 TEST_P(GoldenTest, is_rebuilt_from_its_segments_alone_with_the_same_contents) {

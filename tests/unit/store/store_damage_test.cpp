@@ -10,6 +10,7 @@
 
 #include "store/control/directory_mode.h"
 #include "store/index/database.h"
+#include "store/index/index.h"
 #include "support/directory_bytes.h"
 #include "support/sealing.h"
 #include "support/store_fixture.h"
@@ -339,30 +340,35 @@ class StoreVersionTest : public StoreDamageTest {
   }
 };
 
-TEST_F(StoreVersionTest, leaves_a_newer_database_alone) {
+TEST_F(StoreVersionTest, leaves_a_newer_and_an_older_database_alone) {
   fill();
   std::string bytes = testing::file_bytes(database());
-  bytes[63] = 3;  // the last byte of user_version
-  testing::write_file(database(), bytes);
-  expect_refused_and_untouched();
+  for (const std::int64_t version : {kUserVersion + 1, kUserVersion - 1}) {
+    bytes[63] = static_cast<char>(version);  // the last byte of user_version
+    testing::write_file(database(), bytes);
+    expect_refused_and_untouched();
+  }
 }
 
 TEST_F(StoreVersionTest, leaves_a_newer_database_alone_whose_version_is_only_in_the_log) {
   fill();
   {
     auto newer = Database::open(fs::posix_file_system(), database(), Database::Mode::kWrite, 1000);
-    ASSERT_TRUE(newer.value()->execute("PRAGMA user_version=3").is_ok());
+    ASSERT_TRUE(newer.value()->execute("PRAGMA user_version=4").is_ok());
   }
-  ASSERT_EQ(testing::file_bytes(database())[63], 2);
+  ASSERT_EQ(testing::file_bytes(database())[63], 3);
   expect_refused_and_untouched();
 }
 
-TEST_F(StoreVersionTest, leaves_a_newer_control_page_alone) {
+TEST_F(StoreVersionTest, leaves_a_newer_and_an_older_control_page_alone) {
   fill();
   std::string bytes = testing::file_bytes(directory_ / "control");
-  bytes.replace(8, 8, std::string("\x02\x00\x00\x00\xfd\xff\xff\xff", 8));
-  testing::write_file(directory_ / "control", bytes);
-  expect_refused_and_untouched();
+  for (const std::string version : {std::string("\x03\x00\x00\x00\xfc\xff\xff\xff", 8),
+                                    std::string("\x01\x00\x00\x00\xfe\xff\xff\xff", 8)}) {
+    bytes.replace(8, 8, version);
+    testing::write_file(directory_ / "control", bytes);
+    expect_refused_and_untouched();
+  }
 }
 
 TEST_F(StoreVersionTest, leaves_newer_segments_alone_although_the_database_is_gone) {

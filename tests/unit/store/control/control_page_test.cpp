@@ -82,9 +82,9 @@ TEST_P(ControlPageTest, tells_what_is_missing_broken_and_newer) {
   EXPECT_EQ(open().status().code(), StatusCode::kCorruption);
   overwrite(0, "m");
   EXPECT_TRUE(open().is_ok());
-  overwrite(8, std::string("\x02", 1));  // a flipped bit, not a version
+  overwrite(8, std::string("\x03", 1));  // a flipped bit, not a version
   EXPECT_EQ(open().status().code(), StatusCode::kCorruption);
-  overwrite(8, std::string("\x02\x00\x00\x00\xfd\xff\xff\xff", 8));
+  overwrite(8, std::string("\x03\x00\x00\x00\xfc\xff\xff\xff", 8));
   EXPECT_EQ(open().status().code(), StatusCode::kUnsupportedVersion);
   std::filesystem::resize_file(path_, 100);
   EXPECT_EQ(open().status().code(), StatusCode::kCorruption);

@@ -100,7 +100,7 @@ TEST_F(DirectoryModeTest, what_is_no_mode_is_taken_for_on) {
 TEST_F(DirectoryModeTest, a_page_of_a_newer_version_keeps_every_byte) {
   ASSERT_TRUE(set(DirectoryMode::kRead).is_ok());
   std::string bytes = testing::file_bytes(page_);
-  bytes.replace(8, 8, std::string("\x02\x00\x00\x00\xfd\xff\xff\xff", 8));
+  bytes.replace(8, 8, std::string("\x03\x00\x00\x00\xfc\xff\xff\xff", 8));
   testing::write_file(page_, bytes);
   EXPECT_EQ(mode().status().code(), StatusCode::kUnsupportedVersion);
   EXPECT_EQ(set(DirectoryMode::kOff).code(), StatusCode::kUnsupportedVersion);
