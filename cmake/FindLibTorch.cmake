@@ -121,9 +121,7 @@ if(LibTorch_FOUND)
     set_target_properties(
       LibTorch::Host PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::TORCH;LibTorch::LibTorch"
                                 INTERFACE_LINK_OPTIONS LINKER:--no-as-needed)
-    # Its headers ask for it; what includes none of them stays C++17.
-    if(LibTorch_VERSION VERSION_GREATER_EQUAL 2.14)
-      target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
-    endif()
+    # Those of modcache ask for it, and torch's own from 2.14 on.
+    target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
   endif()
 endif()

@@ -2,7 +2,7 @@
 # How all code of this project is compiled. Included once, before any target exists, so that no
 # target can forget it.
 
-set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON) # the rooms end up in one shared library

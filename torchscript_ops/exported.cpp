@@ -7,8 +7,6 @@
 #include "registration.h"
 #include "tensor/torch_version.h"
 
-#if MODCACHE_TORCH_HAS_EXPORT
-
 #include <torch/custom_class.h>
 
 #include <cstdint>
@@ -153,5 +151,3 @@ void register_exported(torch::Library& m) {
 #else
 
 void modcache::ops::register_exported(torch::Library&) {}
-
-#endif  // MODCACHE_TORCH_HAS_EXPORT

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "base/span.h"
 
 namespace modcache {
 
@@ -29,7 +29,7 @@ class OneOrMany {
   T* end() { return data() + size_; }
   const T* begin() const { return data(); }
   const T* end() const { return data() + size_; }
-  operator Span<T>() const { return {data(), size_}; }  // NOLINT: as a vector's
+  operator std::span<const T>() const { return {data(), size_}; }  // NOLINT: as a vector's
 
  private:
   std::size_t size_ = 0;

@@ -12,11 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/one_or_many.h"
-#include "base/span.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
 #include "cache/single_flight.h"
@@ -27,15 +27,15 @@ namespace modcache::cache {
 
 struct BatchRequest {
   ContextPtr context;
-  Span<std::string_view> keys;  // distinct, none empty; borrowed for each call
+  std::span<const std::string_view> keys;  // distinct, none empty; borrowed for each call
   std::string_view signature;   // of every row's input; empty: matches any entry
   // Null: only signatures are compared. Otherwise keys[i] comes with row rows[i] of it. Whether to
   // look at an input is asked once for a call (Session::compares_input), however often it looks up.
   const InputSource* input = nullptr;
-  Span<std::size_t> rows = {};
+  std::span<const std::size_t> rows = {};
   Form form = Form::kRow;
   // One for each key, in place of `signature`, where the rows have shapes of their own.
-  Span<std::string_view> own_signatures = {};
+  std::span<const std::string_view> own_signatures = {};
   // The caller can run the module, to compare hits with what it returns (verify_share).
   bool may_be_verified = false;
 

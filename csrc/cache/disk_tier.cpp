@@ -172,7 +172,7 @@ void DiskTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   }
 }
 
-void DiskTier::take_back(const TierKeys& keys, Span<Kept> kept) {
+void DiskTier::take_back(const TierKeys& keys, std::span<const Kept> kept) {
   const StorePtr store = handle_.get_open();
   if (store == nullptr) return;
   std::vector<store::Sequence> sequences;  // 0: it is not there

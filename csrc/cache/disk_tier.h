@@ -43,7 +43,7 @@ class DiskTier final : public Tier {
   // Keeps them as they were received, without decoding them.
   void keep_rows(const TierKeys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
                  Form form, OneOrMany<Kept>& kept) override;
-  void take_back(const TierKeys& keys, Span<Kept> kept) override;
+  void take_back(const TierKeys& keys, std::span<const Kept> kept) override;
   void refuse(const store::EntryId& id, store::Sequence sequence, const Status& broken,
               Access access) override;
   void drop(const store::EntryId& id, Access access) override;

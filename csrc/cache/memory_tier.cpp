@@ -89,7 +89,7 @@ void MemoryTier::keep_rows(const TierKeys& keys, const FoundRows& rows,
   }
 }
 
-void MemoryTier::take_back(const TierKeys& keys, Span<Kept> kept) {
+void MemoryTier::take_back(const TierKeys& keys, std::span<const Kept> kept) {
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (kept[i].is_kept) drop(keys.id(i), Access::kWrite);
   }
@@ -111,7 +111,7 @@ void MemoryTier::drop(const store::EntryId& id, Access) {
 std::optional<EntryInfo> MemoryTier::look(const store::EntryId& id) {
   const ContextPtr context(ContextPtr(), &id.context);
   const TierFound found =
-      find({context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)},
+      find({context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)},
            Access::kRead, OnMiss::kIgnore);
   if (found.is_empty() || !found.has(0)) return std::nullopt;
   const Entry& entry = *found.entries[0].entry;

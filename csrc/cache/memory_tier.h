@@ -48,7 +48,7 @@ class MemoryTier final : public Tier {
   // Where there is no directory: one keeps them for all processes of a machine, and once.
   void keep_rows(const TierKeys& keys, const FoundRows& rows, const std::vector<std::size_t>& which,
                  Form form, OneOrMany<Kept>& kept) override;
-  void take_back(const TierKeys& keys, Span<Kept> kept) override;
+  void take_back(const TierKeys& keys, std::span<const Kept> kept) override;
   // An entry in memory was whole when it came: it stays.
   void refuse(const store::EntryId&, store::Sequence, const Status&, Access) override {}
   void drop(const store::EntryId& id, Access access) override;

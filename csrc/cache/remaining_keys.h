@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/hash.h"
-#include "base/span.h"
 #include "cache/tier.h"
 
 namespace modcache::cache {

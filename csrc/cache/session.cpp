@@ -29,8 +29,8 @@ InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) c
 }
 
 BatchRequest Session::batch_of(const Request& request) {
-  return {request.context, Span<std::string_view>::of_one(request.key), request.signature,
-          request.input,   Span<std::size_t>::of_one(request.row),      Form::kWhole};
+  return {request.context, std::span<const std::string_view>(&request.key, 1), request.signature,
+          request.input,   std::span<const std::size_t>(&request.row, 1),      Form::kWhole};
 }
 
 Request Session::as_compared(const Request& given) {
@@ -172,7 +172,7 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
                                       /*replaces=*/false, kept);
   }
   if (tiers_.nearest_first[row.tier]->is_far() && found.still_holds_ && !found.still_holds_()) {
-    take_back_nearer(row.tier, TierKeys::of_one(request.context, id), Span<Kept>::of_one(kept[0]));
+    take_back_nearer(row.tier, TierKeys::of_one(request.context, id), std::span<const Kept>(&kept[0], 1));
   }
   return std::move(entries[0]);
 }
@@ -293,7 +293,7 @@ std::size_t Session::first_far() const {
   return tier;
 }
 
-void Session::prefetch(const ContextPtr& context, Form form, Span<std::string_view> keys,
+void Session::prefetch(const ContextPtr& context, Form form, std::span<const std::string_view> keys,
                        std::vector<bool>& is_there) {
   const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
   RemainingKeys remaining({context, keys, addresses});

@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/span.h"
 #include "cache/batch.h"
 #include "cache/conflict_watch.h"
 #include "cache/context.h"
@@ -183,13 +183,13 @@ class Session {
   SingleFlight::Waited wait_for(const BatchRequest& request, const std::vector<std::size_t>& rows);
 
   // Keeps entries[i] for keys[i], as store() does. Returns how many were kept.
-  std::size_t store_all(const ContextPtr& context, Span<std::string_view> keys,
-                        Span<EntryPtr> entries, bool replaces = false);
+  std::size_t store_all(const ContextPtr& context, std::span<const std::string_view> keys,
+                        std::span<const EntryPtr> entries, bool replaces = false);
 
   // Sets is_there[i] for the keys that memory or the directory has, and asks for those that only
   // the directory has to be brought into memory (read_ahead.h). Waits for no reading of values.
   // REQUIRES: distinct keys, and as many of is_there.
-  void prefetch(const ContextPtr& context, Form form, Span<std::string_view> keys,
+  void prefetch(const ContextPtr& context, Form form, std::span<const std::string_view> keys,
                 std::vector<bool>& is_there);
 
   // The entry, where there is one that matches. Neither counts hits nor waits, nor keeps in memory
@@ -232,7 +232,7 @@ class Session {
   void keep_nearer(const BatchRequest& request, std::size_t tier, const RemainingKeys& asked,
                    const FoundRows& rows, BatchFound& found);
   // Takes back what the tiers before that one kept although it does not hold any more.
-  void take_back_nearer(std::size_t tier, const TierKeys& keys, Span<Kept> kept);
+  void take_back_nearer(std::size_t tier, const TierKeys& keys, std::span<const Kept> kept);
   void bring_to_device(const BatchRequest& request, const BatchFound& found);
   void bring(ReadAhead::Request request);
   // Takes over the answer of one tier as hits and conflicts of the batch.
@@ -272,15 +272,15 @@ class Session {
 
   // session_gate.cpp
   bool has_admission() const;
-  void note_expected(const std::string& scope, Span<Digest128> addresses,
+  void note_expected(const std::string& scope, std::span<const Digest128> addresses,
                      const std::vector<bool>& are_there);
   template <typename Ask>
   bool ask_each(const BatchRequest& request, Mode mode, Ask ask);
 
   // session_store.cpp
-  std::size_t store_those_worth_it(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
-  void store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool replaces);
-  void count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept> kept);
+  std::size_t store_those_worth_it(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces);
+  void store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces);
+  void count_kept(const TierKeys& keys, std::span<const EntryPtr> entries, std::span<const Kept> kept);
   void note_conflict(const Request& request, std::string_view signature, std::int64_t stored_at_us);
 
   Settings settings_;

@@ -67,7 +67,7 @@ void Session::note_plain_hits(const BatchRequest& request, Mode mode) {
 }
 
 // Keys that are brought will be asked for.
-void Session::note_expected(const std::string& scope, Span<Digest128> addresses,
+void Session::note_expected(const std::string& scope, std::span<const Digest128> addresses,
                             const std::vector<bool>& are_there) {
   if (!has_admission()) return;
   for (std::size_t i = 0; i < addresses.size(); ++i) {

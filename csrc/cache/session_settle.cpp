@@ -141,7 +141,7 @@ void Session::keep_nearer(const BatchRequest& request, std::size_t tier, const R
   }
 }
 
-void Session::take_back_nearer(std::size_t tier, const TierKeys& keys, Span<Kept> kept) {
+void Session::take_back_nearer(std::size_t tier, const TierKeys& keys, std::span<const Kept> kept) {
   for (std::size_t nearer = tier; nearer-- > 0;) {
     tiers_.nearest_first[nearer]->take_back(keys, kept);
   }

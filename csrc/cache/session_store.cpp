@@ -12,12 +12,12 @@
 namespace modcache::cache {
 
 bool Session::store(const Request& request, const EntryPtr& entry, bool replaces) {
-  return store_all(request.context, Span<std::string_view>::of_one(request.key),
-                   Span<EntryPtr>::of_one(entry), replaces) == 1;
+  return store_all(request.context, std::span<const std::string_view>(&request.key, 1),
+                   std::span<const EntryPtr>(&entry, 1), replaces) == 1;
 }
 
-std::size_t Session::store_all(const ContextPtr& context, Span<std::string_view> keys,
-                               Span<EntryPtr> entries, bool replaces) {
+std::size_t Session::store_all(const ContextPtr& context, std::span<const std::string_view> keys,
+                               std::span<const EntryPtr> entries, bool replaces) {
   if (keys.empty()) return 0;
   const OneOrMany<Digest128> addresses = store::addresses_of(context->digest, keys);
   const TierKeys all{context, keys, addresses};
@@ -28,7 +28,7 @@ std::size_t Session::store_all(const ContextPtr& context, Span<std::string_view>
 
 // An entry that is there must not outlive a newer result, however quickly that was computed. The
 // server is not asked: what a look-up passed by there is as good.
-std::size_t Session::store_those_worth_it(const TierKeys& all, Span<EntryPtr> entries,
+std::size_t Session::store_those_worth_it(const TierKeys& all, std::span<const EntryPtr> entries,
                                           bool replaces) {
   std::vector<std::string_view> keys;
   std::vector<Digest128> addresses;
@@ -45,7 +45,7 @@ std::size_t Session::store_those_worth_it(const TierKeys& all, Span<EntryPtr> en
   return keys.size();
 }
 
-void Session::store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool replaces) {
+void Session::store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces) {
   OneOrMany<EntryPtr> handed(entries.size());
   std::copy(entries.begin(), entries.end(), handed.begin());
   OneOrMany<Kept> kept(keys.size());
@@ -57,7 +57,7 @@ void Session::store_in_tiers(const TierKeys& keys, Span<EntryPtr> entries, bool 
 }
 
 // A directory, where there is one, counts for itself what it does not keep.
-void Session::count_kept(const TierKeys& keys, Span<EntryPtr> entries, Span<Kept> kept) {
+void Session::count_kept(const TierKeys& keys, std::span<const EntryPtr> entries, std::span<const Kept> kept) {
   std::int64_t not_kept = 0;
   std::uint64_t largest_bytes = 0;
   std::uint64_t kept_bytes = 0;

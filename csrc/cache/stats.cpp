@@ -47,17 +47,17 @@ void Stats::add(std::string_view scope, Counter counter, std::int64_t amount) {
   if (amount == 0) return;
   const Addition one = addition(counter, amount);
   // In mode off no directory counts, and asking for the mode once more would be felt.
-  if (counter == Counter::kBypassedOff) return add_here(Span<Addition>::of_one(one));
-  add(scope, Span<Addition>::of_one(one));
+  if (counter == Counter::kBypassedOff) return add_here(std::span<const Addition>(&one, 1));
+  add(scope, std::span<const Addition>(&one, 1));
 }
 
-void Stats::add_here(Span<Addition> additions) {
+void Stats::add_here(std::span<const Addition> additions) {
   for (const Addition& one : additions) {
     counters_[one.counter].fetch_add(one.amount, std::memory_order_relaxed);
   }
 }
 
-void Stats::add(std::string_view scope, Span<Addition> additions) {
+void Stats::add(std::string_view scope, std::span<const Addition> additions) {
   add_here(additions);
   if (auto* const kept = directory()) kept->add(scope, additions);
 }

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
 
-#include "base/span.h"
 #include "cache/latency.h"
 #include "store/counters/directory_counters.h"
 #include "store/entry/entry_id.h"
@@ -87,7 +87,7 @@ class Stats {
   // Counts what belongs to this scope; to none where it is empty.
   void add(std::string_view scope, Counter counter, std::int64_t amount = 1);
   // Counts several at once, which takes less than one after the other.
-  void add(std::string_view scope, Span<Addition> additions);
+  void add(std::string_view scope, std::span<const Addition> additions);
   void add(Counter counter, std::int64_t amount = 1) { add({}, counter, amount); }
   // Counts hits of a context, without a look for its scope if the thread did so before. `may_keep`:
   // the mode that the look-up went by allows writing to the directory.
@@ -120,7 +120,7 @@ class Stats {
   static constexpr auto kCounters = static_cast<std::size_t>(Counter::kCount);
   using Numbers = std::array<std::atomic<std::int64_t>, kCounters>;
 
-  void add_here(Span<Addition> additions);
+  void add_here(std::span<const Addition> additions);
   store::DirectoryCounters* directory() const;
 
   Numbers counters_{};

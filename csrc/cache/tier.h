@@ -15,12 +15,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/one_or_many.h"
-#include "base/span.h"
 #include "cache/context.h"
 #include "cache/found_rows.h"
 #include "cache/stats.h"
@@ -33,13 +33,13 @@ namespace modcache::cache {
 class TierKeys {
  public:
   // REQUIRES: as many addresses as keys, each that of its key.
-  TierKeys(const ContextPtr& of_context, Span<std::string_view> with_keys,
-           Span<Digest128> with_addresses)
+  TierKeys(const ContextPtr& of_context, std::span<const std::string_view> with_keys,
+           std::span<const Digest128> with_addresses)
       : keys(with_keys), addresses(with_addresses), context_(&of_context) {}
 
   // One key. `context` and `id` must outlive it.
   static TierKeys of_one(const ContextPtr& context, const store::EntryId& id) {
-    return {context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
+    return {context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)};
   }
 
   const ContextPtr& context() const { return *context_; }
@@ -47,8 +47,8 @@ class TierKeys {
   store::EntryIds ids() const { return {**context_, keys, addresses}; }
   store::EntryId id(std::size_t i) const { return {**context_, keys[i], addresses[i]}; }
 
-  Span<std::string_view> keys;
-  Span<Digest128> addresses;
+  std::span<const std::string_view> keys;
+  std::span<const Digest128> addresses;
 
  private:
   const ContextPtr* context_;
@@ -158,7 +158,7 @@ class Tier {
 
   // Removes what keep_rows() or store() kept of these keys a moment ago, as kept[k] says. From the
   // directory nothing that came there since goes with it.
-  virtual void take_back(const TierKeys& keys, Span<Kept> kept) { (void)keys, (void)kept; }
+  virtual void take_back(const TierKeys& keys, std::span<const Kept> kept) { (void)keys, (void)kept; }
 
   // Something of an entry proved broken after find() gave it: counts it, and drops it if the access
   // allows and the key still leads to `sequence`.

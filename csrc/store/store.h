@@ -94,7 +94,7 @@ class Store {
   // failure. kInvalidArgument: keys or headers are too large, or keys are empty, and all other
   // entries were put. Other codes: the directory failed; it took the entries before the failure.
   // REQUIRES: the addresses of the puts' keys, in their order.
-  virtual Status put_all(const Context& context, Span<Digest128> addresses,
+  virtual Status put_all(const Context& context, std::span<const Digest128> addresses,
                          const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) = 0;
   // The same for callers that have no addresses yet.
   Status put_all(const Context& context, const std::vector<RowPut>& puts,

@@ -2,25 +2,18 @@
 #include "tensor/torch_version.h"
 
 #include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <ATen/ops/_lazy_clone.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <vector>
-
-#if MODCACHE_TORCH_HAS_LAZY_CLONE
-#include <ATen/ops/_lazy_clone.h>
-#endif
-#if MODCACHE_TORCH_HAS_NEW_DTYPES
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/functorch/DynamicLayer.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
-#endif
 
 // A function of torch's C interface from 2.9 on. A weak symbol is null where torch lacks it.
 // NOLINTNEXTLINE(readability-identifier-naming): torch's name
@@ -43,14 +36,8 @@ std::optional<std::string> why_not_for_torch(std::string_view built,
 }
 
 at::Tensor lazy_clone(const at::Tensor& tensor) {
-#if MODCACHE_TORCH_HAS_LAZY_CLONE
   return at::_lazy_clone(tensor);
-#else
-  return tensor.clone();
-#endif
 }
-
-#if MODCACHE_TORCH_HAS_NEW_DTYPES
 
 bool is_bits_dtype(at::ScalarType type) { return c10::isBitsType(type); }
 
@@ -121,43 +108,5 @@ bool is_mode_in_force() {
          !at::functorch::getDynamicLayerStack().empty() ||
          c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::Tracer);
 }
-
-#else  // torch 1.13
-
-bool is_bits_dtype(at::ScalarType /*type*/) { return false; }
-
-bool is_packed_float(at::ScalarType /*type*/) { return false; }
-
-std::optional<std::string_view> new_dtype_name(at::ScalarType /*type*/) { return std::nullopt; }
-
-std::optional<at::DeviceType> accelerator_of_torch() {
-  for (const at::DeviceType kind : {at::kCUDA, at::kXPU, at::kPrivateUse1}) {
-    if (kind == at::kCUDA ? at::hasCUDA() : c10::impl::hasDeviceGuardImpl(kind)) return kind;
-  }
-  return std::nullopt;
-}
-
-c10::ArrayRef<at::DeviceType> autocast_devices() {
-  static constexpr std::array<at::DeviceType, 3> kDevices{at::kCPU, at::kCUDA, at::kXPU};
-  return kDevices;
-}
-
-std::optional<at::ScalarType> autocast_dtype(at::DeviceType device) {
-  namespace autocast = at::autocast;
-  if (device == at::kCPU && autocast::is_cpu_enabled()) return autocast::get_autocast_cpu_dtype();
-  if (device == at::kCUDA && autocast::is_enabled()) return autocast::get_autocast_gpu_dtype();
-  if (device == at::kXPU && autocast::is_xpu_enabled()) return autocast::get_autocast_xpu_dtype();
-  return std::nullopt;
-}
-
-c10::DispatchKeySet transform_keys() {
-  return c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
-                              c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched,
-                              c10::DispatchKey::Functionalize});
-}
-
-bool is_mode_in_force() { return true; }
-
-#endif
 
 }  // namespace modcache::tensor

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The differences between the versions of torch that this is built against: 2.13 to 2.15, and the
-// 1.13 that Debian 12 packages. No other file asks for the version; all others ask what this torch
-// can do.
+// The differences between the versions of torch that this is built against, 2.13 to 2.15. No other
+// file asks for the version; all others ask what this torch can do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,30 +16,16 @@
   (TORCH_VERSION_MAJOR > (major) ||           \
    (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
-// torch.export, and what its operators need: schemas with SymInt, tags, Meta kernels. Without it
-// they are not registered, so a program that calls them does not load, and torch names the
-// operator.
-#define MODCACHE_TORCH_HAS_EXPORT MODCACHE_TORCH_AT_LEAST(2, 13)
-
-// uint16 to uint64, float8, float4 and the sub-byte dtypes. Without them a stored tensor of one has
-// an unknown dtype, which is a miss.
-#define MODCACHE_TORCH_HAS_NEW_DTYPES MODCACHE_TORCH_AT_LEAST(2, 13)
-
 // bcomplex32, complex numbers of two bfloat16.
 #define MODCACHE_TORCH_HAS_BCOMPLEX MODCACHE_TORCH_AT_LEAST(2, 14)
 
-// Copy-on-write aliases. Without them a hit in memory is always a copy.
-#define MODCACHE_TORCH_HAS_LAZY_CLONE MODCACHE_TORCH_AT_LEAST(2, 2)
-
 namespace modcache::tensor {
-
-inline constexpr bool kHasLazyClone = MODCACHE_TORCH_HAS_LAZY_CLONE;
 
 // The version that this is built against: "2.13.0".
 inline constexpr std::string_view kTorchVersion = TORCH_VERSION;
 
-// The minor version of the torch that this process runs, "2.15"; nothing where torch does not tell,
-// as 1.13 does not. It may differ from `kTorchVersion`: a linker accepts any library that has the
+// The minor version of the torch that this process runs, "2.15"; nothing where torch does not tell.
+// It may differ from `kTorchVersion`: a linker accepts any library that has the
 // same symbols, though numbers and layouts that were compiled in may have changed.
 std::optional<std::string> running_torch();
 
@@ -49,25 +34,16 @@ std::optional<std::string> running_torch();
 std::optional<std::string> why_not_for_torch(std::string_view built,
                                              const std::optional<std::string>& running);
 
-// Returns a copy of `tensor`. Where torch has copy-on-write, it takes no time until somebody
-// writes.
+// Returns a copy of `tensor`, which takes no time until somebody writes (copy-on-write).
 at::Tensor lazy_clone(const at::Tensor& tensor);
 
 // Return the address of the first element; null when there is no element. Reading keeps a
 // copy-on-write alias, writing turns it into a copy.
 inline const std::byte* const_bytes(const at::Tensor& tensor) {
-#if MODCACHE_TORCH_HAS_LAZY_CLONE
   return static_cast<const std::byte*>(tensor.const_data_ptr());
-#else
-  return static_cast<const std::byte*>(tensor.data_ptr());
-#endif
 }
 inline std::byte* mutable_bytes(const at::Tensor& tensor) {
-#if MODCACHE_TORCH_HAS_LAZY_CLONE
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
-#else
-  return static_cast<std::byte*>(tensor.data_ptr());
-#endif
 }
 
 // Returns whether the dtype is one of torch's "bits" types, which are not numbers.
@@ -94,7 +70,7 @@ std::optional<at::ScalarType> autocast_dtype(at::DeviceType device);
 c10::DispatchKeySet transform_keys();
 
 // Returns whether a mode of torch functions or of torch dispatch, a transform of functorch or
-// tracing is in force in the calling thread. Returns true with torch 1.13, which cannot tell.
+// tracing is in force in the calling thread.
 bool is_mode_in_force();
 
 }  // namespace modcache::tensor

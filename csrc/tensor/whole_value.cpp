@@ -46,7 +46,6 @@ WholeValue::WholeValue(LayoutPtr layout, std::vector<at::Tensor> masters, cache:
   if (layout_->is_plain_lone_tensor() && masters_.front().nbytes() <= kCopyUpToBytes) {
     small_bytes_ = const_bytes(masters_.front());
   }
-  if (!kHasLazyClone) return;
   // The first lazy clone makes a storage a shared one, which is not thread-safe; later clones only
   // count references, which is. So the first clone is made here.
   OrdinaryTensors ordinary;

@@ -61,7 +61,7 @@ def test_the_cpp_host(model: Path, tmp_path: Path) -> None:
     (tmp_path / "host.cpp").write_text(source, encoding="utf-8")
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.22)\nproject(readme LANGUAGES CXX)\n"
-        f"set(CMAKE_CXX_STANDARD 17)\nadd_executable(host host.cpp)\n{cmake}",
+        f"set(CMAKE_CXX_STANDARD 20)\nadd_executable(host host.cpp)\n{cmake}",
         encoding="utf-8",
     )
     build = tmp_path / "build"

@@ -28,7 +28,7 @@ int read(Counter& counter) { return counter.value; }
 def complaints(tree: Path, source: Path) -> str:
     """What the tidy preset would say of `source`; fails where it would let it pass."""
     options = ("--quiet", "--extra-arg=-Wthread-safety")
-    command = [TIDY, *options, source, "--", "-std=c++17", f"-I{tree / 'csrc'}"]
+    command = [TIDY, *options, source, "--", "-std=c++20", f"-I{tree / 'csrc'}"]
     result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert result.returncode != 0, "clang-tidy let the planted fault pass"
     return result.stdout

@@ -45,7 +45,7 @@ def said_of(tree: Path, *sources: Path) -> subprocess.CompletedProcess[str]:
     build.mkdir()
     unity = build / "unity_0_cxx.cxx"
     unity.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
-    command = f"c++ -I{tree / 'csrc'} -Wall -std=c++17 -o unity.o -c {unity}"
+    command = f"c++ -I{tree / 'csrc'} -Wall -std=c++20 -o unity.o -c {unity}"
     entry = {"directory": str(build), "command": command, "file": str(unity)}
     (build / "compile_commands.json").write_text(json.dumps([entry]), encoding="utf-8")
     script = ROOT / "tests" / "lint" / "run_clang_tidy.py"

@@ -180,7 +180,7 @@ def test_a_cpp_host_built_with_the_wheel_alone_hits_what_python_stored(
     )
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.22)\nproject(readme LANGUAGES CXX)\n"
-        f"set(CMAKE_CXX_STANDARD 17)\nadd_executable(host host.cpp)\n{cmake}",
+        f"set(CMAKE_CXX_STANDARD 20)\nadd_executable(host host.cpp)\n{cmake}",
         encoding="utf-8",
     )
     prefix = environment.python("import modcache; print(modcache.cmake_prefix_path())").strip()

@@ -3,8 +3,6 @@
 
 #include "tensor/torch_version.h"
 
-#if MODCACHE_TORCH_HAS_EXPORT
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
@@ -336,5 +334,3 @@ std::string weights_digest(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace modcache::module
-
-#endif  // MODCACHE_TORCH_HAS_EXPORT

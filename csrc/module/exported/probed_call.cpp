@@ -3,8 +3,6 @@
 
 #include "tensor/torch_version.h"
 
-#if MODCACHE_TORCH_HAS_EXPORT
-
 #include <chrono>
 #include <utility>
 
@@ -205,5 +203,3 @@ std::vector<at::Tensor> ProbedCall::complete_rows(const tensor::Flat& flat) {
 }
 
 }  // namespace modcache::module
-
-#endif  // MODCACHE_TORCH_HAS_EXPORT

@@ -36,7 +36,7 @@ std::uint64_t next_generation() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-void add_to(CounterSlot& slot, Span<DirectoryCounters::Addition> additions) {
+void add_to(CounterSlot& slot, std::span<const DirectoryCounters::Addition> additions) {
   for (const auto& addition : additions) {
     slot[addition.counter].fetch_add(addition.amount, std::memory_order_relaxed);
   }
@@ -94,12 +94,12 @@ bool DirectoryCounters::has_waiting_counts() {
 }
 
 void DirectoryCounters::add(const Digest128& who, std::string_view scope,
-                            Span<Addition> additions) {
+                            std::span<const Addition> additions) {
   if (++additions_of_this_thread % kAdditionsPerLook == 0) look_around();
   add_to(slot_of(who, scope), additions);
 }
 
-void DirectoryCounters::add(std::string_view scope, Span<Addition> additions) {
+void DirectoryCounters::add(std::string_view scope, std::span<const Addition> additions) {
   look_around();
   add_to(slot_of(xxh3_128(scope), scope), additions);
 }

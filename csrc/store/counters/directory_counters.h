@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +23,6 @@
 
 #include "base/hash.h"
 #include "base/mutex.h"
-#include "base/span.h"
 #include "fs/file_system.h"
 #include "store/counters/counted_day.h"
 #include "store/counters/counter_file.h"
@@ -44,8 +44,8 @@ class DirectoryCounters {
 
   // `who` stands for the scope in the memory of threads: the same for the same scope, though a
   // scope may have many.
-  void add(const Digest128& who, std::string_view scope, Span<Addition> additions);
-  void add(std::string_view scope, Span<Addition> additions);
+  void add(const Digest128& who, std::string_view scope, std::span<const Addition> additions);
+  void add(std::string_view scope, std::span<const Addition> additions);
 
   // The directory is open for writing: counts in a file there from now on, the one in use if it
   // still is there. Also gathers the files of processes that ended, where there are many. False:

@@ -6,12 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/hash.h"
 #include "base/one_or_many.h"
-#include "base/span.h"
 
 namespace modcache::store {
 
@@ -35,7 +35,7 @@ struct Context {
 // context and key are always compared, too.
 Digest128 address_of(const Digest128& context, std::string_view key);
 // Returns the addresses of many keys of one context, in their order.
-OneOrMany<Digest128> addresses_of(const Digest128& context, Span<std::string_view> keys);
+OneOrMany<Digest128> addresses_of(const Digest128& context, std::span<const std::string_view> keys);
 
 // Borrows its context and key. `key` may hold any bytes, and is never empty. A call makes one
 // EntryId and passes it on, so that the address is hashed once.
@@ -55,15 +55,15 @@ struct EntryId {
 // REQUIRES: as many addresses as keys, each that of its key.
 struct EntryIds {
   const Context& context;
-  Span<std::string_view> keys;
-  Span<Digest128> addresses;
+  std::span<const std::string_view> keys;
+  std::span<const Digest128> addresses;
 
   std::size_t size() const { return keys.size(); }
   EntryId operator[](std::size_t i) const { return {context, keys[i], addresses[i]}; }
 };
 // A single id as a batch of one. Borrowed from `id` itself.
 inline EntryIds batch_of(const EntryId& id) {
-  return {id.context, Span<std::string_view>::of_one(id.key), Span<Digest128>::of_one(id.address)};
+  return {id.context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)};
 }
 
 inline constexpr std::size_t kMaxKeySizeBytes = 1 << 24;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,6 @@
 #include "base/hash.h"
 #include "base/one_or_many.h"
 #include "base/result.h"
-#include "base/span.h"
 #include "store/entry/entry_id.h"
 #include "store/entry/put.h"
 #include "store/found/found_entries.h"
@@ -36,7 +36,7 @@ class BatchLookup {
   // `readers`, and what `ids` borrows, must outlive the object.
   BatchLookup(const EntryIds& ids, SegmentReaders& readers, std::shared_ptr<LocationMap> locations);
 
-  Span<Digest128> addresses() const { return found_.addresses_; }
+  std::span<const Digest128> addresses() const { return found_.addresses_; }
   // In ascending order.
   std::vector<std::size_t> missing() const;
 

@@ -67,7 +67,7 @@ class LocationMap {
   // must not call back. `removals` is the control page's counter, read before the question is
   // asked. 0: it could not be read, so nothing is known.
   template <typename Visit>
-  void find_all(Span<Digest128> addresses, std::uint64_t removals, Visit visit,
+  void find_all(std::span<const Digest128> addresses, std::uint64_t removals, Visit visit,
                 const IsStillThere& is_still_there = is_unknown);
 
   struct NewRecord {
@@ -166,7 +166,7 @@ class LocationMap {
 };
 
 template <typename Visit>
-void LocationMap::find_all(Span<Digest128> addresses, std::uint64_t removals, Visit visit,
+void LocationMap::find_all(std::span<const Digest128> addresses, std::uint64_t removals, Visit visit,
                            const IsStillThere& is_still_there) {
   if (removals == 0) return;
   MutexLock lock(mutex_);

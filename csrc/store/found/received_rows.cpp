@@ -9,7 +9,7 @@
 
 namespace modcache::store {
 
-ReceivedRows::ReceivedRows(Span<Digest128> addresses) {
+ReceivedRows::ReceivedRows(std::span<const Digest128> addresses) {
   found_.rows_ = OneOrMany<FoundEntries::Row>(addresses.size());
   found_.addresses_ = OneOrMany<Digest128>(addresses.size());
   std::copy(addresses.begin(), addresses.end(), found_.addresses_.begin());

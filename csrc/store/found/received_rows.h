@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "base/span.h"
 #include "store/entry/put.h"
 #include "store/found/found_entries.h"
 
@@ -23,7 +23,7 @@ class ReceivedRows {
   static constexpr Sequence kSequence = 1;
 
   // One row for each address; none is there yet.
-  explicit ReceivedRows(Span<Digest128> addresses);
+  explicit ReceivedRows(std::span<const Digest128> addresses);
 
   // One entry that was received. Header and payload lie in memory that `payload.owner` keeps.
   struct Entry {

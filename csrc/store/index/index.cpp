@@ -80,7 +80,7 @@ Result<Location> Index::find(const Digest128& context, std::string_view key) {
 }
 
 Result<std::vector<std::optional<Location>>> Index::find_all(const Digest128& context,
-                                                             Span<std::string_view> keys,
+                                                             std::span<const std::string_view> keys,
                                                              const std::vector<std::size_t>& rows) {
   std::vector<std::optional<Location>> locations(rows.size());
   MutexLock lock(mutex_);

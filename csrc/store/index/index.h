@@ -58,7 +58,7 @@ class Index {
   // Returns the locations of keys[rows[0]], keys[rows[1]] and so on; nothing for those that do not
   // exist. All are read from one state of the database.
   Result<std::vector<std::optional<Location>>> find_all(const Digest128& context,
-                                                        Span<std::string_view> keys,
+                                                        std::span<const std::string_view> keys,
                                                         const std::vector<std::size_t>& rows);
   // Returns whether a clear after `sequence` covers this entry.
   Result<bool> is_cleared(const Context& context, std::string_view key, Sequence sequence);

@@ -122,7 +122,7 @@ void Lookup::take_again(const EntryId& id, std::size_t i, Location failed, Statu
 }
 
 // Fills in the sequences that the shared index knows.
-std::vector<std::size_t> Lookup::take_current(Span<Digest128> addresses,
+std::vector<std::size_t> Lookup::take_current(std::span<const Digest128> addresses,
                                               const std::vector<std::size_t>& unknown,
                                               std::vector<Sequence>& current) {
   std::vector<std::size_t> left;

@@ -60,7 +60,7 @@ class Lookup {
   // believes those that `is_believed` says, by place and sequence; the index tells of the others.
   std::vector<Sequence> current_sequences(
       const EntryIds& ids, const std::function<bool(std::size_t, Sequence)>& is_believed);
-  std::vector<std::size_t> take_current(Span<Digest128> addresses,
+  std::vector<std::size_t> take_current(std::span<const Digest128> addresses,
                                         const std::vector<std::size_t>& unknown,
                                         std::vector<Sequence>& current);
   void take_from_index(const EntryIds& ids, const std::vector<std::size_t>& missing,

@@ -65,7 +65,7 @@ SharedIndex::Answer SharedIndex::find(const Digest128& address, Slot& slot) cons
 }
 
 void SharedIndex::find_all(
-    Span<Digest128> addresses, const std::vector<std::size_t>& rows,
+    std::span<const Digest128> addresses, const std::vector<std::size_t>& rows,
     const std::function<void(std::size_t, Answer, const Slot&)>& visit) const {
   const TablePtr table = readable();
   for (std::size_t ahead = 0; table != nullptr && ahead < rows.size() && ahead < kSlotsAhead;
@@ -85,7 +85,7 @@ void SharedIndex::find_all(
   }
 }
 
-void SharedIndex::note_uses(Span<Digest128> addresses, Span<Sequence> sequences,
+void SharedIndex::note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences,
                             const UsedAt& used) {
   const TablePtr table = is_writable_ ? readable() : nullptr;
   if (table == nullptr) return;

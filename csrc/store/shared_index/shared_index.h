@@ -19,12 +19,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "base/span.h"
 #include "fs/file_system.h"
 #include "policy/policy.h"
 #include "store/control/control_page.h"
@@ -52,14 +52,14 @@ class SharedIndex {
 
   Answer find(const Digest128& address, Slot& slot) const;
   // Calls visit(place, answer, slot) for addresses[rows[place]], in order.
-  void find_all(Span<Digest128> addresses, const std::vector<std::size_t>& rows,
+  void find_all(std::span<const Digest128> addresses, const std::vector<std::size_t>& rows,
                 const std::function<void(std::size_t, Answer, const Slot&)>& visit) const;
 
   // Notes uses as hints: used(i, usage) is what the use makes of the usage of the entry at
   // addresses[i], if that still has sequences[i] (0: nothing is noted of it). Takes the lock once,
   // for all of them. A use is lost when the entry moves at the same moment.
   using UsedAt = std::function<policy::Usage(std::size_t i, policy::Usage usage)>;
-  void note_uses(Span<Digest128> addresses, Span<Sequence> sequences, const UsedAt& used);
+  void note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences, const UsedAt& used);
 
   // Counts lookups and stores of all processes (of this one where nothing can be shared).
   policy::Tick tick(std::uint32_t count = 1);

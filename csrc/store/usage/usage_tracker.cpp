@@ -3,7 +3,7 @@
 
 namespace modcache::store {
 
-void UsageTracker::note_lookups(Span<Digest128> addresses, Span<Sequence> sequences) {
+void UsageTracker::note_lookups(std::span<const Digest128> addresses, std::span<const Sequence> sequences) {
   if (policy_ == nullptr || addresses.empty()) return;
   const auto count = static_cast<std::uint32_t>(addresses.size());
   const policy::Tick first = index_.tick(count) - count + 1;

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/hash.h"
-#include "base/span.h"
 #include "policy/policy.h"
 #include "store/entry/entry_id.h"
 #include "store/shared_index/shared_index.h"
@@ -27,7 +27,7 @@ class UsageTracker {
   bool has_policy() const { return policy_ != nullptr; }
 
   // Notes one lookup of each address. Sequence 0: the entry was not found.
-  void note_lookups(Span<Digest128> addresses, Span<Sequence> sequences);
+  void note_lookups(std::span<const Digest128> addresses, std::span<const Sequence> sequences);
   // The usage that a new entry begins with.
   policy::Usage usage_of_new(const Digest128& address);
   // Whether others may leave a full directory for this entry.

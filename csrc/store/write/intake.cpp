@@ -58,7 +58,7 @@ std::shared_ptr<const Context> Intake::shared_context(const Context& context) {
   return contexts_.emplace(context.digest, std::make_shared<const Context>(context)).first->second;
 }
 
-Status Intake::put_all(const Context& context, Span<Digest128> addresses,
+Status Intake::put_all(const Context& context, std::span<const Digest128> addresses,
                        const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) {
   sequences.assign(puts.size(), 0);
   if (puts.empty()) return Status::ok();
@@ -88,7 +88,7 @@ Status Intake::put_all(const Context& context, Span<Digest128> addresses,
 }
 
 // Returns those of `rows` that are kept, and takes the others out of it.
-Intake::QueuedPuts Intake::within_budget(const Context& context, Span<Digest128> addresses,
+Intake::QueuedPuts Intake::within_budget(const Context& context, std::span<const Digest128> addresses,
                                          const std::vector<RowPut>& puts,
                                          std::vector<std::size_t>& rows) {
   QueuedPuts kept;

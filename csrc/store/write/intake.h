@@ -6,12 +6,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/mutex.h"
-#include "base/span.h"
 #include "base/status.h"
 #include "store/attached/attached_directory.h"
 #include "store/entry/entry_id.h"
@@ -39,13 +39,13 @@ class Intake {
   Intake& operator=(const Intake&) = delete;
 
   // See store.h.
-  Status put_all(const Context& context, Span<Digest128> addresses, const std::vector<RowPut>& puts,
+  Status put_all(const Context& context, std::span<const Digest128> addresses, const std::vector<RowPut>& puts,
                  std::vector<Sequence>& sequences);
 
  private:
   using QueuedPuts = std::vector<std::shared_ptr<QueuedPut>>;
   std::shared_ptr<const Context> shared_context(const Context& context);
-  QueuedPuts within_budget(const Context& context, Span<Digest128> addresses,
+  QueuedPuts within_budget(const Context& context, std::span<const Digest128> addresses,
                            const std::vector<RowPut>& puts, std::vector<std::size_t>& rows);
   Status number(const Context& context, const QueuedPuts& puts);
 

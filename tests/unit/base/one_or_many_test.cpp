@@ -16,7 +16,7 @@ TEST(OneOrManyTest, holds_none_one_or_many) {
     OneOrMany<std::string> texts(size);
     ASSERT_EQ(texts.size(), size);
     texts[size - 1] = "last";
-    const Span<std::string> span = texts;
+    const std::span<const std::string> span = texts;
     EXPECT_EQ(span.size(), size);
     EXPECT_EQ(span[size - 1], "last");
   }

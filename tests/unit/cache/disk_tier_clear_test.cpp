@@ -33,7 +33,7 @@ class DiskTierClearTest : public ::testing::Test {
         tier.read(keys().id(0), *found.rows, 0, Access::kWrite, Reading::kToKeep).entry);
   }
   TierKeys keys() const {
-    return {context_, Span<std::string_view>::of_one(key_), Span<Digest128>::of_one(address_)};
+    return {context_, std::span<const std::string_view>(&key_, 1), std::span<const Digest128>(&address_, 1)};
   }
   std::int64_t errors() const { return stats_.get(Counter::kErrors); }
 

@@ -32,7 +32,7 @@ TEST(TorchVersionTest, another_minor_version_is_refused_and_both_are_named) {
 }
 
 TEST(TorchVersionTest, a_torch_that_does_not_tell_its_version_is_believed) {
-  EXPECT_EQ(why_not_for_torch("1.13.1", std::nullopt), std::nullopt);
+  EXPECT_EQ(why_not_for_torch("2.1.0", std::nullopt), std::nullopt);
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 
 #include "tensor/torch_version.h"
 
-#if MODCACHE_TORCH_HAS_EXPORT
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -142,5 +140,3 @@ TEST_F(ExportedTest, a_cache_that_fails_gives_no_ticket) {
 
 }  // namespace
 }  // namespace modcache::module
-
-#endif  // MODCACHE_TORCH_HAS_EXPORT

@@ -3,8 +3,6 @@
 
 #include "tensor/torch_version.h"
 
-#if MODCACHE_TORCH_HAS_EXPORT
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -126,5 +124,3 @@ TEST_F(ProbedCallTest, is_another_question_with_another_key_input_ids_or_form) {
 
 }  // namespace
 }  // namespace modcache::module
-
-#endif  // MODCACHE_TORCH_HAS_EXPORT

@@ -24,7 +24,7 @@ using CountsByScope = std::map<std::string, std::int64_t>;
 
 void count(DirectoryCounters& counters, const std::string& scope, std::int64_t amount) {
   const DirectoryCounters::Addition addition{0, amount};
-  counters.add(scope, Span<DirectoryCounters::Addition>::of_one(addition));
+  counters.add(scope, std::span<const DirectoryCounters::Addition>(&addition, 1));
 }
 
 class DirectoryCountersTest : public ::testing::Test {

@@ -38,7 +38,7 @@ class LocationMapTest : public ::testing::Test {
                           record.payload_is_verified,
                           record.own_part_bytes};
     };
-    map_.find_all(Span<Digest128>::of_one(address), removals, take, is_still_there);
+    map_.find_all(std::span<const Digest128>(&address, 1), removals, take, is_still_there);
     return known;
   }
   // 0: not known.
