@@ -6,7 +6,6 @@
 #include "cache/settings.h"
 #include "command_line/diagnosis.h"
 #include "command_line/installation.h"
-#include "remote/address.h"
 
 namespace modcache::command_line {
 namespace {
@@ -30,7 +29,7 @@ Finding check_server() {
     return {Finding::State::kOk, "server", "none is set (MODCACHE_REMOTE)", ""};
   }
   settings.remote_timeout_ms = kTimeoutMs;
-  const std::string shown = "'" + remote::without_password(settings.remote) + "'";
+  const std::string shown = "'" + cache::to_options(settings).at("remote") + "'";  // no password
   const Status status = ping(settings);
   if (!status.is_ok()) {
     return {Finding::State::kProblem, "server", "the server " + shown + ": " + status.message(),

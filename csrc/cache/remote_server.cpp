@@ -11,7 +11,7 @@ namespace {
 
 // Nobody waits for a write, so it may take several times as long as a call waits.
 constexpr int kTimesForWrites = 8;
-// Of results that wait to be written.
+// Results that wait to be written take at most so much.
 constexpr std::uint64_t kQueueBytes = 256'000'000;
 
 }  // namespace

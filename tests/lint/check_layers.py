@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the include directions of csrc/ARCHITECTURE.md.
+"""Holds the include directions of csrc/LAYERS.md.
 
 The tables of rooms and of sub-rooms there are read from the document itself, so that they cannot
 fall behind. Which file may include which outside library stands here.
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 
 from tree_check import circle_in, report
 
-ARCHITECTURE = "csrc/ARCHITECTURE.md"
+LAYERS = "tests/lint/layers.md"
 TORCHSCRIPT_OPS = "torchscript_ops"
 # The program and the cache for Triton stand outside of the library, as the Python package does.
 # They need no torch, so of the rooms that do they may include what was written to be known without.
@@ -170,7 +170,7 @@ def room_of(path: Path, root: Path) -> str:
 
 def faults(root: Path) -> list[str]:
     """One line for each include that is against the rules; empty when all is well."""
-    rooms = rooms_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
+    rooms = rooms_of((root / LAYERS).read_text(encoding="utf-8"))
     found = [*_faults_of_table("room", rooms), *_faults_of_subrooms(root)]
     users: dict[str, list[str]] = {}
     rooms = {**rooms, **OUTSIDE}
@@ -178,7 +178,7 @@ def faults(root: Path) -> list[str]:
         name = path.relative_to(root).as_posix()
         room = room_of(path, root)
         if room not in rooms:
-            found.append(f"{name}: the table of {ARCHITECTURE} has no room '{room}'")
+            found.append(f"{name}: the table of {LAYERS} has no room '{room}'")
             continue
         text = path.read_text(encoding="utf-8")
         if room != _FILE_ROOM and name != DIAGNOSIS:
@@ -205,14 +205,14 @@ def faults(root: Path) -> list[str]:
 def _faults_of_table(kind: str, table: Table) -> Iterator[str]:
     for name, below in table.items():
         for other in sorted(below - set(table)):
-            yield f"{ARCHITECTURE}: {kind} '{name}' may include '{other}', which is no {kind}"
+            yield f"{LAYERS}: {kind} '{name}' may include '{other}', which is no {kind}"
     if circle := circle_in(table):
         names = " and ".join(f"'{name}'" for name in sorted(set(circle)))
-        yield f"{ARCHITECTURE}: there is a cycle between {names}"
+        yield f"{LAYERS}: there is a cycle between {names}"
 
 
 def _faults_of_subrooms(root: Path) -> Iterator[str]:
-    tables = subrooms_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
+    tables = subrooms_of((root / LAYERS).read_text(encoding="utf-8"))
     for room, table in tables.items():
         yield from _faults_of_table(f"sub-room of '{room}',", table)
     forbidden = set()
@@ -221,7 +221,7 @@ def _faults_of_subrooms(root: Path) -> Iterator[str]:
         if not (table := tables.get(room_of(path, root), {})):
             continue
         if (subroom := subroom_of(name.removeprefix("csrc/"), table)) is None:
-            yield f"{name}: the tables of {ARCHITECTURE} have no sub-room for this file"
+            yield f"{name}: the tables of {LAYERS} have no sub-room for this file"
             continue
         for header in _forbidden_within(path, room_of(path, root), subroom, table):
             forbidden.add((name, header))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the import directions of the Python package, as csrc/ARCHITECTURE.md has them.
+"""Holds the import directions of the Python package, as csrc/LAYERS.md has them.
 
 The table of packages there is read from the document itself, so that it cannot fall behind. Its
 order is the law: a package may import from those below it, and its row says from which it does. An
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tree_check import circle_in, report
 
-ARCHITECTURE = "csrc/ARCHITECTURE.md"
+LAYERS = "tests/lint/layers.md"
 FOLDER = "python_shim"
 NAME = "modcache"
 TOP = f"{NAME}/__init__.py"  # the public face, which may import everything
@@ -50,7 +50,7 @@ def packages_of(architecture: str) -> dict[str, frozenset[str]]:
 
 def faults(root: Path) -> list[str]:
     """One line for each import that is against the rules; empty when all is well."""
-    packages = packages_of((root / ARCHITECTURE).read_text(encoding="utf-8"))
+    packages = packages_of((root / LAYERS).read_text(encoding="utf-8"))
     found = list(_faults_of_table(packages))
     sources = {_module_of(path, root): path for path in sources_of(root)}
     used: dict[str, set[str]] = {name: set() for name in packages}
@@ -61,7 +61,7 @@ def faults(root: Path) -> list[str]:
         if name == TOP:
             continue
         if package not in packages:
-            found.append(f"{name}: the table of {ARCHITECTURE} has no package '{package}'")
+            found.append(f"{name}: the table of {LAYERS} has no package '{package}'")
             continue
         for each in imports_of(path, module, frozenset(sources)):
             target = each.target.split(".")[1] if "." in each.target else ""
@@ -75,7 +75,7 @@ def faults(root: Path) -> list[str]:
                     f"{name}:{each.line}: package '{package}' may not import {each.target}"
                 )
     found += [
-        f"{ARCHITECTURE}: package '{name}' may import '{other}', and does not"
+        f"{LAYERS}: package '{name}' may import '{other}', and does not"
         for name in packages
         if any(module.startswith(f"{NAME}.{name}.") for module in sources)
         for other in sorted((packages[name] & set(packages)) - used[name])
@@ -90,9 +90,9 @@ def _faults_of_table(packages: dict[str, frozenset[str]]) -> Iterator[str]:
     for name, below in packages.items():
         for other in sorted(below):
             if other not in packages:
-                yield f"{ARCHITECTURE}: package '{name}' may import '{other}', which is none"
+                yield f"{LAYERS}: package '{name}' may import '{other}', which is none"
             elif order.index(other) <= order.index(name):
-                yield f"{ARCHITECTURE}: package '{name}' may import '{other}', which is not below"
+                yield f"{LAYERS}: package '{name}' may import '{other}', which is not below"
 
 
 def sources_of(root: Path) -> list[Path]:

@@ -20,7 +20,7 @@ Write = Callable[[str, str], Path]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree that has this project's rules and nothing else."""
-    for name in ("csrc/ARCHITECTURE.md", "pyproject.toml", ".clang-tidy", "csrc/base/mutex.h"):
+    for name in ("tests/lint/layers.md", "pyproject.toml", ".clang-tidy", "csrc/base/mutex.h"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

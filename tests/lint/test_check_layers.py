@@ -17,7 +17,7 @@ def test_this_tree_keeps_the_layers() -> None:
 
 
 def test_the_table_names_every_room() -> None:
-    rooms = rooms_of((ROOT / "csrc/ARCHITECTURE.md").read_text(encoding="utf-8"))
+    rooms = rooms_of((ROOT / "tests/lint/layers.md").read_text(encoding="utf-8"))
     folders = {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()}
     assert set(rooms) == folders | {"torchscript_ops"}
     assert rooms["base"] == frozenset()
@@ -142,14 +142,14 @@ def test_cereal_in_a_second_file_is_found(tree: Path, write: Write) -> None:
 
 def test_a_cycle_in_the_table_is_found(tree: Path, write: Write) -> None:
     write(
-        "csrc/ARCHITECTURE.md",
+        "tests/lint/layers.md",
         "| `csrc/a/` | one | b | - |\n| `csrc/b/` | two | a, c | - |\n",
     )
     found = faults(tree)
     assert any("cycle between 'a' and 'b'" in fault for fault in found)
     assert any("'c', which is no room" in fault for fault in found)
     write(
-        "csrc/ARCHITECTURE.md",
+        "tests/lint/layers.md",
         "| `csrc/a/` | one | b | - |\n| `csrc/b/` | two | c | - |\n| `csrc/c/` | three | a | - |\n",
     )
     assert any("cycle between 'a' and 'b' and 'c'" in fault for fault in faults(tree))
@@ -170,7 +170,7 @@ SUBROOMS = """
 @pytest.fixture
 def divided(tree: Path, write: Write) -> Path:
     """A tree whose room `a` is divided."""
-    write("csrc/ARCHITECTURE.md", ROOMS + SUBROOMS)
+    write("tests/lint/layers.md", ROOMS + SUBROOMS)
     return tree
 
 
@@ -239,7 +239,7 @@ def test_a_file_in_no_sub_room_is_found(divided: Path, write: Write) -> None:
     write("csrc/a/attic/old.cpp", "#include <vector>\n")
     (fault,) = faults(divided)
     assert fault.startswith("csrc/a/attic/old.cpp: ")
-    write("csrc/ARCHITECTURE.md", ROOMS + "| `a/attic/` | the only sub-room | - |\n")
+    write("tests/lint/layers.md", ROOMS + "| `a/attic/` | the only sub-room | - |\n")
     write("csrc/a/open.cpp", "#include <vector>\n")
     (fault,) = faults(divided)
     assert fault.startswith("csrc/a/open.cpp: ")
@@ -247,7 +247,7 @@ def test_a_file_in_no_sub_room_is_found(divided: Path, write: Write) -> None:
 
 def test_a_circle_of_sub_rooms_is_found(tree: Path, write: Write) -> None:
     write(
-        "csrc/ARCHITECTURE.md",
+        "tests/lint/layers.md",
         ROOMS + "| `a/p/` | 1 | q |\n| `a/q/` | 2 | r |\n| `a/r/` | 3 | p, attic |\n",
     )
     found = faults(tree)

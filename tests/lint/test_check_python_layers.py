@@ -31,7 +31,7 @@ def test_this_tree_keeps_the_layers() -> None:
 
 
 def test_the_table_names_every_package() -> None:
-    packages = packages_of((ROOT / "csrc/ARCHITECTURE.md").read_text(encoding="utf-8"))
+    packages = packages_of((ROOT / "tests/lint/layers.md").read_text(encoding="utf-8"))
     folders = {path.parent.name for path in (ROOT / PACKAGE).glob("*/__init__.py")}
     assert set(packages) == folders
     assert packages["_code"] == packages["_library"] == frozenset()
@@ -138,7 +138,7 @@ def test_a_package_that_the_table_lacks_is_found(tree: Path, write: Write) -> No
 
 def test_what_is_wrong_in_the_table_is_found(tree: Path, write: Write) -> None:
     write(
-        "csrc/ARCHITECTURE.md",
+        "tests/lint/layers.md",
         "| `_a/` | one | _b, _gone |\n| `_b/` | two | _a |\n| `_c/` | three | - |\n",
     )
     found = faults(tree)
@@ -147,7 +147,7 @@ def test_what_is_wrong_in_the_table_is_found(tree: Path, write: Write) -> None:
 
 
 def test_an_arrow_that_nobody_takes_is_found(tree: Path, write: Write) -> None:
-    write("csrc/ARCHITECTURE.md", "| `_a/` | one | _b |\n| `_b/` | two | - |\n")
+    write("tests/lint/layers.md", "| `_a/` | one | _b |\n| `_b/` | two | - |\n")
     write(f"{PACKAGE}/_a/x.py", "")
     write(f"{PACKAGE}/_b/x.py", "")
     (fault,) = faults(tree)

@@ -31,7 +31,8 @@ constexpr char kUnidentified[] = "unidentified: ";
 
 using cache::Counter;
 
-// Of modes verify and refresh and of verify_share: relative to the largest number of a tensor.
+// Modes verify and refresh and verify_share accept a difference of so much, relative to the largest
+// number of a tensor.
 constexpr double kVerifyTolerance = 1e-4;
 
 // Says first why the result requires grad, then how to have it cached.
