@@ -4,8 +4,7 @@
 // shim asks while it records one. They are functional; Python has their shapes
 // (modcache/_export/operators.py). Programs that were saved carry the schemas: as elsewhere they
 // may grow defaults, and nothing else.
-#include "registration.h"
-#include "tensor/torch_version.h"
+#include "module/exported/exported.h"
 
 #include <torch/custom_class.h>
 
@@ -19,8 +18,9 @@
 #include "arguments.h"
 #include "base/hash.h"
 #include "module/call/row_proof.h"
-#include "module/exported/exported.h"
+#include "registration.h"
 #include "tensor/input.h"
+#include "tensor/torch_version.h"
 #include "tensor/tree.h"
 
 namespace modcache::ops {

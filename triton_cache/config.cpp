@@ -9,14 +9,10 @@
 namespace modcache::triton_cache {
 namespace {
 
-constexpr const char* kSettings[] = {"dir",         "mode",
-                                     "memory",      "disk",
-                                     "max_age",     "durability",
-                                     "policy",      "namespace",
-                                     "io",          "log",
-                                     "min_run_us",  "admission",
-                                     "remote",      "remote_timeout_ms",
-                                     "remote_ttl"};
+constexpr const char* kSettings[] = {
+    "dir",       "mode", "memory", "disk",       "max_age",   "durability", "policy",
+    "namespace", "io",   "log",    "min_run_us", "admission", "remote",     "remote_timeout_ms",
+    "remote_ttl"};
 
 std::string valid_settings() {
   std::string valid;

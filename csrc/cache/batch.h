@@ -28,7 +28,7 @@ namespace modcache::cache {
 struct BatchRequest {
   ContextPtr context;
   std::span<const std::string_view> keys;  // distinct, none empty; borrowed for each call
-  std::string_view signature;   // of every row's input; empty: matches any entry
+  std::string_view signature;              // of every row's input; empty: matches any entry
   // Null: only signatures are compared. Otherwise keys[i] comes with row rows[i] of it. Whether to
   // look at an input is asked once for a call (Session::compares_input), however often it looks up.
   const InputSource* input = nullptr;

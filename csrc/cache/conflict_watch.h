@@ -27,8 +27,8 @@ class ConflictWatch {
   // Keys that conflicted with what was stored after the scope's first conflict, before storing
   // stops; they must be a quarter of what was compared lately, too.
   static constexpr std::int64_t kMostRepeated = 256;
-  // The calls of a scope whose inputs are looked at on an accelerator in any case, and one in so many
-  // of the others.
+  // The calls of a scope whose inputs are looked at on an accelerator in any case, and one in so
+  // many of the others.
   static constexpr std::int64_t kFirstCostlyCalls = 16;
   static constexpr std::uint64_t kOneOfCostlyCalls = 50;
 
@@ -44,8 +44,8 @@ class ConflictWatch {
   // Costs an atomic load while no scope has stopped.
   bool has_stopped_storing(const std::string& scope);
 
-  // Whether to look at the input of this call, which is costly: at the first ones, then at a share of
-  // them that is chosen at random.
+  // Whether to look at the input of this call, which is costly: at the first ones, then at a share
+  // of them that is chosen at random.
   bool looks_at_costly(const std::string& scope);
 
   // All scopes begin anew.

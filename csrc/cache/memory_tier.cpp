@@ -110,9 +110,9 @@ void MemoryTier::drop(const store::EntryId& id, Access) {
 
 std::optional<EntryInfo> MemoryTier::look(const store::EntryId& id) {
   const ContextPtr context(ContextPtr(), &id.context);
-  const TierFound found =
-      find({context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)},
-           Access::kRead, OnMiss::kIgnore);
+  const TierFound found = find({context, std::span<const std::string_view>(&id.key, 1),
+                                std::span<const Digest128>(&id.address, 1)},
+                               Access::kRead, OnMiss::kIgnore);
   if (found.is_empty() || !found.has(0)) return std::nullopt;
   const Entry& entry = *found.entries[0].entry;
   EntryInfo info;

@@ -50,10 +50,8 @@ RemoteServer::RemoteServer(const Settings& settings, RemoteNames names,
       timeout_(settings.remote_timeout_ms),
       generations_(names_.seal(), names_.prefix(), settings.name_space),
       client_(std::move(make_backend), std::move(on_change)),
-      writes_(
-          client_,
-          {kQueueBytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
-          listener) {}
+      writes_(client_, {kQueueBytes, settings.remote_ttl_s * 1000, timeout_ * kTimesForWrites},
+              listener) {}
 
 Result<remote::Generations::Current> RemoteServer::find_or_make_generation(
     const std::string& scope) {

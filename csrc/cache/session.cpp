@@ -172,7 +172,8 @@ EntryPtr Session::take(const BatchRequest& request, BatchFound& found, std::size
                                       /*replaces=*/false, kept);
   }
   if (tiers_.nearest_first[row.tier]->is_far() && found.still_holds_ && !found.still_holds_()) {
-    take_back_nearer(row.tier, TierKeys::of_one(request.context, id), std::span<const Kept>(&kept[0], 1));
+    take_back_nearer(row.tier, TierKeys::of_one(request.context, id),
+                     std::span<const Kept>(&kept[0], 1));
   }
   return std::move(entries[0]);
 }

@@ -278,9 +278,11 @@ class Session {
   bool ask_each(const BatchRequest& request, Mode mode, Ask ask);
 
   // session_store.cpp
-  std::size_t store_those_worth_it(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces);
+  std::size_t store_those_worth_it(const TierKeys& keys, std::span<const EntryPtr> entries,
+                                   bool replaces);
   void store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces);
-  void count_kept(const TierKeys& keys, std::span<const EntryPtr> entries, std::span<const Kept> kept);
+  void count_kept(const TierKeys& keys, std::span<const EntryPtr> entries,
+                  std::span<const Kept> kept);
   void note_conflict(const Request& request, std::string_view signature, std::int64_t stored_at_us);
 
   Settings settings_;

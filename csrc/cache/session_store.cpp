@@ -45,7 +45,8 @@ std::size_t Session::store_those_worth_it(const TierKeys& all, std::span<const E
   return keys.size();
 }
 
-void Session::store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces) {
+void Session::store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries,
+                             bool replaces) {
   OneOrMany<EntryPtr> handed(entries.size());
   std::copy(entries.begin(), entries.end(), handed.begin());
   OneOrMany<Kept> kept(keys.size());
@@ -57,7 +58,8 @@ void Session::store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> ent
 }
 
 // A directory, where there is one, counts for itself what it does not keep.
-void Session::count_kept(const TierKeys& keys, std::span<const EntryPtr> entries, std::span<const Kept> kept) {
+void Session::count_kept(const TierKeys& keys, std::span<const EntryPtr> entries,
+                         std::span<const Kept> kept) {
   std::int64_t not_kept = 0;
   std::uint64_t largest_bytes = 0;
   std::uint64_t kept_bytes = 0;

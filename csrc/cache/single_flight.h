@@ -4,9 +4,9 @@
 // the others wait for it and then look the key up again.
 //
 // Where the leader fails (its run raised) or takes longer than the waiters' patience, one waiter is
-// let out to run beside it, at the next such time one more, then two, four, and so on. So a run that fails now and then costs a burst one
-// more run, two hundred waiters for one that always fails are through after nine runs, and they
-// never all run at once.
+// let out to run beside it, at the next such time one more, then two, four, and so on. So a run
+// that fails now and then costs a burst one more run, two hundred waiters for one that always fails
+// are through after nine runs, and they never all run at once.
 //
 // Never a deadlock: a thread that leads already (a cached module inside a cached module) does
 // not wait, no wait is longer than kLongestWait, and a child of fork starts without flights. By

@@ -39,7 +39,8 @@ class TierKeys {
 
   // One key. `context` and `id` must outlive it.
   static TierKeys of_one(const ContextPtr& context, const store::EntryId& id) {
-    return {context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)};
+    return {context, std::span<const std::string_view>(&id.key, 1),
+            std::span<const Digest128>(&id.address, 1)};
   }
 
   const ContextPtr& context() const { return *context_; }
@@ -158,7 +159,9 @@ class Tier {
 
   // Removes what keep_rows() or store() kept of these keys a moment ago, as kept[k] says. From the
   // directory nothing that came there since goes with it.
-  virtual void take_back(const TierKeys& keys, std::span<const Kept> kept) { (void)keys, (void)kept; }
+  virtual void take_back(const TierKeys& keys, std::span<const Kept> kept) {
+    (void)keys, (void)kept;
+  }
 
   // Something of an entry proved broken after find() gave it: counts it, and drops it if the access
   // allows and the key still leads to `sequence`.

@@ -43,8 +43,7 @@ std::shared_ptr<RemoteTier> make_remote(const Settings& settings, const TierPart
 
 bool use_one_server(const Settings& one, const Settings& other) {
   return one.remote == other.remote && one.remote_timeout_ms == other.remote_timeout_ms &&
-         one.remote_ttl_s == other.remote_ttl_s &&
-         one.name_space == other.name_space &&
+         one.remote_ttl_s == other.remote_ttl_s && one.name_space == other.name_space &&
          one.max_age_s == other.max_age_s;
 }
 

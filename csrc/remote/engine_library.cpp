@@ -39,8 +39,7 @@ std::vector<std::string> candidates(const std::vector<std::string>& folders) {
 
 // The reason of dlopen() that helps most: a library that is there and lacks another one says which.
 std::string advice_on(const std::string& reason) {
-  if (reason.find("libssl") != std::string::npos ||
-      reason.find("libcrypto") != std::string::npos) {
+  if (reason.find("libssl") != std::string::npos || reason.find("libcrypto") != std::string::npos) {
     return reason + "; it needs the system's OpenSSL 3 (on Debian: apt-get install libssl3)";
   }
   return reason;

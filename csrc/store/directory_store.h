@@ -57,8 +57,8 @@ class DirectoryStore final : public Store {
     return lookup_.expect(ids, most_bytes);
   }
   std::uint64_t removals() const override { return attached_.removals(); }
-  Status put_all(const Context& context, std::span<const Digest128> addresses, const std::vector<RowPut>& puts,
-                 std::vector<Sequence>& sequences) override {
+  Status put_all(const Context& context, std::span<const Digest128> addresses,
+                 const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) override {
     return intake_.put_all(context, addresses, puts, sequences);
   }
   Status drop(const EntryId& id, Sequence sequence) override;

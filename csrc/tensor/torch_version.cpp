@@ -35,9 +35,7 @@ std::optional<std::string> why_not_for_torch(std::string_view built,
   return "it was built for torch " + built_minor + " and this process has torch " + *running;
 }
 
-at::Tensor lazy_clone(const at::Tensor& tensor) {
-  return at::_lazy_clone(tensor);
-}
+at::Tensor lazy_clone(const at::Tensor& tensor) { return at::_lazy_clone(tensor); }
 
 bool is_bits_dtype(at::ScalarType type) { return c10::isBitsType(type); }
 

@@ -60,7 +60,8 @@ struct View {
   }
   // Afterwards the entry's usage is this one, if it has the sequence.
   void note_use(const Digest128& at, store::Sequence sequence, policy::Usage usage) {
-    index.note_uses(std::span<const Digest128>(&at, 1), std::span<const store::Sequence>(&sequence, 1),
+    index.note_uses(std::span<const Digest128>(&at, 1),
+                    std::span<const store::Sequence>(&sequence, 1),
                     [usage](std::size_t, policy::Usage) { return usage; });
   }
   // 0: it is not found.

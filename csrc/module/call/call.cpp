@@ -77,9 +77,7 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
       compares ? compare(request(), is_drawn_, [&] { return result; }) : Comparison::kNothingStored;
   if (is_drawn_ && comparison == Comparison::kDifferent) replaces_ = true;
   const bool stores = may_store() && !(is_drawn_ && comparison == Comparison::kSame);
-  const bool is_kept_out =
-      stores && !replaces_ &&
-      !is_admitted(passage_, lead, request());
+  const bool is_kept_out = stores && !replaces_ && !is_admitted(passage_, lead, request());
   if (comparison != Comparison::kNothingStored) {
     count_run(0);
   } else {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/exported/exported.h"
 
-#include "tensor/torch_version.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
@@ -21,6 +19,7 @@
 #include "module/exported/probed_call.h"
 #include "module/watch/watch.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

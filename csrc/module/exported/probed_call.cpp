@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/exported/probed_call.h"
 
-#include "tensor/torch_version.h"
-
 #include <chrono>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "tensor/input_sampler.h"
 #include "tensor/rows.h"
 #include "tensor/storable.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 

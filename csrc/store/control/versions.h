@@ -9,7 +9,8 @@
 namespace modcache::store {
 
 // Returns kUnsupportedVersion when a newer or an older modcache wrote here, whose directories this
-// one does not read. Anything else is ok, also a directory that is empty or broken. Changes nothing.
+// one does not read. Anything else is ok, also a directory that is empty or broken. Changes
+// nothing.
 Status check_versions(const Directory& directory);
 
 }  // namespace modcache::store

@@ -88,8 +88,9 @@ Result<std::uint64_t> Directory::size_bytes() const {
 
 Status of_another_version(const std::string& file, std::int64_t version, std::int64_t ours) {
   return Status::unsupported_version(
-      "'" + file + "' has format version " + std::to_string(version) + ", but this modcache reads " +
-      "only version " + std::to_string(ours) + ": " + (version < ours ? "an older" : "a newer") +
+      "'" + file + "' has format version " + std::to_string(version) +
+      ", but this modcache reads " + "only version " + std::to_string(ours) + ": " +
+      (version < ours ? "an older" : "a newer") +
       " modcache wrote this directory, and nothing in it was changed. Choose another directory "
       "(option dir), or delete this one");
 }

@@ -9,7 +9,8 @@ Digest128 address_of(const Digest128& context, std::string_view key) {
   return xxh3_128(words, sizeof words);
 }
 
-OneOrMany<Digest128> addresses_of(const Digest128& context, std::span<const std::string_view> keys) {
+OneOrMany<Digest128> addresses_of(const Digest128& context,
+                                  std::span<const std::string_view> keys) {
   OneOrMany<Digest128> addresses(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) addresses[i] = address_of(context, keys[i]);
   return addresses;

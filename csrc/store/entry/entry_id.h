@@ -63,7 +63,8 @@ struct EntryIds {
 };
 // A single id as a batch of one. Borrowed from `id` itself.
 inline EntryIds batch_of(const EntryId& id) {
-  return {id.context, std::span<const std::string_view>(&id.key, 1), std::span<const Digest128>(&id.address, 1)};
+  return {id.context, std::span<const std::string_view>(&id.key, 1),
+          std::span<const Digest128>(&id.address, 1)};
 }
 
 inline constexpr std::size_t kMaxKeySizeBytes = 1 << 24;

@@ -166,8 +166,8 @@ class LocationMap {
 };
 
 template <typename Visit>
-void LocationMap::find_all(std::span<const Digest128> addresses, std::uint64_t removals, Visit visit,
-                           const IsStillThere& is_still_there) {
+void LocationMap::find_all(std::span<const Digest128> addresses, std::uint64_t removals,
+                           Visit visit, const IsStillThere& is_still_there) {
   if (removals == 0) return;
   MutexLock lock(mutex_);
   note_removals(removals);

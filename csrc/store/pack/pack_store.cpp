@@ -75,8 +75,8 @@ std::vector<bool> PackStore::are_current(const EntryIds& ids,
   return answers;
 }
 
-Status PackStore::put_all(const Context&, std::span<const Digest128>, const std::vector<RowPut>& puts,
-                          std::vector<Sequence>& sequences) {
+Status PackStore::put_all(const Context&, std::span<const Digest128>,
+                          const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) {
   sequences.assign(puts.size(), 0);
   return Status::ok();
 }

@@ -44,8 +44,8 @@ class PackStore final : public Store {
   std::vector<bool> are_current(const EntryIds& ids,
                                 const std::vector<Sequence>& sequences) override;
   std::uint64_t removals() const override { return pack_->footer().segment_id | 1; }
-  Status put_all(const Context& context, std::span<const Digest128> addresses, const std::vector<RowPut>& puts,
-                 std::vector<Sequence>& sequences) override;
+  Status put_all(const Context& context, std::span<const Digest128> addresses,
+                 const std::vector<RowPut>& puts, std::vector<Sequence>& sequences) override;
   Status drop(const EntryId&, Sequence) override { return Status::ok(); }
   Result<std::int64_t> clear(const ClearFilter& filter) override;
   Result<Evicted> evict(std::uint64_t to_bytes) override;

@@ -85,8 +85,8 @@ void SharedIndex::find_all(
   }
 }
 
-void SharedIndex::note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences,
-                            const UsedAt& used) {
+void SharedIndex::note_uses(std::span<const Digest128> addresses,
+                            std::span<const Sequence> sequences, const UsedAt& used) {
   const TablePtr table = is_writable_ ? readable() : nullptr;
   if (table == nullptr) return;
   const std::size_t count = addresses.size();

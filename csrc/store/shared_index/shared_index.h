@@ -59,7 +59,8 @@ class SharedIndex {
   // addresses[i], if that still has sequences[i] (0: nothing is noted of it). Takes the lock once,
   // for all of them. A use is lost when the entry moves at the same moment.
   using UsedAt = std::function<policy::Usage(std::size_t i, policy::Usage usage)>;
-  void note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences, const UsedAt& used);
+  void note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences,
+                 const UsedAt& used);
 
   // Counts lookups and stores of all processes (of this one where nothing can be shared).
   policy::Tick tick(std::uint32_t count = 1);

@@ -3,7 +3,8 @@
 
 namespace modcache::store {
 
-void UsageTracker::note_lookups(std::span<const Digest128> addresses, std::span<const Sequence> sequences) {
+void UsageTracker::note_lookups(std::span<const Digest128> addresses,
+                                std::span<const Sequence> sequences) {
   if (policy_ == nullptr || addresses.empty()) return;
   const auto count = static_cast<std::uint32_t>(addresses.size());
   const policy::Tick first = index_.tick(count) - count + 1;

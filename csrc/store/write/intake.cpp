@@ -88,7 +88,8 @@ Status Intake::put_all(const Context& context, std::span<const Digest128> addres
 }
 
 // Returns those of `rows` that are kept, and takes the others out of it.
-Intake::QueuedPuts Intake::within_budget(const Context& context, std::span<const Digest128> addresses,
+Intake::QueuedPuts Intake::within_budget(const Context& context,
+                                         std::span<const Digest128> addresses,
                                          const std::vector<RowPut>& puts,
                                          std::vector<std::size_t>& rows) {
   QueuedPuts kept;

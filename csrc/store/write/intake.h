@@ -39,8 +39,8 @@ class Intake {
   Intake& operator=(const Intake&) = delete;
 
   // See store.h.
-  Status put_all(const Context& context, std::span<const Digest128> addresses, const std::vector<RowPut>& puts,
-                 std::vector<Sequence>& sequences);
+  Status put_all(const Context& context, std::span<const Digest128> addresses,
+                 const std::vector<RowPut>& puts, std::vector<Sequence>& sequences);
 
  private:
   using QueuedPuts = std::vector<std::shared_ptr<QueuedPut>>;

@@ -33,7 +33,8 @@ class DiskTierClearTest : public ::testing::Test {
         tier.read(keys().id(0), *found.rows, 0, Access::kWrite, Reading::kToKeep).entry);
   }
   TierKeys keys() const {
-    return {context_, std::span<const std::string_view>(&key_, 1), std::span<const Digest128>(&address_, 1)};
+    return {context_, std::span<const std::string_view>(&key_, 1),
+            std::span<const Digest128>(&address_, 1)};
   }
   std::int64_t errors() const { return stats_.get(Counter::kErrors); }
 

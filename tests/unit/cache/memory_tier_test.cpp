@@ -42,9 +42,9 @@ class MemoryTierTest : public ::testing::Test {
   }
   std::string find(MemoryTier& tier, std::string_view key) {
     const Digest128 address = store::address_of(context_->digest, key);
-    const TierFound found =
-        tier.find({context_, std::span<const std::string_view>(&key, 1), std::span<const Digest128>(&address, 1)},
-                  Access::kRead, OnMiss::kCount);
+    const TierFound found = tier.find({context_, std::span<const std::string_view>(&key, 1),
+                                       std::span<const Digest128>(&address, 1)},
+                                      Access::kRead, OnMiss::kCount);
     return found.has(0) ? text_of(found.entries[0].entry) : "<missing>";
   }
 
@@ -90,7 +90,8 @@ TEST_F(MemoryTierTest, never_finds_what_another_process_replaced) {
   OneOrMany<EntryPtr> entries(1);
   entries[0] = text_entry("new");
   OneOrMany<Kept> kept(1);
-  other->store({context_, std::span<const std::string_view>(&key, 1), std::span<const Digest128>(&address, 1)},
+  other->store({context_, std::span<const std::string_view>(&key, 1),
+                std::span<const Digest128>(&address, 1)},
                entries, /*replaces=*/true, kept);
   ASSERT_TRUE(other->flush());
   EXPECT_EQ(find(tier, "key"), "<missing>");

@@ -87,17 +87,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"dtype", "bfloat16", "bfloat16"}, Case{"codec", "none", "none"},
         Case{"codec", "zstd", "zstd"}, Case{"min_run_us", "0", "0"},
         Case{"min_run_us", "5000", "5000"},
-        Case{"min_run_us", "9223372036854775807", "9223372036854775807"},
-        Case{"max_age", "0", "0"}, Case{"max_age", "86400", "86400"},
-        Case{"admission", "all", "all"}, Case{"admission", "second", "second"},
-        Case{"verify_share", "0", "0"}, Case{"verify_share", "0.001", "0.001"},
-        Case{"verify_share", "1e-05", "1e-05"}, Case{"verify_share", "2.5E-3", "0.0025"},
-        Case{"verify_share", "1", "1"}, Case{"memory", "0", "0"},
-        Case{"memory", "512MiB", "536870912"}, Case{"disk", "2GB", "2000000000"},
-        Case{"durability", "relaxed", "relaxed"}, Case{"durability", "strict", "strict"},
-        Case{"policy", "auto", "auto"}, Case{"policy", "lru", "lru"},
-        Case{"policy", "s3fifo", "s3fifo"}, Case{"policy", "keep", "keep"},
-        Case{"match", "input", "input"}, Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
+        Case{"min_run_us", "9223372036854775807", "9223372036854775807"}, Case{"max_age", "0", "0"},
+        Case{"max_age", "86400", "86400"}, Case{"admission", "all", "all"},
+        Case{"admission", "second", "second"}, Case{"verify_share", "0", "0"},
+        Case{"verify_share", "0.001", "0.001"}, Case{"verify_share", "1e-05", "1e-05"},
+        Case{"verify_share", "2.5E-3", "0.0025"}, Case{"verify_share", "1", "1"},
+        Case{"memory", "0", "0"}, Case{"memory", "512MiB", "536870912"},
+        Case{"disk", "2GB", "2000000000"}, Case{"durability", "relaxed", "relaxed"},
+        Case{"durability", "strict", "strict"}, Case{"policy", "auto", "auto"},
+        Case{"policy", "lru", "lru"}, Case{"policy", "s3fifo", "s3fifo"},
+        Case{"policy", "keep", "keep"}, Case{"match", "input", "input"},
+        Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
         Case{"strict", "True", "true"}, Case{"strict", "false", "false"},
         Case{"strict", "0", "false"}, Case{"strict", "False", "false"}, Case{"namespace", "", ""},
         Case{"namespace", "team a: \xC3\xA4", "team a: \xC3\xA4"}, Case{"io", "mmap", "mmap"},
@@ -135,18 +135,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"codec", "gzip", "one of: none, zstd"}, Case{"min_run_us", "-1", "not negative"},
         Case{"min_run_us", "-0", "not negative"}, Case{"min_run_us", "", "integer"},
         Case{"min_run_us", "1.5", "integer"}, Case{"min_run_us", "5ms", "integer"},
-        Case{"min_run_us", "9223372036854775808", "integer"},
-        Case{"max_age", "-1", "not negative"}, Case{"max_age", "all", "integer"},
-        Case{"verify_share", "-1e-4", "0 to 1"}, Case{"verify_share", "-0", "0 to 1"},
-        Case{"verify_share", "inf", "0 to 1"}, Case{"verify_share", "nan", "0 to 1"},
-        Case{"verify_share", "", "0 to 1"}, Case{"verify_share", "1e999", "0 to 1"},
-        Case{"verify_share", "0.1%", "0 to 1"},
+        Case{"min_run_us", "9223372036854775808", "integer"}, Case{"max_age", "-1", "not negative"},
+        Case{"max_age", "all", "integer"}, Case{"verify_share", "-1e-4", "0 to 1"},
+        Case{"verify_share", "-0", "0 to 1"}, Case{"verify_share", "inf", "0 to 1"},
+        Case{"verify_share", "nan", "0 to 1"}, Case{"verify_share", "", "0 to 1"},
+        Case{"verify_share", "1e999", "0 to 1"}, Case{"verify_share", "0.1%", "0 to 1"},
         Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
         Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
         Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
-        Case{"admission", "once", "one of: all, second"},
-        Case{"verify_share", "1.5", "0 to 1"}, Case{"verify_share", "-0.1", "0 to 1"},
-        Case{"match", "value", "one of: input, none"},
+        Case{"admission", "once", "one of: all, second"}, Case{"verify_share", "1.5", "0 to 1"},
+        Case{"verify_share", "-0.1", "0 to 1"}, Case{"match", "value", "one of: input, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
         Case{"log", "debug", "one of: off, error, warning, info"}));
 
@@ -303,26 +301,14 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable remote_timeout_ms("MODCACHE_REMOTE_TIMEOUT_MS", "250");
   const EnvironmentVariable remote_ttl("MODCACHE_REMOTE_TTL", "3600");
   std::vector<std::string> warnings;
-  const Options expected{{"dir", "/elsewhere"},
-                         {"mode", "read"},
-                         {"memory", "1024"},
-                         {"disk", "1000000"},
-                         {"match", "none"},
-                         {"durability", "strict"},
-                         {"strict", "true"},
-                         {"io", "pread"},
-                         {"log", "error"},
-                         {"namespace", "team"},
-                         {"dtype", "float16"},
-                         {"codec", "zstd"},
-                         {"min_run_us", "200"},
-                         {"admission", "second"},
-                         {"verify_share", "0.001"},
-                         {"policy", "s3fifo"},
-                         {"max_age", "0"},
-                         {"remote", "redis://user:***@host/1"},
-                         {"remote_timeout_ms", "250"},
-                         {"remote_ttl", "3600"}};
+  const Options expected{
+      {"dir", "/elsewhere"},        {"mode", "read"},        {"memory", "1024"},
+      {"disk", "1000000"},          {"match", "none"},       {"durability", "strict"},
+      {"strict", "true"},           {"io", "pread"},         {"log", "error"},
+      {"namespace", "team"},        {"dtype", "float16"},    {"codec", "zstd"},
+      {"min_run_us", "200"},        {"admission", "second"}, {"verify_share", "0.001"},
+      {"policy", "s3fifo"},         {"max_age", "0"},        {"remote", "redis://user:***@host/1"},
+      {"remote_timeout_ms", "250"}, {"remote_ttl", "3600"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());
 }
@@ -335,9 +321,8 @@ TEST(SettingsTest, a_bad_value_in_the_environment_is_warned_about_and_the_defaul
   EXPECT_EQ(settings.match, Match::kInput);
   EXPECT_EQ(settings.io, store::ReadVia::kPread);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_THAT(warnings[0],
-              AllOf(HasSubstr("MODCACHE_MATCH"), HasSubstr("'exactly'"),
-                    HasSubstr("input, none"), HasSubstr("default 'input'")));
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr("MODCACHE_MATCH"), HasSubstr("'exactly'"),
+                                 HasSubstr("input, none"), HasSubstr("default 'input'")));
 }
 
 TEST(ParseSizeTest, takes_plain_numbers_and_units_of_both_kinds) {

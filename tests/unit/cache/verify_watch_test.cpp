@@ -99,10 +99,10 @@ TEST_F(VerifyWatchTest, one_message_says_what_happened_and_what_to_do) {
   for (int i = 0; i < 10; ++i) note("encoder@1", "2 of 4 values differ");
   const auto messages = log_.about("verify_share");
   ASSERT_EQ(messages.size(), 1u);
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("3 of 3"), HasSubstr("'encoder@1'"),
-                                 HasSubstr("Encoder.forward"), HasSubstr("'key'"),
-                                 HasSubstr("2 of 4 values differ"), HasSubstr("SWITCHED OFF"),
-                                 HasSubstr("modcache clear")));
+  EXPECT_THAT(messages[0],
+              AllOf(HasSubstr("3 of 3"), HasSubstr("'encoder@1'"), HasSubstr("Encoder.forward"),
+                    HasSubstr("'key'"), HasSubstr("2 of 4 values differ"),
+                    HasSubstr("SWITCHED OFF"), HasSubstr("modcache clear")));
 }
 
 TEST_F(VerifyWatchTest, one_in_a_hundred_may_differ) {

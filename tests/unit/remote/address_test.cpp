@@ -161,9 +161,8 @@ TEST(AddressTest, a_database_is_a_number_and_a_cluster_has_only_the_first) {
 
 TEST(AddressTest, an_address_is_shown_as_it_is_but_for_its_password) {
   EXPECT_EQ(without_password("redis://u:pw@h:1/0?ca=/x"), "redis://u:***@h:1/0?ca=/x");
-  for (const char* text :
-       {"redis://h:6379,i:6380/1?db=2&prefix=a", "redis://u:@h", "redis+unix:///s?db=0",
-        "no address", ""}) {
+  for (const char* text : {"redis://h:6379,i:6380/1?db=2&prefix=a", "redis://u:@h",
+                           "redis+unix:///s?db=0", "no address", ""}) {
     EXPECT_EQ(without_password(text), text);
   }
   EXPECT_EQ(without_password("redis://u:***@h"), "redis://u:***@h") << "shown once more";

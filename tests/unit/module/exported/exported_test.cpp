@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/exported/exported.h"
 
-#include "tensor/torch_version.h"
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "support/module_fixture.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

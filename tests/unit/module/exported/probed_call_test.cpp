@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/exported/probed_call.h"
 
-#include "tensor/torch_version.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "support/module_fixture.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

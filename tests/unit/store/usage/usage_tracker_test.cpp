@@ -28,7 +28,8 @@ class UsageTrackerTest : public testing::SharedIndexTest {
 
   void note_lookup(std::uint64_t number, Sequence sequence) {
     const Digest128 looked_up = address(number);
-    tracker_.note_lookups(std::span<const Digest128>(&looked_up, 1), std::span<const Sequence>(&sequence, 1));
+    tracker_.note_lookups(std::span<const Digest128>(&looked_up, 1),
+                          std::span<const Sequence>(&sequence, 1));
   }
 
   View view_{directory_};
