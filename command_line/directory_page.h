@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DirectoryPage: what `modcache report` writes: one page of HTML about a directory or a pack, for a
-// browser that has nothing but this file. It has no scripts, loads nothing, and forbids both.
+// browser that has nothing but this file. The facts stand in it as JSON, and the script of
+// report_page/ draws them; it loads nothing, and its policy lets no other script run.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "command_line/cache_directory.h"
-#include "command_line/counted.h"
 #include "command_line/disk_files.h"
+#include "store/counters/counter_totals.h"
 
 namespace modcache::command_line {
 

@@ -36,7 +36,7 @@ class ReportCommand final : public Command {
   void declare(Arguments& arguments) override {
     arguments.describe(
         {"report", "[DIR]", "Write a page for a browser: hit rate over time, sizes, scopes",
-         "The page is one file, which loads nothing and has no scripts. Only a page of this\n"
+         "The page is one file, which loads nothing. Only a page of this\n"
          "command, or an empty file, is replaced.\n\n  modcache report DIR -o report.html\n"
          "  modcache report DIR -o - > report.html"});
     arguments.words(0, 1, words_);

@@ -71,14 +71,15 @@ def test_names_that_are_html_stay_text(page: Path) -> None:
     with browser() as chrome:
         chrome.get(page.as_uri())
         assert "owned" not in chrome.title
-        assert chrome.find_elements(By.CSS_SELECTOR, "script, img, iframe, link, object") == []
+        assert chrome.find_elements(By.CSS_SELECTOR, "img, iframe, link, object") == []
+        assert len(chrome.find_elements(By.TAG_NAME, "script")) == 2, "the data, and what draws it"
         names = [each.text for each in chrome.find_elements(By.CSS_SELECTOR, ".sizes b, h3")]
         assert any(HOSTILE in name for name in names)
         titles = chrome.find_elements(By.CSS_SELECTOR, "code")
         assert HOSTILE in [each.get_attribute("title") for each in titles]
 
 
-def test_it_loads_nothing_and_forbids_scripts(page: Path) -> None:
+def test_it_loads_nothing_and_forbids_other_scripts(page: Path) -> None:
     with browser() as chrome:
         chrome.get(page.as_uri())
         loaded = "return performance.getEntriesByType('resource').length"
@@ -127,13 +128,36 @@ def test_a_directory_that_counted_nothing_and_a_pack(
     modcache: Program, filled: Path, tmp_path: Path
 ) -> None:
     assert modcache("pack", filled, tmp_path / "pack").status == SUCCESS
-    for what, told in [(filled, "none counted yet"), (tmp_path / "pack", "a pack counts nothing")]:
-        outcome = modcache("report", what, "-o", "-")
-        assert (outcome.status, outcome.messages) == (SUCCESS, "")
-        assert told in outcome.data
-        assert "nan" not in outcome.data
-        assert "<svg" not in outcome.data
-        assert outcome.data.startswith("<!doctype html>\n")
+    file = tmp_path / "report.html"
+    with browser() as chrome:
+        for what, told in [
+            (filled, "none counted yet"),
+            (tmp_path / "pack", "a pack counts nothing"),
+        ]:
+            outcome = modcache("report", what, "-o", "-")
+            assert (outcome.status, outcome.messages) == (SUCCESS, "")
+            assert outcome.data.startswith("<!doctype html>\n")
+            file.write_text(outcome.data)
+            chrome.get(file.as_uri())
+            assert told in text_of(chrome)
+            assert "NaN" not in text_of(chrome)
+            assert chrome.find_elements(By.TAG_NAME, "svg") == []
+            assert problems(chrome) == []
+
+
+def test_times_and_sizes_read_as_the_command_line_shows_them(page: Path) -> None:
+    cases = {
+        "durationText": {7: "7 us", 1500: "1.50 ms", 2_000_000: "2.00 s", 125_000_000: "2 min 5 s"},
+        "sizeText": {999: "999 B", 1500: "1.50 kB", 12_345_678_901: "12.3 GB"},
+    }
+    axes = {1: ["0", "1 us"], 7e6: ["0", "2 s", "4 s", "6 s", "8 s"], 1e8: ["0", "1 min", "2 min"]}
+    with browser() as chrome:
+        chrome.get(page.as_uri())
+        for function, texts in cases.items():
+            for number, text in texts.items():
+                assert chrome.execute_script(f"return {function}({number})") == text
+        for most, ticks in axes.items():
+            assert chrome.execute_script(f"return durationAxis({most}).ticks") == ticks
 
 
 def test_it_tells_what_it_wrote(modcache: Program, shown: Path, tmp_path: Path) -> None:
