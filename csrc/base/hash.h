@@ -25,10 +25,7 @@ struct Digest128 {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
 
-  friend bool operator==(const Digest128& a, const Digest128& b) {
-    return a.high == b.high && a.low == b.low;
-  }
-  friend bool operator!=(const Digest128& a, const Digest128& b) { return !(a == b); }
+  bool operator==(const Digest128&) const = default;
 
   static constexpr std::size_t kSizeBytes = 16;
   // 16 bytes, big-endian, as stored on disk.

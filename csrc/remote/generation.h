@@ -32,9 +32,7 @@ struct Generation {
   std::uint64_t of_namespace = 0;
   std::uint64_t of_scope = 0;
 
-  friend bool operator==(const Generation& a, const Generation& b) {
-    return a.of_namespace == b.of_namespace && a.of_scope == b.of_scope;
-  }
+  bool operator==(const Generation&) const = default;
 };
 
 // The content of a server's mark. `number` is never 0.
@@ -61,9 +59,7 @@ class Generations {
     Generation generation;
     std::int64_t not_before_us = 0;
 
-    friend bool operator==(const Current& a, const Current& b) {
-      return a.generation == b.generation && a.not_before_us == b.not_before_us;
-    }
+    bool operator==(const Current&) const = default;
   };
   // Nothing: the marks are not known, or were looked at too long ago. Then their names go with the
   // next question to the server, and note() is told what they say.

@@ -45,7 +45,6 @@ struct Node {
   // Compares numbers bit by bit: NaN equals itself, 0.0 differs from -0.0. Ignores what Python and
   // TorchScript describe differently: the types of lists and dicts, the classes of named tuples.
   bool operator==(const Node& other) const;
-  bool operator!=(const Node& other) const { return !(*this == other); }
   // Returns whether both have the same containers with tensors in the same places; plain values may
   // differ.
   bool has_form_of(const Node& other) const;
@@ -72,13 +71,7 @@ struct TensorLayout {
   // serves batches of several rows only.
   bool is_unproven_alone = false;
 
-  bool operator==(const TensorLayout& other) const {
-    return dtype == other.dtype && stored_dtype == other.stored_dtype &&
-           is_beside_input == other.is_beside_input && sizes == other.sizes &&
-           has_order_of(other) && padded_dims == other.padded_dims &&
-           is_constant == other.is_constant && is_unproven == other.is_unproven &&
-           is_unproven_alone == other.is_unproven_alone;
-  }
+  bool operator==(const TensorLayout&) const = default;
   bool has_order_of(const TensorLayout& other) const {
     return dim_order == other.dim_order && batch_place == other.batch_place;
   }
@@ -93,9 +86,7 @@ struct ValueHeader {
   Node root;               // a lone tensor, where nothing else was stored
   std::vector<TensorLayout> tensors;
 
-  bool operator==(const ValueHeader& other) const {
-    return codec == other.codec && root == other.root && tensors == other.tensors;
-  }
+  bool operator==(const ValueHeader&) const = default;
 };
 
 // Returns the bits of an IEEE 754 number.

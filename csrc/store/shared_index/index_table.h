@@ -35,9 +35,7 @@ class IndexTable {
     std::array<std::uint64_t, 2> boot{};
     std::uint64_t database_inode = 0;
     std::uint64_t epoch = 0;
-    friend bool operator==(const Owner& a, const Owner& b) {
-      return a.boot == b.boot && a.database_inode == b.database_inode && a.epoch == b.epoch;
-    }
+    bool operator==(const Owner&) const = default;
   };
   struct Size {
     std::uint64_t slots = 0;
