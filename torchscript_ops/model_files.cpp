@@ -11,7 +11,6 @@
 #if MODCACHE_WITH_TORCHSCRIPT
 
 #include "arguments.h"
-#include "module/file/as_loaded.h"
 #include "module/file/model_file.h"
 
 namespace modcache::ops {

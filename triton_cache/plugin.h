@@ -7,7 +7,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "base/result.h"
+#include "cache/settings.h"
 #include "triton_cache/response_cache.h"
 #include "triton_cache/triton_api.h"
 
@@ -42,5 +45,12 @@ class Plugin {
   const TritonApi api_;
   std::unique_ptr<ResponseCache> responses_;
 };
+
+// The settings of the plug-in, as Triton hands over what its command line has:
+//     --cache-config modcache,dir=/data/cache --cache-config modcache,disk=10GB
+// They are those of modcache that say something about bytes; the others are about modules.
+// Reads a JSON object of settings. kInvalidArgument: it is none, or names an unknown setting; the
+// message lists the valid ones. Values are for Cache::configure() to check.
+Result<cache::Options> parse_config(std::string_view config);
 
 }  // namespace modcache::triton_cache

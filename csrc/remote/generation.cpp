@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/fork.h"
 #include "base/hash.h"
-#include "base/little_endian.h"
 #include "base/random.h"
 
 namespace modcache::remote {

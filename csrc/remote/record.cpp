@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/little_endian.h"
+#include "base/bytes.h"
 
 namespace modcache::remote {
 namespace {

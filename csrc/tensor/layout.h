@@ -11,13 +11,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/result.h"
+#include "cache/value.h"
+#include "codec/codec.h"
 #include "tensor/value_header.h"
 
 namespace modcache::tensor {
@@ -117,5 +121,22 @@ class Layout : public std::enable_shared_from_this<Layout> {
 // Returns a copy of tensor `i` of a value whose payload is at `payload`, in its original dtype and
 // order.
 at::Tensor tensor_at(const Layout& layout, std::size_t i, const std::byte* payload);
+
+// Converts a value's payload to the bytes of a record and back: unchanged, or through a codec.
+// Encodes the payload where that makes it smaller.
+cache::Written write_payload(const Layout& layout, SharedBytes payload, codec::Codec codec);
+
+// Returns whether the stored bytes are the payload as it is.
+bool is_plain(const Layout& layout);
+
+// Returns kCorruption when a stored payload of this size cannot belong to `layout`. Call it before
+// taking memory for the value.
+Status check_payload_size(const Layout& layout, std::size_t stored_size_bytes);
+
+// Fills layout.payload_size_bytes() bytes at `target`. `read` fills its buffer with the stored
+// bytes, whose checksum it has checked. REQUIRES: check_payload_size() is ok.
+using ReadStored = std::function<Status(void* target)>;
+Status read_payload(const Layout& layout, std::size_t stored_size_bytes, const ReadStored& read,
+                    void* target);
 
 }  // namespace modcache::tensor

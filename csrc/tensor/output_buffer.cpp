@@ -5,6 +5,12 @@
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include <atomic>
+#include <cstdint>
 #include <list>
 #include <utility>
 
@@ -104,6 +110,17 @@ at::Tensor tensor_over(c10::DataPtr data, at::IntArrayRef sizes, at::ScalarType 
 
 void let_go(void* owner) { delete static_cast<std::shared_ptr<std::byte>*>(owner); }
 
+constexpr std::uint64_t kLargeBytes = 1 << 20;
+constexpr std::uint64_t kLargeShare = 4;
+// At this size, mapping the memory again costs no more than the runs that fill it.
+constexpr std::uint64_t kTrimEveryBytes = 128 << 20;
+
+void give_free_heap_back() {
+#if defined(__GLIBC__)
+  (void)malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
 at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -121,6 +138,17 @@ at::Tensor output_over(std::shared_ptr<std::byte> bytes, at::IntArrayRef sizes,
   return tensor_over(
       c10::DataPtr(data, new std::shared_ptr<std::byte>(std::move(bytes)), &let_go, at::kCPU),
       sizes, dtype);
+}
+
+void note_cut_output(const at::Tensor& result) {
+  static std::atomic<std::uint64_t> rests_bytes{0};
+  if (!result.device().is_cpu() || !result.has_storage()) return;
+  const std::uint64_t all_bytes = result.storage().nbytes();
+  if (all_bytes < kLargeBytes || all_bytes < kLargeShare * result.nbytes()) return;
+  const std::uint64_t before = rests_bytes.fetch_add(all_bytes, std::memory_order_relaxed);
+  if (before + all_bytes < kTrimEveryBytes) return;
+  rests_bytes.store(0, std::memory_order_relaxed);
+  give_free_heap_back();
 }
 
 }  // namespace modcache::tensor

@@ -23,4 +23,11 @@ at::Tensor output_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
 at::Tensor output_over(std::shared_ptr<std::byte> bytes, at::IntArrayRef sizes,
                        at::ScalarType dtype);
 
+// Handles results that are small parts of large memory. Their small copies, which are kept, end up
+// on the heap where the large memory was, so the next large block of that size needs new memory
+// again. A process that keeps a few kilobytes would grow by gigabytes.
+// Call it with a result that was copied. When the large blocks behind such results come to 128 MiB,
+// it gives the heap's free memory back to the system. Thread-safe.
+void note_cut_output(const at::Tensor& result);
+
 }  // namespace modcache::tensor

@@ -15,7 +15,6 @@
 
 #include "base/fork.h"
 #include "base/log.h"
-#include "tensor/error_text.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 

@@ -6,11 +6,10 @@
 
 #include <utility>
 
-#include "tensor/cut_outputs.h"
 #include "tensor/dim_order.h"
 #include "tensor/output_buffer.h"
 #include "tensor/placement.h"
-#include "tensor/row_bytes.h"
+#include "tensor/rows.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 

@@ -15,7 +15,6 @@
 #include "cache/settings.h"
 #include "cache/value.h"
 #include "tensor/layout.h"
-#include "tensor/payload.h"
 #include "tensor/row_padding.h"
 #include "tensor/tree.h"
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tensor/row_bytes.h"
+#include "tensor/rows.h"
 #include "tensor/torch_version.h"
 #include "tensor/value_header.h"
 

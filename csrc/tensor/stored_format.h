@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "cache/value.h"
+#include "tensor/layout.h"
+#include "tensor/tree.h"
 
 namespace modcache::tensor {
 
@@ -25,5 +27,15 @@ class StoredFormat final : public cache::ValueFormat {
   std::shared_ptr<const cache::Value> moved(std::shared_ptr<const cache::Value> value,
                                             const cache::Place& place) const override;
 };
+
+// The value that a tier holds as tensors of the caller's own, for callers that need not know
+// whether it is a whole value or a row.
+struct StoredValue {
+  LayoutPtr layout;
+  Flat value;  // on the CPU
+};
+
+// REQUIRES: `value` is a WholeValue or a RowValue.
+StoredValue stored_value(const cache::Value& value);
 
 }  // namespace modcache::tensor

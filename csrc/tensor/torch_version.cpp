@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -105,6 +106,11 @@ bool is_mode_in_force() {
          at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
          !at::functorch::getDynamicLayerStack().empty() ||
          c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::Tracer);
+}
+
+std::string text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
 }
 
 }  // namespace modcache::tensor

@@ -8,6 +8,7 @@
 #include <torch/version.h>
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,5 +73,9 @@ c10::DispatchKeySet transform_keys();
 // Returns whether a mode of torch functions or of torch dispatch, a transform of functorch or
 // tracing is in force in the calling thread.
 bool is_mode_in_force();
+
+// The message of an exception without the stack trace that torch's own append, for log lines and
+// statuses.
+std::string text_of(const std::exception& error);
 
 }  // namespace modcache::tensor

@@ -16,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/value_header.h"
@@ -49,5 +50,9 @@ Flat flatten_tagged(const at::IValue& value);
 std::optional<at::IValue> rebuild(const Node& root, const std::vector<at::Tensor>& tensors,
                                   const c10::TypePtr& type);
 at::IValue rebuild_tagged(const Node& root, const std::vector<at::Tensor>& tensors);
+
+// Parses the annotation_str() of a type, such as "Dict[str, List[Tensor]]". Returns null for any
+// other text, and for the name of a class, which only a declared type knows.
+c10::TypePtr parse_type(std::string_view text);
 
 }  // namespace modcache::tensor

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "tensor/tree.h"
-#include "tensor/type_text.h"
 
 namespace modcache::tensor {
 namespace {

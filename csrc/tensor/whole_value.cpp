@@ -7,13 +7,11 @@
 #include <exception>
 #include <utility>
 
-#include "tensor/cut_outputs.h"
 #include "tensor/dim_order.h"
-#include "tensor/error_text.h"
+#include "tensor/layout.h"
 #include "tensor/output_buffer.h"
-#include "tensor/payload.h"
 #include "tensor/placement.h"
-#include "tensor/row_bytes.h"
+#include "tensor/rows.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 

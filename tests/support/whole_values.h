@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "support/value_tensors.h"
-#include "tensor/payload.h"
+#include "tensor/layout.h"
 #include "tensor/whole_value.h"
 
 namespace modcache::testing {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/bytes.h"
 #include "base/hash.h"
-#include "base/little_endian.h"
 
 namespace modcache::backends {
 namespace {

@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/process_wide.h"
 #include "tensor/difference.h"
-#include "tensor/error_text.h"
-#include "tensor/stored_value.h"
+#include "tensor/stored_format.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

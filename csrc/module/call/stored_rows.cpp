@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "module/call/row_proof.h"
-#include "tensor/error_text.h"
-#include "tensor/payload.h"
+#include "tensor/layout.h"
 #include "tensor/resident_rows.h"
 #include "tensor/row_value.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

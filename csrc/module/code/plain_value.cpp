@@ -5,7 +5,7 @@
 #include <ATen/core/function.h>
 #include <ATen/core/jit_type.h>
 
-#include "module/code/class_names.h"
+#include "module/code/source.h"
 #include "module/watch/tensor_watch.h"
 #include "tensor/value_header.h"
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/code/source.h"
 
+#include <ATen/core/class_type.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <cstdint>
+#include <memory>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "module/code/code_text.h"
 #include "module/code/graph_node.h"
 #include "module/code/plain_value.h"
 
@@ -190,6 +191,50 @@ void note_function(const jit::Function& function, const std::string& text, Sourc
   digest = hasher.digest();
 }
 
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.';
+}
+
+namespace jit = torch::jit;
+
+// "input.1", "input0" -> "input"
+std::string without_number(const jit::Value& value) {
+  std::string name = value.debugNameBase();
+  const auto last = name.find_last_not_of("0123456789");
+  if (last != std::string::npos) name.erase(last + 1);
+  return name;
+}
+
+void drop_numbers(jit::Value& value) {
+  // A value without a name is printed within the expression that uses it, and must stay so.
+  if (value.hasDebugName()) value.setDebugName(without_number(value));
+}
+
+void drop_numbers(jit::Block& block) {
+  for (jit::Value* input : block.inputs()) drop_numbers(*input);
+  for (jit::Node* node : block.nodes()) {
+    for (jit::Value* output : node->outputs()) drop_numbers(*output);
+    for (jit::Block* inner : node->blocks()) drop_numbers(*inner);
+    // The code of a fork is an attribute of its node; a copied graph has its own copy of it.
+    for (const c10::Symbol name : node->attributeNames()) {
+      if (node->kindOf(name) == jit::AttributeKind::g) drop_numbers(*node->g(name)->block());
+    }
+  }
+}
+
+// Removes casts to a wider type (int to Optional[int]). They do nothing, and a module that was
+// saved has some where the module that was compiled has none.
+void drop_upcasts(jit::Block& block) {
+  for (auto node = block.nodes().begin(); node != block.nodes().end(); ++node) {
+    for (jit::Block* inner : node->blocks()) drop_upcasts(*inner);
+    if (node->kind() != c10::prim::unchecked_cast) continue;
+    if (!node->input()->type()->isSubtypeOf(*node->output()->type())) continue;
+    node->output()->replaceAllUsesWith(node->input());
+    node.destroyCurrent();
+  }
+}
+
 }  // namespace
 
 Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
@@ -238,6 +283,68 @@ Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
 
 std::string Source::name_in_code(const c10::ClassType& type) const {
   return type.name().has_value() ? names.known(type.name()->qualifiedName()) : std::string();
+}
+
+std::string class_name_of(const c10::ivalue::Object& module) {
+  return module.type()->name().has_value() ? module.type()->name()->name() : "module";
+}
+
+std::string without_mangling(const std::string& name) {
+  static const std::string kMangle = "___torch_mangle_";
+  std::string out = name;
+  for (auto at = out.find(kMangle); at != std::string::npos; at = out.find(kMangle, at)) {
+    std::size_t end = at + kMangle.size();
+    while (end < out.size() && out[end] >= '0' && out[end] <= '9') ++end;
+    if (end < out.size() && out[end] == '.') ++end;
+    out.erase(at, end - at);
+  }
+  return out;
+}
+
+std::string NameStabilizer::stabilize(const std::string& text) {
+  static const std::string kRoot = "__torch__";
+  std::string out;
+  out.reserve(text.size());
+  std::size_t position = 0;
+  while (true) {
+    const std::size_t start = text.find(kRoot, position);
+    if (start == std::string::npos) break;
+    std::size_t end = start;
+    while (end < text.size() && is_name_char(text[end])) ++end;
+    out.append(text, position, start - position);
+    out += stable_name(text.substr(start, end - start));
+    position = end;
+  }
+  out.append(text, position, std::string::npos);
+  return out;
+}
+
+std::string NameStabilizer::known(const std::string& name) const {
+  const auto found = stable_.find(name);
+  return found != stable_.end() ? found->second : std::string();
+}
+
+const std::string& NameStabilizer::stable_name(const std::string& name) {
+  auto [known, is_new] = stable_.try_emplace(name);
+  if (is_new) {
+    const std::string base = without_mangling(name);
+    known->second = base + '#' + std::to_string(count_[base]++);
+  }
+  return known->second;
+}
+
+std::string text_of(const jit::GraphFunction& function, std::vector<at::IValue>& constants,
+                    jit::PrintDepsTable& dependencies) {
+  std::shared_ptr<jit::Graph> graph = function.graph()->copy();
+  drop_upcasts(*graph->block());
+  drop_numbers(*graph->block());
+  const c10::QualifiedName& name = function.qualname();
+  const c10::QualifiedName counted(c10::QualifiedName(name.prefix()), counted_name(name.name()));
+  jit::GraphFunction numbered_anew(counted, std::move(graph), nullptr);
+  numbered_anew.setSchema(function.getSchema());
+  jit::PythonPrint printer(constants, dependencies);
+  printer.printMethod(numbered_anew);
+  return printer.str();
 }
 
 }  // namespace modcache::module

@@ -6,16 +6,20 @@
 // of appearance.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/python_print.h>
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "base/hash.h"
-#include "module/code/class_names.h"
 
 namespace modcache::module {
 
@@ -50,5 +54,50 @@ struct Source {
 // code.
 Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
                    const std::string& method);
+
+// Names of TorchScript classes and functions without the suffix that torch appends to repeated ones
+// (___torch_mangle_7), which differs from process to process and from load to load.
+// The class's last name, "B", for messages.
+std::string class_name_of(const c10::ivalue::Object& module);
+
+// "__torch__.a.___torch_mangle_7.B" -> "__torch__.a.B"
+std::string without_mangling(const std::string& name);
+
+// "__torch__.a.___torch_mangle_7.B" -> "__torch__.a.B#0". Equal names get equal numbers. Names that
+// differ only in their mangling are numbered in the order of appearance.
+class NameStabilizer {
+ public:
+  // Returns `text` with every name replaced.
+  std::string stabilize(const std::string& text);
+
+  // Returns the replacement of `name`; empty when no text so far contained it.
+  std::string known(const std::string& name) const;
+
+ private:
+  const std::string& stable_name(const std::string& name);
+
+  std::unordered_map<std::string, std::string> stable_;
+  std::unordered_map<std::string, int> count_;
+};
+
+// A TorchScript method as text that does not depend on the names of its variables: torch numbers
+// repeated names anew each time it saves a module, so `input0` of a compiled module may be `input2`
+// of the same module loaded.
+// Returns the source of `function`, with the variables of each name numbered in the order of
+// appearance: x, x0, x1. Arguments keep their names. Constants that are not literals are appended
+// to `constants`, and the text has their index there; types that the text names are added to
+// `dependencies`.
+std::string text_of(const torch::jit::GraphFunction& function, std::vector<at::IValue>& constants,
+                    torch::jit::PrintDepsTable& dependencies);
+
+// A module that Python cached (modcache.cached) is scripted with two methods: a forward that calls
+// the operator, and its own forward under the name below. Entries and fingerprints use one name for
+// both, so that the cached module shares them with the wrapped one.
+inline constexpr char kPlainForward[] = "_modcache_forward";
+
+// Returns the name of a method in entries and fingerprints.
+inline std::string counted_name(const std::string& method) {
+  return method == kPlainForward ? "forward" : method;
+}
 
 }  // namespace modcache::module

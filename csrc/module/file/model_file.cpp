@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module/file/model_file.h"
 
+#include <ATen/core/function.h>
+#include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <unordered_map>
 #include <utility>
 
 #include "base/fork.h"
 #include "base/process_wide.h"
 #include "cache/cache.h"
+#include "module/identity/identity.h"
 #include "module/scripted/load_scripted.h"
-#include "tensor/error_text.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 
@@ -211,6 +214,26 @@ void note_fingerprint(const std::string& digest, const std::string& method,
   cache::Cache& cache = cache::Cache::instance();
   if (fingerprint.empty() || noted_fingerprint(digest, method, changes) == fingerprint) return;
   cache.session()->keep_note(about(digest, method, changes), fingerprint, cache.mode());
+}
+
+AsLoaded::AsLoaded(const ObjectPtr& module) {
+  for (const auto* method : module->type()->methods()) {
+    try {
+      by_method_[method->name()] = identity_of(module, method->name())->observe(module);
+    } catch (const std::exception&) {  // its fingerprint stays unknown; the module may still run
+      by_method_.erase(method->name());
+    }
+  }
+}
+
+std::string AsLoaded::fingerprint(const ObjectPtr& module, const std::string& method) const {
+  const auto observed = by_method_.find(method);
+  if (observed == by_method_.end()) return "";
+  std::string text = identity_of(module, method)->fingerprint(module).text;
+  // Check after the fingerprint was made: if nothing has changed by now, nothing had changed when
+  // it was made.
+  if (Identity::changed_since(*observed->second, module).has_value()) return "";
+  return text;
 }
 
 }  // namespace modcache::module

@@ -18,7 +18,7 @@
 #include "base/hash.h"
 #include "module/code/plain_value.h"
 #include "module/code/source.h"
-#include "module/identity/attributes_hasher.h"
+#include "module/identity/identity.h"
 #include "module/watch/tensor_watch.h"
 #include "tensor/input.h"
 

@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "module/call/declared.h"
-#include "module/code/class_names.h"
 #include "module/code/graph_node.h"
-#include "module/code/plain_forward.h"
+#include "module/code/source.h"
 #include "module/lowered/lowered_identity.h"
-#include "tensor/error_text.h"
+#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

@@ -11,9 +11,9 @@
 #include <set>
 #include <utility>
 
-#include "module/code/class_names.h"
 #include "module/code/graph_node.h"
-#include "module/identity/attributes_hasher.h"
+#include "module/code/source.h"
+#include "module/identity/identity.h"
 #include "module/lowered/lowered_call_graph.h"
 #include "tensor/storable.h"
 #include "tensor/tree.h"

@@ -14,7 +14,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "module/identity/attributes_hasher.h"
+#include "module/identity/identity.h"
 #include "module/identity/inventory.h"
 
 namespace modcache::module {

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "module/call/manifest.h"
-#include "module/code/class_names.h"
+#include "module/code/source.h"
 #include "module/identity/identity.h"
 
 namespace modcache::module {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/hash.h"
-#include "base/little_endian.h"
 #include "base/random.h"
 #include "store/counters/counter_totals.h"
 

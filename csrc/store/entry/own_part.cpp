@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/little_endian.h"
+#include "base/bytes.h"
 
 namespace modcache::store {
 namespace {

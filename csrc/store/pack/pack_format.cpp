@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/pack/pack_format.h"
 
-#include "base/little_endian.h"
+#include "base/bytes.h"
 #include "store/entry/entry_id.h"
 #include "store/segment/record.h"
 

@@ -9,7 +9,7 @@
 #include <streambuf>
 #include <type_traits>
 
-#include "base/little_endian.h"
+#include "base/bytes.h"
 #include "store/entry/entry_id.h"
 #include "store/entry/put.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/little_endian.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "base/bytes.h"
 
 namespace modcache {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/byte_planes.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstddef>
 #include <string>
+
+#include "codec/codec.h"
 
 namespace modcache::codec {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codec/zstd_codec.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fs/posix_calls.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <cerrno>
 #include <string>
 
+#include "fs/posix_file_system.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::fs {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which files are opened, and which are refused without being opened.
-#include "fs/posix_open.h"
-
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 

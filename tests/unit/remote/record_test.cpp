@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/little_endian.h"
+#include "base/bytes.h"
 
 namespace modcache::remote {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/error_text.h"
-
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <string>
+
+#include "tensor/torch_version.h"
 
 namespace modcache::tensor {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/payload.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "support/whole_values.h"
+#include "tensor/layout.h"
 
 namespace modcache::tensor {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "support/value_tensors.h"
 #include "tensor/rows_output.h"
-#include "tensor/stored_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::tensor {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cache/settings.h"
 #include "support/value_tensors.h"
-#include "tensor/stored_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::tensor {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/stored_value.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "support/whole_values.h"
 #include "tensor/row_value.h"
+#include "tensor/stored_format.h"
 
 namespace modcache::tensor {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/type_text.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
+
+#include "tensor/tree.h"
 
 namespace modcache::tensor {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "triton_cache/config.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
+
+#include "triton_cache/plugin.h"
 
 namespace modcache::triton_cache {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "triton_cache/miss_times.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include "triton_cache/response_cache.h"
 
 namespace modcache::triton_cache {
 namespace {

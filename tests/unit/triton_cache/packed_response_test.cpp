@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "triton_cache/packed_response.h"
+#include "support/packed_response.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "support/packed_response.h"
+#include "triton_cache/response.h"
 
 namespace modcache::triton_cache {
 namespace {

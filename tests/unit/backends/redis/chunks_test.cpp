@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "base/hash.h"
-#include "base/little_endian.h"
 
 namespace modcache::backends {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/code/class_names.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "module/code/source.h"
 
 namespace modcache::module {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/code/code_text.h"
-
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <string>
 #include <vector>
+
+#include "module/code/source.h"
 
 namespace modcache::module {
 namespace {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/file/as_loaded.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "module/file/model_file.h"
 #include "module/identity/identity.h"
 #include "support/scripted_encoder.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/identity/attributes_hasher.h"
-
 #include <gtest/gtest.h>
+
+#include "module/identity/identity.h"
 
 namespace modcache::module {
 namespace {
