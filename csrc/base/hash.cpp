@@ -121,12 +121,6 @@ std::string mac_key_of(std::string_view secret) {
   return key;
 }
 
-std::string sha256_hex(std::string_view bytes) {
-  unsigned char out[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(out, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  return hex_of({reinterpret_cast<const char*>(out), sizeof out});
-}
-
 // libsodium is never initialised: its portable BLAKE2b, which it then uses, was twice as fast as
 // its AVX2 one where both were measured (AMD EPYC, GCC 12: 1,270 against 660 MB/s).
 struct Blake2bHasher::State {

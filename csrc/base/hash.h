@@ -3,7 +3,6 @@
 // The hash functions of modcache.
 //  - XXH3: checksums, addresses and the weights of a module. Fast, safe against accidents.
 //  - BLAKE2b: whatever a stranger can choose (contexts, content keys).
-//  - SHA-256: where a protocol of others asks for it.
 // Each gives the same digest on every machine. All functions may be called from any thread.
 #pragma once
 
@@ -68,9 +67,6 @@ class Xxh3Hasher {
 
 // 128 bits of BLAKE2b. Finding two inputs with the same digest is not feasible.
 Digest128 blake2b_128(std::string_view bytes);
-
-// 64 lower-case hexadecimal digits.
-std::string sha256_hex(std::string_view bytes);
 
 // 128 bits of BLAKE2b over `parts`, one after the other without boundaries, with a key of
 // kMacKeyBytes: who does not know the key cannot make it.

@@ -13,13 +13,6 @@ constexpr Name kNames[] = {
 
 }  // namespace
 
-std::optional<Kind> parse_kind(std::string_view text) {
-  for (const Name& name : kNames) {
-    if (name.text == text) return name.kind;
-  }
-  return std::nullopt;
-}
-
 std::string_view kind_name(Kind kind) {
   for (const Name& name : kNames) {
     if (name.kind == kind) return name.text;

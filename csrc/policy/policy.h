@@ -14,14 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 namespace modcache::policy {
 
 enum class Kind { kAuto, kLru, kS3Fifo, kKeep };
 
-std::optional<Kind> parse_kind(std::string_view text);
 std::string_view kind_name(Kind kind);
 
 // Counts the lookups and stores of a tier. It wraps around, so only differences mean anything.

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Under which keys the answer to a request is found.
+// The cache keys of a request.
 //
-//   "train/17"                            the id of the request, as training stores it
-//   "content:" 64 digits                  no id: a hash of the input
-//   "salt:" 64 digits ":id:" the id       the same under the salt of a tenant, which is hashed
+//   "train/17"                          the request's id, as training stores it
+//   "content:" 64 digits                no id: a hash of the input
+//   "salt:" 64 digits ":train/17"       the same two for a tenant, whose salt is hashed
 //   "salt:" 64 digits ":content:" ...
 //
-// The hashes are cryptographic and of one length, and an id that begins like the lower three is
-// refused: so no two of (salt, id, content) make the same key, whatever a client sends.
+// Ids that begin with "content:" or "salt:" are refused, and the hashes are cryptographic and of
+// one length. So two different triples of salt, id and content never share a key.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,15 +20,14 @@
 
 namespace server {
 
-// Returns the one key of the whole input. Throws Refusal for an id that is not valid.
-std::string key_of_input(const PredictRequest& request, const std::string& salt);
-
-// Returns one key for each row. Throws Refusal, also where there is one id and not one row.
-std::vector<std::string> keys_of_rows(const PredictRequest& request, const std::string& salt);
-
-// Returns what stands for the key where a model takes int64 ids: the number that its digits are,
-// not negative, and for all other keys a negative number made of 63 bits of their hash. Which two
-// inputs got one number the cache notices by the sample of the input that it compares.
-std::int64_t number_of_key(const std::string& key);
+// `salt` is the tenant's, or empty. All three throw HttpError for an id that is not valid.
+// Returns one key for the whole input.
+std::string key_for_input(const PredictRequest& request, const std::string& salt);
+// Returns one key per row.
+std::vector<std::string> keys_for_rows(const PredictRequest& request, const std::string& salt);
+// Returns keys_for_rows() as int64 ids, for models that take those: the number that a key spells,
+// else a negative number made of 63 bits of the key's hash. If two inputs get the same number by
+// chance, the cache notices that the inputs differ.
+at::Tensor ids_for_rows(const PredictRequest& request, const std::string& salt);
 
 }  // namespace server

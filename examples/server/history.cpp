@@ -4,10 +4,6 @@
 #include <modcache/cache.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,37 +12,24 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostSamples = 600;
-constexpr std::chrono::seconds kMinute{60};
-constexpr std::size_t kMostScopes = 50;
-constexpr std::chrono::seconds kInterval{1};
-constexpr std::chrono::seconds kIntervalOfScopes{5};  // at least
-constexpr int kPauseOfScopes = 20;                    // times what the last look took, at least
-constexpr std::chrono::milliseconds kWaitForScopes{100};
-// The page shows sums of these counters of stats(). A name that ends with _ stands for all counters
-// that begin with it.
-const std::map<std::string, std::vector<std::string>> kShown = {
-    {"hits", {"hits_"}},
-    {"misses", {"misses"}},
-    {"bypassed", {"bypassed_"}},
-    {"stored", {"stored"}},
-    {"errors", {"errors", "corrupt"}},
-    {"saved_us", {"saved_us"}},
-};
+constexpr std::size_t kMaxSamples = 600;
+constexpr std::size_t kMaxScopes = 50;
+constexpr std::chrono::seconds kSampleInterval{1};
+constexpr std::size_t kSamplesPerMinute = 60;
+constexpr std::chrono::seconds kMinScanInterval{5};
+constexpr std::chrono::milliseconds kFirstScanWait{100};
 
-bool counts_as(const std::string& counter, const std::string& name) {
-  return name.back() == '_' ? counter.compare(0, name.size(), name) == 0 : counter == name;
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::int64_t sum_of(const std::map<std::string, std::int64_t>& stats,
-                    const std::vector<std::string>& names) {
-  std::int64_t sum = 0;
-  for (const auto& [counter, count] : stats) {
-    for (const std::string& name : names) {
-      if (counts_as(counter, name)) sum += count;
-    }
-  }
-  return sum;
+// Returns the name under which the page shows a counter of stats(), or "" if it does not.
+std::string shown_name(const std::string& counter) {
+  if (counter.starts_with("hits_")) return "hits";
+  if (counter.starts_with("bypassed_")) return "bypassed";
+  if (counter == "errors" || counter == "corrupt") return "errors";
+  if (counter == "misses" || counter == "stored" || counter == "saved_us") return counter;
+  return "";
 }
 
 Histogram::Counts difference(Histogram::Counts counts, const Histogram::Counts& before) {
@@ -54,152 +37,96 @@ Histogram::Counts difference(Histogram::Counts counts, const Histogram::Counts& 
   return counts;
 }
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+Json latencies(const Histogram::Counts& counts) {
+  return {{"p50_ms", quantile(counts, 0.5) * 1e3}, {"p99_ms", quantile(counts, 0.99) * 1e3}};
 }
 
 }  // namespace
 
-History::History(const Metrics& metrics) : metrics_(metrics), started_s_(now_s()), last_(look()) {
-  thread_ = std::thread([this] { run(); });
-  thread_of_scopes_ = std::thread([this] { look_at_scopes_when_asked(); });
-}
+History::History(const Metrics& metrics)
+    : metrics_(metrics),
+      started_s_(now_s()),
+      last_(read_totals()),
+      sampler_([this](const std::stop_token& stop) { run(stop); }) {}
 
-History::~History() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_ending_ = true;
+History::Totals History::read_totals() const {
+  Totals totals{metrics_.predict_counters(), metrics_.predict_durations().counts()};
+  for (const auto& [counter, count] : modcache::stats()) {
+    const std::string name = shown_name(counter);
+    if (!name.empty()) totals.counters[name] += count;
   }
-  wake_.notify_all();
-  thread_.join();
-  thread_of_scopes_.join();
+  return totals;
 }
 
-History::Totals History::look() const {
-  return {modcache::stats(), metrics_.answers(), metrics_.predict_durations().counts()};
-}
-
-void History::run() {
-  auto due = std::chrono::steady_clock::now() + kInterval;
-  for (;;) {
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (wake_.wait_until(lock, due, [this] { return is_ending_; })) return;
-    }
-    // Seconds that were missed stay without a sample, rather than get one that is late.
-    const auto now = std::chrono::steady_clock::now();
-    due = (now - due > kInterval / 2.0 ? now : due) + kInterval;
-    try {
-      add_sample();
-    } catch (const std::exception& error) {  // the page goes without this second
-      std::fprintf(stderr, "modcache_server: no sample: %s\n", error.what());
-    }
+void History::run(const std::stop_token& stop) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop.stop_requested()) {
+    wake_.wait_for(lock, stop, kSampleInterval, [] { return false; });
+    add_sample();
   }
 }
 
 void History::add_sample() {
-  const Totals now = look();
-  Json sample = {{"at_s", now_s()}};
-  for (const auto& [name, counters] : kShown) {
-    // Somebody may have reset the counters.
-    sample[name] =
-        std::max<std::int64_t>(0, sum_of(now.stats, counters) - sum_of(last_.stats, counters));
+  Totals now = read_totals();
+  Json sample = latencies(difference(now.durations, last_.durations));
+  sample["at_s"] = now_s();
+  for (const auto& [name, count] : now.counters) {
+    // A reset of the counters makes them smaller.
+    sample[name] = std::max<std::int64_t>(0, count - last_.counters[name]);
   }
-  const Histogram::Counts grown = difference(now.durations, last_.durations);
-  sample["requests"] = now.answers.all - last_.answers.all;
-  sample["refused"] = now.answers.refused - last_.answers.refused;
-  sample["failed"] = now.answers.failed - last_.answers.failed;
-  sample["p50_ms"] = quantile(grown, 0.5) * 1e3;
-  sample["p99_ms"] = quantile(grown, 0.99) * 1e3;
-
-  const std::lock_guard<std::mutex> lock(mutex_);
-  sample["number"] = next_++;
   samples_.push_back(std::move(sample));
-  if (samples_.size() > kMostSamples) samples_.pop_front();
-  recent_.push_back({std::chrono::steady_clock::now(), now.durations});
-  forget_before_last_minute();
-  last_ = now;
+  if (samples_.size() > kMaxSamples) samples_.pop_front();
+  last_minute_.push_back(last_.durations);
+  if (last_minute_.size() > kSamplesPerMinute) last_minute_.pop_front();
+  last_ = std::move(now);
 }
 
-void History::forget_before_last_minute() {
-  const auto began = std::chrono::steady_clock::now() - kMinute;
-  while (recent_.size() > 1 && recent_[1].at <= began) recent_.pop_front();
+History::Scan History::scan_scopes() {
+  const Clock::time_point start = Clock::now();
+  Scan scan{modcache::bytes_by_scope(), {}};
+  if (modcache::mode() == "off") scan.scopes.reset();  // no file is read in this mode
+  const Clock::time_point end = Clock::now();
+  scan.next = end + std::max<Clock::duration>(kMinScanInterval, 20 * (end - start));
+  return scan;
 }
 
-void History::look_at_scopes_when_asked() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [this] { return is_ending_ || are_scopes_asked_for_; });
-    if (is_ending_) return;
-    are_scopes_asked_for_ = false;
-    lock.unlock();
-    const auto began = std::chrono::steady_clock::now();
-    std::optional<Scopes> scopes;
-    try {
-      scopes = modcache::bytes_by_scope();
-      // No file is read in this mode. The page keeps what it knew.
-      if (modcache::mode() == "off") scopes.reset();
-    } catch (const std::exception& error) {  // the page has those of before
-      std::fprintf(stderr, "modcache_server: no bytes of scopes: %s\n", error.what());
-    }
-    const auto ended = std::chrono::steady_clock::now();
-    lock.lock();
-    if (scopes) scopes_ = std::move(scopes);
-    wake_.notify_all();
-    const auto pause = std::max<std::chrono::steady_clock::duration>(
-        kIntervalOfScopes, kPauseOfScopes * (ended - began));
-    if (wake_.wait_until(lock, ended + pause, [this] { return is_ending_; })) return;
+void History::refresh_scopes() {
+  if (!scan_.valid() && Clock::now() >= next_scan_) {
+    scan_ = std::async(std::launch::async, scan_scopes);
   }
+  const auto wait = scopes_ ? std::chrono::milliseconds(0) : kFirstScanWait;
+  if (!scan_.valid() || scan_.wait_for(wait) != std::future_status::ready) return;
+  Scan scan = scan_.get();
+  if (scan.scopes) scopes_ = std::move(scan.scopes);
+  next_scan_ = scan.next;
 }
 
-// The first answer waits for them where they come soon; all others have those of the last look.
-void History::ask_for_scopes(std::unique_lock<std::mutex>& lock) {
-  are_scopes_asked_for_ = true;
-  wake_.notify_all();
-  if (!scopes_ && modcache::mode() != "off") {
-    wake_.wait_for(lock, kWaitForScopes, [this] { return scopes_.has_value() || is_ending_; });
-  }
-}
-
-Json History::status(std::int64_t after, double started_s) {
-  if (started_s != started_s_) after = -1;  // they are numbers of a process before
-
-  const Totals now = look();
-  Json totals = Json::object();
-  for (const auto& [name, counters] : kShown) totals[name] = sum_of(now.stats, counters);
-  totals["requests"] = now.answers.all;
-  totals["refused"] = now.answers.refused;
-  totals["failed"] = now.answers.failed;
+Json History::status(double after_s) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Totals now = read_totals();
+  refresh_scopes();
 
   Json samples = Json::array();
-  std::vector<std::pair<std::int64_t, std::string>> scopes;
-  bool has_scopes = false;
-  Histogram::Counts minute = now.durations;
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ask_for_scopes(lock);
-    forget_before_last_minute();
-    if (!recent_.empty()) minute = difference(minute, recent_.front().durations);
-    for (const Json& sample : samples_) {
-      if (sample["number"].get<std::int64_t>() > after) samples.push_back(sample);
-    }
-    has_scopes = scopes_.has_value();
-    for (const auto& [scope, bytes] : scopes_.value_or(Scopes())) scopes.emplace_back(bytes, scope);
+  for (const Json& sample : samples_) {
+    if (sample["at_s"] > after_s) samples.push_back(sample);
   }
-  std::sort(scopes.rbegin(), scopes.rend());
-  Json largest = Json::array();
-  for (const auto& [bytes, scope] : scopes) {
-    if (largest.size() == kMostScopes) break;
-    largest.push_back({{"scope", scope}, {"bytes", bytes}});
+  std::vector<std::pair<std::int64_t, std::string>> by_size;
+  if (scopes_) {
+    for (const auto& [scope, bytes] : *scopes_) by_size.emplace_back(bytes, scope);
   }
+  std::sort(by_size.rbegin(), by_size.rend());
+  Json scopes = Json::array();
+  for (std::size_t i = 0; i < std::min(by_size.size(), kMaxScopes); ++i) {
+    scopes.push_back({{"scope", by_size[i].second}, {"bytes", by_size[i].first}});
+  }
+  const Histogram::Counts before = last_minute_.empty() ? Histogram::Counts{} : last_minute_[0];
   return {{"now_s", now_s()},
           {"started_s", started_s_},
-          {"totals", totals},
-          {"minute",
-           {{"p50_ms", quantile(minute, 0.5) * 1e3}, {"p99_ms", quantile(minute, 0.99) * 1e3}}},
+          {"totals", now.counters},
+          {"minute", latencies(difference(now.durations, before))},
           {"samples", samples},
-          {"scopes", largest},
-          {"scopes_in_all", has_scopes ? Json(scopes.size()) : Json()}};
+          {"scopes", scopes},
+          {"scopes_in_all", scopes_ ? Json(by_size.size()) : Json()}};
 }
 
 }  // namespace server

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An inference server whose model modcache answers for. See docs/serving.md.
+// An example of an inference server that uses modcache. See docs/serving.md.
+//
+// It is for a trusted network. Access control, TLS, rate limits and limits against slow or hostile
+// clients belong to a proxy in front of it.
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <malloc.h>
 #include <modcache/modcache.h>
 #include <pthread.h>
-#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <exception>
-#include <memory>
+#include <cstring>
+#include <future>
+#include <map>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "arguments.h"
-#include "bounded_server.h"
-#include "history.h"
-#include "log_tail.h"
-#include "metrics.h"
+#include "errors.h"
 #include "routes.h"
 #include "served_model.h"
 
@@ -32,118 +32,187 @@ namespace {
 
 using namespace server;
 
-constexpr int kStopped = 0;
 constexpr int kFailed = 1;
+constexpr int kMisuse = 2;
 
-void configure_cache(const Configuration& configuration) {
-  std::map<std::string, std::string> settings = configuration.settings;
-  settings.emplace("admission", "second");  // traffic may never repeat
+struct Options {
+  std::string model;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::size_t connections = 64;
+  int threads = 1;
+  InputSpec input;
+  std::size_t max_body_bytes = std::size_t{4} << 20;
+  int drain_ms = 1000;
+  std::string dir;
+  std::vector<std::string> settings;  // NAME=VALUE, of the cache
+};
+
+// Parses a size of --shape.
+std::string parse_size(const std::string& text) {
+  if (text == "?") return "-1";
+  if (text.find_first_not_of("0123456789") == std::string::npos) return text;
+  throw CLI::ValidationError("'" + text +
+                             "' is not a size; valid are numbers, and ? for any size, with an x "
+                             "between them, such as ?x3x224x224");
+}
+
+std::string check_setting(const std::string& text) {
+  if (text.find('=') != std::string::npos) return "";
+  return "'" + text + "' has no value; valid is NAME=VALUE, such as memory=2GB";
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", options.model,
+                 "a TorchScript file (scripted or frozen), or a .pt2 package of AOTInductor")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_option("--host", options.host, "address to listen on");
+  app.add_option("--port", options.port, "port to listen on; 0: any free port")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--connections", options.connections,
+                 "connections served at a time, each by a thread; others wait")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--threads", options.threads, "torch threads for each run of the model")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--dtype", options.input.dtype, "dtype of the model's input")
+      ->check(CLI::IsMember({"float32", "float64", "int64"}));
+  app.add_option("--shape", options.input.shape,
+                 "shape of the model's input, such as ?x32; other inputs are refused")
+      ->delimiter('x')
+      ->transform(parse_size)
+      ->default_str("any");
+  app.add_option("--max-rows", options.input.max_rows,
+                 "maximum size of the input's first dimension, unless --shape fixes it")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  app.add_option("--max-body-bytes", options.max_body_bytes, "maximum size of a request's body")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--drain-ms", options.drain_ms,
+                 "time between SIGTERM and the end, in which requests are still answered")
+      ->check(CLI::Range(0, 3'600'000));
+  app.add_option("--dir", options.dir, "directory of the cache, or a pack (default: MODCACHE_DIR)");
+  app.add_option("--set", options.settings,
+                 "NAME=VALUE, a setting of the cache, such as memory=2GB; may be repeated")
+      ->check(check_setting)
+      ->default_str("");
+}
+
+void configure_cache(const Options& options) {
+  std::map<std::string, std::string> settings = {{"admission", "second"}};  // many never repeat
+  if (!options.dir.empty()) settings["dir"] = options.dir;
+  for (const std::string& text : options.settings) {
+    const std::size_t equals = text.find('=');
+    settings[text.substr(0, equals)] = text.substr(equals + 1);
+  }
   modcache::configure(settings);
 }
 
-// Runs the model as often as TorchScript observes it before it compiles it. Otherwise the first
-// requests, which come at once, would all wait for that. Throws where the model does not take what
-// --shape and --dtype say.
-void warm_up(const ServedModel& model, const InputForm& form) {
-  if (form.shape.empty()) return;
-  std::vector<std::int64_t> shape = form.shape;
+// Runs the model as often as TorchScript profiles it before it compiles it. Otherwise the first
+// requests would wait for that. Throws if the model does not take --shape and --dtype.
+void warm_up(const Host& host) {
+  if (host.input.shape.empty()) return;
+  std::vector<std::int64_t> shape = host.input.shape;
   for (std::int64_t& size : shape) size = std::max<std::int64_t>(size, 1);
-  const c10::InferenceMode no_gradients;
   const modcache::ModeGuard off("off");
   PredictRequest request;
-  request.input = at::zeros(shape, at::TensorOptions(form.dtype));
-  for (int run = 0; run < 3; ++run) predict_or_refuse(model, request, "", 500);
-  modcache::reset_stats();  // nobody asked for these
+  request.input = at::zeros(shape, at::TensorOptions(scalar_type(host.input)));
+  for (int run = 0; run < 3; ++run) run_model(host.model, request, "", 500);
+  modcache::reset_stats();
 }
 
-ConnectionBounds bounds_of(const Configuration& configuration) {
-  ConnectionBounds bounds;
-  bounds.connections = configuration.connections;
-  bounds.request.body_bytes = configuration.body_bytes;
-  bounds.request.arrival = std::chrono::milliseconds(configuration.request_timeout_ms);
-  bounds.idle = std::chrono::milliseconds(configuration.idle_timeout_ms);
-  return bounds;
-}
-
-// Blocks the signals that end a server in this thread and all that it starts.
-sigset_t block_stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-// Returns once a signal asked the server to stop and it has answered what it had taken. The first
-// signal lets it go on for a while, with the word in each answer that its connection ends, so that
-// clients and balancers turn away before it is gone; a second one ends that while.
-// False: the socket failed.
-bool serve_until_signal(BoundedServer& server, const sigset_t& signals, int drain_ms) {
-  std::atomic<bool> has_failed{false};
-  std::thread serving([&] {
-    if (server.serve()) return;
-    has_failed = true;
-    kill(getpid(), SIGTERM);
+// Returns the port.
+int listen_on(httplib::Server& server, const Options& options) {
+  // The default has SO_REUSEPORT too, which lets a second server take half of the connections.
+  server.set_socket_options([](int socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   });
-  // Entries that are kept for long lie between buffers that runs need for a moment. They keep glibc
-  // from giving the pages of those buffers back by itself, so that it is told to.
-  const timespec interval{30, 0};
-  while (sigtimedwait(&signals, nullptr, &interval) < 0) malloc_trim(0);
+  errno = 0;
+  const int port = options.port == 0 ? server.bind_to_any_port(options.host)
+                   : server.bind_to_port(options.host, options.port) ? options.port
+                                                                     : -1;
+  if (port >= 0) return port;
+  throw std::runtime_error("cannot listen on " + options.host + ":" + std::to_string(options.port) +
+                           ": " +
+                           (errno != 0 ? std::strerror(errno) : "not an address of this machine"));
+}
+
+// Returns after a signal and once the requests that had been read are answered. A second signal
+// ends the drain. False: the socket failed.
+bool serve_until_signal(httplib::Server& server, Host& host, const sigset_t& signals,
+                        int drain_ms) {
+  auto serving = std::async(std::launch::async, [&] { return server.listen_after_bind(); });
+  const auto has_ended = [&serving](std::chrono::milliseconds wait) {
+    return serving.wait_for(wait) == std::future_status::ready;
+  };
+  const auto one_ms = std::chrono::milliseconds(1);
+  while (!server.is_running() && !has_ended(one_ms)) {  // stop() would have no effect yet
+  }
+  const timespec interval{1, 0};
+  while (sigtimedwait(&signals, nullptr, &interval) < 0 && !has_ended(one_ms)) {
+  }
   std::printf("stopping\n");
-  server.drain();
+  host.is_draining = true;
   const timespec drain{drain_ms / 1000, (drain_ms % 1000) * 1'000'000L};
   sigtimedwait(&signals, nullptr, &drain);
-  server.stop_serving();
-  serving.join();
-  return !has_failed;
+  server.stop();
+  return serving.get();
 }
 
-// Gives large buffers back as soon as they are free. Otherwise each thread might keep those of the
-// largest request that it ever had.
-void keep_no_large_buffers() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 20);
-}
-
-int run(const Configuration& configuration, const sigset_t& signals) {
-  LogTail::instance().begin();
-  configure_cache(configuration);
-  at::set_num_threads(configuration.threads);
+int run(const Options& options, const sigset_t& signals) {
+  configure_cache(options);
+  at::set_num_threads(options.threads);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const std::unique_ptr<ServedModel> model = load_model(configuration.model, cores);
-  warm_up(*model, input_form_of(configuration));
+  Host host{options.input, options.model.substr(options.model.find_last_of('/') + 1),
+            load_model(options.model, cores)};
+  warm_up(host);
 
-  BoundedServer server(bounds_of(configuration));
-  Metrics metrics;
-  History history(metrics);
-  const Routes routes(configuration, *model, server, metrics, history);
-  const int port = server.bind(configuration.host, configuration.port);
+  httplib::Server server;
+  server.new_task_queue = [&options] { return new httplib::ThreadPool(options.connections); };
+  server.set_payload_max_length(options.max_body_bytes);
+  server.set_read_timeout(10);
+  server.set_write_timeout(10);
+  server.set_keep_alive_timeout(5);
+  server.set_keep_alive_max_count(1'000'000);
+  server.set_tcp_nodelay(true);
+  add_routes(server, host);
+  const int port = listen_on(server, options);
   std::printf("model       %s\n            %s\ncache       %s, mode %s\nlistening   http://%s:%d\n",
-              configuration.model.c_str(), model->description().c_str(),
+              options.model.c_str(), host.model.description.c_str(),
               modcache::settings().at("dir").c_str(), modcache::mode().c_str(),
-              configuration.host.c_str(), port);
+              options.host.c_str(), port);
   std::fflush(stdout);
-  const bool was_asked_to_stop = serve_until_signal(server, signals, configuration.drain_ms);
+  const bool is_clean = serve_until_signal(server, host, signals, options.drain_ms);
   modcache::flush();
-  std::printf("stopped, and what was stored is on disk\n");
-  return was_asked_to_stop ? kStopped : kFailed;
+  std::printf("stopped, and all stored results are on disk\n");
+  return is_clean ? 0 : kFailed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const sigset_t signals = block_stop_signals();
-  keep_no_large_buffers();
-  Configuration configuration;
-  int exit_code = kStopped;
-  if (!read_arguments(argc, argv, configuration, exit_code)) return exit_code;
+  // All threads inherit this, so that the signals reach only sigtimedwait().
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A fixed threshold returns large buffers to the system as soon as they are freed.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+
+  Options options;
+  CLI::App app("Example of an inference server that uses modcache.", "modcache_server");
+  add_options(app, options);
   try {
-    return run(configuration, signals);
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "modcache_server: %s\n", error.what_without_backtrace());
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kMisuse;
+  }
+  try {
+    return run(options, signals);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "modcache_server: %s\n", error.what());
+    std::fprintf(stderr, "modcache_server: %s\n", message_of(error).c_str());
   }
   return kFailed;
 }

@@ -7,96 +7,81 @@
 
 namespace server {
 
-void Histogram::add(std::chrono::nanoseconds took) {
-  const double seconds = std::chrono::duration<double>(took).count();
+void Histogram::add(std::chrono::nanoseconds duration) {
+  const double seconds = std::chrono::duration<double>(duration).count();
   const auto bucket = std::lower_bound(kBounds.begin(), kBounds.end(), seconds) - kBounds.begin();
   ++counts_[static_cast<std::size_t>(bucket)];
-  nanoseconds_ += static_cast<std::uint64_t>(took.count());
+  sum_ns_ += static_cast<std::uint64_t>(duration.count());
 }
 
 Histogram::Counts Histogram::counts() const {
   Counts counts{};
-  std::transform(counts_.begin(), counts_.end(), counts.begin(),
-                 [](const auto& count) { return count.load(); });
+  std::copy(counts_.begin(), counts_.end(), counts.begin());
   return counts;
 }
 
 double quantile(const Histogram::Counts& counts, double share) {
   const auto& bounds = Histogram::kBounds;
-  const double all =
+  const auto total =
       static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
-  if (all == 0) return 0;
+  if (total == 0) return 0;
   double below = 0;
   for (std::size_t i = 0; i < bounds.size(); ++i) {
-    const auto here = static_cast<double>(counts[i]);
-    if (here > 0 && below + here >= share * all) {
-      // As Prometheus does: those of a bucket are taken to lie evenly in it.
-      const double from = i == 0 ? 0 : bounds[i - 1];
-      return from + (bounds[i] - from) * (share * all - below) / here;
+    const auto in_bucket = static_cast<double>(counts[i]);
+    if (in_bucket > 0 && below + in_bucket >= share * total) {
+      // Durations are assumed to be spread evenly over their bucket, as Prometheus does.
+      const double lower = i == 0 ? 0 : bounds[i - 1];
+      return lower + (bounds[i] - lower) * (share * total - below) / in_bucket;
     }
-    below += here;
+    below += in_bucket;
   }
   return bounds.back();
 }
 
 void Metrics::count(const std::string& route, int status) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++answers_[{route, status}];
+  ++responses_[{route, status}];
 }
 
-Metrics::Answers Metrics::answers() const {
-  Answers found;
+std::map<std::string, std::int64_t> Metrics::predict_counters() const {
+  std::map<std::string, std::int64_t> counters = {{"requests", 0}, {"refused", 0}, {"failed", 0}};
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [of, count] : answers_) {
-    const auto& [route, status] = of;
+  for (const auto& [labels, count] : responses_) {
+    const auto& [route, status] = labels;
     if (route != "/predict") continue;
-    found.all += count;
-    if (status >= 500) found.failed += count;
-    if (status >= 400 && status < 500) found.refused += count;
+    counters["requests"] += count;
+    if (status >= 400) counters[status >= 500 ? "failed" : "refused"] += count;
   }
-  return found;
+  return counters;
 }
 
-std::string Metrics::text(const Connections& connections) const {
+std::string Metrics::text() const {
   std::ostringstream text;
-  const auto title = [&](const char* name, const char* type, const char* help) {
-    text << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
-  };
-  const auto counter = [&](const char* name, std::uint64_t count, const char* help) {
-    title(name, "counter", help);
-    text << name << ' ' << count << '\n';
-  };
-
-  title("server_requests_total", "counter", "Answers, by route and status of HTTP.");
+  text << "# HELP server_requests_total Responses, by route and HTTP status.\n"
+          "# TYPE server_requests_total counter\n";
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [of, count] : answers_) {
-      text << "server_requests_total{route=\"" << of.first << "\",code=\"" << of.second << "\"} "
-           << count << '\n';
+    for (const auto& [labels, count] : responses_) {
+      text << "server_requests_total{route=\"" << labels.first << "\",code=\"" << labels.second
+           << "\"} " << count << '\n';
     }
   }
-  const char* const durations = "server_predict_duration_seconds";
-  title(durations, "histogram",
-        "From the whole body of POST /predict to its answer, failures included.");
+  const std::string name = "server_predict_duration_seconds";
+  text << "# HELP " << name << " Handling of POST /predict, failures included.\n"
+       << "# TYPE " << name << " histogram\n";
   const Histogram::Counts counts = predict_durations_.counts();
-  std::uint64_t so_far = 0;
+  std::uint64_t total = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    so_far += counts[i];
-    text << durations << "_bucket{le=\"";
+    total += counts[i];
+    text << name << "_bucket{le=\"";
     if (i < Histogram::kBounds.size()) {
-      text << Histogram::kBounds[i];
+      text << Histogram::kBounds[i] << "\"} " << total << '\n';
     } else {
-      text << "+Inf";
+      text << "+Inf\"} " << total << '\n';
     }
-    text << "\"} " << so_far << '\n';
   }
-  text << durations << "_sum " << predict_durations_.seconds() << '\n'
-       << durations << "_count " << so_far << '\n';
-  counter("server_received_bytes_total", received_bytes_, "Bytes of the bodies of requests.");
-  counter("server_connections_accepted_total", connections.accepted, "Connections.");
-  counter("server_connections_closed_total", connections.closed, "Connections that ended.");
-  counter("server_connections_refused_total", connections.refused,
-          "Connections above the limit, which found no place and got 503.");
+  text << name << "_sum " << predict_durations_.sum_s() << '\n'
+       << name << "_count " << total << '\n';
   return text.str();
 }
 

@@ -1,37 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The body of POST /predict: {"input": [[0.5, 1]], "id": "x"}, or "ids" with one for each row.
-//
-// The text comes from a stranger. It is read in one pass, without a tree of it in memory: what it
-// becomes is bounded by its own size, whatever its nesting.
+// The body of POST /predict: {"input": [[0.5, 1]], "id": "x"}, or "ids" with one id per row.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "arguments.h"
-
 namespace server {
+
+// The inputs that the model takes.
+struct InputSpec {
+  std::string dtype = "float32";    // or float64, int64
+  std::vector<std::int64_t> shape;  // -1: any size. Empty: any shape
+  std::int64_t max_rows = 4096;     // size of the first dimension
+};
 
 struct PredictRequest {
   at::Tensor input;
-  std::vector<std::string> ids;  // an integer as its digits
-  bool has_id = false;           // one id for all of the input
-  bool has_ids = false;          // one for each row
+  std::optional<std::string> id;  // names the whole input
+  std::vector<std::string> ids;   // name the rows; empty if the request has none
 };
 
-struct InputForm {
-  at::ScalarType dtype = at::kFloat;
-  std::vector<std::int64_t> shape;  // -1: any size. Empty: any shape
-  std::int64_t most_rows = 4096;    // the length of the outermost list
-};
+at::ScalarType scalar_type(const InputSpec& spec);
 
-InputForm input_form_of(const Configuration& configuration);
-
-// Throws Refusal.
-PredictRequest parse_predict_request(const std::string& body, const InputForm& form);
+// Throws HttpError.
+PredictRequest parse_predict_request(const std::string& body, const InputSpec& spec);
 
 }  // namespace server

@@ -1,142 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "served_model.h"
 
+#include <c10/core/InferenceMode.h>
 #include <modcache/modcache.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/script.h>
 
-#include <new>
-#include <sstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "cache_key.h"
-#include "refusal.h"
+#include "errors.h"
 
 namespace server {
 namespace {
 
-// Keys are made in the model's own way; a form of keys is a function of this.
-using KeysOf = c10::IValue (*)(const PredictRequest&, const std::string& salt);
+using MakeKeys = c10::IValue (*)(const PredictRequest&, const std::string& salt);
 
-c10::IValue text_of_input(const PredictRequest& request, const std::string& salt) {
-  return key_of_input(request, salt);
-}
-c10::IValue texts_of_rows(const PredictRequest& request, const std::string& salt) {
-  return keys_of_rows(request, salt);
-}
-c10::IValue numbers_of_rows(const PredictRequest& request, const std::string& salt) {
-  std::vector<std::int64_t> numbers;
-  for (const std::string& key : keys_of_rows(request, salt)) {
-    numbers.push_back(number_of_key(key));
-  }
-  return at::tensor(numbers, at::kLong);
-}
-
-class CachingModel : public ServedModel {
- public:
-  CachingModel(torch::jit::Module module, KeysOf keys_of, std::string description)
-      : method_(module.get_method("forward")),
-        module_(std::move(module)),
-        keys_of_(keys_of),
-        description_(std::move(description)) {}
-  c10::IValue predict(const PredictRequest& request, const std::string& salt) const override {
-    return method_({request.input, keys_of_(request, salt)});
-  }
-  std::string description() const override { return description_; }
-
- private:
-  torch::jit::Method method_;
-  torch::jit::Module module_;
-  KeysOf keys_of_;
-  std::string description_;
+// How keys are made for each type that the second argument of forward may have.
+const std::map<std::string, MakeKeys> kKeyTypes = {
+    {"str", [](auto& request, auto& salt) -> c10::IValue { return key_for_input(request, salt); }},
+    {"List[str]",
+     [](auto& request, auto& salt) -> c10::IValue { return keys_for_rows(request, salt); }},
+    {"Tensor",
+     [](auto& request, auto& salt) -> c10::IValue { return ids_for_rows(request, salt); }},
 };
 
-// A model that knows nothing of a cache.
-class PlainModel : public ServedModel {
- public:
-  explicit PlainModel(torch::jit::Module module) : module_(std::move(module)) {}
-  c10::IValue predict(const PredictRequest& request, const std::string& salt) const override {
-    if (request.has_ids) {
-      return modcache::lookup_or_run_any(module_, request.input, keys_of_rows(request, salt));
-    }
-    return modcache::lookup_or_run_any(module_, request.input, key_of_input(request, salt));
+ServedModel load_torchscript(const std::string& path) {
+  torch::jit::Module module = torch::jit::load(path);
+  if (module.hasattr("training")) module.eval();  // a frozen module has no training mode
+  const torch::jit::Method forward = module.get_method("forward");
+  const c10::FunctionSchema& schema = forward.function().getSchema();
+  const std::vector<c10::Argument>& arguments = schema.arguments();  // the first is the module
+  if (arguments.size() == 2) {
+    return {[module](const PredictRequest& request, const std::string& salt) {
+              if (request.ids.empty()) {
+                const std::string key = key_for_input(request, salt);
+                return modcache::lookup_or_run_any(module, request.input, key);
+              }
+              return modcache::lookup_or_run_any(module, request.input,
+                                                 keys_for_rows(request, salt));
+            },
+            "TorchScript, forward(x): the server caches its output"};
   }
-  std::string description() const override {
-    return "TorchScript, forward(x): the server caches its output";
+  const std::string type = arguments.size() == 3 ? arguments[2].type()->annotation_str() : "";
+  const auto make_keys = kKeyTypes.find(type);
+  if (make_keys == kKeyTypes.end()) {
+    throw std::runtime_error("its schema is " + c10::toString(schema) +
+                             "; valid are forward(x), forward(x, key: str), forward(x, keys: "
+                             "List[str]) and forward(x, ids: Tensor), where x is a Tensor");
   }
-
- private:
-  torch::jit::Module module_;
-};
-
-std::unique_ptr<ServedModel> model_of(torch::jit::Module module) {
-  const c10::FunctionSchema schema = module.get_method("forward").function().getSchema();
-  const auto& arguments = schema.arguments();  // the first is the module
-  if (arguments.size() == 2) return std::make_unique<PlainModel>(std::move(module));
-  if (arguments.size() == 3) {
-    const std::string type = arguments[2].type()->annotation_str();
-    const std::pair<const char*, KeysOf> forms[] = {
-        {"str", text_of_input}, {"List[str]", texts_of_rows}, {"Tensor", numbers_of_rows}};
-    for (const auto& [name, keys_of] : forms) {
-      if (type != name) continue;
-      return std::make_unique<CachingModel>(
-          std::move(module), keys_of,
-          "TorchScript, forward(x, " + arguments[2].name() + ": " + type + "): the model caches");
-    }
-  }
-  std::string given;
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    given +=
-        (i > 1 ? ", " : "") + arguments[i].name() + ": " + arguments[i].type()->annotation_str();
-  }
-  throw std::runtime_error("its forward takes (" + given +
-                           "); valid are (x), (x, key: str), (x, keys: List[str]) and "
-                           "(x, ids: Tensor), where x is a Tensor");
+  return {[module, forward, keys_for = make_keys->second](const PredictRequest& request,
+                                                          const std::string& salt) {
+            return forward({request.input, keys_for(request, salt)});
+          },
+          "TorchScript, forward(x, " + arguments[2].name() + ": " + type + "): the model caches"};
 }
 
-// TorchScript's messages are a traceback whose last line says what happened.
-Refusal failure_of_model(const std::string& text, int status) {
-  std::istringstream lines(text);
-  std::string last;
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty()) last = line;
+ServedModel load_exported(const std::string& path, int max_concurrent_runs) {
+  const auto loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(
+      path, "model", /*run_single_threaded=*/false, static_cast<std::size_t>(max_concurrent_runs));
+  // The call spec is a pytree of (positional arguments, keyword arguments).
+  const auto spec = nlohmann::json::parse(loader->get_call_spec().at(0));
+  const std::size_t num_inputs = spec.at(1).at("children_spec").at(0).at("children_spec").size();
+  if (num_inputs != 1 && num_inputs != 2) {
+    throw std::runtime_error("it takes " + std::to_string(num_inputs) +
+                             " inputs; valid are (x) and (x, ids), where ids are int64");
   }
-  return {status, "the model failed on this input: " + last};
+  return {
+      [loader, num_inputs](const PredictRequest& request, const std::string& salt) -> c10::IValue {
+        std::vector<at::Tensor> inputs{request.input};
+        if (num_inputs == 2) inputs.push_back(ids_for_rows(request, salt));
+        std::vector<at::Tensor> outputs = loader->run(inputs);
+        if (outputs.size() == 1) return outputs[0];
+        return outputs;
+      },
+      num_inputs == 2 ? "exported, forward(x, ids): the model caches"
+                      : "exported, forward(x): nothing is cached"};
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+// TorchScript's messages are tracebacks, whose last line says what happened.
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of('\n') + 1);
+  return text.substr(text.rfind('\n') + 1);
 }
 
 }  // namespace
 
-c10::IValue predict_or_refuse(const ServedModel& model, const PredictRequest& request,
-                              const std::string& salt, int status) {
+ServedModel load_model(const std::string& path, int max_concurrent_runs) {
   try {
-    return model.predict(request, salt);
-  } catch (const Refusal&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::Error& error) {
-    throw failure_of_model(error.what_without_backtrace(), status);
-  } catch (const std::exception& error) {  // TorchScript's own are such
-    throw failure_of_model(error.what(), status);
+    return path.ends_with(".pt2") ? load_exported(path, max_concurrent_runs)
+                                  : load_torchscript(path);
+  } catch (const std::exception& error) {
+    throw std::runtime_error("cannot load '" + path + "': " + message_of(error));
   }
 }
 
-std::unique_ptr<ServedModel> load_model(const std::string& path, int runs_at_once) {
+c10::IValue run_model(const ServedModel& model, const PredictRequest& request,
+                      const std::string& salt, int error_status) {
+  const c10::InferenceMode no_gradients;
   try {
-    if (ends_with(path, ".pt2")) return load_exported(path, runs_at_once);
-    torch::jit::Module module = torch::jit::load(path);
-    // A frozen module has no training mode any more.
-    if (module.hasattr("training")) module.eval();
-    return model_of(std::move(module));
-  } catch (const c10::Error& error) {
-    throw std::runtime_error("cannot load '" + path + "': " + error.what_without_backtrace());
+    return model.forward(request, salt);
+  } catch (const HttpError&) {
+    throw;
   } catch (const std::exception& error) {
-    throw std::runtime_error("cannot load '" + path + "': " + error.what());
+    throw HttpError(error_status,
+                    "the model failed on this input: " + last_line(message_of(error)));
   }
 }
 

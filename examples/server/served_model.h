@@ -1,40 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The model, in whichever form it was saved.
+// The model, in any of the forms that it may be saved in.
 //
-//   scripted or frozen, forward(x, key: str)           it caches, with one key for all of the input
-//   scripted or frozen, forward(x, keys: List[str])    it caches, with one key for each row
-//                       forward(x, ids: Tensor)        the same, with int64 ids
-//   scripted or frozen, forward(x)                     the server caches its whole output
-//   .pt2 package, forward(x, ids)                      it caches, with int64 ids for the rows
-//   .pt2 package, forward(x)                           nothing is cached, as there is no key
+//   TorchScript, forward(x, key: str)          the model caches, with one key for the whole input
+//   TorchScript, forward(x, keys: List[str])   the model caches, with one key per row
+//   TorchScript, forward(x, ids: Tensor)       the same, with int64 ids
+//   TorchScript, forward(x)                    the server caches the whole output
+//   .pt2 package, forward(x, ids)              the model caches, with int64 ids
+//   .pt2 package, forward(x)                   nothing is cached, as there is no key
 #pragma once
 
 #include <ATen/core/ivalue.h>
 
-#include <memory>
+#include <functional>
 #include <string>
 
 #include "predict_request.h"
 
 namespace server {
 
-class ServedModel {
- public:
-  virtual ~ServedModel() = default;
-  // Returns the model's output. Any thread, under InferenceMode. The model's own exceptions pass
-  // through; a request that does not fit the model is a Refusal.
-  virtual c10::IValue predict(const PredictRequest& request, const std::string& salt) const = 0;
-  virtual std::string description() const = 0;
+struct ServedModel {
+  std::function<c10::IValue(const PredictRequest&, const std::string& salt)> forward;
+  std::string description;
 };
 
-// The same, with the model's exceptions as a Refusal of that status, of one line.
-c10::IValue predict_or_refuse(const ServedModel& model, const PredictRequest& request,
-                              const std::string& salt, int status);
+// Throws std::runtime_error. `max_concurrent_runs` is for .pt2 packages, whose further runs wait.
+ServedModel load_model(const std::string& path, int max_concurrent_runs);
 
-// Throws std::runtime_error with a text for people. `runs_at_once`: how many a .pt2 package makes.
-std::unique_ptr<ServedModel> load_model(const std::string& path, int runs_at_once);
-// The one for .pt2 packages.
-std::unique_ptr<ServedModel> load_exported(const std::string& path, int runs_at_once);
+// Returns the model's output. Any thread. Throws HttpError: the model's own exceptions with
+// `error_status` and one line of text.
+c10::IValue run_model(const ServedModel& model, const PredictRequest& request,
+                      const std::string& salt, int error_status);
 
 }  // namespace server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that runs, and what a test asks it."""
+"""A server process, and the requests that tests send to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ class RunningServer:
                 return int(found.group(1))
         raise AssertionError(f"the server did not start: {self.log.read_text()}")
 
-    # --- Asking ---
+    # --- Requests ---
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -108,22 +107,13 @@ class RunningServer:
         return {name: float(value) for name, value in pairs}
 
     def counted(self) -> tuple[int, int, int]:
-        """Hits, misses, and calls that went past the cache as it was off."""
+        """Hits, misses and bypassed calls."""
         totals = self.ask("GET", "/status").json["totals"]
         return totals["hits"], totals["misses"], totals["bypassed"]
 
     def answered(self) -> int:
-        """Requests of /predict that have their answer."""
+        """Number of responses to POST /predict."""
         return int(self.ask("GET", "/status").json["totals"]["requests"])
-
-    def raw(self, data: bytes, timeout_s: float = 20) -> bytes:
-        """Sends bytes as they are, and returns all until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
-            connection.sendall(data)
-            got = b""
-            while piece := connection.recv(65536):
-                got += piece
-            return got
 
     # --- Its process ---
 
@@ -132,7 +122,7 @@ class RunningServer:
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
     def memory_bytes(self) -> int:
-        """What it has of its own; mapped files are not in it."""
+        """Anonymous memory, without mapped files."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"RssAnon:\s+(\d+) kB", status)
         assert found is not None

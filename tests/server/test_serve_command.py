@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the server, and ./examples/serve, say to who starts them wrongly."""
+"""The options of the server and of ./examples/serve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running import ROOT, SERVER
+from running import ROOT, SERVER, RunningServer
 
 
 def outcome(*command: object) -> subprocess.CompletedProcess[str]:
@@ -28,16 +28,14 @@ MISUSE = {
     "a model that is not there": (["--model", "gone.pt"], "gone.pt"),
     "no option": (["--modle", "x"], "--modle"),
     "a port": (["--port", "70000"], "70000 not in range"),
-    "a shape": (["--shape", "1xtwo"], "'1xtwo'; valid are sizes with an x between them"),
+    "a shape": (["--shape", "1xtwo"], "'two' is not a size; valid are numbers"),
     "a dtype": (["--dtype", "float8"], "float8 not in {float32,float64,int64}"),
     "a setting": (["--set", "memory"], "valid is NAME=VALUE"),
 }
 
 
 @pytest.mark.parametrize("name", MISUSE)
-def test_a_bad_option_is_an_error_that_says_what_is_valid(
-    make_model: Callable[..., Path], name: str
-) -> None:
+def test_bad_option(make_model: Callable[..., Path], name: str) -> None:
     options, reason = MISUSE[name]
     model = [] if "model" in name else ["--model", make_model("scripted")]
     said = outcome(SERVER, *model, *options)
@@ -45,7 +43,7 @@ def test_a_bad_option_is_an_error_that_says_what_is_valid(
     assert reason in said.stdout + said.stderr
 
 
-def test_what_is_no_model(tmp_path: Path, make_model: Callable[..., Path]) -> None:
+def test_file_that_is_not_a_model(tmp_path: Path, make_model: Callable[..., Path]) -> None:
     for name in ("text.pt", "text.pt2"):
         path = tmp_path / name
         path.write_text("no model")
@@ -58,7 +56,13 @@ def test_what_is_no_model(tmp_path: Path, make_model: Callable[..., Path]) -> No
     assert "\n#" not in bad.stderr  # no traceback
 
 
-def test_serve_refuses_a_file_that_is_not_there() -> None:
+def test_two_servers_do_not_share_a_port(start: Callable[..., RunningServer]) -> None:
+    server = start()
+    with pytest.raises(AssertionError, match=r"cannot listen on 127\.0\.0\.1:.*in use"):
+        start("--port", str(server.port))
+
+
+def test_serve_with_a_missing_file() -> None:
     said = outcome(ROOT / "examples" / "serve", "--pack", "gone.modcache")
     assert said.returncode == 1
     assert "there is no file 'gone.modcache'" in said.stderr
@@ -89,8 +93,8 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_serve_hands_each_option_on_once(tmp_path: Path, name: str) -> None:
-    """The script, between a set-up that does nothing and a server that says what it was given."""
+def test_serve_passes_each_option_once(tmp_path: Path, name: str) -> None:
+    """Runs the script with a setup that does nothing and a server that prints its arguments."""
     given, wanted = GIVEN[name]
     for folder in ("examples", "tests", "build/server"):
         (tmp_path / folder).mkdir(parents=True)

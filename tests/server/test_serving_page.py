@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/serving.md: what it shows is what comes, and what it names is there."""
+"""docs/serving.md: its commands print what it shows, and its options and routes exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def commands_in(block: str) -> list[tuple[str, str]]:
     return [(command, shown) for command, _, shown in pairs]
 
 
-def test_every_command_of_the_page_shows_what_it_says(server: RunningServer) -> None:
+def test_commands_of_the_page(server: RunningServer) -> None:
     wrong = []
     assert len(BLOCKS) >= 3
     for block in BLOCKS:  # one session each
@@ -39,19 +39,24 @@ def test_every_command_of_the_page_shows_what_it_says(server: RunningServer) -> 
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_options_that_the_page_names_are_there() -> None:
+def test_options_of_the_page_exist() -> None:
     help_text = subprocess.run(
         [SERVER, "--help"], check=True, capture_output=True, text=True
     ).stdout
     serve = (ROOT / "examples" / "serve").read_text(encoding="utf-8")
-    named = set(re.findall(r"--[a-z]+(?:-[a-z]+)+|--(?:port|dir|model|pack|shape|name|set)", PAGE))
+    named = set(
+        re.findall(
+            r"--[a-z]+(?:-[a-z]+)+|--(?:port|dir|model|pack|shape|set|connections|threads)", PAGE
+        )
+    )
     assert len(named) >= 8
     for option in named:
         assert option in help_text or option in serve, option
 
 
-def test_what_the_server_takes_is_on_the_page(server: RunningServer) -> None:
+def test_routes_are_on_the_page(server: RunningServer) -> None:
     assert SERVER.exists()
-    paths = server.ask("GET", "/nowhere").error.rpartition("valid are ")[2].split(", ")
-    for path in paths:
-        assert path == "/" or path in PAGE, path
+    routes = server.ask("GET", "/nowhere").error.rpartition("valid are ")[2].split(", ")
+    assert len(routes) == 7
+    for route in routes:
+        assert f"`{route}`" in PAGE, route

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page in a real browser: an operator clicks the switch, and sees the counters move."""
+"""The status page in a real browser: the switch, the counters, and text that is not markup."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def open_page(chrome: webdriver.Chrome, server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
-def test_the_switch_and_the_counters(
+def test_switch_and_counters(
     start: Start, chrome: webdriver.Chrome, dark: bool, width: int
 ) -> None:
     server = start()
@@ -98,7 +97,7 @@ def test_each_mode_has_a_button(start: Start, chrome: webdriver.Chrome) -> None:
         until(chrome, lambda button=button: button.get_attribute("aria-pressed") == "true")
 
 
-def test_a_directory_that_is_switched_off_is_told(start: Start, chrome: webdriver.Chrome) -> None:
+def test_mode_of_the_directory_is_shown(start: Start, chrome: webdriver.Chrome) -> None:
     server = start()
     server.predict(1, "a")
     open_page(chrome, server)
@@ -133,21 +132,17 @@ def test_clicks_under_load_lose_no_request(start: Start, chrome: webdriver.Chrom
     assert problems(chrome) == []
 
 
-def test_names_and_messages_are_text_and_never_markup(
+def test_scopes_are_text_and_not_markup(
     start: Start, chrome: webdriver.Chrome, tmp_path: Path
 ) -> None:
     directory = tmp_path / "cache"
     modcache.configure(dir=directory)
     torch.ops.cache.store(MARKUP, "a", torch.ones(100))
     modcache.flush()
-    server = start("--set", "log=info", dir=directory)
-    for number in (1, 2):  # one key for two inputs is a message
-        server.predict(number, MARKUP)
-        server.predict(number, MARKUP)
+    server = start(dir=directory)
     open_page(chrome, server)
     until(chrome, lambda: MARKUP in text_of(chrome, "scopes"))
-    until(chrome, lambda: chrome.find_elements(By.CSS_SELECTOR, "#log li"))
-    assert chrome.find_elements(By.CSS_SELECTOR, "#scopes img, #scopes script, #log img") == []
+    assert chrome.find_elements(By.CSS_SELECTOR, "#scopes img, #scopes script") == []
     assert chrome.title != "taken"
     assert problems(chrome) == []
 
@@ -162,16 +157,13 @@ def test_the_page_loads_nothing_else(server: RunningServer, chrome: webdriver.Ch
     assert all(name.startswith(own) for name in loaded), loaded
     answer = server.ask("GET", "/")
     policy = answer.headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
     assert "http:" not in answer.text.replace("http://www.w3.org/2000/svg", "")
     assert "https:" not in answer.text
-    assert server.ask("GET", "/").headers["Content-Security-Policy"] != policy  # used once
 
 
-def test_a_server_that_is_gone_is_told_and_found_again(
-    start: Start, chrome: webdriver.Chrome
-) -> None:
+def test_lost_server_is_shown_and_found_again(start: Start, chrome: webdriver.Chrome) -> None:
     server = start()
     server.predict(1, "a")
     open_page(chrome, server)
@@ -183,7 +175,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(
     until(chrome, lambda: number_of(chrome, "total-requests") == 0)
 
 
-PAGE_OF_A_STRANGER = """<!doctype html><title>a stranger's</title><script>
+PAGE_OF_ANOTHER_SITE = """<!doctype html><title>another site</title><script>
 const told = [];
 const headers = { "Content-Type": "application/json" };
 const put = { method: "PUT", body: '{"mode": "off"}', headers };
@@ -198,36 +190,11 @@ const ways = [["fetch", put], ["without CORS", { ...put, mode: "no-cors" }],
 </script>"""
 
 
-def test_a_page_of_another_site_switches_nothing(
+def test_page_of_another_site_cannot_set_the_mode(
     server: RunningServer, chrome: webdriver.Chrome, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    page.write_text(PAGE_OF_A_STRANGER.replace("URL", f"http://127.0.0.1:{server.port}"))
+    page.write_text(PAGE_OF_ANOTHER_SITE.replace("URL", f"http://127.0.0.1:{server.port}"))
     chrome.get(page.as_uri())
     until(chrome, lambda: chrome.title == "done")
     assert server.mode() == "on"
-
-
-BROWSERS = {
-    "its own page": ("127.0.0.1:{port}", "http://127.0.0.1:{port}", 200),
-    "its own page by name": ("localhost:{port}", "http://localhost:{port}", 200),
-    "a name that is allowed": ("inference.example:{port}", "https://inference.example:{port}", 200),
-    "another site": ("127.0.0.1:{port}", "http://evil.example", 403),
-    "another port": ("127.0.0.1:{port}", "http://127.0.0.1:1", 403),
-    "no site": ("127.0.0.1:{port}", "null", 403),
-    "a name that was pointed here": ("evil.example:{port}", "http://evil.example:{port}", 403),
-}
-
-
-def test_who_may_switch_from_a_browser(start: Start) -> None:
-    server = start("--name", "inference.example")
-    for name, (host, origin, status) in BROWSERS.items():
-        headers = {
-            "Host": host.format(port=server.port),
-            "Origin": origin.format(port=server.port),
-        }
-        answer = server.ask("PUT", "/cache/mode", {"mode": "read"}, headers)
-        assert answer.status == status, name
-        assert server.mode() == ("read" if status == 200 else "on"), name
-        server.mode("on")
-    assert json.loads(server.ask("GET", "/status").text)["mode"] == "on"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants under one server: the same id under another salt is another entry."""
+"""Tenants of one server: the same id under another salt is another entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from running import ROOT, RunningServer, sample
 
 PROGRAM = os.environ.get("MODCACHE_PROGRAM", str(ROOT / "build" / "release" / "bin" / "modcache"))
-# With the default the cache itself would tell two inputs apart, whatever their keys.
+# By default the cache notices that inputs differ, whatever their keys.
 BY_KEY_ALONE = ("--set", "match=none", "--set", "memory=0", "--set", "admission=all")
 
 
@@ -22,7 +22,7 @@ def keys_of(server: RunningServer) -> list[str]:
     return sorted(str(entry["key"]) for entry in json.loads(listed.stdout)["entries"])
 
 
-def test_one_id_under_two_salts(start: Callable[..., RunningServer]) -> None:
+def test_same_id_under_two_salts(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE)
     for _ in range(3):
         ours = server.predict(1, "a")
@@ -35,7 +35,7 @@ def test_one_id_under_two_salts(start: Callable[..., RunningServer]) -> None:
     assert server.predict(9, "a", X_Cache_Salt="theirs") == theirs  # a hit, by the key alone
 
 
-def test_one_content_under_two_salts(start: Callable[..., RunningServer]) -> None:
+def test_same_content_under_two_salts(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE)
     for _ in range(3):
         server.predict(1)
@@ -44,7 +44,7 @@ def test_one_content_under_two_salts(start: Callable[..., RunningServer]) -> Non
     assert server.counted()[:2] == (hits, misses + 1)
 
 
-def test_no_two_of_salt_and_id_make_one_key(start: Callable[..., RunningServer]) -> None:
+def test_different_salts_and_ids_have_different_keys(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE)
     pairs = [("a", "bc"), ("ab", "c"), ("abc", "x"), ("a", ":id:bc"), ("a:id", "bc"), ("", "a:bc")]
     pairs += [("ä", "c"), ("a ", "c"), ("A", "c"), ("a\tb", "c")]
@@ -59,26 +59,24 @@ def test_no_two_of_salt_and_id_make_one_key(start: Callable[..., RunningServer])
     assert len(keys_of(server)) == len(pairs)
 
 
-def test_nobody_can_write_the_key_of_another(start: Callable[..., RunningServer]) -> None:
+def test_keys_of_the_server_are_refused_as_ids(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE)
     for _ in range(2):
         server.predict(1, "a", X_Cache_Salt="theirs")
         server.predict(2)
-    server.ask("GET", "/healthz")
     assert server.stop() == 0
     stolen = keys_of(server)
     assert len(stolen) == 2
-    assert not any("theirs" in key for key in stolen)  # a listing does not give a salt away
+    assert not any("theirs" in key for key in stolen)  # salts are hashed
     server = start(*BY_KEY_ALONE)
     for key in stolen:
         body = {"input": sample(3), "id": key}
         assert server.ask("POST", "/predict", body).status == 400
-        salted = server.ask("POST", "/predict", body, {"X-Cache-Salt": "mine"})
-        assert salted.status == 200  # an id like any other, below a salt of its own
+        assert server.ask("POST", "/predict", body, {"X-Cache-Salt": "mine"}).status == 400
     assert server.counted()[0] == 0
 
 
-def test_namespaces_share_nothing(start: Callable[..., RunningServer]) -> None:
+def test_namespaces_share_no_entries(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE, "--set", "namespace=one")
     for _ in range(3):
         server.predict(1, "a")
@@ -86,25 +84,3 @@ def test_namespaces_share_nothing(start: Callable[..., RunningServer]) -> None:
     server = start(*BY_KEY_ALONE, "--set", "namespace=two")
     server.predict(2, "a")
     assert server.counted()[:2] == (0, 1)
-
-
-def test_a_request_has_one_salt(server: RunningServer) -> None:
-    server.predict(1, "a", X_Cache_Salt="theirs")
-    connection = server.connection()
-    body = json.dumps({"input": sample(2), "id": "a"})
-    connection.putrequest("POST", "/predict")
-    for salt in ("theirs", "mine"):  # a gateway that adds one, where the client has sent another
-        connection.putheader("X-Cache-Salt", salt)
-    connection.putheader("Content-Type", "application/json")
-    connection.putheader("Content-Length", str(len(body)))
-    connection.endheaders(body.encode())
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert b"several headers X-Cache-Salt" in answer.read()
-
-
-def test_a_salt_is_bounded(server: RunningServer) -> None:
-    body = {"input": sample(1), "id": "a"}
-    answer = server.ask("POST", "/predict", body, {"X-Cache-Salt": "s" * 300})
-    assert answer.status == 400
-    assert "valid are at most 256" in answer.error

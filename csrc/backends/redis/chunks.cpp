@@ -49,8 +49,6 @@ std::string chunk_name(const std::string& name, std::size_t chunk) {
   return name + kBetween + std::to_string(chunk);
 }
 
-bool is_chunk_name(std::string_view name) { return name.find(kBetween) != std::string_view::npos; }
-
 std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::size_t chunk) {
   assert(chunk < head.chunks() && value.size() == head.size_bytes);
   std::string bytes(kChunkMarkBytes, '\0');

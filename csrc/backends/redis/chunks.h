@@ -34,8 +34,6 @@ std::string encode_chunked_head(const ChunkedHead& head);
 std::optional<ChunkedHead> decode_chunked_head(std::string_view value);
 
 std::string chunk_name(const std::string& name, std::size_t chunk);
-// Whether a name is that of a piece. No name of a value is.
-bool is_chunk_name(std::string_view name);
 // The piece as it is stored. REQUIRES: chunk < head.chunks().
 std::string encode_chunk(const ChunkedHead& head, std::string_view value, std::size_t chunk);
 // Nothing: it is not this piece of this write.

@@ -77,17 +77,6 @@ SharedBytes bytes_of_element(const ReplyPtr& reply, std::size_t i) {
   return bytes_in(reply, *reply->element[i]);
 }
 
-std::vector<std::string> names_of_element(const ReplyPtr& reply, std::size_t i) {
-  const valkeyReply& array = *reply->element[i];
-  std::vector<std::string> names;
-  if (array.type != VALKEY_REPLY_ARRAY) return names;
-  for (std::size_t k = 0; k < array.elements; ++k) {
-    const SharedBytes name = bytes_in(reply, *array.element[k]);
-    if (name.owner != nullptr) names.emplace_back(name.view());
-  }
-  return names;
-}
-
 bool is_error(const ReplyPtr& reply) {
   return reply != nullptr && reply->type == VALKEY_REPLY_ERROR;
 }

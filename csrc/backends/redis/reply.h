@@ -42,9 +42,6 @@ std::string without_secrets(std::string_view text, const remote::Address& addres
 SharedBytes bytes_of(const ReplyPtr& reply);
 SharedBytes bytes_of_element(const ReplyPtr& reply, std::size_t i);
 
-// The strings of the reply's element i, which is an array; none where it is not.
-std::vector<std::string> names_of_element(const ReplyPtr& reply, std::size_t i);
-
 bool is_error(const ReplyPtr& reply);
 bool is_array(const ReplyPtr& reply, std::size_t elements);
 bool is_null(const ReplyPtr& reply);

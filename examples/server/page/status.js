@@ -1,6 +1,5 @@
 "use strict";
-// Whatever comes from the server is put in as text, never as markup: scopes, messages and names are
-// what callers chose.
+// Everything from the server is inserted as text, never as markup: callers choose scopes and names.
 
 const WINDOW_S = 600; // as the server remembers
 const MODES = {
@@ -14,7 +13,7 @@ const $ = (id) => document.getElementById(id);
 
 let samples = [];
 let started = null;
-let last = -1;
+let last = 0; // time of the newest sample
 let lastMode = "on"; // what the switch goes back to
 let isSwitching = false;
 let lostSince = null;
@@ -277,17 +276,6 @@ function showScopes(status) {
   }));
   tell("scopes-note", noteOnScopes(status));
 }
-function showLog(messages) {
-  const newest = messages.at(-1)?.number ?? -1;
-  if ($("log").dataset.newest === String(newest)) return; // a reader may have scrolled
-  $("log").dataset.newest = newest;
-  $("log-note").hidden = messages.length > 0;
-  $("log").replaceChildren(...messages.toReversed().map((message) =>
-    element("li", {},
-      element("time", { textContent: clock(message.at_s) }),
-      element("b", { className: `level ${message.level}`, textContent: message.level }),
-      element("span", { textContent: message.text }))));
-}
 function showTotals(totals) {
   const titles = {
     requests: "Answers", hits: "Hits", misses: "Misses", bypassed: "Bypassed", stored: "Stored",
@@ -303,11 +291,11 @@ function show(status) {
   if (status.started_s !== started) { // another process answers now
     started = status.started_s;
     samples = [];
-    last = -1;
+    last = 0;
   }
-  const news = status.samples.filter((sample) => sample.number > last); // two polls may overlap
+  const news = status.samples.filter((sample) => sample.at_s > last); // two polls may overlap
   samples = [...samples, ...news].slice(-WINDOW_S);
-  last = samples.at(-1)?.number ?? -1;
+  last = samples.at(-1)?.at_s ?? 0;
   tell("model", status.model);
   tell("dir", status.dir);
   tell("uptime", `up ${duration(status.now_s - started)}`);
@@ -315,14 +303,13 @@ function show(status) {
   showMode(status);
   if (samples.length > 0) showFigures(status);
   showScopes(status);
-  showLog(status.log);
   showTotals(status.totals);
   for (const chart of charts) chart.draw();
 }
 
 async function poll() {
   try {
-    const answer = await fetch(`status?after=${last}&started=${started ?? 0}`, { signal: AbortSignal.timeout(5000) });
+    const answer = await fetch(`status?after=${last}`, { signal: AbortSignal.timeout(5000) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     show(await answer.json());
     lostSince = null;

@@ -89,16 +89,5 @@ TEST(ChunksTest, a_piece_of_another_write_place_or_size_is_refused) {
   EXPECT_FALSE(decode_chunk({42, kChunkBytes - 1}, 0, first).has_value());
 }
 
-TEST(ChunksTest, names_of_pieces_are_told_from_names_of_values) {
-  for (const char* name : {"modcache/e/0123", "a", "pre.fix-_/c/ff", "modcache/ctl/scope-1"}) {
-    EXPECT_FALSE(is_chunk_name(name)) << name;
-    EXPECT_TRUE(is_chunk_name(chunk_name(name, 0))) << name;
-    EXPECT_TRUE(is_chunk_name(chunk_name(name, 12345))) << name;
-    EXPECT_NE(chunk_name(name, 1), chunk_name(name, 11));
-  }
-  EXPECT_FALSE(is_chunk_name("with:colon/e/0123"));
-  EXPECT_FALSE(is_chunk_name(""));
-}
-
 }  // namespace
 }  // namespace modcache::backends

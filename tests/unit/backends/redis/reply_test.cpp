@@ -99,8 +99,6 @@ TEST(ReplyTest, the_elements_of_an_array_are_asked_for_one_by_one) {
   EXPECT_EQ(bytes_of_element(reply, 0).view(), "a");
   EXPECT_EQ(bytes_of_element(reply, 1).owner, nullptr);
   EXPECT_EQ(bytes_of_element(reply, 2).owner, nullptr);
-  EXPECT_EQ(names_of_element(reply, 3), (std::vector<std::string>{"x", "yz"}));
-  EXPECT_TRUE(names_of_element(reply, 0).empty());
   const SharedBytes kept = bytes_of_element(reply_of("*1\r\n$3\r\nabc\r\n"), 0);
   EXPECT_EQ(kept.view(), "abc") << "the element keeps the whole reply";
 }
