@@ -78,7 +78,8 @@ std::vector<std::string> keys_for_rows(const PredictRequest& request, const std:
   if (request.id) keys.push_back(*request.id);
   for (const std::string& id : keys) check_id(id);
   if (keys.empty()) {
-    for (const auto& hash : call_operator("cache::content_keys", request.input).toListRef()) {
+    const c10::IValue hashes = call_operator("cache::content_keys", request.input);
+    for (const c10::IValue& hash : hashes.toListRef()) {
       keys.push_back(kContent + hash.toStringRef());
     }
   }
