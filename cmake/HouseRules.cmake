@@ -23,6 +23,10 @@ add_compile_options(
   -Wall -Wextra -Wpedantic -Wshadow -Wformat=2 -Wundef -Wcast-align
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
   $<$<COMPILE_LANGUAGE:CXX>:-Wextra-semi>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # It takes "literal" + std::string for a copy onto itself (its bug 105651).
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # Locks are annotated (csrc/base/mutex.h); only clang can check them.
   add_compile_options(-Wthread-safety)

@@ -29,7 +29,7 @@ constexpr Family one(std::string_view name, std::string_view help, Counter count
   return {name, help, {Series{"", counter}}, unit};
 }
 
-constexpr std::array<Family, 18> kFamilies{
+constexpr std::array<Family, 17> kFamilies{
     Family{"modcache_hits_total",
            "Keys that were found, by the tier that had them.",
            {Series{"tier=\"memory\"", Counter::kHitsMemory},

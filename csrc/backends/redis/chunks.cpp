@@ -15,6 +15,8 @@ constexpr std::string_view kHeadMagic = "mcCHUNKS";
 constexpr char kBetween = '#';
 // magic 8, write 8, size 8, XXH3-64 of these 8
 constexpr std::size_t kHeadBytes = kChunkedHeadBytes;
+// write 8, number of the piece 8
+constexpr std::size_t kChunkMarkBytes = 16;
 
 std::size_t bytes_of_chunk(const ChunkedHead& head, std::size_t chunk) {
   const std::uint64_t begin = std::uint64_t{chunk} * kChunkBytes;

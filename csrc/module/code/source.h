@@ -23,38 +23,6 @@
 
 namespace modcache::module {
 
-struct ReachedAttributes {
-  std::set<std::string> read;
-  std::set<std::string> written;
-};
-
-struct Source {
-  Digest128 digest;  // of the code, with the values of its constants
-  // The digest of each function, by its name without mangling, to tell people which ones changed.
-  std::map<std::string, Digest128> functions;
-  // The attributes that the code reads and writes, by the class that has them.
-  std::map<c10::ClassTypePtr, ReachedAttributes> attributes;
-  // The classes whose methods the code reaches, numbered in the order in which it does. The digest
-  // refers to methods by these numbers; objects must be serialized with the numbers of their
-  // classes.
-  std::map<c10::ClassTypePtr, std::uint64_t> classes;
-  NameStabilizer names;  // knows the names that the text of the code contains
-  // Set when a constant of the code cannot be hashed: "a tensor that is quantized", ...
-  std::string why_not_hashable;
-  // The code calls through an interface, so the classes that it reaches depend on the current
-  // submodules.
-  bool has_interfaces = false;
-
-  // Returns the name of a class in the text of the code (isinstance, construction); empty when it
-  // is not there.
-  std::string name_in_code(const c10::ClassType& type) const;
-};
-
-// Reads the code. REQUIRES: the module has `method`. Costs about as much as saving the module's
-// code.
-Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
-                   const std::string& method);
-
 // Names of TorchScript classes and functions without the suffix that torch appends to repeated ones
 // (___torch_mangle_7), which differs from process to process and from load to load.
 // The class's last name, "B", for messages.
@@ -99,5 +67,37 @@ inline constexpr char kPlainForward[] = "_modcache_forward";
 inline std::string counted_name(const std::string& method) {
   return method == kPlainForward ? "forward" : method;
 }
+
+struct ReachedAttributes {
+  std::set<std::string> read;
+  std::set<std::string> written;
+};
+
+struct Source {
+  Digest128 digest;  // of the code, with the values of its constants
+  // The digest of each function, by its name without mangling, to tell people which ones changed.
+  std::map<std::string, Digest128> functions;
+  // The attributes that the code reads and writes, by the class that has them.
+  std::map<c10::ClassTypePtr, ReachedAttributes> attributes;
+  // The classes whose methods the code reaches, numbered in the order in which it does. The digest
+  // refers to methods by these numbers; objects must be serialized with the numbers of their
+  // classes.
+  std::map<c10::ClassTypePtr, std::uint64_t> classes;
+  NameStabilizer names;  // knows the names that the text of the code contains
+  // Set when a constant of the code cannot be hashed: "a tensor that is quantized", ...
+  std::string why_not_hashable;
+  // The code calls through an interface, so the classes that it reaches depend on the current
+  // submodules.
+  bool has_interfaces = false;
+
+  // Returns the name of a class in the text of the code (isinstance, construction); empty when it
+  // is not there.
+  std::string name_in_code(const c10::ClassType& type) const;
+};
+
+// Reads the code. REQUIRES: the module has `method`. Costs about as much as saving the module's
+// code.
+Source read_source(const c10::intrusive_ptr<c10::ivalue::Object>& module,
+                   const std::string& method);
 
 }  // namespace modcache::module

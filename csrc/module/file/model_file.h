@@ -23,6 +23,22 @@
 
 namespace modcache::module {
 
+// AsLoaded: the state of a TorchScript module right after loading, to find out later whether the
+// module is still in that state. Hashes nothing; keeps no part of the module alive. Immutable; any
+// thread may ask it.
+class AsLoaded : public torch::CustomClassHolder {
+ public:
+  explicit AsLoaded(const ObjectPtr& module);
+
+  // Returns the fingerprint that `method` had right after loading. Empty when something that it
+  // reads or writes has changed since, and for a method that has none. Hashes what is not hashed
+  // yet.
+  std::string fingerprint(const ObjectPtr& module, const std::string& method) const;
+
+ private:
+  std::map<std::string, std::shared_ptr<const Inventory>> by_method_;
+};
+
 class ModelFile {
  public:
   explicit ModelFile(cache::FileVersion version);
@@ -91,21 +107,5 @@ std::string noted_fingerprint(const std::string& digest, const std::string& meth
                               const std::string& changes);
 void note_fingerprint(const std::string& digest, const std::string& method,
                       const std::string& changes, const std::string& fingerprint);
-
-// AsLoaded: the state of a TorchScript module right after loading, to find out later whether the
-// module is still in that state. Hashes nothing; keeps no part of the module alive. Immutable; any
-// thread may ask it.
-class AsLoaded : public torch::CustomClassHolder {
- public:
-  explicit AsLoaded(const ObjectPtr& module);
-
-  // Returns the fingerprint that `method` had right after loading. Empty when something that it
-  // reads or writes has changed since, and for a method that has none. Hashes what is not hashed
-  // yet.
-  std::string fingerprint(const ObjectPtr& module, const std::string& method) const;
-
- private:
-  std::map<std::string, std::shared_ptr<const Inventory>> by_method_;
-};
 
 }  // namespace modcache::module

@@ -29,14 +29,13 @@ TEST(InputMatchTest, signatures_must_be_equal_as_far_as_the_setting_says) {
   const auto fits = [](Match how, const char* stored) {
     return InputMatch(how).fits_signature("float32[2,3]", stored);
   };
-  for (const Match how : {Match::kInput, Match::kShape, Match::kDtype, Match::kNone}) {
+  for (const Match how : {Match::kInput, Match::kNone}) {
     EXPECT_TRUE(fits(how, "float32[2,3]"));
     EXPECT_TRUE(fits(how, "")) << "an empty one matches any";
     EXPECT_TRUE(InputMatch(how).fits_signature("", "int64[1]"));
   }
-  for (const Match how : {Match::kInput, Match::kShape}) EXPECT_FALSE(fits(how, "float32[4,3]"));
-  EXPECT_TRUE(fits(Match::kDtype, "float32[4]"));
-  EXPECT_FALSE(fits(Match::kDtype, "int64[2,3]"));
+  EXPECT_FALSE(fits(Match::kInput, "float32[4,3]"));
+  EXPECT_FALSE(fits(Match::kInput, "int64[2,3]"));
   EXPECT_TRUE(fits(Match::kNone, "int64[7]"));
 }
 
@@ -44,9 +43,9 @@ TEST(InputMatchTest, values_are_compared_under_input_alone) {
   const Numbers numbers;
   EXPECT_TRUE(InputMatch(Match::kInput).fits_sample(&numbers, 5, sample_of(5)));
   EXPECT_FALSE(InputMatch(Match::kInput).fits_sample(&numbers, 5, sample_of(6)));
-  EXPECT_TRUE(InputMatch(Match::kShape).fits_sample(&numbers, 5, sample_of(6)));
+  EXPECT_TRUE(InputMatch(Match::kNone).fits_sample(&numbers, 5, sample_of(6)));
   EXPECT_TRUE(InputMatch(Match::kInput).compares_samples());
-  EXPECT_FALSE(InputMatch(Match::kShape).compares_samples());
+  EXPECT_FALSE(InputMatch(Match::kNone).compares_samples());
 }
 
 TEST(InputMatchTest, what_nothing_can_be_told_of_matches) {

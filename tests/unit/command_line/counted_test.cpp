@@ -33,16 +33,6 @@ TEST(CountedTest, it_adds_up_by_scope_and_by_day) {
   EXPECT_EQ(sums_by_day(totals)[2].looked_up(), 9);
 }
 
-TEST(CountedTest, after_a_reset_nothing_is_less_than_zero) {
-  store::CounterTotals before;
-  before.days = {day("a", 1, Counter::kMisses, 9), day("a", 1, Counter::kHitsDisk, 1)};
-  store::CounterTotals after;
-  after.days = {day("a", 1, Counter::kMisses, 2), day("a", 1, Counter::kHitsDisk, 4)};
-  const Counted now = sum_of(after).since(sum_of(before));
-  EXPECT_EQ(now.misses(), 0);
-  EXPECT_EQ(now.hits(), 3);
-}
-
 TEST(CountedTest, numbers_of_a_damaged_file_do_not_overflow) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   store::CounterTotals totals;
