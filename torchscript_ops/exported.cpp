@@ -147,7 +147,3 @@ void register_exported(torch::Library& m) {
 }
 
 }  // namespace modcache::ops
-
-#else
-
-void modcache::ops::register_exported(torch::Library&) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes a golden directory: make_golden DIR. Run once for each version of the format; what it
-// wrote is committed and never made again, since it stands for what users have on their disks.
+// Writes a golden directory: make_golden DIR. Run once for each version of the format, draft
+// versions too. What it writes is committed, without index.map.
 #include <cstdio>
 #include <filesystem>
 #include <string>
