@@ -8,8 +8,8 @@
 #include "base/random.h"
 #include "command_line/counted.h"
 #include "command_line/lineage.h"
+#include "command_line/page_template.h"
 #include "command_line/terminal_text.h"
-#include "page_template.h"
 
 namespace modcache::command_line {
 namespace {

@@ -25,7 +25,6 @@ library, identifies eager modules and explains mistakes.
 
 from __future__ import annotations
 
-
 import torch
 
 from modcache._library.loading import cmake_prefix_path

@@ -89,7 +89,7 @@ def test_the_version(modcache: Program) -> None:
     ("arguments", "message"),
     [
         ([], "no command was given"),
-        (["lss"], "there is no command 'lss'; valid are: stats, top, report, ls, show"),
+        (["lss"], "there is no command 'lss'; valid are: stats, report, ls, show"),
         (["ls", "DIR", "--no-such"], "--no-such"),
         (["ls", "DIR", "DIR"], "not expected"),
         (["ls", "DIR", "--limit", "many"], "--limit is 'many', but must be a number"),

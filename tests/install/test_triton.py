@@ -87,7 +87,7 @@ BAD_SETTINGS = {
     "an unknown option": ({"memry": "1GB"}, ["unknown option 'memry'", "valid options are: dir,"]),
     "a bad value": (
         {"match": "shapes"},
-        ["option 'match' is 'shapes'", "input, shape, dtype, none"],
+        ["option 'match' is 'shapes'", "input, none"],
     ),
     "a bad number": ({"min_run_us": 1.5}, ["option 'min_run_us' is '1.5'", "an integer"]),
     "a list": ({"dir": ["a"]}, ["option 'dir' is a JSON array", "must be a string, a number"]),

@@ -88,7 +88,7 @@ LIBRARIES = [
     ),
     Library("cereal", re.compile(r"cereal/"), re.compile(r"csrc/store/(\w+/)?\w+\.cpp$"), 1),
     Library("libsodium", re.compile(r"sodium(\.h$|/)"), re.compile(r"csrc/base/hash\.cpp$")),
-    Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/zstd_codec\.cpp$")),
+    Library("Zstandard", re.compile(r"zstd\w*\.h$"), re.compile(r"csrc/codec/codec\.cpp$")),
     Library("libvalkey", re.compile(r"valkey/"), re.compile(r"csrc/backends/redis/\w+\.(h|cpp)$")),
     Library("OpenSSL", re.compile(r"openssl/"), re.compile(r"csrc/backends/redis/tls\.cpp$")),
     Library("xxHash", re.compile(r"xxh\w*\.h$"), re.compile(r"csrc/base/hash\.cpp$")),
@@ -96,8 +96,8 @@ LIBRARIES = [
         "JSON",
         re.compile(r"nlohmann/"),
         re.compile(
-            r"(torchscript_ops/model_settings|command_line/(installation|manifest|report)"
-            r"|triton_cache/config)\.cpp$"
+            r"(torchscript_ops/model_settings|command_line/(directory_page|installation|manifest|report)"
+            r"|triton_cache/plugin)\.cpp$"
         ),
     ),
     Library("CLI11", re.compile(r"CLI/"), re.compile(r"command_line/(arguments|program)\.cpp$")),

@@ -46,8 +46,8 @@ def test_headers_of_ours_are_looked_into(tree: Path, write: Write, folder: str) 
     assert "performance-unnecessary-value-param" in said
 
 
-def test_a_function_longer_than_a_screen_is_refused(tree: Path, write: Write) -> None:
-    body = "  ++a;\n" * 61
+def test_a_function_of_more_than_100_lines_is_refused(tree: Path, write: Write) -> None:
+    body = "  ++a;\n" * 101
     function = f"int count() {{\n  int a = 0;\n{body}  return a;\n}}\n"
     source = write("csrc/base/planted.cpp", function)
     assert "readability-function-size" in complaints(tree, source)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 _NUMBERS = {"off": 0, "read": 1, "on": 3}
 _PAGE_BYTES, _MODE_AT = 4096, 320
+_VERSION = 2  # of the format
 
 
 def set_directory_mode(directory: Path, mode: str) -> None:
@@ -24,7 +25,7 @@ def set_directory_mode(directory: Path, mode: str) -> None:
 
 def _make_page(path: Path) -> None:
     page = bytearray(_PAGE_BYTES)
-    struct.pack_into("<8sII", page, 0, b"modcctrl", 1, ~1 & 0xFFFFFFFF)
+    struct.pack_into("<8sII", page, 0, b"modcctrl", _VERSION, ~_VERSION & 0xFFFFFFFF)
     for offset in (64, 128, 256):  # sequence, removals, epoch
         struct.pack_into("<Q", page, offset, 1)
     new = path.with_suffix(".new")

@@ -114,7 +114,6 @@ TESTS: dict[str, frozenset[str]] = {
             "test_a_hit_does_not_run_the_encoder",
             "test_a_lowered_model_hits_what_the_scripted_one_stored",
             "test_a_model_that_was_frozen_and_not_lowered",
-            "test_a_run_in_parts",
             "test_a_tensor_in_several_attributes_is_frozen_once",
             "test_an_empty_batch",
             "test_an_unknown_attribute_to_keep",

@@ -159,7 +159,7 @@ def test_a_none_is_a_value() -> None:
 
 
 def test_how_bytes_and_arrays_are_named_on_disk_stays_as_it_is() -> None:
-    name = "modcache._dataset_values"
+    name = "modcache._data.values"
     assert packed(b"x")[:3] == ("N", f"{name}.Bytes", ("data",))
     fields = ("dtype", "shape", "is_scalar", "data")
     tag, kind, names, items = packed(np.zeros(2, dtype="M8[s]"))

@@ -197,7 +197,7 @@ def settings_without_dir() -> dict[str, str]:
         ("MATCH", "x"),
         ("STRICT", "maybe"),
         ("LOG", "loud"),
-        ("MAX_ROWS", "many"),
+        ("MIN_RUN_US", "many"),
     ],
 )
 def test_a_bad_environment_is_warned_about_and_the_default_used(

@@ -29,12 +29,11 @@ def loader_of() -> DataLoader[Any]:
 
 
 @pytest.mark.parametrize("mode", ["off", "read", "verify"])
-@pytest.mark.parametrize("share", [False, True])
 def test_a_mode_that_stores_nothing_skips_the_fill(
-    encoder: nn.Module, mode: str, share: bool, caplog: pytest.LogCaptureFixture
+    encoder: nn.Module, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with modcache.mode(mode):
-        done = modcache.fill(encoder, loader_of(), key=1, share=share)
+        done = modcache.fill(encoder, loader_of(), key=1)
     assert (done.rows, done.is_complete) == (0, True)
     assert done.skipped.startswith(f"the mode of this thread is '{mode}'")
     assert str(done) == f"nothing was run, because nothing would be stored: {done.skipped}"

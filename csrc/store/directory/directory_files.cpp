@@ -9,7 +9,6 @@ namespace {
 using Use = ForeignFile::Use;
 
 constexpr std::uint32_t kWrittenByAll = 0002;
-constexpr std::uint32_t kFileRights = 0664;
 
 class Look {
  public:
@@ -17,20 +16,20 @@ class Look {
       : directory_(directory), file_system_(directory.file_system()) {}
 
   DirectoryFiles run() {
-    const std::uint32_t rights = rights_of(directory_.path());
     const auto folder = file_system_.info(directory_.path());
     found_.is_own = !folder.is_ok() || folder.value().is_own();
-    found_.is_written_by_all = (rights & kWrittenByAll) != 0;
+    const auto named = file_system_.name_info(directory_.path());
+    found_.is_written_by_all = named.is_ok() && (named.value().permissions & kWrittenByAll) != 0;
     for (const std::string& path :
          {directory_.control_path(), directory_.lock_path(), directory_.database_path(),
           directory_.wal_path(), directory_.shared_memory_path()}) {
-      look(path, Use::kNeeded, Use::kWritten, rights);
+      look(path, Use::kNeeded, Use::kWritten);
     }
     // A journal exists only while a database is made, so with a stranger's there is nothing to read
     // on from.
-    look(directory_.journal_path(), Use::kNeeded, Use::kNeeded, rights);
-    look(directory_.index_map_path(), Use::kSpared, Use::kRead, rights);
-    look(directory_.policy_state_path(), Use::kSpared, Use::kRead, rights);
+    look(directory_.journal_path(), Use::kNeeded, Use::kNeeded);
+    look(directory_.index_map_path(), Use::kSpared, Use::kRead);
+    look(directory_.policy_state_path(), Use::kSpared, Use::kRead);
     if (is_folder(directory_.segments_path(), Use::kNeeded)) look_at_segments();
     for (const std::string& path : {directory_.notes_path(), directory_.counters_path()}) {
       if (is_folder(path, Use::kSpared)) look_at_all_in(path);
@@ -39,23 +38,15 @@ class Look {
   }
 
  private:
-  std::uint32_t rights_of(const std::string& path) const {
-    const auto info = file_system_.name_info(path);
-    return info.is_ok() ? info.value().permissions : kFileRights;
-  }
-
   // `no_file` is the use when it is not a regular file, `not_own` when it is not this user's alone.
   // A file that is missing or cannot be inspected is left to whoever opens it.
-  void look(const std::string& path, Use no_file, Use not_own, std::uint32_t folder_rights) {
+  void look(const std::string& path, Use no_file, Use not_own) {
     const auto info = file_system_.name_info(path);
     if (!info.is_ok()) return;
     const Status kind = fs::check_is_file(path, info.value());
     if (!kind.is_ok()) return add(path, no_file, kind);
     const Status own = fs::check_is_own_file(path, info.value());
     if (!own.is_ok()) return add(path, not_own, own);
-    if ((info.value().permissions & ~(folder_rights & kFileRights)) != 0) {
-      found_.too_open.push_back(path);
-    }
   }
 
   bool is_folder(const std::string& path, Use use) {
@@ -71,18 +62,16 @@ class Look {
   void look_at_segments() {
     const auto ids = directory_.segments();
     if (!ids.is_ok()) return;
-    const std::uint32_t rights = rights_of(directory_.segments_path());
     for (const std::uint64_t id : ids.value()) {
-      look(directory_.segment_path(id), Use::kSpared, Use::kWritten, rights);
+      look(directory_.segment_path(id), Use::kSpared, Use::kWritten);
     }
   }
 
   void look_at_all_in(const std::string& folder) {
     const auto names = file_system_.list(folder);
     if (!names.is_ok()) return;
-    const std::uint32_t rights = rights_of(folder);
     for (const std::string& name : names.value()) {
-      look(folder + '/' + name, Use::kSpared, Use::kRead, rights);
+      look(folder + '/' + name, Use::kSpared, Use::kRead);
     }
   }
 

@@ -30,8 +30,6 @@ struct ForeignFile {
 
 struct DirectoryFiles {
   std::vector<ForeignFile> foreign;
-  // Our own files that have more permissions than their folder, as version 0.2.0 created them.
-  std::vector<std::string> too_open;
   bool is_written_by_all = false;  // everybody on the machine may write to the directory
   bool is_own = true;              // this user owns the directory itself
 

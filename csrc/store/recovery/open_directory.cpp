@@ -253,13 +253,6 @@ Status check_files(const DirectoryFiles& files, const Directory& directory,
   return Status::ok();
 }
 
-// Takes the permissions from existing files; new files never have them.
-void restrict_files(const DirectoryFiles& files, const Directory& directory) {
-  for (const std::string& path : files.too_open) {
-    (void)directory.file_system().restrict_rights(path);  // another process may have been faster
-  }
-}
-
 bool is_writable(const Directory& directory) {
   fs::FileSystem& file_system = directory.file_system();
   if (!file_system.is_writable(directory.path())) return false;
@@ -293,7 +286,6 @@ Result<OpenedDirectory> open_directory(const Directory& directory, const StoreOp
     tell_of(unwritable, options);
     return open_for_reading(directory, options);
   }
-  restrict_files(files, directory);
   return open_for_writing(directory, options);
 }
 

@@ -16,7 +16,6 @@ import torch
 
 from modcache._cached.block_call import looked_up_in_block
 from modcache._cached.call_key import (
-    FORWARD,
     FROM_BLOCK,
     MissingKeyError,
     Way,
@@ -33,7 +32,6 @@ from modcache._cached.function import (
 from modcache._cached.script import make_scriptable
 from modcache._call.arguments import Arguments
 from modcache._code.wrapped import (
-    AS_ONE,
     OWN_FORWARD,
     PROXIED,
     WRAPPED_FORWARD,
@@ -126,8 +124,6 @@ def _new_proxy_class(cls: Any, way: Way, has_own_forward: bool) -> Any:
     names = ("__module__", "__qualname__", "__doc__")
     members = {**_members(cls, way), **{name: getattr(cls, name) for name in names}}
     members |= {PROXIED: cls, "_modcache_way": way}
-    if has_own_forward or way.methods != FORWARD:
-        members[AS_ONE] = True
     if has_own_forward:
         members["forward"] = _OverOwnForward(members["forward"])
         members[OWN_FORWARD] = True

@@ -50,9 +50,10 @@ def content_key(input: Any) -> str:
             plain values (None, bool, int, float, complex, str, torch.device), PIL images. All
             of it counts: structure, order of dicts, dtypes, shapes and bytes, so ``1``, ``1.0`` and
             ``True`` differ, as do ``0.0`` and ``-0.0``. Strides, devices of tensors and
-            requires_grad do not count, nor do names in named tuples. A NumPy array counts as the tensor of its elements, any mapping (UserDict,
-            BatchEncoding) as the dict of its items, a value of a class that ``register_value``
-            names as that name and its parts, and an outermost tuple of one item as that item.
+            requires_grad do not count, nor do names in named tuples. A NumPy array counts as the
+            tensor of its elements, any mapping (UserDict, BatchEncoding) as the dict of its items,
+            a value of a class that ``register_value`` names as that name and its parts, and an
+            outermost tuple of one item as that item.
 
     Returns:
         64 hexadecimal digits.

@@ -28,10 +28,6 @@ WRAPPED_FORWARD = "_modcache_forward"
 PROXIED = "_modcache_proxied"
 # An attribute of a proxy class whose objects have a ``forward`` of their own, which is cached.
 OWN_FORWARD = "_modcache_own_forward"
-# An attribute of a proxy class whose objects count as one with the instances that they were made
-# of, where these lead to themselves. Version 0.2.0 did not have it, so objects with nothing but a
-# cached ``forward`` go without.
-AS_ONE = "_modcache_as_one"
 
 
 # The modules of this package whose functions become members of classes.

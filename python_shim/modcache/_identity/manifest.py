@@ -44,7 +44,7 @@ clock = time.perf_counter
 _MOST_BYTES = 512 << 10  # csrc/module/call/manifest.h
 _DIGITS = 16
 _INCOMPLETE = "incomplete"
-_HOLDER = "modcache._holder.Holder"
+_HOLDER = "modcache._call.holder.Holder"
 """The class that the first manifests of cached functions have, for want of the function's name."""
 
 Manifest = dict[str, Any]

@@ -27,7 +27,7 @@ from modcache._code.names import (
 from modcache._code.reads import MISSING, Code
 from modcache._code.tokens import ATOMS
 from modcache._code.traversal import code_of_function
-from modcache._code.wrapped import AS_ONE, are_hooks_outside, class_behind, is_forward_alone
+from modcache._code.wrapped import PROXIED, are_hooks_outside, class_behind, is_forward_alone
 from modcache._identity.capturing import HOOK, HOOKED, NOT_HOOKED, captures
 from modcache._identity.configs import note_of, noted_in
 from modcache._identity.contents import TENSOR_TYPES
@@ -102,7 +102,7 @@ class Walk:
         if root is not None and is_forward_alone(type(root)):
             self.leaves.append(_FORWARD_ALONE)
         # Such a cached instance may lead to the given one, which has the same attributes.
-        self._is_shared = root is not None and AS_ONE in vars(type(root))
+        self._is_shared = root is not None and PROXIED in vars(type(root))
         try:
             self._asked = package_asked(root)
             if root is not None:

@@ -24,7 +24,8 @@ class KeyedDataset(Dataset[Any]):
     The key travels as a column of 64 bytes, so that whatever stacks, pads, splits or moves batches
     takes it along. A sample that is a dict gets it as ``sample["modcache_keys"]``, a tuple or list
     as its last item, and any other becomes a tuple of itself and the key. A named tuple becomes a
-    plain one, without its names: ``x, label, keys = batch``. ``modcache.keys`` takes the column of a batch:
+    plain one, without its names: ``x, label, keys = batch``. ``modcache.keys`` takes the column of
+    a batch:
 
     >>> import modcache, torch
     >>> dataset = modcache.KeyedDataset([{"x": torch.ones(2)}, {"x": torch.zeros(2)}], "train")

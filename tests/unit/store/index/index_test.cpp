@@ -115,9 +115,9 @@ TEST_F(IndexTest, refuses_what_is_not_its_own) {
   EXPECT_EQ(code(), StatusCode::kOk);
   {
     auto database = Database::open(fs::posix_file_system(), path_, Database::Mode::kWrite, 10);
-    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=3").is_ok());
-    EXPECT_EQ(code(), StatusCode::kUnsupportedVersion);
     ASSERT_TRUE(database.value()->execute("PRAGMA user_version=2").is_ok());
+    EXPECT_EQ(code(), StatusCode::kUnsupportedVersion);
+    ASSERT_TRUE(database.value()->execute("PRAGMA user_version=3").is_ok());
     ASSERT_TRUE(database.value()->execute("PRAGMA application_id=1").is_ok());
     EXPECT_EQ(code(), StatusCode::kCorruption);
     ASSERT_TRUE(database.value()
