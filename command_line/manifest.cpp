@@ -2,7 +2,6 @@
 #include "command_line/manifest.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,12 +12,7 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kFormat = 1;
 constexpr std::string_view kAbout = "manifest ";
-constexpr std::string_view kAboutScopes = "scopes ";
 constexpr std::string_view kClass = "class ";
-// The class that held a cached function, which its manifest had in the place of the name.
-constexpr std::string_view kHolder = "modcache._holder.Holder";
-constexpr std::string_view kMethodOfHolder = ".forward";
-constexpr char kSomeFunction[] = "a cached function";
 
 std::string text_in(const Json& object, const char* name) {
   const auto member = object.find(name);
@@ -76,36 +70,6 @@ std::vector<Difference> of_code(const Manifest& a, const Manifest& b) {
   return code;
 }
 
-using Scope = std::pair<std::string, std::string>;  // namespace, scope
-using NamesOfScopes = std::map<Scope, std::string>;
-
-// Reads a note that lists the scopes of a name, each after its length (FORMAT.md), up to the first
-// that is damaged.
-void add_names(std::string_view about, std::string_view text, NamesOfScopes& names) {
-  const std::size_t line_end = about.rfind('\n');
-  if (line_end == std::string_view::npos) return;
-  const std::string name_space(about.substr(0, line_end));
-  std::string_view name = about.substr(line_end + 1);
-  if (name.size() <= kMethodOfHolder.size()) return;
-  name.remove_suffix(kMethodOfHolder.size());
-  while (!text.empty()) {
-    std::size_t size = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (error != std::errc() || text.size() < 2 || size > text.size() - 2) return;
-    names.emplace(Scope(name_space, text.substr(1, size)), name);
-    text.remove_prefix(size + 2);
-  }
-}
-
-void give_names(std::vector<Manifest>& manifests, const NamesOfScopes& names) {
-  for (Manifest& manifest : manifests) {
-    if (!manifest.lacks_name) continue;
-    const auto name = names.find({manifest.name_space, manifest.scope});
-    manifest.class_name = name == names.end() ? kSomeFunction : name->second;
-  }
-}
-
 }  // namespace
 
 std::optional<Manifest> parse_manifest(std::string_view text) {
@@ -115,7 +79,6 @@ std::optional<Manifest> parse_manifest(std::string_view text) {
   manifest.scope = text_in(object, "scope");
   manifest.face = text_in(object, "face");
   manifest.class_name = text_in(object, "class");
-  manifest.lacks_name = manifest.class_name == kHolder;
   manifest.method = text_in(object, "method");
   manifest.torch = text_in(object, "torch");
   manifest.python = text_in(object, "python");
@@ -132,11 +95,7 @@ std::optional<Manifest> parse_manifest(std::string_view text) {
 
 Result<std::vector<Manifest>> manifests_in(store::Listing& listing) {
   std::vector<Manifest> manifests;
-  NamesOfScopes names;
   const Status status = listing.visit_notes([&](std::string_view about, std::string_view text) {
-    if (about.substr(0, kAboutScopes.size()) == kAboutScopes) {
-      add_names(about.substr(kAboutScopes.size()), text, names);
-    }
     if (about.substr(0, kAbout.size()) != kAbout) return;
     about.remove_prefix(kAbout.size());
     // A namespace may contain a newline and a fingerprint cannot, so the scope in the text tells
@@ -149,7 +108,6 @@ Result<std::vector<Manifest>> manifests_in(store::Listing& listing) {
     manifests.push_back(std::move(*manifest));
   });
   if (!status.is_ok()) return status;
-  give_names(manifests, names);
   return manifests;
 }
 
@@ -170,7 +128,7 @@ std::vector<Difference> differences(const Manifest& a, const Manifest& b) {
       std::remove_if(all.begin(), all.end(),
                      [](const Difference& d) { return d.kind == "submodule" && d.name.empty(); }),
       all.end());
-  if (!a.lacks_name && !b.lacks_name) compare_texts(all, "class", a.class_name, b.class_name);
+  compare_texts(all, "class", a.class_name, b.class_name);
   compare_texts(all, "method", a.method, b.method);
   compare_texts(all, "namespace", a.name_space, b.name_space);
   compare_texts(all, "face", a.face, b.face);

@@ -23,8 +23,6 @@ struct Manifest {
   std::string face;  // "eager" or "torchscript"
   // For people: the class, or the cached function, such as "train.embed".
   std::string class_name;
-  // The name is not in the manifest, which is of a cached function and older than names there.
-  bool lacks_name = false;
   std::string method;
   std::string torch;
   std::string python;
@@ -43,8 +41,7 @@ struct Manifest {
 // Returns nothing when `text` is not a manifest that this program can read.
 std::optional<Manifest> parse_manifest(std::string_view text);
 
-// Returns all manifests of a directory or pack. Those that lack the name of their function get it
-// from the notes that list the scopes of each name; else they say that it is "a cached function".
+// Returns all manifests of a directory or pack.
 Result<std::vector<Manifest>> manifests_in(store::Listing& listing);
 
 // A kind of difference: values or functions that installed packages hold in a process.

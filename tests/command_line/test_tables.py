@@ -76,20 +76,6 @@ def test_a_cached_function_has_its_name_everywhere(modcache: Program, wide: Path
         assert name in outcome.data, command
 
 
-def test_of_an_old_directory_the_name_is_found_in_its_notes(
-    modcache: Program, directory: Path, writer: FillDirectory
-) -> None:
-    holder = {"class": "modcache._holder.Holder", "method": "forward"}
-    for scope in ("0a0a", "0b0b"):
-        writer.put(scope=scope)
-        writer.keep_manifest(scope, **holder)
-    writer.do("note", about="scopes \ntrain.embed.forward", text="4 0a0a\n")
-    writer.flush()
-    scopes = modcache("ls", directory, "--scopes", "--json").json()["scopes"]
-    assert [scope["class"] for scope in scopes] == ["train.embed", "a cached function"]
-    assert "nothing that is on record differs" in modcache("why", directory, "0a", "0b").data
-
-
 def test_what_goes_into_a_file_is_whole(modcache: Program, wide: Path) -> None:
     outcome = modcache("ls", wide, env={"COLUMNS": "40"})
     assert SCOPE in outcome.data

@@ -65,15 +65,6 @@ class Way(NamedTuple):
             if getattr(self, name) != self._field_defaults[name]
         }
 
-    def pickled(self) -> tuple[Any, ...]:
-        """Returns the fields without defaults at the end, as earlier versions take them."""
-        given = len(self)
-        for name, default in reversed(self._field_defaults.items()):
-            if getattr(self, name) != default:
-                break
-            given -= 1
-        return self[:given]
-
 
 class MissingKeyError(TypeError):
     """A call lacks the keyword that is its key."""

@@ -172,7 +172,7 @@ class Proxy:
                 f"a cached {cls.__qualname__} cannot be copied or pickled, as its class has a way "
                 "of its own to be; copy the plain one and cache the copy."
             )
-        face = new_face, cls._modcache_proxied, *cls._modcache_way.pickled()
+        face = new_face, cls._modcache_proxied, *cls._modcache_way
         return (make_with, (options_for_pickle(), *face), *state)
 
 

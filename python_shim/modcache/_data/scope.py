@@ -140,7 +140,7 @@ class SampleMaker:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._objects = state["objects"]
-        self._apart = state.get("apart")
+        self._apart = state["apart"]
         self._begin(state["scope"])
         if self._scope:  # later changes by the worker's own code give another scope
             self._seen = self._look()

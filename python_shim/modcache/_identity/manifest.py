@@ -333,7 +333,7 @@ def changes_between(before: Manifest, now: Manifest) -> Changes:
         code = functions
     others = []
     classes = (before.get("class"), now.get("class"))
-    if classes[0] != classes[1] and _HOLDER not in classes:
+    if classes[0] != classes[1]:
         others.append(f"class {before.get('class')} -> {now.get('class')}")
     if _compiled_by(before) != _compiled_by(now):
         others.append(f"python {before.get('python')} -> {now.get('python')}")

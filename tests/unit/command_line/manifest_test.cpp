@@ -103,36 +103,5 @@ TEST(ManifestTest, those_of_a_directory_are_found_among_its_notes) {
   EXPECT_EQ(manifests[0].class_name, "C");
 }
 
-TEST(ManifestTest, a_cached_function_of_old_has_the_name_that_the_notes_know) {
-  const testing::TemporaryDirectory place;
-  const store::Directory directory(fs::posix_file_system(), place.path());
-  const auto keep = [&](const std::string& about, const std::string& text) {
-    ASSERT_TRUE(store::keep_note(directory, about, text).is_ok());
-  };
-  const std::string holder = R"(", "class": "modcache._holder.Holder"})";
-  keep("manifest tenant\n0a1b", R"({"format": 1, "scope": "0a1b)" + holder);
-  keep("manifest \n0a1b", R"({"format": 1, "scope": "0a1b)" + holder);
-  keep("manifest \nother", R"({"format": 1, "scope": "other", "class": "models.Encoder"})");
-  keep("scopes tenant\ntrain.embed.forward", "4 ffff\n4 0a1b\n");
-  keep("scopes \nEncoder.forward", "5 other\n99 0a1b\n");
-  auto listing = store::Listing::open(fs::posix_file_system(), place.path()).value();
-  const std::vector<Manifest> manifests = manifests_in(*listing).value();
-  std::map<std::string, std::string> names;
-  for (const Manifest& manifest : manifests) {
-    names[manifest.name_space + "/" + manifest.scope] = manifest.class_name;
-  }
-  EXPECT_EQ(names, (std::map<std::string, std::string>{{"tenant/0a1b", "train.embed"},
-                                                       {"/0a1b", "a cached function"},
-                                                       {"/other", "models.Encoder"}}));
-}
-
-TEST(ManifestTest, a_name_that_is_not_on_record_does_not_differ) {
-  const Manifest old = eager(R"(, "class": "modcache._holder.Holder")");
-  const Manifest now = eager(R"(, "class": "train.embed")");
-  EXPECT_THAT(told(old, now), IsEmpty());
-  EXPECT_THAT(told(now, eager(R"(, "class": "train.other")")),
-              ElementsAre("class : train.embed -> train.other"));
-}
-
 }  // namespace
 }  // namespace modcache::command_line
