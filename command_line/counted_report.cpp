@@ -19,13 +19,12 @@ constexpr std::array<ShownCounter, 4> kHits{{{"hits_memory", "  in memory", true
                                              {"hits_remote", "  remote"},
                                              {"hit_bytes", "  size of their values"}}};
 // Calls under `off` count in their process alone.
-constexpr std::array<ShownCounter, 7> kBypasses{
+constexpr std::array<ShownCounter, 6> kBypasses{
     {{"bypassed_grad", "  a result requires grad"},
      {"bypassed_impure", "  a run is not repeatable"},
      {"bypassed_type", "  no tier holds such values"},
      {"bypassed_rows", "  not cacheable by row"},
      {"bypassed_identity", "  module not identified"},
-     {"bypassed_admission", "  not worth storing yet"},
      {"bypassed_verify", "  the scope was found wrong"}}};
 constexpr std::array<ShownCounter, 9> kOthers{{{"stored", "stored", true},
                                                {"stored_bytes", "  size of their values"},

@@ -123,7 +123,7 @@ Answer answer(const PlainCall& call, void** found, MayBypass may_bypass, Find fi
     const at::IValue input = input_of(inputs.all());
     module::FastAnswer answer =
         find(module::FastCall{scope, method, input, key, rows.has_value() ? &*rows : nullptr});
-    if (answer.goes_past) return Answer::kBypassed;
+    if (answer.is_bypassed) return Answer::kBypassed;
     if (!answer.value.has_value()) return Answer::kNothing;
     *found = answer.value->unsafeReleaseTensorImpl();
     return Answer::kFound;

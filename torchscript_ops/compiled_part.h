@@ -46,8 +46,8 @@ struct Weights {
 enum class Answer : int {
   kNothing = 0,  // the ordinary way has to handle it, and nothing was counted
   kFound = 1,    // `found` is the stored value, which the caller owns and has to release
-  // The mode is `off`, or the gate lets the call pass by (cache/traffic_gate.h): it was counted,
-  // and is to be run without the cache.
+  // The mode is `off`, or the scope is switched off (cache/verify_watch.h): it was counted, and
+  // is to be run without the cache.
   kBypassed = 2,
   kMade = 3,     // the whole call was made, a run included: Run.take_result() gives its result
   kMissing = 4,  // a plain call for which no lone tensor is stored; nothing was counted

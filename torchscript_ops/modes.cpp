@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mode, at its three levels; and whether a thread's results are stored whatever the gate says.
+// The mode, at its three levels; and whether a thread's results are stored whatever `admission` is.
 #include <c10/util/Exception.h>
 
 #include <cstdint>
@@ -64,8 +64,8 @@ std::tuple<std::string, std::string, std::string> mode_levels() {
           std::string(mode_name(directory))};
 }
 
-// Sets it for the calling thread, and returns what it was (cache/traffic_gate.h).
-bool store_all(bool stores_all) { return cache::StoreAllGuard::store_all_here(stores_all); }
+// Sets it for the calling thread, and returns the previous value.
+bool store_all(bool stores_all) { return cache::Session::set_admits_all(stores_all); }
 
 }  // namespace
 

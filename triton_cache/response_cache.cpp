@@ -63,25 +63,12 @@ ResponsePtr ResponseCache::lookup(std::string_view key) {
     count(Counter::kBypassedOff);
     return nullptr;
   }
-  cache::Passage passage = cache::Passage::kStore;
   if (cache::may_read(mode) && !cache::always_runs(mode)) {
-    if (session_->is_gated()) passage = ask_gate(key, mode);
-    if (cache::goes_past(passage)) return nullptr;
-    if (ResponsePtr response = find(key, cache::may_write(mode))) {
-      if (passage == cache::Passage::kLookUp) session_->note_found(context_->scope, 1);
-      return response;
-    }
+    if (ResponsePtr response = find(key, cache::may_write(mode))) return response;
   }
   count(Counter::kMisses);
-  miss_times_.note_miss(key, steady_us(), passage == cache::Passage::kStore);
+  miss_times_.note_miss(key, steady_us());
   return nullptr;
-}
-
-cache::Passage ResponseCache::ask_gate(std::string_view key, cache::Mode mode) {
-  const cache::Request asked = request(key);
-  const cache::Passage passage = session_->ask_gate(cache::Session::batch_of(asked), mode)[0];
-  if (cache::goes_past(passage)) session_->count_past(context_->scope, passage, 1);
-  return passage;
 }
 
 ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
@@ -93,16 +80,14 @@ ResponsePtr ResponseCache::find(std::string_view key, bool may_write) {
 std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
                                                            std::size_t size_bytes) {
   const cache::Mode mode = cache_.mode();
-  const auto missed = miss_times_.take(key, steady_us());
+  const auto run_us = miss_times_.take(key, steady_us());
   // The miss was of an earlier request, whose model failed: this one was not looked up.
   if (mode == cache::Mode::kOff) return std::nullopt;
-  Wanted wanted{key, mode, std::nullopt};
-  if (missed.has_value()) {
-    wanted.run_us = missed->ago_us;
-    count(Counter::kRunUs, missed->ago_us);
-  }
+  const Wanted wanted{key, mode, run_us};
+  if (run_us.has_value()) count(Counter::kRunUs, *run_us);
   if (mode == cache::Mode::kVerify) return wanted;
-  if (!cache::may_write(mode) || !is_admitted(missed)) return std::nullopt;
+  if (!cache::may_write(mode)) return std::nullopt;
+  if (mode != cache::Mode::kRefresh && !session_->admits(request(key), {})) return std::nullopt;
   const cache::Settings& settings = session_->settings();
   if (size_bytes <= std::max(settings.memory_bytes, settings.disk_bytes)) return wanted;
   count(Counter::kNotKept);
@@ -111,16 +96,6 @@ std::optional<ResponseCache::Wanted> ResponseCache::wanted(std::string_view key,
                " bytes is larger than all that the settings 'memory' and 'disk' allow: such "
                "responses are not kept");
   return std::nullopt;
-}
-
-// Without a miss on record the key passed by, and was counted then, or another key took its place
-// on record.
-bool ResponseCache::is_admitted(const std::optional<MissTimes::Missed>& missed) {
-  if (!session_->is_gated()) return true;
-  if (!missed.has_value()) return false;
-  const bool is_admitted = missed->is_to_be_kept;
-  if (!is_admitted) session_->count_past(context_->scope, cache::Passage::kPassBy, 1);
-  return is_admitted;
 }
 
 void ResponseCache::insert(const Wanted& wanted, ResponsePtr response) {
@@ -149,20 +124,20 @@ void ResponseCache::compare(std::string_view key, const Response& fresh) {
           "' is not what the model gave now. Was the model changed under its name and version?");
 }
 
-void MissTimes::note_miss(std::string_view key, std::int64_t now_us, bool is_to_be_kept) {
+void MissTimes::note_miss(std::string_view key, std::int64_t now_us) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
-  misses_[hash % kPlaces] = {hash, now_us, is_to_be_kept};
+  misses_[hash % kPlaces] = {hash, now_us};
 }
 
-std::optional<MissTimes::Missed> MissTimes::take(std::string_view key, std::int64_t now_us) {
+std::optional<std::int64_t> MissTimes::take(std::string_view key, std::int64_t now_us) {
   const std::uint64_t hash = xxh3_64(key.data(), key.size());
   MutexLock lock(mutex_);
   Miss& miss = misses_[hash % kPlaces];
   if (miss.at_us == 0 || miss.key_hash != hash) return std::nullopt;
-  const Missed taken{std::max<std::int64_t>(0, now_us - miss.at_us), miss.is_to_be_kept};
+  const std::int64_t ago_us = std::max<std::int64_t>(0, now_us - miss.at_us);
   miss = {};
-  return taken;
+  return ago_us;
 }
 
 }  // namespace modcache::triton_cache

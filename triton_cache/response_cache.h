@@ -20,14 +20,12 @@
 #include "cache/cache.h"
 #include "cache/context.h"
 #include "cache/mode.h"
-#include "cache/traffic_gate.h"
 #include "triton_cache/response.h"
 
 namespace modcache::triton_cache {
 
-// MissTimes: when a key missed, and whether its response is to be kept, until that comes. Triton
-// does not tell how long a model ran, so the time between the two stands for it; waiting for the
-// model's turn is in it.
+// MissTimes: when a key missed, until its response comes. Triton does not tell how long a model
+// ran, so the time between the two stands for it; waiting for the model's turn is in it.
 //
 // Remembers a bounded number of keys: of two that fall on one place the later one stays.
 // Thread-safe.
@@ -35,20 +33,14 @@ class MissTimes {
  public:
   static constexpr std::size_t kPlaces = 4096;
 
-  struct Missed {
-    std::int64_t ago_us = 0;
-    bool is_to_be_kept = false;
-  };
-
-  void note_miss(std::string_view key, std::int64_t now_us, bool is_to_be_kept);
-  // Nothing where the miss is not known. Forgets the key.
-  std::optional<Missed> take(std::string_view key, std::int64_t now_us);
+  void note_miss(std::string_view key, std::int64_t now_us);
+  // Returns how long ago it was; nothing if the miss is not known. Forgets the key.
+  std::optional<std::int64_t> take(std::string_view key, std::int64_t now_us);
 
  private:
   struct Miss {
     std::uint64_t key_hash = 0;
     std::int64_t at_us = 0;  // 0: none
-    bool is_to_be_kept = false;
   };
 
   Mutex mutex_;
@@ -97,9 +89,7 @@ class ResponseCache {
   void count(cache::Counter counter, std::int64_t amount = 1) {
     cache_.counters().add(kScope, counter, amount);
   }
-  cache::Passage ask_gate(std::string_view key, cache::Mode mode);
   ResponsePtr find(std::string_view key, bool may_write);
-  bool is_admitted(const std::optional<MissTimes::Missed>& missed);
   void compare(std::string_view key, const Response& fresh);
 
   cache::Cache cache_;

@@ -66,10 +66,14 @@ SessionPtr Cache::session_locked() {
   int unknown = kModeUnknown;
   mode_.compare_exchange_strong(unknown, static_cast<int>(settings.mode));
   use_directory(settings);
-  if (settings.admission != Admission::kAll) gate_.prepare();
+  forget_seen(settings.admission);
   Tiers tiers = make_tiers(settings, tier_parts(settings));
   session_ = std::make_shared<Session>(std::move(settings), std::move(tiers), shared());
   return session_;
+}
+
+void Cache::forget_seen(Admission admission) {
+  seen_ = admission == Admission::kAll ? nullptr : std::make_shared<policy::SeenFilter>();
 }
 
 Status Cache::configure(const Options& options) {
@@ -121,8 +125,7 @@ Status Cache::apply_locked(const Options& options, SessionPtr& replaced) {
   set_log_level(settings.log);
   if (options.count("match") != 0) conflicts_.forget();
   if (options.count("verify_share") != 0) verified_.forget("");
-  if (options.count("admission") != 0) gate_.forget();
-  if (settings.admission != Admission::kAll) gate_.prepare();
+  if (options.count("admission") != 0) forget_seen(settings.admission);
   if (options.count("mode") != 0) mode_.store(static_cast<int>(settings.mode));
   use_directory(settings);
   replaced = current;

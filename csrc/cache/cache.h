@@ -33,7 +33,6 @@
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/tiers.h"
-#include "cache/traffic_gate.h"
 #include "cache/value.h"
 #include "store/control/mode_page.h"
 #include "store/counters/directory_counters.h"
@@ -126,8 +125,8 @@ class Cache {
  private:
   static constexpr int kModeUnknown = -1;
 
-  Shared shared() {
-    return {flights_, stats_, places_, read_ahead_, conflicts_, gate_, verified_, run_times_};
+  Shared shared() MODCACHE_REQUIRES(mutex_) {
+    return {flights_, stats_, places_, read_ahead_, conflicts_, seen_, verified_, run_times_};
   }
   TierParts tier_parts(const Settings& settings) MODCACHE_REQUIRES(mutex_) {
     return {format_, stats_, places_, file_system_, counters_of(settings), connect_remote_};
@@ -137,6 +136,7 @@ class Cache {
   // `replaced` is let go of after the lock: closing a directory takes time.
   Status apply_locked(const Options& options, SessionPtr& replaced) MODCACHE_REQUIRES(mutex_);
   void retire_remote_of(Session& replaced);
+  void forget_seen(Admission admission) MODCACHE_REQUIRES(mutex_);
   bool is_given_locked(const std::string& option) MODCACHE_REQUIRES(mutex_);
   Mode mode_from_settings();
   store::ModePage& mode_page_of_settings();
@@ -144,9 +144,7 @@ class Cache {
   void use_directory(const Settings& settings) MODCACHE_REQUIRES(mutex_);
   store::DirectoryCounters* counters_of(const Settings& settings) MODCACHE_REQUIRES(mutex_);
 
-  // These two lie on cache lines of their own.
-  TrafficGate gate_;
-  RunTimes run_times_;
+  RunTimes run_times_;  // lies on cache lines of its own
   const ValueFormat& format_;
   fs::FileSystem& file_system_;
   const ConnectRemote connect_remote_;
@@ -165,6 +163,7 @@ class Cache {
   Places places_;
   ConflictWatch conflicts_;
   VerifyWatch verified_;
+  std::shared_ptr<policy::SeenFilter> seen_ MODCACHE_GUARDED_BY(mutex_);
   SessionPtr session_ MODCACHE_GUARDED_BY(mutex_);
   std::set<std::string> given_ MODCACHE_GUARDED_BY(mutex_);  // by configure() or set_mode()
   ReadAhead read_ahead_;

@@ -11,9 +11,6 @@ namespace {
 
 // List node, hash node and the two string and entry objects of one slot, measured with glibc.
 constexpr std::size_t kSlotOverheadBytes = 384;
-// If this many entries are taken at random, the lowest ranked of them is among the lowest sixteenth
-// of all.
-constexpr std::size_t kRankedAtOnce = 16;
 
 }  // namespace
 
@@ -78,7 +75,8 @@ void MemoryStore::get_some(const store::EntryIds& ids, std::size_t begin, std::s
   for (std::size_t i = begin; i < end; ++i) {
     const Slot* const slot = found[i - begin];
     if (slot != nullptr || on_miss == OnMiss::kCount) {
-      policy_->saw(ids.addresses[i].high, slot != nullptr, ++now_);
+      ++now_;
+      policy_->saw(ids.addresses[i].high, slot != nullptr);
     }
     if (slot == nullptr) continue;
     use(*slot);
@@ -223,18 +221,24 @@ bool MemoryStore::insert(Slots& fresh, Slots& evicted) {
   if (const auto old = by_address_.find(slot->address); old != by_address_.end()) {
     return replace(old->second, fresh, evicted);
   }
-  ++now_;
-  if (slot->size_bytes <= budget_bytes_) shrink_by_expired(evicted, slot->size_bytes);
-  const bool is_admitted =
-      slot->size_bytes <= budget_bytes_ && (size_bytes_ + slot->size_bytes <= budget_bytes_ ||
-                                            policy_->admits(slot->address.high, now_));
-  if (!is_admitted) {
+  if (slot->size_bytes > budget_bytes_ ||
+      !make_room(slot->address.high, slot->size_bytes, evicted)) {
     evicted.splice(evicted.end(), fresh, slot);
     return false;
   }
   slots_.splice(slots_.end(), fresh, slot);
-  link(slot, policy_->inserted(slot->address.high, now_));
-  shrink(evicted);
+  link(slot, policy_->inserted(slot->address.high, ++now_));
+  return true;
+}
+
+// REQUIRES: `wanted_bytes` is at most the budget.
+bool MemoryStore::make_room(std::uint64_t hash, std::uint64_t wanted_bytes, Slots& evicted) {
+  shrink_by_expired(evicted, wanted_bytes);
+  while (size_bytes_ > budget_bytes_ - wanted_bytes) {
+    const auto victim = next_to_leave(kFreeRoomOnly);
+    if (!policy_->may_replace(usages_[victim->place], hash, now_)) return false;
+    evict(victim, evicted);
+  }
   return true;
 }
 
@@ -260,7 +264,7 @@ void MemoryStore::shrink(Slots& evicted, std::uint64_t load) {
 }
 
 void MemoryStore::evict(Slots::iterator slot, Slots& evicted) {
-  policy_->evicted(slot->address.high, usages_[slot->place], now_);
+  policy_->evicted(slot->address.high, usages_[slot->place]);
   unlink(*slot);
   evicted.splice(evicted.end(), slots_, slot);
   note_whether_empty();
@@ -282,7 +286,7 @@ MemoryStore::Slots::iterator MemoryStore::next_to_leave(std::uint64_t load) {
   const bool ranks_all = count <= kRankedAll;
   std::size_t next = count;
   std::uint32_t smallest = 0;
-  for (std::size_t i = 0; i < (ranks_all ? count : kRankedAtOnce); ++i) {
+  for (std::size_t i = 0; i < (ranks_all ? count : policy::kSampledEntries); ++i) {
     random_ = random_ * 6364136223846793005U + 1442695040888963407U;
     const std::size_t place = ranks_all ? i : (random_ >> 33) % count;
     if (load != kFreeRoomOnly && at_[place]->load == load) continue;
@@ -302,7 +306,7 @@ MemoryStore::Slots::iterator MemoryStore::next_to_leave(std::uint64_t load) {
 void MemoryStore::measure() {
   const std::uint64_t entries = slots_.size();
   if (entries == 0) return;
-  policy_->measured(entries, budget_bytes_ / std::max<std::uint64_t>(size_bytes_ / entries, 1));
+  policy_->set_capacity(budget_bytes_ / std::max<std::uint64_t>(size_bytes_ / entries, 1));
 }
 
 void MemoryStore::settle_all(const std::vector<Verdict>& verdicts, std::uint64_t removals) {

@@ -2,8 +2,8 @@
 //
 // MemoryStore: entries in this process, within a budget of bytes: what the memory tier keeps its
 // entries in. Its policy (policy/policy.h) chooses which entries stay when there are more: of a few
-// entries taken at random the one with the smallest rank leaves; of all of them while there are no
-// more than kRankedAll.
+// sampled entries the one with the smallest rank is evicted; of all of them while there are no more
+// than kRankedAll.
 //
 // It knows nothing of the directory that the entries also lie in: it keeps what it is told of that
 // beside each entry. Thread-safe; usable in a forked child, which keeps what its parent had, except
@@ -51,9 +51,9 @@ class MemoryStore {
     return held;
   }
 
-  // Replaces what was held for the key. An entry larger than the whole budget is not taken, and a
-  // new one for which others would have to leave only if the policy admits it; those that are too
-  // old leave first, whoever comes. False: it was not taken.
+  // Replaces what was held for the key. An entry larger than the whole budget is not taken. A new
+  // one may evict others only as far as the policy lets it replace them; expired ones are evicted
+  // first, for any new entry. False: it was not taken.
   bool put(const Digest128& address, const ContextPtr& context, std::string_view key,
            HeldEntry held);
 
@@ -140,6 +140,10 @@ class MemoryStore {
   // `evicted`, to be freed when the lock is no longer held. False: it was itself.
   bool insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
   bool replace(Slots::iterator old, Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
+  // Evicts others until there is room for this much, as long as the policy lets the new entry
+  // replace them. False: it does not, and the new entry is not to be stored.
+  bool make_room(std::uint64_t hash, std::uint64_t wanted_bytes, Slots& evicted)
+      MODCACHE_REQUIRES(mutex_);
   // Moves what exceeds the budget to `evicted`; entries of this load only when no others are left.
   void shrink(Slots& evicted, std::uint64_t load = kFreeRoomOnly) MODCACHE_REQUIRES(mutex_);
   void evict(Slots::iterator slot, Slots& evicted) MODCACHE_REQUIRES(mutex_);

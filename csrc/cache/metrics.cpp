@@ -45,7 +45,6 @@ constexpr std::array<Family, 17> kFamilies{
             Series{"cause=\"type\"", Counter::kBypassedType},
             Series{"cause=\"rows\"", Counter::kBypassedRows},
             Series{"cause=\"identity\"", Counter::kBypassedIdentity},
-            Series{"cause=\"admission\"", Counter::kBypassedAdmission},
             Series{"cause=\"verify\"", Counter::kBypassedVerify}}},
     one("modcache_key_conflicts_total",
         "Keys that came with another input than their entry was computed from.",

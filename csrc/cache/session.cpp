@@ -13,7 +13,7 @@ Session::Session(Settings settings, Tiers tiers, const Shared& shared)
       places_(shared.places),
       read_ahead_(shared.read_ahead),
       conflicts_(shared.conflicts),
-      gate_(shared.gate),
+      seen_(shared.seen),
       verified_(shared.verified),
       run_times_(shared.run_times) {}
 
@@ -307,7 +307,7 @@ void Session::prefetch(const ContextPtr& context, Form form, std::span<const std
     }
     if (!answer.is_empty()) remaining = remaining.without(answer);
   }
-  if (remaining.empty()) return note_expected(context->scope, addresses, is_there);
+  if (remaining.empty()) return;
   // Whoever asks does not wait until the disk has read anything: the index tells what is there.
   const std::vector<bool> are_on_disk = tiers_.disk->are_there(remaining.keys());
   std::vector<std::string> brought;
@@ -317,7 +317,6 @@ void Session::prefetch(const ContextPtr& context, Form form, std::span<const std
     brought.emplace_back(keys[remaining.row(i)]);
   }
   bring({tiers_.memory, tiers_.disk, context, form, std::move(brought)});
-  note_expected(context->scope, addresses, is_there);
 }
 
 void Session::bring(ReadAhead::Request request) {

@@ -32,9 +32,9 @@
 #include "cache/single_flight.h"
 #include "cache/stats.h"
 #include "cache/tiers.h"
-#include "cache/traffic_gate.h"
 #include "cache/value.h"
 #include "cache/verify_watch.h"
+#include "policy/frequency_sketch.h"
 
 namespace modcache::cache {
 
@@ -56,7 +56,7 @@ struct Shared {
   Places& places;
   ReadAhead& read_ahead;
   ConflictWatch& conflicts;
-  TrafficGate& gate;
+  std::shared_ptr<policy::SeenFilter> seen;  // null: admission=all
   VerifyWatch& verified;
   RunTimes& run_times;
 };
@@ -72,24 +72,19 @@ class Session {
   // Where this scope's values lie in memory.
   Place place_of(const std::string& scope) const { return places_.of(scope); }
 
-  // Returns whether there is a gate that calls have to pass (traffic_gate.h). Without one, none of
-  // the next functions needs to be called.
-  bool is_gated() const {
-    return settings_.admission != Admission::kAll || verified_.has_switched_off();
-  }
-  // Asks the gate about each key, once for each call and before its first look-up.
-  OneOrMany<Passage> ask_gate(const BatchRequest& request, Mode mode);
-  // For callers that answer plain hits and leave every other call to ask_gate(). They ask this
-  // before they look up. True: all keys go past; that was noted and counted, and the call is to be
-  // run uncached. Otherwise nothing was noted, and note_plain_hits() is told of hits.
-  bool goes_past_gate(const BatchRequest& request, Mode mode);
-  void note_plain_hits(const BatchRequest& request, Mode mode);
-  // So many keys were found for which ask_gate() said kLookUp.
-  void note_found(const std::string& scope, std::size_t keys);
-  // Counts keys that go past the cache.
-  void count_past(const std::string& scope, Passage passage, std::int64_t keys);
-  // Returns whether other threads wait for the key that this lead is for.
-  bool is_awaited(const SingleFlight::Lead& lead, const Request& request) const;
+  // Returns whether calls of this scope bypass the cache, because results that were compared with
+  // its entries differed (verify_watch.h). Then counts `keys` as bypassed. Call it once for each
+  // call, before its first lookup.
+  bool bypasses(const std::string& scope, std::size_t keys);
+  bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
+
+  // Returns whether the result of a run that missed is to be stored: always with admission=all;
+  // with admission=second if the key was asked for before, or if other threads wait for the result
+  // that this lead is for. Records the key, so call it once for each run.
+  bool admits(const Request& request, const SingleFlight::Lead& lead);
+  // Sets whether all results of the calling thread are stored whatever `admission` is, for a pass
+  // over data that is made to store it. Returns the previous value.
+  static bool set_admits_all(bool admits_all);
 
   // The outcome of a look-up that returned no entry.
   struct Missed {
@@ -119,8 +114,6 @@ class Session {
   // what differs. A value that differs is dropped from every tier, as far as that is allowed.
   void note_verified(const Request& request, const std::string& who, std::string_view difference,
                      bool may_write);
-  // Returns whether such comparisons have switched the scope off in this process.
-  bool is_switched_off(const std::string& scope) { return verified_.is_switched_off(scope); }
   // A run of this scope took so long.
   void note_run(const std::string& scope, std::int64_t run_us);
 
@@ -270,13 +263,6 @@ class Session {
   // Takes back the hits that are to be compared.
   void draw_verified(const BatchRequest& request, BatchFound& found);
 
-  // session_gate.cpp
-  bool has_admission() const;
-  void note_expected(const std::string& scope, std::span<const Digest128> addresses,
-                     const std::vector<bool>& are_there);
-  template <typename Ask>
-  bool ask_each(const BatchRequest& request, Mode mode, Ask ask);
-
   // session_store.cpp
   std::size_t store_those_worth_it(const TierKeys& keys, std::span<const EntryPtr> entries,
                                    bool replaces);
@@ -293,7 +279,7 @@ class Session {
   Places& places_;
   ReadAhead& read_ahead_;
   ConflictWatch& conflicts_;
-  TrafficGate& gate_;
+  const std::shared_ptr<policy::SeenFilter> seen_;
   VerifyWatch& verified_;
   RunTimes& run_times_;
 };

@@ -10,6 +10,25 @@
 #include "cache/session.h"
 
 namespace modcache::cache {
+namespace {
+
+thread_local bool admits_all_here = false;
+
+}  // namespace
+
+bool Session::set_admits_all(bool admits_all) { return std::exchange(admits_all_here, admits_all); }
+
+bool Session::admits(const Request& request, const SingleFlight::Lead& lead) {
+  if (seen_ == nullptr || admits_all_here) return true;
+  const Digest128 address = store::address_of(request.context->digest, request.key);
+  return seen_->add(address.low) || lead.is_awaited(address);
+}
+
+bool Session::bypasses(const std::string& scope, std::size_t keys) {
+  if (!verified_.is_switched_off(scope)) return false;
+  stats_.add(scope, Counter::kBypassedVerify, static_cast<std::int64_t>(keys));
+  return true;
+}
 
 bool Session::store(const Request& request, const EntryPtr& entry, bool replaces) {
   return store_all(request.context, std::span<const std::string_view>(&request.key, 1),

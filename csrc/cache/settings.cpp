@@ -24,10 +24,8 @@ struct Choice {
 
 constexpr std::array<Choice<store::Durability>, 2> kDurabilities{
     {{"relaxed", store::Durability::kRelaxed}, {"strict", store::Durability::kStrict}}};
-constexpr std::array<Choice<policy::Kind>, 4> kPolicies{{{"auto", policy::Kind::kAuto},
-                                                         {"lru", policy::Kind::kLru},
-                                                         {"s3fifo", policy::Kind::kS3Fifo},
-                                                         {"keep", policy::Kind::kKeep}}};
+constexpr std::array<Choice<policy::Kind>, 3> kPolicies{
+    {{"auto", policy::Kind::kAuto}, {"lru", policy::Kind::kLru}, {"keep", policy::Kind::kKeep}}};
 constexpr std::array<Choice<Admission>, 2> kAdmissions{
     {{"all", Admission::kAll}, {"second", Admission::kSecond}}};
 constexpr std::array<Choice<Match>, 2> kMatches{{{"input", Match::kInput}, {"none", Match::kNone}}};

@@ -26,7 +26,7 @@ enum class Match { kInput, kNone };
 // The dtype that floating-point values are stored as. Hits come back in the module's own dtype.
 enum class StoredDtype { kKeep, kFloat16, kBfloat16 };
 
-// Which results are stored. kSecond: those of keys that were asked for before (traffic_gate.h).
+// Which results are stored. kSecond: those of keys that were asked for before.
 enum class Admission { kAll, kSecond };
 
 struct Settings {

@@ -26,7 +26,6 @@ std::string_view counter_name(Counter counter) {
     case Counter::kSavedUs: return "saved_us";
     case Counter::kHitBytes: return "hit_bytes";
     case Counter::kStoredBytes: return "stored_bytes";
-    case Counter::kBypassedAdmission: return "bypassed_admission";
     case Counter::kBypassedVerify: return "bypassed_verify";
     case Counter::kVerified: return "verified";
     case Counter::kRemoteStored: return "remote_stored";

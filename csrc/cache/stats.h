@@ -37,14 +37,12 @@ enum class Counter : std::size_t {
   // Results that the directory (without one: memory) did not take: full of what is rather kept, or
   // too large.
   kNotKept,
-  kCorrupt,      // stored entries that failed a check; each was a miss
-  kErrors,       // failures of the cache; no call failed for them
-  kRunUs,        // time spent running modules on misses
-  kSavedUs,      // what the hits' own runs had taken
-  kHitBytes,     // of the values that were found
-  kStoredBytes,  // of the values that a tier took
-  // Keys that the gate (traffic_gate.h) let pass by, and runs whose results it kept out.
-  kBypassedAdmission,
+  kCorrupt,         // stored entries that failed a check; each was a miss
+  kErrors,          // failures of the cache; no call failed for them
+  kRunUs,           // time spent running modules on misses
+  kSavedUs,         // what the hits' own runs had taken
+  kHitBytes,        // of the values that were found
+  kStoredBytes,     // of the values that a tier took
   kBypassedVerify,  // keys of a scope that was switched off, as its hits differed from fresh
                     // results
   kVerified,        // hits that were run and compared instead, for verify_share

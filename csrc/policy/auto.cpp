@@ -2,117 +2,142 @@
 #include "policy/auto.h"
 
 #include <algorithm>
-#include <utility>
-
-#include "policy/age.h"
+#include <bit>
+#include <cstdlib>
+#include <new>
 
 namespace modcache::policy {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// After so many lookups of the sample, older ones count half.
-constexpr std::uint32_t kRemembered = 16384;
-constexpr std::uint32_t kJudgedEvery = 256;
-constexpr std::uint32_t kEvidence = 1024;
-// Another way takes over when it has more hits by one in so many lookups.
-constexpr std::uint32_t kLead = 64;
-// The horizon while too few reuses were seen: so many lookups per entry that there is room for.
-constexpr std::uint64_t kHorizonOfRoom = 32;
+constexpr std::uint32_t kMaxCount = FrequencySketch::kMaxCount;
+// Enough to remember the keys of a dataset of about ten times the capacity.
+constexpr std::uint64_t kBucketsPerEntry = 4;
+constexpr std::uint32_t kMinBuckets = 64;
+constexpr Tick kMaxPeriod = Tick{1} << 30;
+
+std::shared_ptr<AutoState> state_in(void* shared_state) {
+  if (shared_state != nullptr) return {static_cast<AutoState*>(shared_state), [](AutoState*) {}};
+  // Zeros from calloc: most pages of the state of a small tier are never touched.
+  constexpr std::size_t kAlignment = alignof(AutoState);
+  void* const bytes = std::calloc(1, sizeof(AutoState) + kAlignment);  // NOLINT: freed below
+  if (bytes == nullptr) throw std::bad_alloc();
+  const std::shared_ptr<void> owner(bytes, std::free);
+  void* aligned = bytes;
+  std::size_t size_bytes = sizeof(AutoState) + kAlignment;
+  std::align(kAlignment, sizeof(AutoState), aligned, size_bytes);
+  return {owner, static_cast<AutoState*>(aligned)};
+}
 
 }  // namespace
 
-Auto::Auto(std::shared_ptr<SharedState> state)
-    : owner_(std::move(state)),
-      state_(owner_->automatic),
-      s3fifo_(owner_->s3fifo, Ghosts(owner_->ghosts.data(), owner_->ghosts.size())),
-      gate_(state_.gate),
-      reuse_(state_.reuse),
-      shadows_{Shadow(state_.shadows[0], Way::kStable), Shadow(state_.shadows[1], Way::kOpen),
-               Shadow(state_.shadows[2], Way::kRecent)} {}
+Auto::Auto(void* shared_state) : state_(state_in(shared_state)) {}
 
-Way Auto::way() const { return static_cast<Way>(state_.way.load(kRelaxed) % kWays); }
-
-void Auto::saw(std::uint64_t hash, bool, Tick now) {
-  if (hash < state_.sample_end.load(kRelaxed)) simulate(hash, now);
+FrequencySketch Auto::sketch() const {
+  const std::uint32_t buckets = std::clamp<std::uint32_t>(state_->buckets.load(kRelaxed),
+                                                          kMinBuckets, AutoState::kMaxBuckets);
+  return {state_->sketch.data(), std::bit_floor(buckets)};
 }
 
-void Auto::simulate(std::uint64_t hash, Tick now) {
-  const std::uint32_t shift = std::min(state_.sample_shift.load(kRelaxed), 63U);
-  const std::uint64_t room =
-      std::clamp<std::uint64_t>(s3fifo_.room_entries() >> shift, 1, Shadow::kMostRoom);
-  for (std::size_t i = 0; i < kWays; ++i) {
-    if (shadows_[i].find_or_insert(hash, room, now)) state_.found[i].fetch_add(1, kRelaxed);
-  }
-  reuse_.saw(hash, now);
-  if (state_.lookups.fetch_add(1, kRelaxed) % kJudgedEvery == kJudgedEvery - 1) judge();
+void Auto::saw(std::uint64_t hash, bool was_found) {
+  if (!was_found) sketch().add(hash);
 }
 
-void Auto::judge() {
-  choose_way();
-  choose_horizon();
-  for (Shadow& shadow : shadows_) shadow.recount();
+void Auto::set_capacity(std::uint64_t entries) {
+  if (state_->capacity.load(kRelaxed) == entries) return;
+  state_->capacity.store(entries, kRelaxed);
+  const auto wanted = static_cast<std::uint32_t>(
+      std::bit_ceil(std::clamp<std::uint64_t>(entries, kMinBuckets / kBucketsPerEntry,
+                                              AutoState::kMaxBuckets / kBucketsPerEntry) *
+                    kBucketsPerEntry));
+  // Keys change their buckets with the size, so it is not changed for a little.
+  const std::uint32_t buckets = state_->buckets.load(kRelaxed);
+  if (wanted > buckets || wanted < buckets / 4) state_->buckets.store(wanted, kRelaxed);
 }
 
-void Auto::choose_way() {
-  const std::uint32_t lookups = state_.lookups.load(kRelaxed);
-  const auto ours = static_cast<std::size_t>(way());
-  std::size_t best = ours;
-  for (std::size_t i = 0; i < kWays; ++i) {
-    if (state_.found[i].load(kRelaxed) > state_.found[best].load(kRelaxed)) best = i;
-  }
-  if (lookups >= kEvidence &&
-      state_.found[best].load(kRelaxed) > state_.found[ours].load(kRelaxed) + lookups / kLead) {
-    state_.way.store(static_cast<std::uint32_t>(best), kRelaxed);
-  }
-  if (lookups < kRemembered) return;
-  state_.lookups.store(lookups / 2, kRelaxed);
-  for (auto& found : state_.found) found.store(found.load(kRelaxed) / 2, kRelaxed);
+void Auto::advance(Tick now) {
+  const std::uint64_t capacity = state_->capacity.load(kRelaxed);
+  if (capacity == 0) return;
+  const auto length = static_cast<Tick>(
+      std::min<std::uint64_t>(capacity, kMaxPeriod / kLookupsPerPeriod) * kLookupsPerPeriod);
+  Tick began_at = state_->period_began_at.load(kRelaxed);
+  const Tick passed = now - began_at;
+  if (passed < length) return;
+  // After `now` it began for another thread, or the number is damaged.
+  const bool is_ahead = passed > 2 * kMaxPeriod;
+  const Tick next = is_ahead ? now : now - passed % length;
+  if (!state_->period_began_at.compare_exchange_strong(began_at, next, kRelaxed) || is_ahead)
+    return;
+  const std::uint32_t periods = passed / length;
+  state_->period.fetch_add(periods, kRelaxed);
+  sketch().age(std::min(periods, 4U));
 }
 
-void Auto::choose_horizon() {
-  Tick horizon = reuse_.horizon();
-  if (horizon == 0) {
-    horizon = static_cast<Tick>(
-        std::min<std::uint64_t>(s3fifo_.room_entries() * kHorizonOfRoom, kMostAge / 2));
-  }
-  s3fifo_.set_horizon(horizon);
-  for (Shadow& shadow : shadows_) shadow.set_horizon(horizon);
+std::uint8_t Auto::period() const {
+  return static_cast<std::uint8_t>(state_->period.load(kRelaxed));
 }
 
-void Auto::measured(std::uint64_t entries, std::uint64_t room_entries) {
-  s3fifo_.measured(entries, room_entries);
-  const std::uint32_t shift = std::min(state_.sample_shift.load(kRelaxed), 63U);
-  const bool is_chosen = state_.sample_end.load(kRelaxed) != 0;
-  const std::uint64_t room = room_entries >> shift;
-  const bool is_too_small = shift > 0 && room < Shadow::kMostRoom / 4;
-  // A new sample clears the shadows and their evidence, so one is kept while its size will do.
-  if (room_entries != 0 && (!is_chosen || room > Shadow::kMostRoom || is_too_small)) {
-    choose_sample(room_entries);
-  }
+std::uint32_t Auto::aged_count(Usage usage) const {
+  const auto periods = static_cast<std::uint8_t>(period() - usage.period);
+  return std::min<std::uint32_t>(usage.count, kMaxCount) >> std::min<std::uint32_t>(periods, 4);
 }
 
-void Auto::choose_sample(std::uint64_t room_entries) {
-  std::uint32_t shift = 0;
-  // Leaves the tier room to grow before the next choice.
-  while (room_entries >> shift > Shadow::kMostRoom * 3 / 4) ++shift;
-  state_.sample_shift.store(shift, kRelaxed);
-  state_.sample_end.store(~std::uint64_t{0} >> shift, kRelaxed);
-  for (Shadow& shadow : shadows_) shadow.clear();
+std::uint64_t Auto::patience() const {
+  if (capacity() == 0) return ~Tick{0};  // unknown: nothing is too old
+  const std::uint64_t usual_age = state_->usual_age.load(kRelaxed);
+  if (usual_age == 0) return capacity() * kMaxPatience;
+  return std::max(usual_age + usual_age / 2, capacity() * kMinPatience);
 }
 
-bool Auto::admits(std::uint64_t hash, Tick) { return way() != Way::kStable || gate_.admits(hash); }
+// An entry that is in use is worth 1 at least, however long a period is.
+std::uint32_t Auto::frequency(Usage usage, Tick now) const {
+  return age_of(usage, now) > patience() ? 0 : std::max(aged_count(usage), 1U);
+}
 
-Usage Auto::inserted(std::uint64_t hash, Tick now) { return s3fifo_.inserted(hash, now); }
-Usage Auto::used(Usage usage, Tick now) const { return s3fifo_.used(usage, now); }
-Usage Auto::spared(Usage usage, Tick now) const { return s3fifo_.spared(usage, now); }
+bool Auto::may_replace(Usage victim, std::uint64_t hash, Tick now) {
+  advance(now);
+  const bool is_abandoned = age_of(victim, now) > std::max(patience(), capacity() * kMaxPatience);
+  return is_abandoned || sketch().count(hash) >= frequency(victim, now) + kMinLead;
+}
+
+Usage Auto::inserted(std::uint64_t hash, Tick now) {
+  advance(now);
+  const std::uint32_t count = std::max(sketch().count(hash), 1U);
+  return {now, static_cast<std::uint8_t>(count), period(), 0};
+}
+
+Usage Auto::used(Usage usage, Tick now) const {
+  learn_age(age_of(usage, now), now);
+  usage.count = static_cast<std::uint8_t>(std::min(aged_count(usage) + 1, kMaxCount));
+  usage.period = period();
+  usage.used_at = now;
+  return usage;
+}
+
+// Follows larger ages at once and smaller ones slowly, so it stays near the largest. It learns from
+// a sample of the uses, so that processes do not all write to one cache line at each.
+void Auto::learn_age(Tick age, Tick now) const {
+  if (now * 0x9e3779b9U >= 1U << 29) return;
+  const Tick usual = state_->usual_age.load(kRelaxed);
+  const bool is_first = usual == 0;
+  const Tick next = is_first      ? age
+                    : age > usual ? usual + (age - usual + 3) / 4
+                                  : usual - (usual - age) / 128;
+  if (next != usual) state_->usual_age.store(next, kRelaxed);
+}
+
+// Among equally frequent entries the one that was used longest ago is evicted first.
 std::uint32_t Auto::rank(Usage usage, Tick now) const {
-  return way() == Way::kRecent ? lru_.rank(usage, now) : s3fifo_.rank(usage, now);
+  constexpr std::uint32_t kMaxRecency = (1U << 27) - 1;
+  const std::uint32_t recency = kMaxRecency - std::min(age_of(usage, now), kMaxRecency);
+  return frequency(usage, now) << 27 | recency;
 }
 
-void Auto::evicted(std::uint64_t hash, Usage usage, Tick now) {
-  gate_.evicted(s3fifo_.is_abandoned(usage, now), s3fifo_.room_entries());
-  s3fifo_.evicted(hash, usage, now);
+void Auto::evicted(std::uint64_t hash, Usage usage) {
+  const std::uint32_t count = aged_count(usage);
+  const std::uint32_t known = sketch().count(hash);
+  if (count > known) sketch().add(hash, count - known);
 }
 
 }  // namespace modcache::policy

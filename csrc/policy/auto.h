@@ -1,60 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Auto: finds out by itself which way of keeping entries has the most hits:
-//  - stable: a full tier takes only one in a few of the new entries. For epochs.
-//  - open: as S3Fifo. For lookups that ask for some entries more often than for others.
-//  - recent: as Lru. For a working set that fits and changes.
-// A sample of all lookups goes to a Shadow of each way, and the way that had clearly more hits of
-// late decides. Until there is evidence that is "stable". Entries that were not asked for within
-// much more than the usual time leave first, so that the stable part of yesterday does not stay for
-// ever.
+// Auto: an entry is replaced only by a key that is asked for more often. Each entry counts its uses
+// up to 15, a sketch counts those of keys without an entry, and all counts are halved every ten
+// times capacity lookups. A new key replaces the least often used of a few sampled entries if its
+// count is larger by kMinLead. So on epochs over a dataset that does not fit, where all keys are
+// equally frequent, the entries stay until they are asked for again.
+//
+// Entries that nobody uses any more give way. An entry counts as never used if its last use lies
+// further back than uses of the tier's entries usually do (`usual_age`). An entry that was not used
+// for kMaxPatience times capacity lookups is abandoned: any new key replaces it.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include "policy/lru.h"
+#include "policy/frequency_sketch.h"
 #include "policy/policy.h"
-#include "policy/reuse.h"
-#include "policy/s3fifo.h"
-#include "policy/shadow.h"
-#include "policy/shared_state.h"
-#include "policy/stable.h"
-#include "policy/way.h"
 
 namespace modcache::policy {
 
+// What the processes of a directory share. Any process may leave any number half written.
+struct AutoState {
+  static constexpr std::size_t kMaxBuckets = 1 << 16;
+
+  std::atomic<std::uint64_t> capacity;  // in entries; 0: unknown
+  std::atomic<std::uint32_t> buckets;   // of `sketch` that are in use
+  std::atomic<std::uint32_t> period;    // the number of halvings
+  std::atomic<Tick> period_began_at;
+  // About the largest age that entries have when they are used again; 0: unknown.
+  std::atomic<Tick> usual_age;
+  alignas(64) std::array<FrequencySketch::Bucket, kMaxBuckets> sketch;
+};
+static_assert(sizeof(AutoState) <= kSharedStateBytes);
+
 class Auto final : public Policy {
  public:
-  explicit Auto(std::shared_ptr<SharedState> state);
+  static constexpr std::uint32_t kMinLead = 2;
+  static constexpr std::uint64_t kLookupsPerPeriod = 10;  // times the capacity
+  static constexpr std::uint64_t kMinPatience = 2;        // times the capacity
+  static constexpr std::uint64_t kMaxPatience = 64;       // times the capacity
 
-  void saw(std::uint64_t hash, bool was_found, Tick now) override;
-  void measured(std::uint64_t entries, std::uint64_t room_entries) override;
-  bool admits(std::uint64_t hash, Tick now) override;
+  explicit Auto(void* shared_state);
+
+  void saw(std::uint64_t hash, bool was_found) override;
+  void set_capacity(std::uint64_t entries) override;
+  bool may_replace(Usage victim, std::uint64_t hash, Tick now) override;
   Usage inserted(std::uint64_t hash, Tick now) override;
   Usage used(Usage usage, Tick now) const override;
-  Usage spared(Usage usage, Tick now) const override;
   std::uint32_t rank(Usage usage, Tick now) const override;
-  void evicted(std::uint64_t hash, Usage usage, Tick now) override;
-
-  Way way() const;
+  void evicted(std::uint64_t hash, Usage usage) override;
 
  private:
-  void simulate(std::uint64_t hash, Tick now);
-  // Chooses which share of the hashes is in the sample, so that the shadows have room for it.
-  void choose_sample(std::uint64_t room_entries);
-  void judge();
-  void choose_way();
-  void choose_horizon();
+  FrequencySketch sketch() const;
+  std::uint64_t capacity() const { return state_->capacity.load(std::memory_order_relaxed); }
+  std::uint8_t period() const;
+  // Returns the count of the entry, halved once for each period since it was counted.
+  std::uint32_t aged_count(Usage usage) const;
+  // Returns the age at which an entry counts as never used.
+  std::uint64_t patience() const;
+  std::uint32_t frequency(Usage usage, Tick now) const;
+  void learn_age(Tick age, Tick now) const;
+  // Begins a new period if it is time.
+  void advance(Tick now);
 
-  const std::shared_ptr<SharedState> owner_;
-  AutoState& state_;
-  S3Fifo s3fifo_;
-  StableGate gate_;
-  Reuse reuse_;
-  Lru lru_;
-  std::array<Shadow, kWays> shadows_;
+  const std::shared_ptr<AutoState> state_;
 };
 
 }  // namespace modcache::policy

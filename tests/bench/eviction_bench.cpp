@@ -33,7 +33,7 @@ using policy::Kind;
 using testing::NamedTrace;
 using testing::Trace;
 
-constexpr Kind kKinds[] = {Kind::kLru, Kind::kS3Fifo, Kind::kKeep, Kind::kAuto};
+constexpr Kind kKinds[] = {Kind::kLru, Kind::kKeep, Kind::kAuto};
 
 struct Options {
   std::string tier = "memory";
@@ -169,8 +169,8 @@ int main(int argc, char** argv) {
   if (options.is_json) {
     std::printf("[\n");
   } else {
-    std::printf("| %-27s | lru | s3fifo | keep | auto | ceiling |\n", "trace");
-    std::printf("| --- | --- | --- | --- | --- | --- |\n");
+    std::printf("| %-27s | lru | keep | auto | ceiling |\n", "trace");
+    std::printf("| --- | --- | --- | --- | --- |\n");
   }
   for (const NamedTrace& named : traces) {
     if (!options.trace.empty() && options.trace != named.name) continue;

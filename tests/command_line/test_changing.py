@@ -143,7 +143,7 @@ def test_evict_says_that_a_process_keeps_its_segment(
     assert len(keys_of(modcache, directory)) == 4
 
 
-@pytest.mark.parametrize("policy", ["auto", "lru", "s3fifo"])
+@pytest.mark.parametrize("policy", ["auto", "lru"])
 def test_evict_takes_what_was_used_longest_ago(
     modcache: Program,
     directory: Path,

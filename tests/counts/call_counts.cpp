@@ -33,13 +33,11 @@ namespace {
 using modcache::Keys;
 
 constexpr int kWarmUpCalls = 16;  // more than TorchScript takes to settle how it runs a module
-constexpr int kKeysUntilClosed =
-    4096;  // of which none repeats: then the gate lets new ones pass by
 // The clock says when the cache looks after its directory and when it commits. With many short
 // rounds there is one which has neither.
 constexpr int kRounds = 8;
 
-enum class Answer { kMemory, kDisk, kRun, kPast, kOff, kModule };
+enum class Answer { kMemory, kDisk, kRun, kOff, kModule };
 
 struct Path {
   const char* name;
@@ -65,8 +63,6 @@ constexpr Path kPaths[] = {
     {"miss_151_kb", Answer::kRun, 0, k151KB},
     {"miss_1_row", Answer::kRun, 1, k2KiB},
     {"miss_256_rows", Answer::kRun, 256, k2KiB},
-    {"passes_by", Answer::kPast, 0, k2KiB},
-    {"passes_by_fingerprint", Answer::kPast, 0, k2KiB, /*has_scope=*/false},
     {"mode_off", Answer::kOff, 0, k2KiB},
     {"module_alone", Answer::kModule, 0, k2KiB},
 };
@@ -102,7 +98,7 @@ class Caller {
   // Makes the keys, so that they are no part of what is counted.
   void prepare(int calls) {
     keys_.clear();
-    const bool is_new_each_time = path_.answer == Answer::kRun || path_.answer == Answer::kPast;
+    const bool is_new_each_time = path_.answer == Answer::kRun;
     for (int call = 0; call < calls; ++call) {
       keys_.push_back(make_keys(path_, is_new_each_time ? next_number_++ : 0));
     }
@@ -157,7 +153,6 @@ void check_answers(const Path& path, int calls) {
   static const std::map<Answer, const char*> counter_of = {{Answer::kMemory, "hits_memory"},
                                                            {Answer::kDisk, "hits_disk"},
                                                            {Answer::kRun, "misses"},
-                                                           {Answer::kPast, "bypassed_admission"},
                                                            {Answer::kOff, "bypassed_off"}};
   const auto counter = counter_of.find(path.answer);
   if (counter == counter_of.end()) return;
@@ -185,14 +180,8 @@ void run_round(const Path& path, Caller& caller, int calls) {
 void run(const Path& path, int calls) {
   const modcache::testing::TemporaryDirectory directory;
   const bool has_memory = path.answer != Answer::kDisk;
-  modcache::configure({{"dir", directory / "cache"},
-                       {"memory", has_memory ? "1GB" : "0"},
-                       {"admission", path.answer == Answer::kPast ? "second" : "all"}});
+  modcache::configure({{"dir", directory / "cache"}, {"memory", has_memory ? "1GB" : "0"}});
   Caller caller(path);
-  if (path.answer == Answer::kPast) {
-    caller.prepare(kKeysUntilClosed / std::max(path.rows, 1));
-    caller.call_all();
-  }
   caller.prepare(kWarmUpCalls);
   for (int half = 0; half < 2; ++half) {
     caller.call_all();

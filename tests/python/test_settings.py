@@ -94,7 +94,7 @@ BAD = [
     ({"mode": "sometimes"}, ["mode", "sometimes", "off, read, on, refresh, verify"]),
     ({"match": "all"}, ["match", "all", "input", "none"]),
     ({"durability": "eternal"}, ["durability", "relaxed", "strict"]),
-    ({"policy": "fifo"}, ["policy", "fifo", "auto, lru, s3fifo, keep"]),
+    ({"policy": "fifo"}, ["policy", "fifo", "auto, lru, keep"]),
     ({"io": "aio"}, ["io", "aio", "mmap", "pread"]),
     ({"log": "debug"}, ["log", "debug", "off", "error", "warning", "info"]),
     ({"dtype": "half"}, ["dtype", "half", "keep", "float16", "bfloat16"]),

@@ -18,7 +18,7 @@ COUNTERS = {
     "bypassed_impure", "bypassed_type", "key_conflicts", "verify_differences", "evicted",
     "not_kept",
     "corrupt", "errors", "entries_memory", "bytes_memory", "entries_disk", "bytes_disk", "run_us",
-    "saved_us", "bypassed_admission", "bypassed_verify", "verified",
+    "saved_us", "bypassed_verify", "verified",
 }  # fmt: skip
 
 

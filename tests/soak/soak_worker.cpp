@@ -51,7 +51,7 @@ class Worker {
   Worker(const WorkerOptions& options, Counts& counts)
       : options_(options), counts_(counts), random_(options.seed), cache_(text_format()) {
     // Others have the directory open too: policies and ways of reading are mixed.
-    const char* policies[] = {"auto", "lru", "s3fifo", "keep"};
+    const char* policies[] = {"auto", "lru", "keep"};
     const Status status = cache_.configure({{"dir", options.directory},
                                             {"disk", std::to_string(options.budget_bytes)},
                                             {"memory", below(2) == 0 ? "0" : "1MB"},

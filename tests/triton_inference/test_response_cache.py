@@ -121,7 +121,7 @@ def test_clearing_reaches_what_a_server_has_in_memory(
     [
         ({"size": "1000"}, ["unknown setting 'size'", "valid settings are: dir, mode, memory"]),
         ({"disk": "plenty"}, ["option 'disk' is 'plenty'", "a number of bytes such as"]),
-        ({"policy": "fifo"}, ["option 'policy' is 'fifo'", "one of: auto, lru, s3fifo, keep"]),
+        ({"policy": "fifo"}, ["option 'policy' is 'fifo'", "one of: auto, lru, keep"]),
     ],
 )
 def test_a_bad_setting_ends_the_server_with_a_message_that_lists_the_valid_ones(

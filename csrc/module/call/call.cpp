@@ -17,13 +17,14 @@ Call::Call(CallParts parts, std::string key)
 
 std::shared_ptr<const tensor::WholeValue> Call::lookup() {
   auto found = find();
-  if (found == nullptr && !goes_past_) take_sample();
+  if (found == nullptr && !is_bypassed_) take_sample();
   return found;
 }
 
 std::shared_ptr<const tensor::WholeValue> Call::find() {
   if (parts_.scope.empty() || !may_read(mode_) || always_runs(mode_)) return nullptr;
-  if (session_->is_gated() && !passes_gate()) return nullptr;
+  is_bypassed_ = session_->bypasses(parts_.scope, 1);
+  if (is_bypassed_) return nullptr;
   if (grad_is_unknown_) return nullptr;
   cache::Session::Missed missed;
   const cache::EntryPtr entry = session_->lookup(request(), may_write(mode_), lead_, &missed);
@@ -31,16 +32,7 @@ std::shared_ptr<const tensor::WholeValue> Call::find() {
   is_drawn_ = missed.is_verified;
   if (entry == nullptr) return nullptr;
   note_end();
-  if (passage_ == cache::Passage::kLookUp) session_->note_found(parts_.scope, 1);
   return std::static_pointer_cast<const tensor::WholeValue>(entry->value);
-}
-
-bool Call::passes_gate() {
-  const cache::Request asked = request();
-  passage_ = session_->ask_gate(cache::Session::batch_of(asked), mode_)[0];
-  goes_past_ = cache::goes_past(passage_);
-  if (goes_past_) session_->count_past(parts_.scope, passage_, 1);
-  return !goes_past_;
 }
 
 void Call::take_sample() {
@@ -67,7 +59,7 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
   // Releases the lead also when this throws: whoever keeps the exception may keep this call, too.
   cache::SingleFlight::Lead lead = std::move(lead_);
   run_->end();
-  if (goes_past_) return;
+  if (is_bypassed_) return;
   if (!run_->may_keep(parts_, *session_, result, facts, 1, outcome_)) {
     lead.kept_nothing();
     return;
@@ -77,17 +69,14 @@ void Call::finish_run(const tensor::Flat& result, const RunFacts& facts) {
       compares ? compare(request(), is_drawn_, [&] { return result; }) : Comparison::kNothingStored;
   if (is_drawn_ && comparison == Comparison::kDifferent) replaces_ = true;
   const bool stores = may_store() && !(is_drawn_ && comparison == Comparison::kSame);
-  const bool is_kept_out = stores && !replaces_ && !is_admitted(passage_, lead, request());
-  if (comparison != Comparison::kNothingStored) {
-    count_run(0);
-  } else {
-    count_run(is_kept_out ? 0 : 1, is_kept_out ? 1 : 0);
-  }
-  outcome_.has_stored = stores && !is_kept_out && keep(result, facts);
+  const bool is_refused = stores && !replaces_ && !session_->admits(request(), lead);
+  count_run(comparison == Comparison::kNothingStored ? 1 : 0);
+  outcome_.has_stored = stores && !is_refused && keep(result, facts);
   if (outcome_.has_stored) {
     lead.stored();
-  } else if (!is_kept_out || passage_ != cache::Passage::kLookUp) {
-    lead.kept_nothing();  // else whoever came to wait just now asks for the key again, and stores
+  } else if (!is_refused) {
+    lead.kept_nothing();  // else a thread that began to wait just now runs the key again, and
+                          // stores
   }
   note_end();
 }

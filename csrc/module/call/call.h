@@ -33,7 +33,7 @@ class Call : public OpenCall {
   void reject_hit();
 
   // REQUIRES: the lookup said that the module has to run, or its value is not used. Not where the
-  // call goes_past().
+  // call is_bypassed().
   void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now());
   // Stores `result` unless a rule forbids it, counts, and warns once. Throws under strict=true.
   void finish_run(const tensor::Flat& result, const RunFacts& facts);
@@ -43,8 +43,6 @@ class Call : public OpenCall {
     return {context_, key_, parts_.input.signature, &input_, /*row=*/0};
   }
   std::shared_ptr<const tensor::WholeValue> find();
-  // Asks the gate. Returns whether the call may go on to the tiers.
-  bool passes_gate();
   // Samples the input for the entry, once and before the run, which may change the input.
   void take_sample();
   bool keep(const tensor::Flat& result, const RunFacts& facts);
@@ -53,7 +51,6 @@ class Call : public OpenCall {
   std::string key_;
   bool replaces_;          // the stored value under the key must not be found again
   bool is_drawn_ = false;  // the result is compared with the stored value (verify_share)
-  cache::Passage passage_ = cache::Passage::kStore;
 };
 
 }  // namespace modcache::module

@@ -58,18 +58,13 @@ FastAnswer find_whole(const FastCall& call, cache::Session& session, tensor::Inp
                                   input.arguments, tensor::arithmetic_state());
   const tensor::InputSampler sampler(std::move(input.tensors), tensor::Per::kCall);
   const cache::Request request{context, call.key, input.signature, &sampler, /*row=*/0};
-  const bool is_gated = session.is_gated();
-  if (is_gated && session.goes_past_gate(cache::Session::batch_of(request), mode)) {
-    return {std::nullopt, /*goes_past=*/true};
-  }
+  if (session.bypasses(call.scope, 1)) return {std::nullopt, /*is_bypassed=*/true};
   cache::EntryPtr entry = session.find_in_memory(request, cache::may_write(mode), has_lone_tensor);
   if (entry == nullptr && call.looks_on_disk && !sampler.is_costly()) {
     entry = session.find_on_disk(request, cache::may_write(mode), tensor::is_of_lone_tensor);
   }
   if (entry == nullptr) return {};
-  at::Tensor value = value_of(*entry).hand_out_tensor(input.device);
-  if (is_gated) session.note_plain_hits(cache::Session::batch_of(request), mode);
-  return {std::move(value)};
+  return {value_of(*entry).hand_out_tensor(input.device)};
 }
 
 // The rows in one tensor; nothing where they prove broken or do not fit together.
@@ -106,14 +101,13 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   const tensor::InputSampler sampler(parts.input.tensors, tensor::Per::kRow);
   if (sampler.is_costly()) return {};
   const auto context = context_of(session, parts, tensor::Per::kRow);
-  const bool is_gated = session.is_gated();
-  const cache::BatchRequest question{context, call.rows->distinct(), parts.input.signature};
-  if (is_gated && session.goes_past_gate(question, mode)) return {std::nullopt, /*goes_past=*/true};
+  if (session.bypasses(call.scope, call.rows->rows())) {
+    return {std::nullopt, /*is_bypassed=*/true};
+  }
   const bool may_write = cache::may_write(mode);
   // The policies would hear of a row in another dtype twice.
   if (call.rows->rows() == 1 && session.settings().dtype == cache::StoredDtype::kKeep) {
     if (auto batch = find_one_row(call, parts, context, sampler, session, may_write)) {
-      if (is_gated) session.note_plain_hits(question, mode);
       return {std::move(batch)};
     }
   }
@@ -127,11 +121,7 @@ FastAnswer find_rows(const FastCall& call, cache::Session& session, const CallPa
   std::optional<at::Tensor> together;
   if (has_lone_tensors(*found))
     together = put_together({session, request, *found, may_write, rows.size()}, parts);
-  if (!together.has_value()) {
-    session.take_back_all(request, *found);
-  } else if (is_gated) {
-    session.note_plain_hits(question, mode);
-  }
+  if (!together.has_value()) session.take_back_all(request, *found);
   return {std::move(together)};
 }
 

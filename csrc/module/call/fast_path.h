@@ -4,8 +4,8 @@
 // one crossing to the library, each of which costs a microsecond. It is one question, which a plain
 // hit answers with its value: one tensor was stored for each key, and nothing has to run. Any other
 // call (a miss, a structured value, a mode that compares, a module in training) gets no answer, and
-// the question changes nothing: the caller then goes through Call or RowsCall. But where the gate
-// lets a call pass by, that is the answer.
+// the question changes nothing: the caller then goes through Call or RowsCall. But where the call
+// bypasses the cache, that is the answer.
 //
 // scripted/ asks it for its modules, and Python for eager ones. Thread-safe; usable in a forked
 // child.
@@ -47,9 +47,8 @@ std::optional<tensor::InputSummary> plain_input(const FastCall& call);
 
 struct FastAnswer {
   std::optional<at::Tensor> value;  // nothing: the ordinary way of a call has to handle it
-  // The gate (cache/traffic_gate.h) let the call pass by, or its scope is switched off: it was
-  // counted, and is to be run without the cache.
-  bool goes_past = false;
+  // The call bypasses the cache (Session::bypasses): it was counted, and is to be run uncached.
+  bool is_bypassed = false;
 };
 
 // Returns what the lookup of Call or RowsCall would find for a module of which nothing requires

@@ -28,17 +28,9 @@ void OpenCall::abandon() {
   lead_.give_up();
 }
 
-bool OpenCall::is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
-                           const cache::Request& request) const {
-  if (passage == cache::Passage::kLookUp) return session_->is_awaited(lead, request);
-  return !cache::goes_past(passage);
-}
-
-void OpenCall::count_run(std::int64_t misses, std::int64_t kept_out) {
+void OpenCall::count_run(std::int64_t misses) {
   if (grad_is_unknown_) note_graph_free(parts_);
   session_->note_run(parts_.scope, run_->run_us());
-  if (kept_out > 0) session_->count_past(parts_.scope, cache::Passage::kPassBy, kept_out);
-  if (misses == 0 && kept_out > 0) return;
   auto& counters = cache::Cache::instance().counters();
   using cache::Stats;
   const std::array<Stats::Addition, 2> additions{

@@ -35,9 +35,9 @@ class OpenCall {
   // Ends a run that raised: nothing of it is stored, and threads that wait for its result continue.
   void abandon();
 
-  // After a look-up that found nothing: whether the call is to be run uncached, and has no further
-  // part in the cache (cache/traffic_gate.h). It was counted.
-  bool goes_past() const { return goes_past_; }
+  // After a lookup that found nothing: whether the call bypasses the cache (Session::bypasses), and
+  // is to be run uncached. It was counted.
+  bool is_bypassed() const { return is_bypassed_; }
 
   const CallParts& parts() const { return parts_; }
   const Outcome& outcome() const { return outcome_; }
@@ -65,12 +65,8 @@ class OpenCall {
   bool is_stored_already(const cache::Request& request) const {
     return grad_is_unknown_ && !always_runs(mode_) && session_->is_near(request);
   }
-  // Returns whether the gate lets the result be stored. `passage`: what it said before the look-up.
-  bool is_admitted(cache::Passage passage, const cache::SingleFlight::Lead& lead,
-                   const cache::Request& request) const;
   // Counts a run that no rule forbids to store, and remembers that its result has no graph.
-  // `kept_out`: results that the gate did not admit, which are no misses.
-  void count_run(std::int64_t misses, std::int64_t kept_out = 0);
+  void count_run(std::int64_t misses);
   // The caller has its value: adds the time since this object was made to the histograms.
   void note_end() const;
   // Compares the result that `fresh` gives with the stored value. `is_drawn`: for verify_share.
@@ -93,7 +89,7 @@ class OpenCall {
   // Until it is known that the result has no graph the module must run: a hit would cut it off.
   bool grad_is_unknown_;
   cache::SingleFlight::Lead lead_;
-  bool goes_past_ = false;
+  bool is_bypassed_ = false;
   std::optional<ModuleRun> run_;
   bool was_miss_ = false;
   Outcome outcome_;

@@ -128,9 +128,12 @@ std::optional<std::vector<std::int64_t>> RowsCall::next_rows() {
     compares_input_ = session_->compares_input(parts_.scope, &input_);
     if (has_conflicts_inside()) return whole_input();
     std::vector<std::size_t> all = first_numbers(keys_.distinct().size());
-    if (may_read(mode_) && !always_runs(mode_)) {
-      look_up_and_lead(pass_gate(std::move(all)));
-    } else if (!is_refused_by_row()) {
+    const bool looks_up = may_read(mode_) && !always_runs(mode_);
+    is_bypassed_ =
+        looks_up && session_->bypasses(parts_.scope, static_cast<std::size_t>(keys_.rows()));
+    if (looks_up && !is_bypassed_) {
+      look_up_and_lead(std::move(all));
+    } else if (is_bypassed_ || !is_refused_by_row()) {
       mine_ = std::move(all);
     }
   }
@@ -202,7 +205,7 @@ void RowsCall::refuse_rows_apart(const std::string& why) {
 bool RowsCall::is_refused_by_row() {
   look_up_proof();
   if (!proof_.is_refuted()) return false;
-  goes_past_ = true;
+  is_bypassed_ = true;
   needs_whole_input_ = true;
   note_refusal("rows", proof_.why_not, keys_.rows());
   return true;
@@ -264,21 +267,6 @@ std::vector<std::int64_t> RowsCall::whole_input() {
   return running_;
 }
 
-std::vector<std::size_t> RowsCall::pass_gate(std::vector<std::size_t> places) {
-  if (!session_->is_gated()) return places;
-  const Part part(*this, std::move(places));
-  passages_ = session_->ask_gate(part.request(*this), mode_);
-  std::vector<std::size_t> looked_up;
-  for (const std::size_t place : part.places) {
-    (cache::goes_past(passages_[place]) ? mine_ : looked_up).push_back(place);
-  }
-  goes_past_ = looked_up.empty();
-  if (goes_past_) {
-    session_->count_past(parts_.scope, passages_[0], static_cast<std::int64_t>(keys_.rows()));
-  }
-  return looked_up;
-}
-
 // Adds to mine_ what is missing and not run by others.
 void RowsCall::look_up_and_lead(std::vector<std::size_t> places) {
   if (places.empty()) return;
@@ -332,7 +320,6 @@ void RowsCall::wait_for_others() {
 
 void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
                          cache::BatchFound& found) {
-  if (!passages_.empty()) note_found(part, found);
   add_stored_rows(parts_, {*session_, request, found, may_write(mode_), keys_.rows()}, output_);
   // Stored rows that are not marked as unproven were proven.
   const tensor::RowMarks* const marks = output_.row_marks();
@@ -362,19 +349,9 @@ void RowsCall::add_found(const Part& part, const cache::BatchRequest& request,
   }
 }
 
-// Tells the gate of keys that were not asked for before, and are found.
-void RowsCall::note_found(const Part& part, const cache::BatchFound& found) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const bool is_new = passages_[part.places[i]] == cache::Passage::kLookUp;
-    if (is_new && !found.is_missing(i)) ++count;
-  }
-  session_->note_found(parts_.scope, count);
-}
-
 void RowsCall::take_samples() {
   samples_.clear();
-  if (!may_ever_store() || goes_past_) return;
+  if (!may_ever_store() || is_bypassed_) return;
   samples_.reserve(running_keys_.size());
   for (const std::size_t place : running_keys_) {
     samples_.push_back(session_->sample_to_keep(input_, row_of(place)));

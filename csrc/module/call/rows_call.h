@@ -123,13 +123,10 @@ class RowsCall : public OpenCall {
   Digest128 padded_form() const;
   std::vector<std::int64_t> whole_input();
   void refuse_stored_rows();
-  // Asks the gate about all keys. Returns the places that are to be looked up; the others are run.
-  std::vector<std::size_t> pass_gate(std::vector<std::size_t> places);
   void look_up_and_lead(std::vector<std::size_t> places);
   void lead(const Part& part, const cache::BatchFound& found,
             const std::vector<std::size_t>& missing);
   void wait_for_others();
-  void note_found(const Part& part, const cache::BatchFound& found);
   void add_found(const Part& part, const cache::BatchRequest& request, cache::BatchFound& found);
   // Samples the input rows of running_keys_ for their entries before the run, which may change
   // them.
@@ -185,12 +182,15 @@ class RowsCall : public OpenCall {
   std::optional<tensor::Flat> padded(const tensor::Flat& result) const;
   // Counts the run, and compares and stores its rows as the mode says.
   void take(const RowOfRun& row_of_run, const CutRow& cut, const RunFacts& facts);
-  // Keeps those of running_keys_ that `are_kept`.
-  void keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept);
+  // Stores those of running_keys_ that `are_kept`. `has_refused`: admission refused some of them.
+  void keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept,
+            bool has_refused);
   // Compares row k of the run with what is stored where that is to be done.
   Comparison compare_row(std::size_t k, const RowOfRun& row_of_run);
-  // Returns whether the gate admits the row that the key at this place got.
-  bool is_row_admitted(std::size_t place) const;
+  // Returns whether the row that the key at this place got is to be stored.
+  bool is_row_admitted(std::size_t place) const {
+    return always_runs(mode_) || replaces(place) || session_->admits(request(place), lead_);
+  }
   bool is_drawn(std::size_t place) const { return !drawn_.empty() && drawn_[place]; }
   std::int64_t run_us_per_row() const {
     return run_->run_us() / static_cast<std::int64_t>(running_.size());
@@ -228,8 +228,6 @@ class RowsCall : public OpenCall {
   // True at the places in keys_.distinct() whose stored value must not be found again. Empty:
   // nowhere.
   std::vector<bool> replaces_;
-  // The gate's answer for each of keys_.distinct(). Empty: it was not asked.
-  OneOrMany<cache::Passage> passages_;
   // True at the places whose rows are compared with what is stored (verify_share). Empty: nowhere.
   std::vector<bool> drawn_;
   // Places in keys_.distinct() that this thread has to run, and that other threads are running.

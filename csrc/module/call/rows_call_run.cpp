@@ -77,7 +77,7 @@ void RowsCall::judge_run(tensor::Flat result, const RunFacts& facts) {
     return;
   }
   const bool may_keep =
-      !goes_past_ && run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
+      !is_bypassed_ && run_->may_keep(parts_, *session_, result, facts, rows, outcome_);
   const bool is_padding_refused = learned_.has_value() && learned_->is_refused();
   // Trials of several padded rows also show that these are rows.
   const bool is_tried =
@@ -232,7 +232,7 @@ void RowsCall::refuse_rows(tensor::Flat result, const std::string& why) {
     return;
   }
   whole_ = std::move(result);
-  if (!goes_past_) note_refusal("rows", why, running_.size());  // else it was counted
+  if (!is_bypassed_) note_refusal("rows", why, running_.size());  // else it was counted
 }
 
 void RowsCall::accept_rows(tensor::Flat result, const RunFacts& facts) {
@@ -302,7 +302,7 @@ void RowsCall::judge_apart(std::vector<tensor::Flat> apart, const RunFacts& fact
   is_refused_ = true;
   const auto rows = static_cast<std::int64_t>(count);
   const tensor::Flat all = joined(apart);
-  if (goes_past_ || !run_->may_keep(parts_, *session_, all, facts, rows, outcome_)) {
+  if (is_bypassed_ || !run_->may_keep(parts_, *session_, all, facts, rows, outcome_)) {
     lead_.kept_nothing();
   } else {
     is_refused_ = false;
@@ -403,28 +403,22 @@ void RowsCall::take(const RowOfRun& row_of_run, const CutRow& cut, const RunFact
   // Asked once for all rows, and only where some are compared.
   if (!drawn_.empty() && has_other_weights(facts)) drawn_.clear();
   std::int64_t compared = 0;
-  std::int64_t kept_out = 0;
-  const bool judges_each = is_verified() || !drawn_.empty() || !passages_.empty();
-  for (std::size_t k = 0; judges_each && k < running_keys_.size(); ++k) {
+  bool has_refused = false;
+  for (std::size_t k = 0; k < running_keys_.size(); ++k) {
     const std::size_t place = running_keys_[k];
     const Comparison comparison = compare_row(k, row_of_run);
     if (comparison != Comparison::kNothingStored) ++compared;
     are_kept[k] = false;
     if (is_drawn(place) && comparison == Comparison::kSame) continue;
-    are_kept[k] = stores && (replaces(place) || is_row_admitted(place));
-    if (stores && !are_kept[k]) ++kept_out;
+    are_kept[k] = stores && is_row_admitted(place);
+    if (stores && !are_kept[k]) has_refused = true;
   }
-  count_run(rows - compared - kept_out, kept_out);
+  count_run(rows - compared);
   if (stores) {
-    keep(cut, facts, are_kept);
+    keep(cut, facts, are_kept, has_refused);
   } else {
     lead_.kept_nothing();
   }
-}
-
-bool RowsCall::is_row_admitted(std::size_t place) const {
-  if (passages_.empty() || always_runs(mode_)) return true;
-  return is_admitted(passages_[place], lead_, request(place));
 }
 
 Comparison RowsCall::compare_row(std::size_t k, const RowOfRun& row_of_run) {
@@ -440,7 +434,8 @@ Comparison RowsCall::compare_row(std::size_t k, const RowOfRun& row_of_run) {
 }
 
 // The model has its result, and a later failure of the cache must not take it away.
-void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept) {
+void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<bool>& are_kept,
+                    bool has_refused) {
   try {
     const auto weights = judge_weights(parts_, facts, run_->run_us());
     if (weights.is_changed) return lead_.kept_nothing();
@@ -463,15 +458,8 @@ void RowsCall::keep(const CutRow& cut, const RunFacts& facts, const std::vector<
         session_->store_all(context_, fresh.keys, fresh.entries) +
         session_->store_all(context_, replacing.keys, replacing.entries, /*replaces=*/true);
     if (stored == 0) {
-      // Those who came to wait just now ask again for what the gate kept out, and then it is
-      // stored.
-      const auto is_kept_out = [&](std::size_t place) {
-        return passages_[place] == cache::Passage::kLookUp;
-      };
-      if (passages_.empty() ||
-          std::none_of(running_keys_.begin(), running_keys_.end(), is_kept_out)) {
-        lead_.kept_nothing();
-      }
+      // Threads that began to wait just now run refused keys again, and then they are stored.
+      if (!has_refused) lead_.kept_nothing();
       return;
     }
     outcome_.has_stored = true;

@@ -36,7 +36,7 @@ Begun begin_eager(CallParts parts, const std::string& key, const at::IValue& inp
     begun.run.reset();
     return begun;
   }
-  if (call.goes_past()) {
+  if (call.is_bypassed()) {
     begun.run.reset();
     return begun;
   }
@@ -55,7 +55,7 @@ RowsBegun begin_eager_rows(CallParts parts, BatchKeys keys, const at::IValue& in
   begun.run = c10::make_intrusive<RowsRun>(std::move(parts), std::move(keys));
   RowsCall& call = begun.run->call;
   auto rows = call.next_rows();
-  if (call.goes_past()) {
+  if (call.is_bypassed()) {
     begun.run.reset();
     return begun;
   }

@@ -217,7 +217,7 @@ at::Tensor look_up(const ExportedCall& call, CallParts parts) {
                                                    std::move(expected), recorded.are_rows_proven);
     const std::uint64_t question = held->question();
     const bool is_found = held->look_up();
-    if (held->goes_past()) return Handles::none();
+    if (held->is_bypassed()) return Handles::none();
     return Handles::instance().issue(question, held, is_found);
   } catch (const std::exception& error) {
     report_failure(parts, "looked up", error);

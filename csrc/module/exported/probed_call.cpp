@@ -53,9 +53,9 @@ bool ProbedCall::look_up() {
   return look_up_locked();
 }
 
-bool ProbedCall::goes_past() {
+bool ProbedCall::is_bypassed() {
   MutexLock lock(mutex_);
-  return whole_ != nullptr ? whole_->goes_past() : rows_ != nullptr && rows_->goes_past();
+  return whole_ != nullptr ? whole_->is_bypassed() : rows_ != nullptr && rows_->is_bypassed();
 }
 
 std::optional<std::vector<at::Tensor>> ProbedCall::take() {
@@ -161,7 +161,7 @@ bool ProbedCall::find_rows() {
   if (parts_.padding.has_value()) rows_->trust_padding(expected_.padded_dims);
   auto missing = rows_->next_rows();
   rows_->abandon();
-  if (rows_->goes_past()) return false;
+  if (rows_->is_bypassed()) return false;
   if (!missing.has_value()) {
     auto together = rows_->together();
     if (together.has_value() && expected_.fits(together->root, together->tensors)) {

@@ -51,8 +51,8 @@ class ProbedCall {
 
   // Returns whether everything was found.
   bool look_up() MODCACHE_EXCLUDES(mutex_);
-  // After look_up(): as OpenCall::goes_past().
-  bool goes_past() MODCACHE_EXCLUDES(mutex_);
+  // After look_up(): as OpenCall::is_bypassed().
+  bool is_bypassed() MODCACHE_EXCLUDES(mutex_);
   // Returns what was found; nothing when it is no longer there.
   std::optional<std::vector<at::Tensor>> take() MODCACHE_EXCLUDES(mutex_);
   // Stores the missing part of `values`, the module's result, and returns the result: copies in

@@ -53,7 +53,7 @@ LoweredCall::LoweredCall(LoweredConstants constants, at::IValue input, const std
   if (!parts.has_value()) return;
   call_ = std::make_unique<Call>(*std::move(parts), key);
   const auto hit = call_->lookup();
-  if (call_->goes_past()) call_.reset();
+  if (call_->is_bypassed()) call_.reset();
   if (hit == nullptr) return;
   hit_ = constants_.declared.value_of(*hit, call_->parts().input.device);
   if (!hit_.has_value()) call_->reject_hit();
@@ -119,7 +119,7 @@ void LoweredRowsCall::finish_run(const at::IValue& result, const States& states)
 void LoweredRowsCall::go_on() {
   while (true) {
     if (auto rows = call_->next_rows()) {
-      if (call_->goes_past()) {
+      if (call_->is_bypassed()) {
         call_.reset();  // must_run_ is set from the beginning
         return;
       }

@@ -338,7 +338,7 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
   FastAnswer fast = find_in_memory(scripted, key);
   if (fast.value.has_value()) return *std::move(fast.value);
   Target target(scripted);
-  if (fast.goes_past || is_bypassed_by_mode(1)) return target.run_uncached();
+  if (fast.is_bypassed || is_bypassed_by_mode(1)) return target.run_uncached();
   auto parts = target.prepare(tensor::Per::kCall, 1);
   if (!parts.has_value()) return target.run_uncached();
   Call call(*std::move(parts), key);
@@ -347,7 +347,7 @@ at::IValue lookup_or_run(const ScriptedCall& scripted, const std::string& key) {
     if (value.has_value()) return *std::move(value);
     call.reject_hit();
   }
-  if (call.goes_past()) return target.run_uncached();
+  if (call.is_bypassed()) return target.run_uncached();
   return target.run_observed(scripted.input, call);
 }
 
@@ -363,7 +363,7 @@ Rows lookup_or_run_rows(const ScriptedCall& scripted, BatchKeys keys) {
     at::IValue own;
     bool is_whole = false;
     while (const auto rows = call.next_rows()) {
-      if (call.goes_past()) return {target.run_uncached(), {}};
+      if (call.is_bypassed()) return {target.run_uncached(), {}};
       is_whole = call.is_whole_input(*rows);
       own = target.run_observed(
           is_whole ? scripted.input : tensor::select_rows(scripted.input, *rows), call);

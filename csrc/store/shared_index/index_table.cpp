@@ -137,6 +137,20 @@ void IndexTable::for_each(const std::function<void(const Slot&)>& visit) const {
   }
 }
 
+void IndexTable::sample(std::uint64_t seed, std::size_t count,
+                        const std::function<void(const Slot&)>& visit) const {
+  if (size_.slots == 0) return;
+  for (std::size_t tries = 4 * count; count > 0 && tries > 0; --tries) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    RawSlot raw;
+    Slot found;
+    if (!read((seed >> 24) % size_.slots, raw) || raw.sequence == 0 || !decode(raw, found))
+      continue;
+    visit(found);
+    --count;
+  }
+}
+
 void IndexTable::begin_change() { word(kChangeOffset).fetch_add(1, std::memory_order_acq_rel); }
 void IndexTable::end_change() { word(kChangeOffset).fetch_add(1, std::memory_order_acq_rel); }
 

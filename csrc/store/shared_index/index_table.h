@@ -3,10 +3,10 @@
 // IndexTable: one mapped file of the shared index (FORMAT.md, `index.map`): a hash table with open
 // addressing whose slots are four atomic numbers. SharedIndex decides which file is in use.
 //
-// Anybody may call find(), note_use() and for_each() at any time; the rest is for the owner of the
-// directory's lock, one thread at a time. Everything in the file is bounds-checked: it may be
-// damaged, and other processes write to it. A file that somebody cuts short while it is mapped
-// kills the process.
+// Anybody may call find(), note_use(), for_each() and sample() at any time; the rest is for the
+// owner of the directory's lock, one thread at a time. Everything in the file is bounds-checked: it
+// may be damaged, and other processes write to it. A file that somebody cuts short while it is
+// mapped kills the process.
 #pragma once
 
 #include <array>
@@ -72,6 +72,9 @@ class IndexTable {
   // Does nothing when the slot has another sequence. `used` is called at most once.
   void note_use(std::uint64_t tag, Sequence sequence, const Used& used);
   void for_each(const std::function<void(const Slot&)>& visit) const;
+  // Visits up to `count` entries; `seed` chooses them. Fewer when most slots are free.
+  void sample(std::uint64_t seed, std::size_t count,
+              const std::function<void(const Slot&)>& visit) const;
   // The count in the file, at most one per slot. Only speed may depend on it, as no checksum covers
   // it.
   std::uint64_t entries() const;

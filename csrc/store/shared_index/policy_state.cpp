@@ -9,7 +9,7 @@ namespace modcache::store {
 namespace {
 
 constexpr char kPolicyMagic[16] = "modcache policy";
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 constexpr std::size_t kPolicyVersionOffset = 16;
 constexpr std::size_t kTicksOffset = 64;
 constexpr std::size_t kPolicyHeaderBytes = 4096;

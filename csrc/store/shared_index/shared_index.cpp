@@ -131,6 +131,12 @@ void SharedIndex::for_each(const std::function<void(const Slot&)>& visit) const 
   if (table != nullptr && !table->is_building()) table->for_each(visit);
 }
 
+void SharedIndex::sample(std::uint64_t seed, std::size_t count,
+                         const std::function<void(const Slot&)>& visit) const {
+  const TablePtr table = readable();
+  if (table != nullptr) table->sample(seed, count, visit);
+}
+
 std::uint64_t SharedIndex::entries() const {
   const TablePtr table = this->table();
   return table == nullptr ? 0 : table->entries();

@@ -78,6 +78,9 @@ class SharedIndex {
   // Visits all entries, in no order. Entries that change meanwhile may be seen before or after the
   // change, or not at all. Visits none while has_all() is false.
   void for_each(const std::function<void(const Slot&)>& visit) const;
+  // Visits up to `count` entries; `seed` chooses them.
+  void sample(std::uint64_t seed, std::size_t count,
+              const std::function<void(const Slot&)>& visit) const;
   std::uint64_t entries() const;
   // Returns whether there is a table with all entries in it.
   bool has_all() const;

@@ -30,7 +30,8 @@ class UsageTracker {
   void note_lookups(std::span<const Digest128> addresses, std::span<const Sequence> sequences);
   // The usage that a new entry begins with.
   policy::Usage usage_of_new(const Digest128& address);
-  // Whether others may leave a full directory for this entry.
+  // Returns whether others may be evicted from a full directory for this new entry. Compares it
+  // with a sample of the entries.
   bool admits(const Digest128& address);
   // Says how much of its budget the directory uses.
   void tell_sizes(std::uint64_t used_bytes, std::uint64_t budget_bytes);

@@ -381,5 +381,5 @@ def _why_absent() -> str:
             "there is no disk tier (disk=0)"
         )
     admission = torch.ops.cache.settings()["admission"]
-    kept_out = "" if admission == "all" else f"kept out by admission={admission!r}, "
-    return f"{kept_out}never stored, or removed since, of which no record is kept"
+    refused = "" if admission == "all" else f"not stored yet under admission={admission!r}, "
+    return f"{refused}never stored, or removed since, of which no record is kept"

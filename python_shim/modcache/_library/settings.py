@@ -32,11 +32,11 @@ def configure(**options: str | int | float | bool | os.PathLike[str]) -> None:
               ``~/.cache/modcache``. ``~`` and ``~user`` are expanded.
             - ``memory``: size of the memory tier (``"1GB"``); 0: none.
             - ``disk``: size of the directory (``"100GB"``); 0: no directory is used.
-            - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"``,
-              ``"s3fifo"`` or ``"keep"`` (docs/eviction.md).
-            - ``admission``: which results are stored: ``"all"``; ``"second"``: those of keys that
-              were asked for before, of late. Then keys of a scope that hardly ever repeat pass by
-              the cache (docs/eviction.md). ``fill``, datasets and ``cache::store`` always store.
+            - ``policy``: which entries stay when a tier is full: ``"auto"``, ``"lru"`` or
+              ``"keep"`` (docs/eviction.md).
+            - ``admission``: which results are stored: ``"all"``; ``"second"``: those of keys whose
+              module ran before in this process (docs/eviction.md). ``fill``, datasets and
+              ``cache::store`` always store.
             - ``max_age``: seconds after which an entry is not found any more; 0: none is too old.
             - ``mode``: as ``set_mode``.
             - ``dtype``: the dtype of stored floating-point values: ``"keep"``, ``"float16"`` or
@@ -123,9 +123,7 @@ def stats() -> Stats:
       ``bypassed_rows``, ``bypassed_identity``: uncached runs, since the mode was off, the result
       requires grad, it is no function of state and input, it cannot be stored, it does not consist
       of rows, or the module cannot be identified.
-    - ``bypassed_admission``: keys that ``admission`` let pass by without a look-up, and runs whose
-      results it did not store; none of them is a miss. ``bypassed_verify``: uncached runs of a
-      scope that ``verify_share`` switched off.
+    - ``bypassed_verify``: uncached runs of a scope that ``verify_share`` switched off.
     - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
     - ``verified``: hits that ``verify_share`` had run and compared instead; none of them is a hit
       or a miss. ``verify_differences``: results that differ from the stored ones, in mode

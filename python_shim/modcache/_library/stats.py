@@ -22,7 +22,6 @@ _BYPASSED = {
     "bypassed_type": "a value that cannot be stored",
     "bypassed_rows": "a batch that cannot be cached by row",
     "bypassed_identity": "a module that cannot be identified",
-    "bypassed_admission": "a key that was not asked for before",
     "bypassed_verify": "a scope that was switched off",
 }
 _TROUBLE = {

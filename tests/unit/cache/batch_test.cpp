@@ -299,9 +299,8 @@ TEST_F(BatchTest, whoever_waits_for_a_lead_that_found_its_rows_looks_them_up) {
 
   auto waits =
       std::async(std::launch::async, [&] { return session.wait_for(request, {0}).look_again; });
-  EXPECT_TRUE(testing::eventually([&] {
-    return session.is_awaited(late.lead, {row_context(), keys.front(), ""});
-  }));
+  const Digest128 address = store::address_of(row_context()->digest, keys.front());
+  EXPECT_TRUE(testing::eventually([&] { return late.lead.is_awaited(address); }));
   EXPECT_TRUE(session.lookup_led(request, late.lead).missing().empty());
   late.lead.give_up();
   EXPECT_TRUE(waits.get());

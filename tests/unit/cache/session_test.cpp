@@ -96,8 +96,8 @@ TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {
     SingleFlight::Lead own;
     return lookup("key", mine, own);
   });
-  EXPECT_TRUE(testing::eventually(
-      [&] { return here_.cache().session()->is_awaited(lead, Process::request("key")); }));
+  const Digest128 address = Process::request("key").id().address;
+  EXPECT_TRUE(testing::eventually([&] { return lead.is_awaited(address); }));
   here_.cache().session()->store(Process::request("key"), entry_of("of another input", others));
   lead.stored();
   lead.give_up();

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"memory", "0", "0"}, Case{"memory", "512MiB", "536870912"},
         Case{"disk", "2GB", "2000000000"}, Case{"durability", "relaxed", "relaxed"},
         Case{"durability", "strict", "strict"}, Case{"policy", "auto", "auto"},
-        Case{"policy", "lru", "lru"}, Case{"policy", "s3fifo", "s3fifo"},
+        Case{"policy", "lru", "lru"}, Case{"policy", "keep", "keep"},
         Case{"policy", "keep", "keep"}, Case{"match", "input", "input"},
         Case{"match", "none", "none"}, Case{"strict", "true", "true"}, Case{"strict", "1", "true"},
         Case{"strict", "True", "true"}, Case{"strict", "false", "false"},
@@ -142,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"verify_share", "1e999", "0 to 1"}, Case{"verify_share", "0.1%", "0 to 1"},
         Case{"memory", "-1", "not negative"}, Case{"memory", "", "512MiB"},
         Case{"disk", "plenty", "512MiB"}, Case{"durability", "safe", "one of: relaxed, strict"},
-        Case{"policy", "LRU", "one of: auto, lru, s3fifo, keep"},
+        Case{"policy", "LRU", "one of: auto, lru, keep"},
+        Case{"policy", "s3fifo", "one of: auto, lru, keep"},
         Case{"admission", "once", "one of: all, second"}, Case{"verify_share", "1.5", "0 to 1"},
         Case{"verify_share", "-0.1", "0 to 1"}, Case{"match", "value", "one of: input, none"},
         Case{"strict", "yes", "one of: false, true"}, Case{"io", "direct", "one of: mmap, pread"},
@@ -286,7 +287,7 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
   const EnvironmentVariable memory("MODCACHE_MEMORY", "1KiB");
   const EnvironmentVariable disk("MODCACHE_DISK", "1MB");
   const EnvironmentVariable durability("MODCACHE_DURABILITY", "strict");
-  const EnvironmentVariable policy("MODCACHE_POLICY", "s3fifo");
+  const EnvironmentVariable policy("MODCACHE_POLICY", "keep");
   const EnvironmentVariable admission("MODCACHE_ADMISSION", "second");
   const EnvironmentVariable verify_share("MODCACHE_VERIFY_SHARE", "0.001");
   const EnvironmentVariable match("MODCACHE_MATCH", "none");
@@ -307,7 +308,7 @@ TEST(SettingsTest, every_option_has_its_environment_variable) {
       {"strict", "true"},           {"io", "pread"},         {"log", "error"},
       {"namespace", "team"},        {"dtype", "float16"},    {"codec", "zstd"},
       {"min_run_us", "200"},        {"admission", "second"}, {"verify_share", "0.001"},
-      {"policy", "s3fifo"},         {"max_age", "0"},        {"remote", "redis://user:***@host/1"},
+      {"policy", "keep"},           {"max_age", "0"},        {"remote", "redis://user:***@host/1"},
       {"remote_timeout_ms", "250"}, {"remote_ttl", "3600"}};
   EXPECT_EQ(to_options(settings_from_environment(warnings)), expected);
   EXPECT_THAT(warnings, IsEmpty());

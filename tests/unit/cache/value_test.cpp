@@ -8,9 +8,9 @@
 namespace modcache::cache {
 namespace {
 
-Entry stored_ago(std::int64_t seconds) {
+Entry stored_ago(std::int64_t age_s) {
   Entry entry;
-  entry.stored_at_us = now_us() - seconds * 1'000'000;
+  entry.stored_at_us = now_us() - age_s * 1'000'000;
   return entry;
 }
 

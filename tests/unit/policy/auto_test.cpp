@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <array>
+#include <cstdio>
 #include <memory>
+#include <ostream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -14,98 +17,228 @@
 namespace modcache::policy {
 namespace {
 
+using testing::Eviction;
 using testing::PolicyTier;
+using testing::Trace;
 
-constexpr std::size_t kRoomOfAuto = 400;
+constexpr std::size_t kAutoRoom = 400;
 
 class AutoTest : public ::testing::Test {
  protected:
-  double found_of(const testing::Trace& trace) { return tier_.found_of(trace); }
+  double hit_rate(const Trace& trace) { return tier_.hit_rate(trace); }
 
-  std::shared_ptr<SharedState> state_ = std::make_shared<SharedState>();
-  Auto auto_{state_};
-  PolicyTier tier_{auto_, kRoomOfAuto};
+  std::unique_ptr<AutoState> state_ = std::make_unique<AutoState>();
+  Auto auto_{state_.get()};
+  PolicyTier tier_{auto_, kAutoRoom};
 };
 
-TEST_F(AutoTest, keeps_a_stable_part_before_there_is_evidence) {
-  EXPECT_EQ(auto_.way(), Way::kStable);
-  found_of(testing::sequential_epochs({0, 2 * kRoomOfAuto}, 1));
-  EXPECT_EQ(auto_.way(), Way::kStable);
-}
+// --- Hit rates with room for 10, 50 and 90 % of 5,000 entries -----------------------------------
 
-TEST_F(AutoTest, keeps_a_stable_part_of_sequential_epochs) {
-  EXPECT_GE(found_of(testing::sequential_epochs({0, 2 * kRoomOfAuto}, 10)), 0.40);
-  EXPECT_EQ(auto_.way(), Way::kStable);
-}
+constexpr std::uint32_t kEntries = 5000;
 
-TEST_F(AutoTest, keeps_a_stable_part_of_shuffled_epochs) {
-  EXPECT_GE(found_of(testing::shuffled_epochs({0, 2 * kRoomOfAuto}, 10, 1)), 0.40);
-  EXPECT_EQ(auto_.way(), Way::kStable);
-}
-
-TEST_F(AutoTest, opens_where_some_are_asked_for_more_often) {
-  const auto trace = testing::zipf({0, 10 * kRoomOfAuto}, 1.0, 100 * kRoomOfAuto, 1);
-  EXPECT_GE(found_of(trace), 0.68);
-  EXPECT_EQ(auto_.way(), Way::kOpen);
-}
-
-TEST_F(AutoTest, follows_a_set_that_moves_on) {
-  EXPECT_GE(found_of(testing::moving_set(kRoomOfAuto)), 0.85);
-  EXPECT_EQ(auto_.way(), Way::kRecent);
-}
-
-TEST_F(AutoTest, comes_back_to_a_stable_part) {
-  found_of(testing::moving_set(kRoomOfAuto));
-  ASSERT_EQ(auto_.way(), Way::kRecent);
-  const testing::Samples others{100'000, 2 * kRoomOfAuto};
-  found_of(testing::sequential_epochs(others, 15));
-  EXPECT_EQ(auto_.way(), Way::kStable);
-  EXPECT_GE(found_of(testing::sequential_epochs(others, 5)), 0.40);
-}
-
-TEST_F(AutoTest, does_not_keep_yesterdays_stable_part) {
-  found_of(testing::sequential_epochs({0, 2 * kRoomOfAuto}, 10));
-  const testing::Samples todays{100'000, 2 * kRoomOfAuto};
-  found_of(testing::sequential_epochs(todays, 3));
-  EXPECT_GE(found_of(testing::sequential_epochs(todays, 3)), 0.40);
-}
-
-// One of eight processes, each of which gets a different share of the samples in each epoch.
-TEST_F(AutoTest, keeps_a_stable_part_of_shares_of_shuffled_epochs) {
-  const auto whole = testing::shuffled_epochs({0, 2 * kRoomOfAuto}, 80, 1);
-  testing::Trace share;
-  for (std::size_t i = 0; i < whole.size(); i += 8) share.push_back(whole[i]);
-  EXPECT_GE(found_of(share), 0.38);
-}
-
-// Two tiers with one state, as two processes have them that use one directory.
-TEST_F(AutoTest, what_one_process_saw_another_one_knows) {
-  found_of(testing::moving_set(kRoomOfAuto));
-  Auto other(state_);
-  EXPECT_EQ(other.way(), Way::kRecent);
-}
-
-TEST_F(AutoTest, works_on_whatever_bytes_it_finds) {
-  testing::Random random(1);
-  auto* const bytes = reinterpret_cast<unsigned char*>(state_.get());
-  for (std::size_t i = 0; i < sizeof(SharedState); ++i) {
-    bytes[i] = static_cast<unsigned char>(random.next());
+Trace phases(bool is_shuffled) {
+  Trace trace;
+  testing::Random random(6);
+  for (std::uint32_t phase = 0; phase < 3; ++phase) {
+    const testing::Samples samples{phase * kEntries, kEntries};
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      is_shuffled ? testing::add_shuffled_epoch(samples, random, trace)
+                  : testing::add_epoch(samples, trace);
+    }
   }
-  found_of(testing::sequential_epochs({0, 2 * kRoomOfAuto}, 40));
-  EXPECT_GE(found_of(testing::sequential_epochs({0, 2 * kRoomOfAuto}, 10)), 0.40);
+  return trace;
 }
 
-TEST_F(AutoTest, several_threads_may_use_one_state_at_once) {
+// After each 2,000 lookups, 800 keys that never come again.
+Trace scans_over(const Trace& usual) {
+  Trace trace;
+  std::uint32_t next_of_scan = 10 * kEntries;
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    trace.push_back(usual[i]);
+    if (i % 2000 != 1999) continue;
+    testing::add_epoch({next_of_scan, 800}, trace);
+    next_of_scan += 800;
+  }
+  return trace;
+}
+
+// Thirty epochs over an older dataset, which fill the tier, and then ten over another one. Only the
+// last five count.
+Trace older_project() { return testing::shuffled_epochs({0, kEntries}, 30, 9); }
+Trace new_project() { return testing::shuffled_epochs({kEntries, kEntries}, 10, 10); }
+
+struct Rates {
+  std::string name;
+  Trace trace;
+  std::array<double, 3> at_least;  // with room for 10, 50, 90 %
+};
+
+std::ostream& operator<<(std::ostream& stream, const Rates& rates) { return stream << rates.name; }
+
+class AutoRatesTest : public ::testing::TestWithParam<Rates> {};
+
+TEST_P(AutoRatesTest, AreNotBelowTheBoundsInMemoryAndStore) {
+  const Rates& rates = GetParam();
+  for (const Eviction eviction : {Eviction::kSampled, Eviction::kRanked}) {
+    std::printf("%-20s %s", rates.name.c_str(),
+                eviction == Eviction::kSampled ? "memory" : "store ");
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::size_t room = std::array{kEntries / 10, kEntries / 2, kEntries * 9 / 10}[i];
+      const auto policy = make_policy(Kind::kAuto);
+      const double rate = PolicyTier(*policy, room, eviction).hit_rate(rates.trace);
+      std::printf(" %.3f", rate);
+      EXPECT_GE(rate, rates.at_least[i]) << "room for " << room;
+    }
+    std::printf("\n");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Traces, AutoRatesTest,
+    ::testing::Values(
+        Rates{"cyclic", testing::sequential_epochs({0, kEntries}, 10), {0.085, 0.440, 0.800}},
+        Rates{"shuffled", testing::shuffled_epochs({0, kEntries}, 10, 7), {0.060, 0.415, 0.772}},
+        Rates{"Zipf", testing::zipf({0, kEntries}, 0.9, 3 * kEntries, 3), {0.584, 0.740, 0.755}},
+        Rates{"scans over Zipf",
+              scans_over(testing::zipf({0, kEntries}, 0.9, 3 * kEntries, 3)),
+              {0.405, 0.495, 0.520}},
+        Rates{"phases", phases(false), {0.040, 0.300, 0.550}},
+        Rates{"phases, shuffled", phases(true), {0.040, 0.250, 0.440}}),
+    [](const auto& tested) {
+      std::string name;
+      for (const char c : tested.param.name) {
+        if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
+      }
+      return name;
+    });
+
+TEST(AutoOlderProjectTest, EntriesOfAnOlderProjectGiveWay) {
+  for (const std::size_t room : {kEntries / 10, kEntries / 2, kEntries * 9 / 10}) {
+    const double all = 0.9 * static_cast<double>(room) / kEntries;
+    for (const Eviction eviction : {Eviction::kSampled, Eviction::kRanked}) {
+      const auto policy = make_policy(Kind::kAuto);
+      PolicyTier tier(*policy, room, eviction);
+      tier.hit_rate(older_project());
+      tier.hit_rate(new_project());
+      EXPECT_GE(tier.hit_rate(new_project()), all - 0.03) << room;
+    }
+  }
+}
+
+// A sketch that is far too small knows no new key twice.
+TEST(AutoOlderProjectTest, ALargeTierIsEmptiedOfAnOlderProjectToo) {
+  auto state = std::make_unique<AutoState>();
+  Auto policy(state.get());
+  policy.set_capacity(1000);
+  const Usage old = policy.used(policy.inserted(1, 0), 1000);
+  const auto patience = static_cast<Tick>(1000 * Auto::kMaxPatience);
+  EXPECT_FALSE(policy.may_replace(old, 2, 1000 + patience / 2));
+  EXPECT_TRUE(policy.may_replace(old, 2, 1001 + patience));
+}
+
+// --- The rule -----------------------------------------------------------------------------------
+
+TEST_F(AutoTest, ANewKeyReplacesAnEntryOnlyIfItCameMoreOftenByTwo) {
+  auto_.set_capacity(kAutoRoom);
+  const Usage victim = auto_.used(auto_.inserted(1, 1), 2);  // was used twice
+  for (Tick now = 3; now < 6; ++now) {
+    auto_.saw(2, /*was_found=*/false);
+    EXPECT_FALSE(auto_.may_replace(victim, 2, now));
+  }
+  auto_.saw(2, /*was_found=*/false);
+  EXPECT_TRUE(auto_.may_replace(victim, 2, 7));
+}
+
+TEST_F(AutoTest, RarelyUsedEntriesAreEvictedFirstAndThenTheOldest) {
+  const Usage once = auto_.inserted(1, 10);
+  const Usage later = auto_.inserted(2, 11);
+  const Usage twice = auto_.used(auto_.inserted(3, 1), 2);
+  EXPECT_LT(auto_.rank(once, 12), auto_.rank(later, 12));
+  EXPECT_LT(auto_.rank(later, 12), auto_.rank(twice, 12));
+}
+
+TEST_F(AutoTest, AnEvictedEntryKeepsItsCount) {
+  Usage usage = auto_.inserted(1, 1);
+  for (Tick now = 2; now < 6; ++now) usage = auto_.used(usage, now);
+  auto_.evicted(1, usage);
+  EXPECT_EQ(auto_.inserted(1, 7).count, 5);
+}
+
+TEST_F(AutoTest, CountsAreHalvedEveryTenTimesCapacityLookups) {
+  auto_.set_capacity(10);
+  for (int i = 0; i < 8; ++i) auto_.saw(1, /*was_found=*/false);
+  const Usage eight = auto_.inserted(1, 50);
+  EXPECT_EQ(eight.count, 8);
+  EXPECT_EQ(auto_.inserted(1, 99).count, 8);
+  EXPECT_EQ(auto_.inserted(1, 100).count, 4);
+  EXPECT_EQ(auto_.used(eight, 101).count, 5);
+  EXPECT_EQ(auto_.inserted(1, 250).count, 2) << "the next period has begun at 200";
+}
+
+TEST_F(AutoTest, FollowsASetThatMovesOn) {
+  EXPECT_GE(hit_rate(testing::moving_set(kAutoRoom)), 0.75);
+}
+
+// One of eight processes, each of which gets other samples in each epoch.
+TEST_F(AutoTest, KeepsAStablePartOfSharesOfShuffledEpochs) {
+  const auto whole = testing::shuffled_epochs({0, 2 * kAutoRoom}, 80, 1);
+  Trace share;
+  for (std::size_t i = 0; i < whole.size(); i += 8) share.push_back(whole[i]);
+  EXPECT_GE(hit_rate(share), 0.38);
+}
+
+// Each new entry is written to disk.
+TEST_F(AutoTest, WritesLittleOnEpochs) {
+  hit_rate(testing::shuffled_epochs({0, 2 * kAutoRoom}, 10, 1));
+  EXPECT_LE(tier_.insertions(), 2 * kAutoRoom);
+}
+
+// --- Shared state -------------------------------------------------------------------------------
+
+TEST_F(AutoTest, ProcessesShareWhatTheySaw) {
+  Auto other(state_.get());
+  for (int i = 0; i < 3; ++i) auto_.saw(1, /*was_found=*/false);
+  EXPECT_EQ(other.inserted(1, 1).count, 3);
+}
+
+TEST_F(AutoTest, WorksOnAnyBytes) {
+  for (std::uint64_t seed = 1; seed < 5; ++seed) {
+    testing::Random random(seed);
+    auto* const bytes = reinterpret_cast<unsigned char*>(state_.get());
+    for (std::size_t i = 0; i < sizeof(AutoState); ++i) {
+      bytes[i] = static_cast<unsigned char>(random.next());
+    }
+    Auto damaged(state_.get());
+    PolicyTier tier(damaged, kAutoRoom);
+    tier.hit_rate(testing::sequential_epochs({0, 2 * kAutoRoom}, 40));
+    EXPECT_GE(tier.hit_rate(testing::sequential_epochs({0, 2 * kAutoRoom}, 10)), 0.40) << seed;
+  }
+}
+
+TEST_F(AutoTest, SeveralThreadsMayUseOneState) {
   std::vector<std::thread> threads;
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    threads.emplace_back([this, seed] {
-      Auto mine(state_);
-      PolicyTier tier(mine, kRoomOfAuto);
-      tier.found_of(testing::shuffled_epochs({0, 2 * kRoomOfAuto}, 10, seed));
+  std::array<double, 4> rates{};
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    threads.emplace_back([this, &rates, i] {
+      Auto mine(state_.get());
+      PolicyTier tier(mine, kAutoRoom);
+      rates[i] = tier.hit_rate(testing::shuffled_epochs({0, 2 * kAutoRoom}, 10, i));
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(auto_.way(), Way::kStable);
+  for (const double rate : rates) EXPECT_GE(rate, 0.30);
+}
+
+TEST(AutoSharedStateTest, LiesInGivenMemoryAndOutlivesThePolicy) {
+  struct alignas(64) Memory {
+    std::byte bytes[kSharedStateBytes] = {};
+  };
+  const auto memory = std::make_unique<Memory>();
+  const auto trace = testing::zipf({0, 10 * kAutoRoom}, 1.0, 50 * kAutoRoom, 1);
+  for (const Kind kind : {Kind::kAuto, Kind::kLru, Kind::kKeep, Kind::kAuto}) {
+    const auto policy = make_policy(kind, memory.get());
+    EXPECT_GE(PolicyTier(*policy, kAutoRoom).hit_rate(trace), 0.55) << kind_name(kind);
+  }
 }
 
 }  // namespace

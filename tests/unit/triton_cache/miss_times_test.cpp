@@ -15,36 +15,29 @@ class MissTimesTest : public ::testing::Test {
   // -1: not known.
   std::int64_t take_us(const std::string& key, std::int64_t now_us) {
     const auto missed = times_->take(key, now_us);
-    return missed.has_value() ? missed->ago_us : -1;
+    return missed.value_or(-1);
   }
 
   std::unique_ptr<MissTimes> times_ = std::make_unique<MissTimes>();
 };
 
 TEST_F(MissTimesTest, tells_once_how_long_ago_a_key_missed) {
-  times_->note_miss("a", 1000, true);
-  times_->note_miss("b", 1500, true);
+  times_->note_miss("a", 1000);
+  times_->note_miss("b", 1500);
   EXPECT_EQ(take_us("a", 4000), 3000);
   EXPECT_EQ(take_us("b", 4000), 2500);
   EXPECT_EQ(take_us("a", 5000), -1);
   EXPECT_EQ(take_us("never", 5000), -1);
 }
 
-TEST_F(MissTimesTest, tells_whether_the_response_is_to_be_kept) {
-  times_->note_miss("a", 1000, true);
-  times_->note_miss("b", 1000, false);
-  EXPECT_TRUE(times_->take("a", 2000)->is_to_be_kept);
-  EXPECT_FALSE(times_->take("b", 2000)->is_to_be_kept);
-}
-
 TEST_F(MissTimesTest, a_clock_that_was_set_back_makes_no_negative_time) {
-  times_->note_miss("a", 1000, true);
+  times_->note_miss("a", 1000);
   EXPECT_EQ(take_us("a", 10), 0);
 }
 
 TEST_F(MissTimesTest, never_gives_the_time_of_another_key) {
   constexpr int kKeys = 3 * static_cast<int>(MissTimes::kPlaces);
-  for (int i = 1; i <= kKeys; ++i) times_->note_miss(std::to_string(i), i, true);
+  for (int i = 1; i <= kKeys; ++i) times_->note_miss(std::to_string(i), i);
   int known = 0;
   for (int i = 1; i <= kKeys; ++i) {
     const std::int64_t us = take_us(std::to_string(i), 1'000'000);

@@ -61,19 +61,24 @@ class FastPathTest : public testing::ModuleTest {
   const at::Tensor batch_ = at::arange(6, at::kFloat).view({2, 3});
 };
 
-TEST_F(FastPathTest, says_of_a_key_that_the_gate_lets_pass_by_that_it_goes_past) {
-  configure({{"admission", "second"}});
-  const auto ask = [&](const std::string& key) {
-    const FastCall call{scope_, method_, input_, key};
+TEST_F(FastPathTest, answers_that_calls_of_a_scope_that_is_switched_off_are_bypassed) {
+  const auto ask = [&](const std::string& scope) {
+    const FastCall call{scope, method_, input_, key_};
     return find_on_fast_path(call, plain_input(call).value(), cache::Mode::kOn);
   };
-  std::int64_t asked = 0;
-  while (!ask("new " + std::to_string(asked++)).goes_past && asked < 10'000) {
-    (void)Call(parts_of(input_), "new call " + std::to_string(asked)).lookup();
+  EXPECT_FALSE(ask(scope_).is_bypassed);
+  const cache::SessionPtr session = cache::Cache::instance().session();
+  cache::ContextParts parts;
+  parts.scope = scope_;
+  const cache::ContextPtr context = cache::make_context(parts);
+  for (int i = 0; i < 3; ++i) {
+    session->note_verified({context, key_, {}}, "Encoder.forward", "all of it", true);
   }
-  ASSERT_LT(asked, 10'000);
-  EXPECT_EQ(stat("bypassed_admission"), 1);
-  EXPECT_FALSE(ask("new " + std::to_string(asked - 1)).goes_past) << "its second sight";
+  EXPECT_TRUE(ask(scope_).is_bypassed);
+  EXPECT_EQ(stat("bypassed_verify"), 1);
+  EXPECT_FALSE(ask("another").is_bypassed);
+  configure({{"verify_share", "0"}});
+  EXPECT_FALSE(ask(scope_).is_bypassed);
 }
 
 TEST_F(FastPathTest, leaves_a_hit_that_is_to_be_compared_to_the_call) {

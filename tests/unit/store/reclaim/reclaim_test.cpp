@@ -46,9 +46,7 @@ TEST_F(ReclaimTest, a_full_directory_lets_the_oldest_go_for_the_newest) {
 
 // Low ranks are spread over all segments then, and puts come while room is made for others.
 TEST_F(ReclaimTest, a_full_directory_goes_on_taking_what_its_policy_admits) {
-  options_.make_policy = [](void* state) {
-    return policy::make_policy(policy::Kind::kS3Fifo, state);
-  };
+  options_.make_policy = [](void* state) { return policy::make_policy(policy::Kind::kLru, state); };
   testing::FaultFileSystem without_syncs(fs::posix_file_system());
   auto store = open_store(options_, without_syncs);
   testing::Trace trace = testing::moving_set(kBudget / kPayload * 9 / 10);

@@ -217,7 +217,7 @@ TEST_F(SharedIndexTest, keeps_uses_and_sizes_and_loses_the_uses_of_what_was_repl
   writer.write({change});
   policy::Usage usage;
   usage.used_at = 42;
-  usage.uses = 3;
+  usage.count = 3;
   reader.note_use(address(1), 6, usage);
   SharedIndex::Slot slot;
   ASSERT_EQ(writer.index.find(address(1), slot), Answer::kFound);
@@ -225,7 +225,7 @@ TEST_F(SharedIndexTest, keeps_uses_and_sizes_and_loses_the_uses_of_what_was_repl
   reader.note_use(address(1), 7, usage);
   ASSERT_EQ(writer.index.find(address(1), slot), Answer::kFound);
   EXPECT_EQ(slot.usage.used_at, 42u);
-  EXPECT_EQ(slot.usage.uses, 3);
+  EXPECT_EQ(slot.usage.count, 3);
   EXPECT_GE(slot.size_bytes, 123456u);
   EXPECT_LE(slot.size_bytes, 123456u * 1.002);
 }
