@@ -2,155 +2,186 @@
 #include "cache/input_sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
+
+#include "base/hash.h"
 
 namespace modcache::cache {
 namespace {
 
-constexpr std::uint8_t kSampleVersion = 1;
 constexpr std::size_t kCodeBytes = 2;
-constexpr std::size_t kExactBytes = 8;
-static_assert(1 + MeasuredInput::kMostBlocks * kCodeBytes + kExactBytes <= InputSample::kMostBytes);
+constexpr std::size_t kHashBytes = 8;
+static_assert(MeasuredInput::kMaxBlocks * kCodeBytes + kHashBytes == InputSample::kMaxBytes);
 
-// Rounding to bfloat16 changes each element by at most 2^-8 of itself, and the projection, which is
-// kept as one, by as much once more: 2^-7 of the magnitude. The rest is for sums that were added up
+// Rounding to bfloat16 changes each element by up to 2^-8 of itself, and the projection, which is
+// stored as bfloat16, by as much again: 2^-7 of the magnitude. The rest is for sums that were added
 // in another order.
-constexpr float kOfMagnitude = 1.0F / 96;
-// A block of zeros may differ by this share of the tensor's mean block, because values that cancel
-// out keep the last bits of larger ones.
-constexpr float kOfMean = 1.0F / 16384;
-// Rounding to float16 changes the smallest elements by up to this, which is counted up to a share
-// of the tensor's mean block: a tensor of tiny numbers alone is no other one's equal.
-constexpr float kHalfOfSmallestFloat16 = 1.0F / 33554432.0F;
-constexpr float kMostForSmallest = 1.0F / 16;
+constexpr float kShareOfBlock = 1.0F / 96;
+// Values that cancel out retain the last bits of larger ones, so a block of zeros may differ by
+// this share of the tensor's mean block.
+constexpr float kShareOfMean = 1.0F / 16384;
+// Rounding to float16 changes the smallest elements by up to kFloat16Error. It counts up to a share
+// of the mean block, so that tensors of tiny numbers can still differ.
+constexpr float kFloat16Error = 0x1p-25F;
+constexpr float kMaxShareForFloat16 = 1.0F / 16;
+// Smaller projections lose precision as bfloat16.
+constexpr float kSmallest = std::numeric_limits<float>::min();
+// Larger elements are compared like infinities, as sums of them could overflow.
+constexpr float kLargest = 1e30F;
 
-constexpr std::uint16_t kExponentOfCode = 0x7f80;
-
-std::uint32_t bits_of(float number) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &number, sizeof bits);
-  return bits;
+// The weights lie between 1/2 and 1, and three of four are positive: a block that is lighter or
+// darker as a whole shows, and so do two elements that changed places. Stored samples depend on
+// them (FORMAT.md).
+constexpr std::array<float, MeasuredInput::kMaxBlockElements> make_weights() {
+  std::array<float, MeasuredInput::kMaxBlockElements> weights{};
+  std::uint64_t random = 0;
+  for (float& weight : weights) {
+    random = random * 6364136223846793005U + 1442695040888963407U;
+    weight = 0.5F + static_cast<float>(random >> 56) / 512;
+    if ((random >> 40) % 4 == 0) weight = -weight;
+  }
+  return weights;
 }
+alignas(16) constexpr auto kWeights = make_weights();
 
-// The nearest bfloat16; the largest where that would be an infinity.
-std::uint16_t code_of(float projection) {
-  const std::uint32_t bits = bits_of(projection);
-  const std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  const auto code = static_cast<std::uint16_t>(rounded >> 16);
-  return (code & kExponentOfCode) == kExponentOfCode ? static_cast<std::uint16_t>(code - 1) : code;
-}
-
-float projection_of(std::uint16_t code) {
-  const std::uint32_t bits = std::uint32_t{code} << 16;
+struct Sums {
   float projection = 0;
-  std::memcpy(&projection, &bits, sizeof projection);
-  return projection;
+  float magnitude = 0;  // the sum of the absolute values
+};
+
+// Four elements at a time: compilers do not reorder sums of floats by themselves.
+using Lanes = float __attribute__((vector_size(16)));
+using LaneBits = std::uint32_t __attribute__((vector_size(16)));
+constexpr std::size_t kLanes = sizeof(Lanes) / sizeof(float);
+
+Lanes load(const float* elements) {
+  Lanes lanes;
+  std::memcpy(&lanes, elements, sizeof lanes);
+  return lanes;
 }
 
-// A code whose exponent is that of infinities stands for itself.
-bool is_exact(std::uint16_t code) { return (code & kExponentOfCode) == kExponentOfCode; }
-
-std::uint16_t special_code(std::uint16_t hash) {
-  return static_cast<std::uint16_t>(kExponentOfCode | (hash & 0x807f));
+Lanes magnitudes_of(Lanes lanes) {
+  return std::bit_cast<Lanes>(std::bit_cast<LaneBits>(lanes) & 0x7fffffff);
 }
 
-std::uint16_t read_code(const char* bytes) {
-  return static_cast<std::uint16_t>(static_cast<unsigned char>(bytes[0]) |
-                                    static_cast<unsigned char>(bytes[1]) << 8);
+[[gnu::always_inline]] inline Sums sum_block(const FloatBlock& block) {
+  Lanes projection = {};
+  Lanes magnitude = {};
+  std::size_t i = 0;
+  const auto add_next = [&] {
+    const Lanes elements = load(block.elements + i);
+    projection += elements * load(kWeights.data() + i);
+    magnitude += magnitudes_of(elements);
+    i += kLanes;
+  };
+  while (i + 2 * kLanes <= block.count) {
+    add_next();
+    add_next();
+  }
+  if (i + kLanes <= block.count) add_next();
+  // Adds up the lanes of both at once.
+  const Lanes halves = __builtin_shufflevector(projection, magnitude, 0, 1, 4, 5) +
+                       __builtin_shufflevector(projection, magnitude, 2, 3, 6, 7);
+  const Lanes sums = halves + __builtin_shufflevector(halves, halves, 1, 0, 3, 2);
+  Sums found{sums[0], sums[2]};
+  for (; i < block.count; ++i) {
+    found.projection += block.elements[i] * kWeights[i];
+    found.magnitude += std::fabs(block.elements[i]);
+  }
+  return found;
+}
+
+// Returns the sums without NaN, infinities and elements that are too large for sums. Adds to
+// `measured` which elements these are.
+Sums sum_ordinary(const FloatBlock& block, std::size_t number, MeasuredInput& measured) {
+  std::array<float, MeasuredInput::kMaxBlockElements> ordinary{};
+  std::array<char, 1 + MeasuredInput::kMaxBlockElements> kinds{static_cast<char>(number)};
+  for (std::size_t i = 0; i < block.count; ++i) {
+    const float element = block.elements[i];
+    if (std::fabs(element) < kLargest) {
+      ordinary[i] = element;
+    } else {
+      kinds[1 + i] = std::isnan(element) ? 1 : element > 0 ? 2 : 3;
+    }
+  }
+  measured.add_exact(kinds.data(), 1 + block.count);
+  return sum_block({ordinary.data(), block.count});
+}
+
+std::uint16_t as_bfloat16(float number) {
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+float as_float(std::uint16_t bfloat16) {
+  return std::bit_cast<float>(std::uint32_t{bfloat16} << 16);
 }
 
 }  // namespace
 
 InputSample::InputSample(std::string_view bytes) {
-  if (bytes.size() > kMostBytes) return;
+  if (bytes.size() > kMaxBytes) return;
   std::copy(bytes.begin(), bytes.end(), bytes_.begin());
   size_bytes_ = static_cast<std::uint8_t>(bytes.size());
 }
 
-void MeasuredInput::add_blocks(const BlockSums& sums, std::size_t elements) {
-  const float of_all = sums.mean_magnitude * kOfMean +
-                       std::min(static_cast<float>(elements) * kHalfOfSmallestFloat16,
-                                sums.mean_magnitude * kMostForSmallest);
-  float* const projections = projections_.data() + blocks_;
-  float* const tolerances = tolerances_.data() + blocks_;
-  for (std::size_t i = 0; i < sums.count; ++i) {
-    projections[i] = sums.projections[i];
-    tolerances[i] = sums.magnitudes[i] * kOfMagnitude + of_all;
+void MeasuredInput::add_floats(std::span<const FloatBlock> blocks) {
+  blocks = blocks.first(std::min(blocks.size(), kMaxBlocks - num_blocks_));
+  if (blocks.empty()) return;
+  is_empty_ = false;
+  const std::size_t first = std::exchange(num_blocks_, num_blocks_ + blocks.size());
+  float total = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    Sums sums = sum_block(blocks[i]);
+    const bool is_ordinary = sums.magnitude < kLargest;  // false for NaN
+    if (!is_ordinary) sums = sum_ordinary(blocks[i], first + i, *this);
+    projections_[first + i] = sums.projection;
+    tolerances_[first + i] = sums.magnitude * kShareOfBlock;
+    total += sums.magnitude;
   }
-  if (sums.specials != 0 && !has_specials_) {
-    special_codes_.fill(0);
-    has_specials_ = true;
-  }
-  for (std::size_t i = 0; has_specials_ && i < sums.count; ++i) {
-    const bool is_special = ((sums.specials >> i) & 1) != 0;
-    special_codes_[blocks_ + i] = is_special ? special_code(sums.special_hashes[i]) : 0;
-  }
-  blocks_ = static_cast<std::uint8_t>(blocks_ + sums.count);
+  const float mean = total / static_cast<float>(blocks.size());
+  const float float16_error = static_cast<float>(blocks.front().count) * kFloat16Error;
+  const float for_all =
+      kSmallest + mean * kShareOfMean + std::min(float16_error, mean * kMaxShareForFloat16);
+  for (std::size_t i = first; i < num_blocks_; ++i) tolerances_[i] += for_all;
+}
+
+void MeasuredInput::add_exact(const void* bytes, std::size_t size_bytes) {
+  is_empty_ = false;
+  exact_hash_ = xxh3_64(bytes, size_bytes, exact_hash_);
 }
 
 std::size_t MeasuredInput::size_bytes() const {
-  return empty() ? 0 : 1 + blocks_ * kCodeBytes + (has_exact_ ? kExactBytes : 0);
+  return is_empty_ ? 0 : kHashBytes + num_blocks_ * kCodeBytes;
 }
 
 InputSample MeasuredInput::sample() const {
-  std::array<char, InputSample::kMostBytes> bytes{};
-  if (empty()) return {};
-  char* next = bytes.data();
-  *next++ = static_cast<char>(kSampleVersion);
-  for (std::size_t i = 0; i < blocks_; ++i) {
-    const std::uint16_t code = code_of_block(i);
-    *next++ = static_cast<char>(code & 0xff);
-    *next++ = static_cast<char>(code >> 8);
-  }
-  for (std::size_t i = 0; has_exact_ && i < kExactBytes; ++i) {
-    *next++ = static_cast<char>((exact_ >> (8 * i)) & 0xff);
+  std::array<char, InputSample::kMaxBytes> bytes;
+  std::memcpy(bytes.data(), &exact_hash_, kHashBytes);
+  for (std::size_t i = 0; i < num_blocks_; ++i) {
+    const std::uint16_t code = as_bfloat16(projections_[i]);
+    std::memcpy(bytes.data() + kHashBytes + i * kCodeBytes, &code, kCodeBytes);
   }
   return InputSample({bytes.data(), size_bytes()});
 }
 
-std::uint16_t MeasuredInput::code_of_block(std::size_t block) const {
-  const std::uint16_t special = has_specials_ ? special_codes_[block] : 0;
-  return special != 0 ? special : code_of(projections_[block]);
-}
-
-// Without branches, so that the compiler compares several at once.
-bool MeasuredInput::all_near(const char* codes) const {
+bool MeasuredInput::matches(std::string_view sample) const {
+  if (sample.size() != size_bytes() || sample.empty()) return true;
+  if (std::memcmp(sample.data(), &exact_hash_, kHashBytes) != 0) return false;
+  const char* const codes = sample.data() + kHashBytes;
+  // Without branches, so that the compiler compares several blocks at once.
   std::uint32_t differing = 0;
-  for (std::size_t i = 0; i < blocks_; ++i) {
+  for (std::size_t i = 0; i < num_blocks_; ++i) {
     std::uint16_t code = 0;
-    std::memcpy(&code, codes + i * kCodeBytes, sizeof code);
-    const float difference = std::fabs(projection_of(code) - projections_[i]);
-    // A stored code that stands for itself makes the difference no number, and so not near.
-    differing |= static_cast<std::uint32_t>(!(difference <= tolerances_[i]));
+    std::memcpy(&code, codes + i * kCodeBytes, kCodeBytes);
+    const bool is_near = std::fabs(as_float(code) - projections_[i]) <= tolerances_[i];
+    differing |= static_cast<std::uint32_t>(!is_near);  // a NaN is never near
   }
   return differing == 0;
-}
-
-bool MeasuredInput::all_agree(const char* codes) const {
-  bool agrees = true;
-  for (std::size_t i = 0; i < blocks_; ++i) {
-    const std::uint16_t stored = read_code(codes + i * kCodeBytes);
-    const std::uint16_t code = code_of_block(i);
-    const float difference = std::fabs(projection_of(stored) - projections_[i]);
-    const bool is_near = difference <= tolerances_[i] && !is_exact(code);
-    agrees &= is_near || stored == code;
-  }
-  return agrees;
-}
-
-bool MeasuredInput::agrees_with(std::string_view sample) const {
-  if (sample.empty() || static_cast<std::uint8_t>(sample[0]) != kSampleVersion) return true;
-  if (sample.size() != size_bytes()) return false;
-  const char* const codes = sample.data() + 1;
-  if ((has_specials_ || !all_near(codes)) && !all_agree(codes)) return false;
-  if (!has_exact_) return true;
-  std::uint64_t exact = 0;
-  for (std::size_t i = kExactBytes; i-- > 0;) {
-    exact = (exact << 8) | static_cast<unsigned char>(codes[blocks_ * kCodeBytes + i]);
-  }
-  return exact == exact_;
 }
 
 }  // namespace modcache::cache

@@ -19,13 +19,12 @@ Session::Session(Settings settings, Tiers tiers, const Shared& shared)
 
 bool Session::compares_input(const std::string& scope, const InputSource* input) {
   if (input == nullptr || !match_.compares_samples()) return false;
-  return !input->is_costly() || conflicts_.looks_at_costly(scope);
+  return !input->is_costly() || conflicts_.samples_costly_input(scope);
 }
 
 InputSample Session::sample_to_keep(const InputSource& input, std::size_t row) const {
-  MeasuredInput measured;
   const bool is_wanted = !input.is_costly() || match_.compares_samples();
-  return is_wanted && input.measure(row, measured) ? measured.sample() : InputSample();
+  return is_wanted ? input.measure(row).sample() : InputSample();
 }
 
 BatchRequest Session::batch_of(const Request& request) {
@@ -83,7 +82,7 @@ void Session::bring_to_device(const BatchRequest& request, const BatchFound& fou
 
 void Session::count_hits(const store::Context& context, const HitCounts& counts, bool may_write) {
   stats_.add_hits(context, counts, may_write);
-  conflicts_.note_agreements(context.scope, counts.hits);
+  conflicts_.record_matches(context.scope, counts.hits);
 }
 
 std::int64_t Session::run_us_of(const BatchFound& found, std::size_t i) const {

@@ -110,7 +110,7 @@ void Session::note_conflict(const Request& request, std::string_view signature,
   stats_.add(request.context->scope, Counter::kKeyConflicts);
   warn_of_conflict(request.key, request.context->scope, request.signature, signature);
   if (match_.fits_signature(request.signature, signature)) {
-    conflicts_.note_conflict(request.context->scope, stored_at_us);
+    conflicts_.record_conflict(request.context->scope, stored_at_us);
   }
 }
 
@@ -130,7 +130,7 @@ void Session::note_conflict_in_batch(const Request& request, std::size_t rows) {
   stats_.add(request.context->scope, Counter::kKeyConflicts, static_cast<std::int64_t>(rows));
   warn_of_conflict(request.key, request.context->scope, request.signature, request.signature);
   for (std::size_t i = 0; i < rows; ++i) {
-    conflicts_.note_conflict(request.context->scope, now_us());
+    conflicts_.record_conflict(request.context->scope, now_us());
   }
 }
 

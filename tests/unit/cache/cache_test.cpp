@@ -99,7 +99,7 @@ std::ostream& operator<<(std::ostream& out, const MatchCase& c) {
 
 class MatchTest : public CacheTest, public ::testing::WithParamInterface<MatchCase> {};
 
-TEST_P(MatchTest, decides_what_a_hit_must_have_in_common_with_its_input) {
+TEST_P(MatchTest, ComparesTheSignatureOfTheInput) {
   const testing::CapturedLog log;
   ASSERT_TRUE(here_.configure({{"match", GetParam().match}}).is_ok());
   here_.store("key", "text", GetParam().stored);
@@ -109,17 +109,17 @@ TEST_P(MatchTest, decides_what_a_hit_must_have_in_common_with_its_input) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cache, MatchTest,
-    ::testing::Values(MatchCase{"shape", "float32[2,3]", "float32[2,3]", true},
-                      MatchCase{"shape", "float32[2,3]", "float32[2,4]", false},
-                      MatchCase{"shape", "float32[2,3]", "float32[2,3,1]", false},
-                      MatchCase{"shape", "float32[2,3]", "float64[2,3]", false},
-                      MatchCase{"dtype", "float32[2,3]", "float32[4]", true},
-                      MatchCase{"dtype", "(float32[2],int64[2])", "(float32[3],int64[3])", true},
-                      MatchCase{"dtype", "float32[2,3]", "float64[2,3]", false},
-                      MatchCase{"dtype", "(float32[2],int64[2])", "float32[2]", false},
+    ::testing::Values(MatchCase{"input", "float32[2,3]", "float32[2,3]", true},
+                      MatchCase{"input", "float32[2,3]", "float32[2,4]", false},
+                      MatchCase{"input", "float32[2,3]", "float32[2,3,1]", false},
+                      MatchCase{"input", "float32[2,3]", "float64[2,3]", false},
+                      MatchCase{"input", "(float32[2],int64[2])", "float32[2]", false},
+                      MatchCase{"input", "", "float32[2]", true},
+                      MatchCase{"input", "float32[2]", "", true},
+                      MatchCase{"none", "float32[2,3]", "float32[2,3]", true},
                       MatchCase{"none", "float32[2,3]", "int64[7]", true},
-                      MatchCase{"shape", "", "float32[2]", true},
-                      MatchCase{"shape", "float32[2]", "", true}));
+                      MatchCase{"none", "", "float32[2]", true},
+                      MatchCase{"none", "float32[2]", "", true}));
 
 TEST_F(CacheTest, a_conflicting_key_is_replaced_and_warned_about_with_both_shapes) {
   const testing::CapturedLog log;

@@ -13,53 +13,53 @@ namespace {
 constexpr std::int64_t kBefore = 1;  // long before this process
 std::int64_t just_stored() { return std::numeric_limits<std::int64_t>::max(); }
 
-TEST(ConflictWatchTest, a_scope_that_conflicts_once_for_each_key_goes_on_storing) {
+TEST(ConflictWatchTest, StoresAfterOneConflictPerKey) {
   ConflictWatch watch;
-  for (int i = 0; i < 100'000; ++i) watch.note_conflict("s", kBefore);
+  for (int i = 0; i < 100'000; ++i) watch.record_conflict("s", kBefore);
   EXPECT_FALSE(watch.has_stopped_storing("s"));
 }
 
-TEST(ConflictWatchTest, a_scope_that_conflicts_with_what_it_just_stored_stops) {
+TEST(ConflictWatchTest, StopsAfterConflictsWithNewEntries) {
   ConflictWatch watch;
-  for (int i = 0; i < ConflictWatch::kMostRepeated; ++i) watch.note_conflict("s", just_stored());
+  for (int i = 0; i < ConflictWatch::kMaxRepeated; ++i) watch.record_conflict("s", just_stored());
   EXPECT_FALSE(watch.has_stopped_storing("s")) << "the first is no repetition";
-  watch.note_conflict("s", just_stored());
+  watch.record_conflict("s", just_stored());
   EXPECT_TRUE(watch.has_stopped_storing("s"));
   EXPECT_FALSE(watch.has_stopped_storing("another"));
 }
 
-TEST(ConflictWatchTest, few_conflicts_among_many_agreements_stop_nothing) {
+TEST(ConflictWatchTest, StoresWhileMostKeysMatch) {
   ConflictWatch watch;
   for (int i = 0; i < 5000; ++i) {
-    watch.note_conflict("s", just_stored());
-    watch.note_agreements("s", 9);
+    watch.record_conflict("s", just_stored());
+    watch.record_matches("s", 9);
   }
   EXPECT_FALSE(watch.has_stopped_storing("s"));
 }
 
-TEST(ConflictWatchTest, forgetting_begins_anew) {
+TEST(ConflictWatchTest, ForgetAllowsStoring) {
   ConflictWatch watch;
-  for (int i = 0; i < 1000; ++i) watch.note_conflict("s", just_stored());
+  for (int i = 0; i < 1000; ++i) watch.record_conflict("s", just_stored());
   EXPECT_TRUE(watch.has_stopped_storing("s"));
   watch.forget();
   EXPECT_FALSE(watch.has_stopped_storing("s"));
 }
 
-TEST(ConflictWatchTest, costly_inputs_are_looked_at_first_and_then_for_a_share) {
+TEST(ConflictWatchTest, SamplesFirstCostlyInputsThenAShare) {
   ConflictWatch watch;
-  for (int i = 0; i < ConflictWatch::kFirstCostlyCalls; ++i) {
-    EXPECT_TRUE(watch.looks_at_costly("s"));
+  for (std::uint64_t i = 0; i < ConflictWatch::kFirstCostlyCalls; ++i) {
+    EXPECT_TRUE(watch.samples_costly_input("s"));
   }
-  int looked = 0;
+  int sampled = 0;
   for (int i = 0; i < 10'000; ++i) {
-    if (watch.looks_at_costly("s")) ++looked;
+    if (watch.samples_costly_input("s")) ++sampled;
   }
-  EXPECT_NEAR(looked, 200, 60);
+  EXPECT_NEAR(sampled, 200, 10);
 }
 
-TEST(ConflictWatchTest, many_scopes_take_bounded_memory_and_are_learned_anew) {
+TEST(ConflictWatchTest, HoldsABoundedNumberOfScopes) {
   ConflictWatch watch;
-  for (int i = 0; i < 5000; ++i) watch.note_conflict("scope " + std::to_string(i), kBefore);
+  for (int i = 0; i < 5000; ++i) watch.record_conflict("scope " + std::to_string(i), kBefore);
   EXPECT_FALSE(watch.has_stopped_storing("scope 1"));
 }
 

@@ -8,24 +8,22 @@
 namespace modcache::cache {
 namespace {
 
-// Rows that hold one number each; row 100 and those after it cannot be measured.
+// Each row holds its number. Row 100 and later ones cannot be measured.
 class Numbers final : public InputSource {
  public:
-  bool measure(std::size_t row, MeasuredInput& measured) const override {
-    if (row >= 100) return false;
-    measured.set_exact(row);
-    return true;
+  MeasuredInput measure(std::size_t row) const override {
+    MeasuredInput measured;
+    if (row < 100) measured.add_exact(&row, sizeof row);
+    return measured;
   }
   bool is_costly() const override { return false; }
 };
 
 std::string sample_of(std::size_t row) {
-  MeasuredInput measured;
-  (void)Numbers().measure(row, measured);
-  return std::string(measured.sample().bytes());
+  return std::string(Numbers().measure(row).sample().bytes());
 }
 
-TEST(InputMatchTest, signatures_must_be_equal_as_far_as_the_setting_says) {
+TEST(InputMatchTest, ComparesSignatures) {
   const auto fits = [](Match how, const char* stored) {
     return InputMatch(how).fits_signature("float32[2,3]", stored);
   };
@@ -39,7 +37,7 @@ TEST(InputMatchTest, signatures_must_be_equal_as_far_as_the_setting_says) {
   EXPECT_TRUE(fits(Match::kNone, "int64[7]"));
 }
 
-TEST(InputMatchTest, values_are_compared_under_input_alone) {
+TEST(InputMatchTest, ComparesSamplesUnderInputOnly) {
   const Numbers numbers;
   EXPECT_TRUE(InputMatch(Match::kInput).fits_sample(&numbers, 5, sample_of(5)));
   EXPECT_FALSE(InputMatch(Match::kInput).fits_sample(&numbers, 5, sample_of(6)));
@@ -48,7 +46,7 @@ TEST(InputMatchTest, values_are_compared_under_input_alone) {
   EXPECT_FALSE(InputMatch(Match::kNone).compares_samples());
 }
 
-TEST(InputMatchTest, what_nothing_can_be_told_of_matches) {
+TEST(InputMatchTest, AnUnknownInputMatches) {
   const Numbers numbers;
   const InputMatch match(Match::kInput);
   EXPECT_TRUE(match.fits_sample(nullptr, 0, sample_of(6)));

@@ -3,18 +3,24 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+
 namespace modcache::cache {
 namespace {
 
 using Row = std::vector<float>;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLargest = std::numeric_limits<float>::max();
 
 Row normal_row(std::uint32_t seed, std::size_t elements = 256) {
   std::mt19937 generator(seed);
@@ -24,178 +30,241 @@ Row normal_row(std::uint32_t seed, std::size_t elements = 256) {
   return row;
 }
 
-MeasuredInput measured(const Row& row, std::size_t blocks = 16) {
-  std::vector<FloatBlock> parts;
-  const std::size_t length = row.size() / blocks;
-  for (std::size_t i = 0; i < blocks; ++i) parts.push_back({row.data() + i * length, length});
-  BlockSums sums;
-  sum_blocks(parts.data(), parts.size(), sums);
+// The last block has what remains of the row.
+void add(MeasuredInput& input, const Row& row, std::size_t num_blocks) {
+  std::vector<FloatBlock> blocks;
+  const std::size_t length = row.size() / num_blocks;
+  for (std::size_t i = 0; i < num_blocks; ++i) blocks.push_back({&row[i * length], length});
+  blocks.back().count += row.size() % num_blocks;
+  input.add_floats(blocks);
+}
+
+MeasuredInput measured(const Row& row, std::size_t num_blocks = 16) {
   MeasuredInput input;
-  input.add_blocks(sums, length);
+  add(input, row, num_blocks);
   return input;
 }
 
-bool agree(const Row& stored, const Row& given) {
+bool matches(const Row& stored, const Row& given) {
   const InputSample sample = measured(stored).sample();
-  return measured(given).agrees_with(sample.bytes());
+  return measured(given).matches(sample.bytes());
+}
+
+Row scaled(Row row, float factor) {
+  for (float& element : row) element *= factor;
+  return row;
 }
 
 float as_bfloat16(float number) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &number, sizeof bits);
-  bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000U;
-  std::memcpy(&number, &bits, sizeof number);
-  return number;
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000U);
 }
 
-TEST(InputSampleTest, an_input_agrees_with_its_own_sample) {
+TEST(InputSampleTest, AnInputMatchesItself) {
   for (std::uint32_t seed = 0; seed < 100; ++seed) {
-    EXPECT_TRUE(agree(normal_row(seed), normal_row(seed)));
+    for (const std::size_t elements : {1, 2, 3, 7, 16, 31, 64}) {
+      const Row row = normal_row(seed, elements);
+      EXPECT_TRUE(measured(row, 1).matches(measured(row, 1).sample().bytes()));
+    }
+    EXPECT_TRUE(matches(normal_row(seed), normal_row(seed)));
   }
 }
 
-TEST(InputSampleTest, unrelated_inputs_do_not_agree) {
+TEST(InputSampleTest, UnrelatedInputsDiffer) {
   for (std::uint32_t seed = 0; seed < 1000; ++seed) {
-    EXPECT_FALSE(agree(normal_row(seed), normal_row(seed + 5000)));
+    EXPECT_FALSE(matches(normal_row(seed), normal_row(seed + 5000)));
   }
 }
 
-TEST(InputSampleTest, what_was_rounded_to_bfloat16_agrees_both_ways) {
+TEST(InputSampleTest, EveryElementOfABlockCounts) {
+  const Row row(64, 1.0F);
+  for (std::size_t elements = 1; elements <= row.size(); ++elements) {
+    Row shorter(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(elements));
+    const std::string sample(measured(shorter, 1).sample().bytes());
+    shorter.back() += static_cast<float>(elements);
+    EXPECT_FALSE(measured(shorter, 1).matches(sample)) << elements;
+  }
+}
+
+TEST(InputSampleTest, RoundingToBfloat16MatchesBothWays) {
   for (std::uint32_t seed = 0; seed < 1000; ++seed) {
     const Row row = normal_row(seed);
     Row rounded = row;
     for (float& element : rounded) element = as_bfloat16(element);
-    EXPECT_TRUE(agree(row, rounded));
-    EXPECT_TRUE(agree(rounded, row));
+    EXPECT_TRUE(matches(row, rounded));
+    EXPECT_TRUE(matches(rounded, row));
   }
 }
 
-TEST(InputSampleTest, sparse_rows_with_their_strokes_elsewhere_do_not_agree) {
+TEST(InputSampleTest, LastBitsOfValuesThatCancelOutMatch) {
+  Row row = normal_row(1);
+  std::fill(row.begin(), row.begin() + 16, 0.0F);
+  Row noisy = row;
+  std::fill(noisy.begin(), noisy.begin() + 16, 1e-7F);
+  EXPECT_TRUE(matches(row, noisy));
+  EXPECT_TRUE(matches(noisy, row));
+}
+
+TEST(InputSampleTest, ElementsThatMovedToAnotherBlockDiffer) {
   Row one(256, 0.0F);
   Row other(256, 0.0F);
   for (std::size_t i = 0; i < 12; ++i) {
     one[100 + i] = 1;
     other[140 + i] = 1;
   }
-  EXPECT_FALSE(agree(one, other));
-  EXPECT_FALSE(agree(one, Row(256, 0.0F)));
-  EXPECT_FALSE(agree(Row(256, 0.0F), one));
+  EXPECT_FALSE(matches(one, other));
+  EXPECT_FALSE(matches(one, Row(256, 0.0F)));
+  EXPECT_FALSE(matches(Row(256, 0.0F), one));
 }
 
-TEST(InputSampleTest, a_row_that_is_lighter_or_negated_does_not_agree) {
-  Row row = normal_row(1);
+TEST(InputSampleTest, ElementsInAnotherOrderDiffer) {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    const Row row = normal_row(seed);
+    Row other = row;
+    for (std::size_t i = 0; i < row.size(); i += 16) {  // in each block
+      std::reverse(&other[i], &other[i] + 16);
+    }
+    EXPECT_FALSE(matches(row, other));
+  }
+}
+
+TEST(InputSampleTest, ALighterOrNegatedRowDiffers) {
+  const Row row = normal_row(1);
   Row lighter = row;
   for (float& element : lighter) element += 0.5F;
-  EXPECT_FALSE(agree(row, lighter));
-  Row negated = row;
-  for (float& element : negated) element = -element;
-  EXPECT_FALSE(agree(row, negated));
+  EXPECT_FALSE(matches(row, lighter));
+  EXPECT_FALSE(matches(row, scaled(row, -1)));
 }
 
-TEST(InputSampleTest, infinities_and_nan_agree_where_they_are_the_same) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  const std::array<float, 3> specials{infinity, -infinity, std::nanf("")};
+TEST(InputSampleTest, NanAndInfinitiesMatchWhereTheyAreTheSame) {
+  const std::array<float, 3> specials{kInfinity, -kInfinity, std::nanf("")};
   for (const float special : specials) {
     Row row = normal_row(2);
     row[5] = special;
-    EXPECT_TRUE(agree(row, row));
-    EXPECT_FALSE(agree(row, normal_row(2)));
-    EXPECT_FALSE(agree(normal_row(2), row));
+    EXPECT_TRUE(matches(row, row));
+    EXPECT_FALSE(matches(row, normal_row(2)));
+    EXPECT_FALSE(matches(normal_row(2), row));
     Row moved = normal_row(2);
     moved[6] = special;
-    EXPECT_FALSE(agree(row, moved));
-    // The other blocks are compared as ever.
+    EXPECT_FALSE(matches(row, moved));
     Row other = normal_row(3);
     other[5] = special;
-    EXPECT_FALSE(agree(row, other));
+    EXPECT_FALSE(matches(row, other)) << "finite elements are compared, too";
+    for (const float another : specials) {
+      Row replaced = row;
+      replaced[5] = another;
+      EXPECT_EQ(matches(row, replaced), std::bit_cast<int>(another) == std::bit_cast<int>(special));
+    }
   }
 }
 
-TEST(InputSampleTest, the_largest_numbers_agree_with_themselves) {
-  const Row row(256, std::numeric_limits<float>::max());
-  EXPECT_TRUE(agree(row, row));
-  EXPECT_FALSE(agree(row, Row(256, 1.0F)));
-}
-
-// The smallest numbers lose so much to bfloat16 that their tolerance does not cover it.
-TEST(InputSampleTest, the_smallest_numbers_agree_with_themselves) {
-  for (std::uint32_t seed = 0; seed < 100; ++seed) {
-    Row row = normal_row(seed);
-    for (float& element : row) element *= 1e-41F;
-    EXPECT_TRUE(agree(row, row));
-  }
-}
-
-TEST(InputSampleTest, infinities_in_one_of_two_tensors_are_compared) {
+TEST(InputSampleTest, InfinitiesAreComparedInEachTensor) {
   const auto measure_both = [](const Row& first, const Row& second) {
     MeasuredInput input;
-    for (const Row* const row : {&first, &second}) {
-      std::vector<FloatBlock> parts;
-      for (std::size_t i = 0; i < 8; ++i) parts.push_back({row->data() + i * 32, 32});
-      BlockSums sums;
-      sum_blocks(parts.data(), parts.size(), sums);
-      input.add_blocks(sums, 32);
-    }
+    add(input, first, 8);
+    add(input, second, 8);
     return input;
   };
-  const Row finite = normal_row(4);
-  Row special = finite;
-  special[40] = std::numeric_limits<float>::infinity();
+  const Row zeros(256, 0.0F);
+  Row special = zeros;
+  special[40] = kInfinity;
   const std::array<MeasuredInput, 4> inputs{
-      measure_both(finite, finite), measure_both(special, finite), measure_both(finite, special),
+      measure_both(zeros, zeros), measure_both(special, zeros), measure_both(zeros, special),
       measure_both(special, special)};
   for (const MeasuredInput& one : inputs) {
     for (const MeasuredInput& other : inputs) {
-      EXPECT_EQ(other.agrees_with(one.sample().bytes()), &one == &other);
+      EXPECT_EQ(other.matches(one.sample().bytes()), &one == &other);
     }
   }
 }
 
-TEST(InputSampleTest, what_is_exact_must_be_equal) {
-  MeasuredInput one;
-  one.set_exact(7);
-  MeasuredInput other;
-  other.set_exact(8);
-  EXPECT_TRUE(one.agrees_with(one.sample().bytes()));
-  EXPECT_FALSE(other.agrees_with(one.sample().bytes()));
+TEST(InputSampleTest, NumbersWhoseSumsOverflowMatchThemselves) {
+  EXPECT_TRUE(matches(Row(256, kLargest), Row(256, kLargest)));
+  EXPECT_FALSE(matches(Row(256, kLargest), Row(256, -kLargest)));
+  EXPECT_FALSE(matches(Row(256, kLargest), Row(256, 1.0F)));
+  EXPECT_TRUE(matches(Row(256, 9e29F), Row(256, as_bfloat16(9e29F))));
+  EXPECT_FALSE(matches(Row(256, 9e29F), Row(256, 5e29F)));
 }
 
-TEST(InputSampleTest, a_sample_that_is_empty_or_of_another_version_agrees) {
-  const MeasuredInput input = measured(normal_row(1));
-  std::string unknown(input.sample().bytes());
-  unknown[0] = 99;
-  EXPECT_TRUE(input.agrees_with(""));
-  EXPECT_TRUE(input.agrees_with(unknown));
-}
-
-TEST(InputSampleTest, a_sample_of_another_size_does_not_agree) {
-  const MeasuredInput input = measured(normal_row(1));
-  const std::string bytes(input.sample().bytes());
-  for (std::size_t size = 1; size < bytes.size(); ++size) {
-    EXPECT_FALSE(input.agrees_with(std::string_view(bytes).substr(0, size)));
+TEST(InputSampleTest, SubnormalNumbersMatchThemselves) {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    const Row row = scaled(normal_row(seed), 1e-41F);
+    EXPECT_TRUE(matches(row, row));
   }
-  EXPECT_FALSE(input.agrees_with(bytes + "x"));
 }
 
-// On disk: another sample under this version would make every entry a conflict.
-TEST(InputSampleTest, the_bytes_of_a_sample_never_change) {
+TEST(InputSampleTest, TinyNumbersDiffer) {
+  EXPECT_FALSE(matches(scaled(normal_row(1), 1e-9F), scaled(normal_row(2), 1e-9F)));
+  EXPECT_FALSE(matches(scaled(normal_row(1), 1e-30F), scaled(normal_row(2), 1e-30F)));
+}
+
+TEST(InputSampleTest, ExactBytesMustBeEqual) {
+  const auto sample_of = [](std::string_view first, std::string_view second) {
+    MeasuredInput input;
+    input.add_exact(first.data(), first.size());
+    input.add_exact(second.data(), second.size());
+    return std::string(input.sample().bytes());
+  };
+  MeasuredInput input;
+  input.add_exact("ab", 2);
+  input.add_exact("cd", 2);
+  EXPECT_TRUE(input.matches(sample_of("ab", "cd")));
+  EXPECT_FALSE(input.matches(sample_of("ab", "cx")));
+  EXPECT_FALSE(input.matches(sample_of("xb", "cd")));
+  EXPECT_FALSE(input.matches(sample_of("cd", "ab")));
+}
+
+TEST(InputSampleTest, FloatsAndExactBytesAreBothCompared) {
+  const auto measured_with = [](std::uint32_t seed, char byte) {
+    MeasuredInput input = measured(normal_row(seed));
+    input.add_exact(&byte, 1);
+    return input;
+  };
+  const InputSample sample = measured_with(1, 'a').sample();
+  EXPECT_TRUE(measured_with(1, 'a').matches(sample.bytes()));
+  EXPECT_FALSE(measured_with(1, 'b').matches(sample.bytes()));
+  EXPECT_FALSE(measured_with(2, 'a').matches(sample.bytes()));
+}
+
+TEST(InputSampleTest, AnEmptyOrMalformedSampleMatches) {
+  const MeasuredInput input = measured(normal_row(1));
+  const std::string other(measured(normal_row(2)).sample().bytes());
+  ASSERT_FALSE(input.matches(other));
+  for (std::size_t size = 0; size < other.size(); ++size) {
+    EXPECT_TRUE(input.matches(std::string_view(other).substr(0, size)));
+  }
+  EXPECT_TRUE(input.matches(other + "x"));
+}
+
+TEST(InputSampleTest, AnInputOfWhichNothingWasReadMatches) {
+  const MeasuredInput nothing{};
+  EXPECT_TRUE(nothing.sample().empty());
+  EXPECT_TRUE(nothing.matches(measured(normal_row(1)).sample().bytes()));
+  EXPECT_TRUE(nothing.matches(""));
+}
+
+TEST(InputSampleTest, HasABoundedSize) {
+  MeasuredInput input = measured(normal_row(1));
+  add(input, normal_row(2), 16);
+  add(input, normal_row(3), 16);
+  input.add_exact("a", 1);
+  EXPECT_EQ(input.sample().bytes().size(), InputSample::kMaxBytes);
+  EXPECT_TRUE(input.matches(input.sample().bytes()));
+  EXPECT_TRUE(InputSample(std::string(InputSample::kMaxBytes + 1, 'x')).empty());
+  EXPECT_EQ(InputSample(std::string(InputSample::kMaxBytes, 'x')).bytes(),
+            std::string(InputSample::kMaxBytes, 'x'));
+}
+
+// Samples are stored: other bytes would make every entry a conflict.
+TEST(InputSampleTest, HasTheBytesThatTheFormatSays) {
   Row row(32);
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i) - 10;
   MeasuredInput input = measured(row, 2);
-  input.set_exact(0x0102030405060708);
-  const InputSample sample = input.sample();
-  std::string hex;
-  for (const char byte : sample.bytes()) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
-    hex += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  EXPECT_EQ(hex, "01c4c1c0420807060504030201");
-}
-
-TEST(InputSampleTest, more_bytes_than_any_version_writes_are_no_sample) {
-  EXPECT_EQ(InputSample(std::string(59, 'x')).bytes().size(), 59);
-  EXPECT_TRUE(InputSample(std::string(60, 'x')).empty());
+  EXPECT_EQ(hex_of(input.sample().bytes()), "000000000000000001c1c942");
+  input.add_exact("bytes", 5);
+  const std::uint64_t hash = xxh3_64("bytes", 5, 0);
+  const std::string hash_bytes(reinterpret_cast<const char*>(&hash), sizeof hash);
+  EXPECT_EQ(hex_of(input.sample().bytes()), hex_of(hash_bytes) + "01c1c942");
 }
 
 }  // namespace

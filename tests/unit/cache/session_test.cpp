@@ -27,9 +27,10 @@ using testing::text_of;
 class Costly final : public InputSource {
  public:
   explicit Costly(std::uint64_t value) : value_(value) {}
-  bool measure(std::size_t, MeasuredInput& measured) const override {
-    measured.set_exact(value_);
-    return true;
+  MeasuredInput measure(std::size_t) const override {
+    MeasuredInput measured;
+    measured.add_exact(&value_, sizeof value_);
+    return measured;
   }
   bool is_costly() const override { return true; }
 
@@ -38,10 +39,8 @@ class Costly final : public InputSource {
 };
 
 EntryPtr entry_of(const std::string& text, const InputSource& input) {
-  MeasuredInput measured;
-  EXPECT_TRUE(input.measure(0, measured));
   Entry entry = *text_entry(text);
-  entry.sample = measured.sample();
+  entry.sample = input.measure(0).sample();
   return std::make_shared<const Entry>(std::move(entry));
 }
 
@@ -88,7 +87,7 @@ TEST_F(SessionTest, a_call_decides_once_whether_its_input_is_compared) {
   SingleFlight::Lead lead;
   EXPECT_EQ(lookup("key", others, lead), nullptr);
   ASSERT_TRUE(lead.is_held());
-  for (std::int64_t call = 2; call < ConflictWatch::kFirstCostlyCalls; ++call) {
+  for (std::uint64_t call = 2; call < ConflictWatch::kFirstCostlyCalls; ++call) {
     SingleFlight::Lead none;
     EXPECT_EQ(lookup("key " + std::to_string(call), mine, none), nullptr);
   }

@@ -192,8 +192,7 @@ TEST(RowsOnDeviceTest, stored_resident_computed_and_repeated_rows_mix) {
 
 std::string sample_of(const at::Tensor& tensor, std::size_t row, Per per) {
   const InputSampler sampler({tensor}, per);
-  cache::MeasuredInput measured;
-  return sampler.measure(row, measured) ? std::string(measured.sample().bytes()) : std::string();
+  return std::string(sampler.measure(row).sample().bytes());
 }
 
 TEST(InputOnDeviceTest, it_has_the_sample_that_it_has_on_the_host) {
