@@ -63,8 +63,8 @@ module::BatchKeys checked_keys(const char* op, const at::IValue& keys) {
   return module::BatchKeys(texts);
 }
 
-module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
-                               const Maybe<at::Tensor>& ids) {
+module::BatchKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
+                               const std::optional<at::Tensor>& ids) {
   if (texts.has_value()) return checked_keys(op, at::IValue(*texts));
   return checked_keys(op, at::IValue(ids.has_value() ? *ids : at::Tensor()));
 }

@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/status.h"
 #include "cache/cache.h"
 #include "module/call/batch_keys.h"
+#include "module/call/declared.h"
 #include "tensor/row_padding.h"
 
 namespace modcache::ops {
@@ -29,27 +29,16 @@ void check_scope(const char* op, const std::string& scope);
 // One key per row: a list of texts, or a tensor of ids.
 module::BatchKeys checked_keys(const char* op, const at::IValue& keys);
 
-// The optional of this torch, for arguments of methods.
-template <typename Value>
-using Maybe = decltype(std::declval<at::IValue>().toOptional<Value>());
-
-// The same in the optional of this torch, which old versions have of their own.
-template <typename Value>
-Maybe<Value> maybe(std::optional<Value> value) {
-  if (!value.has_value()) return {};
-  return *std::move(value);  // NOLINT(bugprone-optional-value-conversion)
-}
-
 // One key per row as methods take them, one of the two: torch reads a list of which it knows that
 // it holds texts five times as fast as one of anything.
-module::BatchKeys checked_keys(const char* op, const Maybe<c10::List<std::string>>& texts,
-                               const Maybe<at::Tensor>& ids);
+module::BatchKeys checked_keys(const char* op, const std::optional<c10::List<std::string>>& texts,
+                               const std::optional<at::Tensor>& ids);
 
 // Rows that were padded to one length, as callers describe them: a mask [rows, longest], or lengths
 // [rows] and the longest; neither where rows are whole. Mode `off` looks at neither.
 struct GivenPadding {
-  const Maybe<at::Tensor>& mask;
-  const Maybe<at::Tensor>& lengths;
+  const std::optional<at::Tensor>& mask;
+  const std::optional<at::Tensor>& lengths;
   std::int64_t longest = 0;
   double value = 0;
 };
@@ -63,5 +52,8 @@ at::Tensor checked_ids(const char* op, const at::Tensor& ids);
 void check_ok(const char* op, const Status& status);
 
 cache::Cache::Tier parse_tier(const std::string& tier);
+
+// Rows as an operator returns them: together, or as a list.
+at::IValue value_of(module::Rows rows);
 
 }  // namespace modcache::ops

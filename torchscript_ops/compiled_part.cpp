@@ -26,7 +26,6 @@
 #include "tensor/tree.h"
 #if MODCACHE_WITH_TORCHSCRIPT
 #include "module/scripted/scripted.h"
-#include "module/scripted/scripted_fast_path.h"
 #endif
 
 namespace modcache::ops {

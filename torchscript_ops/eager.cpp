@@ -45,7 +45,7 @@ std::string digest_of_watched(const WatchPtr& watch, const std::vector<at::Tenso
 void refresh_watch(const WatchPtr& watch) { watch->refresh(); }
 
 module::CallParts parts_of(const std::string& scope, const std::string& method,
-                           const Maybe<WatchPtr>& watch, const std::string& class_name) {
+                           const std::optional<WatchPtr>& watch, const std::string& class_name) {
   module::CallParts parts;
   parts.scope = scope;
   parts.method = method;
@@ -66,7 +66,7 @@ using Begun = std::tuple<std::int64_t, at::IValue, at::IValue>;
 // NOLINTNEXTLINE(readability-function-size)
 Begun begin_call(const std::string& scope, const std::string& method, const at::IValue& input,
                  const std::string& key, std::int64_t params_grad_pattern,
-                 const Maybe<WatchPtr>& watch, const std::string& class_name) {
+                 const std::optional<WatchPtr>& watch, const std::string& class_name) {
   check_key(kLookupOrRun, key);
   module::Begun begun = module::begin_eager(parts_of(scope, method, watch, class_name), key, input,
                                             params_grad_pattern);
@@ -88,10 +88,10 @@ std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run)
 // With one key per row, whose results may differ in shape where `longest` is -1: the value is what
 // rows() gives, or the numbers of the rows to run first. NOLINTNEXTLINE(readability-function-size)
 Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
-                      const Maybe<c10::List<std::string>>& texts, const Maybe<at::Tensor>& ids,
-                      std::int64_t params_grad_pattern, const Maybe<WatchPtr>& watch,
-                      const std::string& class_name, const Maybe<at::Tensor>& mask,
-                      const Maybe<at::Tensor>& lengths, std::int64_t longest, double pad_value,
+                      const std::optional<c10::List<std::string>>& texts, const std::optional<at::Tensor>& ids,
+                      std::int64_t params_grad_pattern, const std::optional<WatchPtr>& watch,
+                      const std::string& class_name, const std::optional<at::Tensor>& mask,
+                      const std::optional<at::Tensor>& lengths, std::int64_t longest, double pad_value,
                       bool runs_whole, bool has_unseen_rows) {
   module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
   module::CallParts parts = parts_of(scope, method, watch, class_name);
@@ -223,7 +223,7 @@ Outcome finish_rows_apart(const c10::intrusive_ptr<RowsRun>& run, const at::IVal
 // Starts the run again, because the module was loaded since begin(), which is no part of the run.
 // Its tensors have a watch, or it is scripted; neither is given if the caller named the scope.
 template <typename AnyRun>
-void restart(const c10::intrusive_ptr<AnyRun>& run, const Maybe<WatchPtr>& watch,
+void restart(const c10::intrusive_ptr<AnyRun>& run, const std::optional<WatchPtr>& watch,
              const at::IValue& scripted) {
   auto& call = run->call;
   if (watch.has_value()) call.note_weights((*watch)->contents());

@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries that a caller reads and writes itself, and removing entries. What the mode allows: there
-// is nothing to run here, and so nothing to compare with or to replace. Under `refresh` and
-// `verify` lookup finds nothing and counts nothing, as under `off`; store stores where the mode may
-// write, contains answers where it may read.
+// Entries by scope and key, without a module: lookup, store, clear, prefetch; the samples of
+// datasets.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+#include <torch/custom_class.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache.h"
+#include "module/call/batch_keys.h"
 #include "module/call/row_proof.h"
 #include "module/call/samples.h"
 #include "registration.h"
 #include "tensor/input.h"
+#include "tensor/placement.h"
 #include "tensor/storable.h"
 #include "tensor/whole_value.h"
 
@@ -116,6 +121,106 @@ std::int64_t clear_older_than(const std::string& scope, const std::string& prefi
   return clear_entries(filter, tier);
 }
 
+using cache::Form;
+
+constexpr const char* kPrefetch = "cache::prefetch";
+constexpr const char* kPlace = "cache::place";
+
+// How many of the distinct keys have an entry of `method`, one value for the key or one row, as the
+// calling thread's autocast state addresses it. What only the directory has is brought into memory
+// in the background. 0 where the mode may not read.
+std::int64_t prefetch_keys(const std::string& scope, const module::BatchKeys& keys,
+                           const std::string& method) {
+  check_scope(kPrefetch, scope);
+  Cache& cache = Cache::instance();
+  if (keys.rows() == 0 || !may_read(cache.mode())) return 0;
+  const auto session = cache.session();
+  std::vector<bool> is_there(keys.distinct().size(), false);
+  const auto bring = [&](Form form, const std::string& arguments) {
+    const auto context = cache::make_context({session->settings().name_space, scope, method, form,
+                                              arguments, tensor::arithmetic_state()});
+    session->prefetch(context, form, keys.distinct(), is_there);
+  };
+  bring(Form::kRow, "");
+  bring(Form::kWhole, "");
+  for (const auto part : {tensor::TruePart::kFirst, tensor::TruePart::kLast}) {
+    bring(Form::kRow, tensor::arguments_of_padded("", part));  // rows of their own length
+  }
+  return std::count(is_there.begin(), is_there.end(), true);
+}
+
+std::int64_t prefetch(const std::string& scope, const std::vector<std::string>& keys,
+                      const std::string& method) {
+  std::vector<std::string_view> texts;
+  texts.reserve(keys.size());
+  for (const std::string& key : keys) {
+    check_key(kPrefetch, key);
+    texts.emplace_back(key);
+  }
+  return prefetch_keys(scope, module::BatchKeys(texts), method);
+}
+
+std::int64_t prefetch_ids(const std::string& scope, const at::Tensor& ids,
+                          const std::string& method) {
+  return prefetch_keys(scope, checked_keys(kPrefetch, ids), method);
+}
+
+// Where memory holds the values of this scope (tensor/placement.h). Returns the place's name:
+// "host" for what this machine does not have.
+std::string place(const std::string& scope, const std::string& place) {
+  check_scope(kPlace, scope);
+  auto parsed = tensor::parse_place(place);
+  check_ok(kPlace, parsed.status());
+  Cache::instance().place(scope, parsed.value());
+  return tensor::place_name(parsed.value());
+}
+
+struct Samples : torch::CustomClassHolder {};
+
+using Keys = c10::List<std::string>;
+
+// `class_name` is who asks, for messages.
+module::SampleNames names_of(const std::string& scope, const std::string& class_name) {
+  check_scope(class_name.c_str(), scope);
+  return {scope, class_name};
+}
+
+module::BatchKeys distinct_keys(const Keys& keys, const std::string& class_name) {
+  module::BatchKeys checked = checked_keys(class_name.c_str(), at::IValue(keys));
+  TORCH_CHECK(checked.repeated().empty(), class_name, ": a key comes twice");
+  return checked;
+}
+
+// -> (is_off, missing, values): the places of keys that are not there, and a value or None for each
+// key.
+std::tuple<bool, c10::List<std::int64_t>, at::IValue> look_up(const std::string& scope,
+                                                              const std::string& class_name,
+                                                              const Keys& keys) {
+  const module::BatchKeys checked = distinct_keys(keys, class_name);
+  module::SamplesFound found =
+      module::look_up_samples(names_of(scope, class_name), checked.distinct());
+  c10::List<std::int64_t> missing;
+  std::vector<at::IValue> values(found.values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (const auto& value = found.values[i]) {
+      values[i] = tensor::rebuild_tagged(value->root, value->tensors);
+    } else {
+      missing.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  return {found.is_off, std::move(missing), c10::ivalue::Tuple::create(std::move(values))};
+}
+
+void keep(const std::string& scope, const std::string& class_name, const Keys& keys,
+          const at::IValue& values, const std::vector<std::int64_t>& run_us) {
+  const module::BatchKeys checked = distinct_keys(keys, class_name);
+  std::vector<tensor::Flat> flat;
+  for (const at::IValue& value : values.toTupleRef().elements()) {
+    flat.push_back(tensor::flatten_tagged(value));
+  }
+  module::keep_samples(names_of(scope, class_name), checked.distinct(), flat, run_us);
+}
+
 }  // namespace
 
 void register_entries(torch::Library& m) {
@@ -129,6 +234,10 @@ void register_entries(torch::Library& m) {
          "clear.older_than(str scope=\"\", *, str prefix=\"\", str tier=\"all\","
          " float older_than_s) -> int",
          &clear_older_than);
+  define(m, "prefetch(str scope, str[] keys, *, str method=\"forward\") -> int", &prefetch);
+  define(m, "prefetch.ids(str scope, Tensor ids, *, str method=\"forward\") -> int", &prefetch_ids);
+  define(m, "place(str scope, str place) -> str", &place);
+  m.class_<Samples>("Samples").def_static("look_up", &look_up).def_static("keep", &keep);
 }
 
 }  // namespace modcache::ops

@@ -53,7 +53,7 @@ using EntryFacts = std::tuple<std::string, bool, c10::List<std::string>, c10::Li
 // NOLINTNEXTLINE(readability-function-size): the arguments are those of the schema
 EntryFacts dry_run(const std::string& scope, const std::string& method, const at::IValue& input,
                    const at::IValue& key, std::int64_t params_grad_pattern,
-                   const Maybe<at::Tensor>& mask, const Maybe<at::Tensor>& lengths,
+                   const std::optional<at::Tensor>& mask, const std::optional<at::Tensor>& lengths,
                    std::int64_t longest, double pad_value) {
   module::CallParts parts;
   parts.scope = scope;

@@ -51,9 +51,8 @@ bool register_once() {
       *new torch::Library(torch::Library::DEF, "cache", /*k=*/{}, __FILE__, __LINE__);
   for (const auto register_family :
        {register_lookup_or_run, register_scripted, register_lowering, register_model_files,
-        register_entries, register_feeding, register_settings, register_modes,
-        register_content_keys, register_eager, register_samples, register_explain,
-        register_log_reader, register_triton, register_exported}) {
+        register_entries, register_settings, register_content_keys, register_eager,
+        register_explain, register_log_reader, register_triton, register_exported}) {
     register_family(library);
   }
   return true;
@@ -65,3 +64,8 @@ bool register_once() {
 
 }  // namespace
 }  // namespace modcache::ops
+
+// "0.1.0": the one C symbol of libmodcache.so, for a host that wants to know which one it loaded.
+extern "C" __attribute__((visibility("default"))) const char* modcache_version() {
+  return MODCACHE_VERSION;
+}

@@ -19,7 +19,6 @@
 #include "module/call/module_run.h"
 #include "module/file/file_call.h"
 #include "module/scripted/scripted.h"
-#include "rows_value.h"
 
 namespace modcache::ops {
 namespace {
@@ -70,8 +69,8 @@ void key_per_row(Stack* stack, Want want) {
 // `arguments`: module or path, input, keys, mask, pad_value, and others.
 std::optional<tensor::RowPadding> padding_on(const char* op, std::size_t rows,
                                              c10::ArrayRef<at::IValue> arguments) {
-  const Maybe<at::Tensor> mask = arguments[3].toTensor();
-  const Maybe<at::Tensor> no_lengths;
+  const std::optional<at::Tensor> mask = arguments[3].toTensor();
+  const std::optional<at::Tensor> no_lengths;
   return checked_padding(op, rows, {mask, no_lengths, 0, arguments[4].toDouble()});
 }
 

@@ -18,7 +18,6 @@
 #include "arguments.h"
 #include "module/lowered/lowered.h"
 #include "module/lowered/lowering.h"
-#include "rows_value.h"
 
 namespace modcache::ops {
 namespace {

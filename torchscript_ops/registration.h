@@ -46,13 +46,10 @@ void register_eager(torch::Library& m);
 void register_entries(torch::Library& m);
 void register_explain(torch::Library& m);
 void register_exported(torch::Library& m);  // nothing where torch has no export
-void register_feeding(torch::Library& m);
 void register_log_reader(torch::Library& m);
 void register_lookup_or_run(torch::Library& m);
 void register_lowering(torch::Library& m);
 void register_model_files(torch::Library& m);
-void register_modes(torch::Library& m);
-void register_samples(torch::Library& m);
 void register_scripted(torch::Library& m);
 void register_settings(torch::Library& m);
 void register_triton(torch::Library& m);

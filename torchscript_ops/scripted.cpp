@@ -20,10 +20,6 @@
 #include "arguments.h"
 #include "module/identity/identity.h"
 #include "module/scripted/scripted.h"
-#include "module/scripted/scripted_dry_run.h"
-#include "module/scripted/scripted_fast_path.h"
-#include "module/scripted/scripted_manifest.h"
-#include "rows_value.h"
 
 namespace modcache::ops {
 namespace {
@@ -54,10 +50,10 @@ module::ObjectPtr living(const ScriptedModule& module) {
 // that the module returned. The arguments are those of the schema.
 // NOLINTNEXTLINE(readability-function-size)
 std::tuple<bool, at::IValue> scripted_rows(const ScriptedPtr& module, const at::IValue& input,
-                                           const Maybe<c10::List<std::string>>& texts,
-                                           const Maybe<at::Tensor>& ids, const std::string& scope,
-                                           const std::string& method, const Maybe<at::Tensor>& mask,
-                                           const Maybe<at::Tensor>& lengths, std::int64_t longest,
+                                           const std::optional<c10::List<std::string>>& texts,
+                                           const std::optional<at::Tensor>& ids, const std::string& scope,
+                                           const std::string& method, const std::optional<at::Tensor>& mask,
+                                           const std::optional<at::Tensor>& lengths, std::int64_t longest,
                                            double pad_value) {
   module::BatchKeys keys = checked_keys(kLookupOrRunScripted, texts, ids);
   if (!scope.empty()) check_scope("cache::lookup_or_run_any", scope);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Settings and counters of the process.
+// Settings, modes and counters of the process.
 #include <ATen/core/Dict.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "arguments.h"
 #include "cache/cache.h"
@@ -47,6 +50,56 @@ Counts bytes_by_scope() {
 
 void disable_memory_tier() { Cache::instance().disable_memory_tier(); }
 
+void set_mode(const std::string& mode) {
+  auto parsed = cache::parse_mode(mode);
+  check_ok("cache::set_mode", parsed.status());
+  Cache::instance().set_mode(parsed.value());
+}
+
+// Combines `mode` into the calling thread's level; returns what leave_mode() takes to undo it, last
+// in, first out.
+std::int64_t enter_mode(const std::string& mode) {
+  auto parsed = cache::parse_mode(mode);
+  check_ok("modcache.mode", parsed.status());
+  return static_cast<std::int64_t>(cache::enter_mode(parsed.value()));
+}
+
+void leave_mode(std::int64_t previous) {
+  const auto mode = cache::mode_from_number(previous);
+  TORCH_CHECK_VALUE(mode.has_value(), "cache::_leave_mode: previous is ", previous,
+                    ", but must be what cache::_enter_mode returned");
+  cache::leave_mode(*mode);
+}
+
+// Sets what the tasks of the calling thread leave of the mode (cache/mode.h).
+void follow_modes(const std::vector<std::string>& modes) {
+  std::vector<cache::Mode> parsed;
+  for (const std::string& mode : modes) {
+    auto known = cache::parse_mode(mode);
+    check_ok("modcache.mode", known.status());
+    parsed.push_back(known.value());
+  }
+  cache::follow_modes(parsed);
+}
+
+// The effective one of the calling thread.
+std::string mode() { return std::string(cache::mode_name(Cache::instance().mode())); }
+
+// Returns the modes of the process, the calling thread and the directory. If the first two leave
+// nothing to be cached, the directory is not asked, and is "on".
+std::tuple<std::string, std::string, std::string> mode_levels() {
+  Cache& cache = Cache::instance();
+  const cache::Mode process = cache.process_mode();
+  const cache::Mode thread = cache::thread_mode();
+  const bool is_off = combine(process, thread) == cache::Mode::kOff;
+  const cache::Mode directory = is_off ? cache::Mode::kOn : cache.directory_mode();
+  return {std::string(mode_name(process)), std::string(mode_name(thread)),
+          std::string(mode_name(directory))};
+}
+
+// Sets it for the calling thread, and returns the previous value.
+bool store_all(bool stores_all) { return cache::Session::set_admits_all(stores_all); }
+
 }  // namespace
 
 void register_settings(torch::Library& m) {
@@ -57,6 +110,13 @@ void register_settings(torch::Library& m) {
   define(m, "metrics() -> str", &metrics);
   define(m, "bytes_by_scope() -> Dict(str, int)", &bytes_by_scope);
   define(m, "_disable_memory_tier() -> ()", &disable_memory_tier);
+  define(m, "set_mode(str mode) -> ()", &set_mode);
+  define(m, "mode() -> str", &mode);
+  define(m, "_enter_mode(str mode) -> int", &enter_mode);
+  define(m, "_leave_mode(int previous) -> ()", &leave_mode);
+  define(m, "_follow_modes(str[] modes) -> ()", &follow_modes);
+  define(m, "_store_all(bool stores_all) -> bool", &store_all);
+  define(m, "_mode_levels() -> (str, str, str)", &mode_levels);
 }
 
 }  // namespace modcache::ops

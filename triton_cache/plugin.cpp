@@ -13,7 +13,7 @@
 
 #include "base/log.h"
 #include "base/without_throwing.h"
-#include "triton_cache/entry_buffers.h"
+#include "triton_cache/response.h"
 
 namespace modcache::triton_cache {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "cache/value.h"
+#include "triton_cache/triton_api.h"
 
 namespace modcache::triton_cache {
 
@@ -82,5 +83,21 @@ class ResponseFormat final : public cache::ValueFormat {
 // Returns whether `bytes` are exactly one response that has an output. One without any is what a
 // model leaves that failed.
 bool is_packed_response(std::string_view bytes);
+
+// The buffers of Triton's cache entries. Errors of the server's functions become a Status.
+// Takes over an error of the server's; ok for null.
+Status status_of(const TritonApi& api, TritonApi::Error error);
+
+// The sizes of the buffers that an entry asks for. kInvalidArgument: they are not for the host's
+// memory, or too many.
+Result<std::vector<std::size_t>> sizes_asked_for(const TritonApi& api, TritonApi::Entry* entry);
+
+// Has the server fill the response's buffers.
+Status fill(const TritonApi& api, Response& response, TritonApi::Entry* entry,
+            TRITONCACHE_Allocator* allocator);
+
+// Has the server make a response of these buffers, which it copies.
+Status copy_out(const TritonApi& api, const Response& response, TritonApi::Entry* entry,
+                TRITONCACHE_Allocator* allocator);
 
 }  // namespace modcache::triton_cache

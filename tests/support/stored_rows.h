@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tensor/row_value.h"
-#include "tensor/rows_output.h"
+#include "tensor/rows.h"
 
 namespace modcache::testing {
 

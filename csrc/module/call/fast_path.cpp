@@ -16,7 +16,7 @@
 #include "module/call/stored_rows.h"
 #include "tensor/input_sampler.h"
 #include "tensor/row_value.h"
-#include "tensor/rows_output.h"
+#include "tensor/rows.h"
 #include "tensor/value_header.h"
 #include "tensor/whole_value.h"
 

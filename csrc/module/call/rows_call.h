@@ -31,7 +31,7 @@
 #include "module/call/open_call.h"
 #include "module/call/padding_trials.h"
 #include "module/call/row_proof.h"
-#include "tensor/rows_output.h"
+#include "tensor/rows.h"
 
 namespace modcache::module {
 

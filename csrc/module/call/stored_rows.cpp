@@ -8,7 +8,6 @@
 
 #include "module/call/row_proof.h"
 #include "tensor/layout.h"
-#include "tensor/resident_rows.h"
 #include "tensor/row_value.h"
 #include "tensor/torch_version.h"
 

@@ -10,7 +10,7 @@
 #include "cache/cache.h"
 #include "module/call/module_run.h"
 #include "tensor/layout.h"
-#include "tensor/rows_output.h"
+#include "tensor/rows.h"
 
 namespace modcache::module {
 

@@ -13,7 +13,7 @@
 #include "base/process_wide.h"
 #include "cache/cache.h"
 #include "module/identity/identity.h"
-#include "module/scripted/load_scripted.h"
+#include "module/scripted/scripted.h"
 #include "tensor/storable.h"
 #include "tensor/torch_version.h"
 

@@ -15,7 +15,7 @@
 #include "module/call/declared.h"
 #include "module/code/graph_node.h"
 #include "module/code/source.h"
-#include "module/lowered/lowered_identity.h"
+#include "module/lowered/lowered.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::module {

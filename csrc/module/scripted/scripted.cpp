@@ -3,25 +3,35 @@
 // Calls of TorchScript modules: from the arguments through a Call to the result.
 #include "module/scripted/scripted.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/version.h>
+#include <unistd.h>
 
 #include <exception>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/hash.h"
+#include "cache/cache.h"
 #include "cache/mode.h"
 #include "module/call/call.h"
+#include "module/call/declared.h"
 #include "module/call/manifest.h"
+#include "module/call/module_run.h"
 #include "module/call/rows_call.h"
 #include "module/code/source.h"
 #include "module/identity/identity.h"
-#include "module/scripted/kept_attributes.h"
-#include "module/scripted/scripted_fast_path.h"
-#include "module/scripted/scripted_manifest.h"
 #include "tensor/rows.h"
 #include "tensor/tree.h"
 
@@ -295,6 +305,79 @@ class Target {
   std::uint64_t grad_pattern_ = 0;
 };
 
+void append_json(std::string& out, const std::string& text) {
+  out += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += "\\u00" + hex_of({&c, 1});
+    } else {
+      out += c;
+    }
+  }
+  out += '"';
+}
+
+void append_member(std::string& out, const char* name, const std::string& text) {
+  append_json(out, name);
+  out += ':';
+  append_json(out, text);
+  out += ',';
+}
+
+// {"name":"16 hexadecimal digits",...}
+class DigestsText {
+ public:
+  void add(const std::string& name, const Digest128& digest) {
+    if (text_.size() > 1) text_ += ',';
+    append_json(text_, name);
+    text_ += ':';
+    append_json(text_, digest.hex().substr(0, 16));
+  }
+  std::string finish() { return text_ + '}'; }
+
+ private:
+  std::string text_ = "{";
+};
+
+void append_pieces(std::string& out, const Identity::Pieces& pieces) {
+  DigestsText code;
+  for (const auto& [name, digest] : pieces.functions) code.add(name, digest);
+  DigestsText tensors;
+  DigestsText attributes;
+  for (const auto& attribute : pieces.attributes) {
+    (attribute.is_tensor ? tensors : attributes).add(attribute.path, attribute.digest);
+  }
+  out += ",\"code\":" + code.finish();
+  out += ",\"attributes\":" + attributes.finish();
+  const std::string of_tensors = tensors.finish();
+  if (out.size() + of_tensors.size() < kMostManifestBytes) out += ",\"tensors\":" + of_tensors;
+}
+
+bool is_module_with(const c10::ClassType& type, const std::string& method) {
+  return type.is_module() && type.findMethod(method) != nullptr;
+}
+
+bool declares_tensor(const c10::ClassType& type, const std::string& method) {
+  const c10::TypePtr declared = declared_type(type, method);
+  return declared == nullptr || declared->kind() == c10::TypeKind::TensorType ||
+         declared->kind() == c10::TypeKind::AnyType;
+}
+
+at::Tensor random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
 }  // namespace
 
 // Costs little more than the method itself: a name is composed only when a message needs it.
@@ -394,6 +477,112 @@ std::string refresh_fingerprint(const at::IValue& module) {
   refresh_identities(object);
   if (object->type()->findMethod("forward") == nullptr) return {};
   return identity_of(object, "forward")->fingerprint(object).text;
+}
+
+ScriptedDryRun scripted_dry_run(const at::IValue& module, const std::string& method,
+                                const at::IValue& input, tensor::Per per) {
+  TORCH_CHECK(module.isObject() && module.toObjectRef().type()->findMethod(method) != nullptr,
+              "modcache.explain: module must be a TorchScript module with a method '", method, "'");
+  const ObjectPtr object = module.toObject();
+  const auto identity = identity_of(object, method);
+  const Identity::Refusal refusal = identity->refusal();
+  ScriptedDryRun found;
+  found.refused_for = refusal.cause;
+  found.refusal = refusal.message;
+  found.refused_scope = refusal.scope;
+  if (!at::GradMode::is_enabled()) return found;
+  const tensor::RequiringGrad requiring = identity->requiring_grad(object);
+  found.params_grad_pattern = requiring.pattern();
+  found.requiring_grad = requiring.count;
+  found.gave_grad =
+      identity->gave_grad(grad_pattern(requiring.pattern(), tensor::summarize_input(input, per)));
+  return found;
+}
+
+std::string describe_scripted(const ObjectPtr& module, const std::string& scope,
+                              const std::string& method, bool with_weights) {
+  const std::string class_name = class_name_of(*module);
+  std::string text = "{\"format\":1,";
+  append_member(text, "face", "torchscript");
+  append_member(text, "scope", scope);
+  append_member(text, "class", class_name);
+  append_member(text, "method", method);
+  append_member(text, "torch", TORCH_VERSION);
+  text += "\"created_us\":" + std::to_string(now_us()) + ",\"pid\":" + std::to_string(::getpid());
+  if (with_weights) {
+    if (const auto pieces = identity_of(module, method)->pieces(module)) {
+      append_pieces(text, *pieces);
+    }
+  }
+  return text + '}';
+}
+
+ScriptedModule::ScriptedModule(const at::IValue& module)
+    : object_([&] {
+        TORCH_CHECK(module.isObject(), "modcache: a TorchScript module is expected, got ",
+                    module.tagKind());
+        return c10::weak_intrusive_ptr<c10::ivalue::Object>(module.toObject());
+      }()) {}
+
+bool ScriptedModule::has_method(const std::string& method) const {
+  const ObjectPtr module = object();
+  return module && is_module_with(*module->type(), method);
+}
+
+FastAnswer ScriptedModule::fast_path(const FastCall& call) const {
+  const ObjectPtr module = object();
+  if (!module) return {};
+  return scripted_fast_path(module, call, cache::Cache::instance().mode());
+}
+
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode) {
+  if (!fast_path_is_open(mode)) return {};
+  const c10::ClassTypePtr type = module->type();
+  if (!is_module_with(*type, call.method) || !declares_tensor(*type, call.method)) {
+    return {};
+  }
+  auto input = plain_input(call);
+  if (!input.has_value()) return {};
+  const auto identity = identity_of(module, call.method);
+  if (at::GradMode::is_enabled() && identity->requiring_grad(module).count != 0) {
+    return {};
+  }
+  if (!call.scope.empty()) return find_on_fast_path(call, *std::move(input), mode);
+  const std::string fingerprint = identity->fingerprint(module).text;
+  if (fingerprint.empty()) return {};
+  return find_on_fast_path(
+      {fingerprint, call.method, call.input, call.key, call.rows, call.looks_on_disk},
+      *std::move(input), mode);
+}
+
+KeptAttributes::KeptAttributes(const ObjectPtr& module) : random_state_(random_state()) {
+  std::unordered_set<const c10::ivalue::Object*> seen;
+  std::vector<ObjectPtr> left{module};
+  while (!left.empty()) {
+    const ObjectPtr object = std::move(left.back());
+    left.pop_back();
+    if (!seen.insert(object.get()).second) continue;
+    for (const at::IValue& value : object->slots()) {
+      if (value.isObject()) left.push_back(value.toObject());
+    }
+    kept_.push_back({object, object->slots()});
+  }
+}
+
+void KeptAttributes::restore() const {
+  set_random_state(random_state_);
+  for (const auto& [object, values] : kept_) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!object->getSlot(i).is(values[i])) object->setSlot(i, values[i]);
+    }
+  }
+}
+
+at::IValue load_without_grad(const std::string& path, at::Device device) {
+  torch::jit::Module module = torch::jit::load(path, device);
+  for (at::Tensor tensor : module.parameters()) tensor.set_requires_grad(false);
+  for (at::Tensor tensor : module.buffers()) tensor.set_requires_grad(false);
+  return module._ivalue();
 }
 
 }  // namespace modcache::module

@@ -4,15 +4,23 @@
 // functions throw for callers' mistakes; the module's own exceptions pass unchanged.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/core/Device.h>
+#include <torch/custom_class.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "module/call/batch_keys.h"
 #include "module/call/declared.h"
+#include "module/call/fast_path.h"
+#include "module/identity/inventory.h"
+#include "tensor/input.h"
 #include "tensor/row_padding.h"
 
 namespace modcache::module {
@@ -57,5 +65,76 @@ std::string fingerprint(const at::IValue& module, const std::string& method);
 // Makes all methods hash everything anew at their next call. Returns the fingerprint of forward;
 // empty for a module that has no forward or no fingerprint.
 std::string refresh_fingerprint(const at::IValue& module);
+
+// The state of a TorchScript module before a run, for Python's explain(). Runs, counts and stores
+// nothing.
+struct ScriptedDryRun {
+  std::uint64_t params_grad_pattern = 0;
+  std::int64_t requiring_grad = 0;
+  bool gave_grad = false;  // the last run under this pattern gave a result that requires grad
+  std::string refused_for;
+  std::string refusal;
+  std::string refused_scope;
+};
+ScriptedDryRun scripted_dry_run(const at::IValue& module, const std::string& method,
+                                const at::IValue& input, tensor::Per per);
+
+// The manifest (call/manifest.h) of a TorchScript module as it is now.
+// Describes the module's code and, `with_weights`, its tensors and attributes, which have to be
+// read for that.
+std::string describe_scripted(const ObjectPtr& module, const std::string& scope,
+                              const std::string& method, bool with_weights);
+
+// The fast path (call/fast_path.h) of TorchScript modules, and such a module as Python holds it
+// from call to call, so that it need not become an argument of each of them.
+// Uses the module's fingerprint when `call.scope` is empty. Returns nothing also for a module that
+// lacks the method, and in a mode in which the fast path is not open.
+FastAnswer scripted_fast_path(const ObjectPtr& module, const FastCall& call, cache::Mode mode);
+
+// Does not keep the module alive. Thread-safe.
+class ScriptedModule : public torch::CustomClassHolder {
+ public:
+  // Throws for a value that is not an object.
+  explicit ScriptedModule(const at::IValue& module);
+
+  // Returns null for a module that no longer lives.
+  ObjectPtr object() const { return object_.lock(); }
+
+  bool has_method(const std::string& method) const;
+
+  // Does as scripted_fast_path(). Returns nothing also for a module that no longer lives.
+  FastAnswer fast_path(const FastCall& call) const;
+
+ private:
+  const c10::weak_intrusive_ptr<c10::ivalue::Object> object_;
+};
+
+// KeptAttributes: the attributes of a scripted module and of all objects in it, and the state of
+// the CPU's random generator, as they are now. A run that the caller did not ask for (a trial of a
+// row of another length) may write some of them, for instance the greatest length that was seen,
+// and the model must not notice.
+//
+// What is changed in place, such as the elements of a tensor or a list, is not restored. For one
+// thread; another one that writes an attribute meanwhile loses what it wrote.
+class KeptAttributes {
+ public:
+  explicit KeptAttributes(const ObjectPtr& module);
+
+  // Puts back each attribute that is another value than it was.
+  void restore() const;
+
+ private:
+  struct Kept {
+    ObjectPtr object;
+    std::vector<at::IValue> values;
+  };
+
+  std::vector<Kept> kept_;
+  at::Tensor random_state_;
+};
+
+// Loads the TorchScript module in `path` onto `device`. None of its parameters and buffers requires
+// grad. Throws what torch throws.
+at::IValue load_without_grad(const std::string& path, at::Device device);
 
 }  // namespace modcache::module

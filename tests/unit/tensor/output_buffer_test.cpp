@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/value_tensors.h"
-#include "tensor/rows_output.h"
+#include "tensor/rows.h"
 
 namespace modcache::tensor {
 namespace {

@@ -15,8 +15,8 @@
 #include "tensor/input.h"
 #include "tensor/input_sampler.h"
 #include "tensor/placement.h"
-#include "tensor/resident_rows.h"
-#include "tensor/rows_output.h"
+#include "tensor/row_value.h"
+#include "tensor/rows.h"
 #include "tensor/torch_version.h"
 
 namespace modcache::tensor {

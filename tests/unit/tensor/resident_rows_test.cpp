@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rows on a device. The device is the CPU here, as only the place where a value was put matters.
-#include "tensor/resident_rows.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +9,8 @@
 #include <vector>
 
 #include "support/value_tensors.h"
-#include "tensor/rows_output.h"
+#include "tensor/row_value.h"
+#include "tensor/rows.h"
 #include "tensor/stored_format.h"
 
 namespace modcache::tensor {

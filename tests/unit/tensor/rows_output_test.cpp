@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/rows_output.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

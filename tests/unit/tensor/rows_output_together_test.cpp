@@ -13,7 +13,6 @@
 #include "support/value_tensors.h"
 #include "tensor/input.h"
 #include "tensor/rows.h"
-#include "tensor/rows_output.h"
 #include "tensor/storable.h"
 
 namespace modcache::tensor {

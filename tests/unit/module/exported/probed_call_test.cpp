@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/exported/probed_call.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "module/exported/exported.h"
 #include "support/module_fixture.h"
 #include "tensor/torch_version.h"
 

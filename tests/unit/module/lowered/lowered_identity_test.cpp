@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/lowered/lowered_identity.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 
 #include <string>
 
+#include "module/lowered/lowered.h"
 #include "module/lowered/recipe.h"
 #include "module/scripted/scripted.h"
 #include "support/module_fixture.h"

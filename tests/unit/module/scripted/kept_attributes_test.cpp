@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/scripted/kept_attributes.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
+
+#include "module/scripted/scripted.h"
 
 namespace modcache::module {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/scripted/load_scripted.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <string>
 
+#include "module/scripted/scripted.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::module {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/scripted/scripted_fast_path.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>

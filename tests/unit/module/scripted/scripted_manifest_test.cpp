@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/scripted/scripted_manifest.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/jit/api/module.h>

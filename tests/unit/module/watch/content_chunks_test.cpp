@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "module/watch/content_chunks.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "module/watch/watched_contents.h"
 
 namespace modcache::module {
 namespace {
