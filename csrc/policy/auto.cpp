@@ -15,6 +15,7 @@ constexpr std::uint32_t kMaxCount = FrequencySketch::kMaxCount;
 // Enough to remember the keys of a dataset of about ten times the capacity.
 constexpr std::uint64_t kBucketsPerEntry = 4;
 constexpr std::uint32_t kMinBuckets = 64;
+constexpr std::uint64_t kMaxCapacity = std::uint64_t{1} << 32;
 constexpr Tick kMaxPeriod = Tick{1} << 30;
 
 std::shared_ptr<AutoState> state_in(void* shared_state) {
@@ -57,7 +58,7 @@ void Auto::set_capacity(std::uint64_t entries) {
 }
 
 void Auto::advance(Tick now) {
-  const std::uint64_t capacity = state_->capacity.load(kRelaxed);
+  const std::uint64_t capacity = this->capacity();
   if (capacity == 0) return;
   const auto length = static_cast<Tick>(
       std::min<std::uint64_t>(capacity, kMaxPeriod / kLookupsPerPeriod) * kLookupsPerPeriod);
@@ -74,6 +75,10 @@ void Auto::advance(Tick now) {
   sketch().age(std::min(periods, 4U));
 }
 
+std::uint64_t Auto::capacity() const {
+  return std::min(state_->capacity.load(kRelaxed), kMaxCapacity);
+}
+
 std::uint8_t Auto::period() const {
   return static_cast<std::uint8_t>(state_->period.load(kRelaxed));
 }
@@ -84,10 +89,11 @@ std::uint32_t Auto::aged_count(Usage usage) const {
 }
 
 std::uint64_t Auto::patience() const {
-  if (capacity() == 0) return ~Tick{0};  // unknown: nothing is too old
+  const std::uint64_t capacity = this->capacity();
+  if (capacity == 0) return ~Tick{0};  // unknown: nothing is too old
   const std::uint64_t usual_age = state_->usual_age.load(kRelaxed);
-  if (usual_age == 0) return capacity() * kMaxPatience;
-  return std::max(usual_age + usual_age / 2, capacity() * kMinPatience);
+  if (usual_age == 0) return capacity * kMaxPatience;
+  return std::clamp(usual_age + usual_age / 2, capacity * kMinPatience, capacity * kMaxPatience);
 }
 
 // An entry that is in use is worth 1 at least, however long a period is.
@@ -97,7 +103,7 @@ std::uint32_t Auto::frequency(Usage usage, Tick now) const {
 
 bool Auto::may_replace(Usage victim, std::uint64_t hash, Tick now) {
   advance(now);
-  const bool is_abandoned = age_of(victim, now) > std::max(patience(), capacity() * kMaxPatience);
+  const bool is_abandoned = capacity() != 0 && age_of(victim, now) > capacity() * kMaxPatience;
   return is_abandoned || sketch().count(hash) >= frequency(victim, now) + kMinLead;
 }
 
@@ -115,7 +121,7 @@ Usage Auto::used(Usage usage, Tick now) const {
   return usage;
 }
 
-// Follows larger ages at once and smaller ones slowly, so it stays near the largest. It learns from
+// Follows larger ages quickly and smaller ones slowly, so it stays near the largest. It learns from
 // a sample of the uses, so that processes do not all write to one cache line at each.
 void Auto::learn_age(Tick age, Tick now) const {
   if (now * 0x9e3779b9U >= 1U << 29) return;

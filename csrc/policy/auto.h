@@ -6,9 +6,9 @@
 // count is larger by kMinLead. So on epochs over a dataset that does not fit, where all keys are
 // equally frequent, the entries stay until they are asked for again.
 //
-// Entries that nobody uses any more give way. An entry counts as never used if its last use lies
-// further back than uses of the tier's entries usually do (`usual_age`). An entry that was not used
-// for kMaxPatience times capacity lookups is abandoned: any new key replaces it.
+// Entries that nobody uses any more give way. An entry that is one and a half times as old as
+// entries usually are when they are used again (`usual_age`) counts as never used. An entry that
+// was not used for kMaxPatience times capacity lookups is abandoned: any new key replaces it.
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@
 
 namespace modcache::policy {
 
-// What the processes of a directory share. Any process may leave any number half written.
+// AutoState: the numbers that the processes of a directory share. Any process may leave any of them
+// half written.
 struct AutoState {
   static constexpr std::size_t kMaxBuckets = 1 << 16;
 
@@ -54,13 +55,14 @@ class Auto final : public Policy {
 
  private:
   FrequencySketch sketch() const;
-  std::uint64_t capacity() const { return state_->capacity.load(std::memory_order_relaxed); }
+  std::uint64_t capacity() const;
   std::uint8_t period() const;
   // Returns the count of the entry, halved once for each period since it was counted.
   std::uint32_t aged_count(Usage usage) const;
   // Returns the age at which an entry counts as never used.
   std::uint64_t patience() const;
   std::uint32_t frequency(Usage usage, Tick now) const;
+  // Records that an entry of this age was used.
   void learn_age(Tick age, Tick now) const;
   // Begins a new period if it is time.
   void advance(Tick now);

@@ -109,7 +109,7 @@ TEST(MemoryStorePolicyTest, threads_share_what_a_tier_knows) {
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_GE(samples.found_of(testing::shuffled_epochs({0, 2 * kRoom}, 1, 9)), 0.40);
+  EXPECT_GE(samples.found_of(testing::shuffled_epochs({0, 2 * kRoom}, 4, 9)), 0.40);
 }
 
 TEST(MemoryStorePolicyTest, another_policy_takes_over_the_entries_and_their_use) {

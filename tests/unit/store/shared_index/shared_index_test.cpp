@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -308,6 +309,26 @@ TEST_F(SharedIndexTest, never_shows_another_place_than_one_the_entry_had_while_i
   }
   is_done = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(SharedIndexTest, a_sample_visits_entries_that_are_there_and_not_always_the_same) {
+  View view(directory_);
+  std::vector<SharedIndex::Change> changes;
+  for (std::uint64_t i = 1; i <= 2000; ++i) changes.push_back(added(address(i), i));
+  view.write(changes, 2000);
+  std::set<Sequence> seen;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    std::size_t visited = 0;
+    view.index.sample(seed, 8, [&](const SharedIndex::Slot& slot) {
+      ++visited;
+      ASSERT_TRUE(slot.sequence >= 1 && slot.sequence <= 2000);
+      EXPECT_EQ(slot.tag, address(slot.sequence).high);
+      seen.insert(slot.sequence);
+    });
+    EXPECT_LE(visited, 8u);
+    EXPECT_GE(visited, 4u);
+  }
+  EXPECT_GT(seen.size(), 500u);
 }
 
 }  // namespace

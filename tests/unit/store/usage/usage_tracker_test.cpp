@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "support/fixed_policy.h"
@@ -76,6 +77,37 @@ TEST_F(UsageTrackerTest, without_a_policy_all_may_come_and_nothing_is_spared) {
 TEST_F(UsageTrackerTest, asks_the_policy_who_may_come) {
   tracker_.set_policy(keeping_policy(nullptr));
   EXPECT_FALSE(tracker_.admits(address(2)));
+}
+
+// Admits only in the place of an entry that was used at a certain time.
+class ReplacesOne final : public policy::Policy {
+ public:
+  explicit ReplacesOne(policy::Tick used_at) : used_at_(used_at) {}
+  bool may_replace(policy::Usage victim, std::uint64_t, policy::Tick) override {
+    return victim.used_at == used_at_;
+  }
+  std::uint32_t rank(policy::Usage usage, policy::Tick) const override { return usage.used_at; }
+
+ private:
+  const policy::Tick used_at_;
+};
+
+TEST_F(UsageTrackerTest, compares_a_new_entry_with_the_lowest_ranked_of_a_sample) {
+  std::vector<SharedIndex::Change> changes;
+  for (std::uint64_t i = 1; i <= 1000; ++i) {
+    changes.push_back(added(address(i), i + 10, i == 1 ? 5 : 0));
+    changes.back().usage.used_at = i % 2 == 0 ? 70 : 80;
+  }
+  view_.write(changes);
+  // Nearly every sample has one of those that were used at 70.
+  tracker_.set_policy(std::make_unique<ReplacesOne>(70));
+  int admitted = 0;
+  for (std::uint64_t i = 2000; i < 2100; ++i) admitted += tracker_.admits(address(i)) ? 1 : 0;
+  EXPECT_GE(admitted, 90);
+  tracker_.set_policy(std::make_unique<ReplacesOne>(80));
+  admitted = 0;
+  for (std::uint64_t i = 2000; i < 2100; ++i) admitted += tracker_.admits(address(i)) ? 1 : 0;
+  EXPECT_LE(admitted, 10);
 }
 
 TEST_F(UsageTrackerTest, spares_entries_of_the_rank_and_above) {
