@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "command_line/natural_order.h"
+#include "command_line/entry_columns.h"
 #include "command_line/terminal_text.h"
 #include "command_line/units.h"
 #include "fs/posix_file_system.h"

@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
+#include "base/status.h"
 #include "store/store.h"
 
 namespace modcache::command_line {
@@ -31,5 +33,11 @@ Result<store::ClearFilter> filter_of(const std::optional<std::string>& scope,
 
 // The size of all files; 0 when it cannot be determined.
 std::int64_t size_bytes_of(const std::string& path);
+
+// Writing a file for people at once: a reader sees all of it, or what was there before.
+// Replaces a file that is empty or begins with `beginning`, which only files of this kind do, or
+// makes it. kInvalidArgument: something else is there, or its folder is not; nothing was changed.
+// kIoError, kNoSpace: it cannot be written; what was there stays.
+Status write_whole_file(const std::string& path, std::string_view text, std::string_view beginning);
 
 }  // namespace modcache::command_line

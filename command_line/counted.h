@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "cache/stats.h"
 #include "command_line/manifest.h"
+#include "command_line/report.h"
 #include "store/counters/counter_totals.h"
 
 namespace modcache::command_line {
@@ -49,5 +50,13 @@ ScopeNames names_of(const std::vector<Manifest>& manifests);
 
 // "2026-11-28"; "-" for a day that no calendar has.
 std::string day_text(std::int32_t days_since_1970);
+
+// Reports what the processes of a directory counted: all of it, by scope, or by day.
+// Adds the member `counted`: an object.
+void report_counted(Report& report, const store::CounterTotals& totals);
+// Adds the member `by_scope`: rows, those that saved most time first.
+void report_by_scope(Report& report, const store::CounterTotals& totals, const ScopeNames& names);
+// Adds the member `by_day`: rows, the oldest first.
+void report_by_day(Report& report, const store::CounterTotals& totals);
 
 }  // namespace modcache::command_line

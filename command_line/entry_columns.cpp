@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/entry_columns.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/utf8.h"
@@ -40,6 +41,18 @@ std::vector<Column> columns_for(bool is_full) {
           {"sequence", full("sequence")},
           {"segment", full("segment")},
           {"offset", full("at byte")}};
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Takes the number off that the text begins with; without zeros before it.
+std::string_view take_number(std::string_view& text) {
+  const auto end =
+      static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_digit) - text.begin());
+  std::string_view number = text.substr(0, end);
+  text.remove_prefix(end);
+  number.remove_prefix(std::min(number.find_first_not_of('0'), number.size()));
+  return number;
 }
 
 }  // namespace
@@ -118,6 +131,27 @@ Status EntryColumns::check(const store::FoundEntry& found, const store::ListedEn
   }
   const std::unique_ptr<std::byte[]> payload(new std::byte[found.payload_size_bytes()]);
   return found.read_payload(payload.get());
+}
+
+bool comes_before(std::string_view a, std::string_view b) {
+  std::string_view rest_a = a;
+  std::string_view rest_b = b;
+  while (!rest_a.empty() && !rest_b.empty()) {
+    if (is_digit(rest_a.front()) && is_digit(rest_b.front())) {
+      const std::string_view number_a = take_number(rest_a);
+      const std::string_view number_b = take_number(rest_b);
+      if (number_a.size() != number_b.size()) return number_a.size() < number_b.size();
+      if (const int order = number_a.compare(number_b); order != 0) return order < 0;
+      continue;
+    }
+    const auto byte_a = static_cast<unsigned char>(rest_a.front());
+    const auto byte_b = static_cast<unsigned char>(rest_b.front());
+    if (byte_a != byte_b) return byte_a < byte_b;
+    rest_a.remove_prefix(1);
+    rest_b.remove_prefix(1);
+  }
+  if (rest_a.empty() != rest_b.empty()) return rest_a.empty();
+  return a < b;
 }
 
 }  // namespace modcache::command_line

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command_line/cache_directory.h"
@@ -37,5 +38,10 @@ class EntryColumns {
   std::unique_ptr<store::Store> store_;
   std::int64_t damaged_ = 0;
 };
+
+// The order in which people expect names: numbers inside them count as numbers, "img-2" comes
+// before "img-10". A total order over bytes of any kind; numbers may have any length.
+// Names that are the same but for zeros before numbers come in the order of their bytes.
+bool comes_before(std::string_view a, std::string_view b);
 
 }  // namespace modcache::command_line

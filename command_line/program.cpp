@@ -6,7 +6,6 @@
 #include <sstream>
 #include <utility>
 
-#include "command_line/table_layout.h"
 #include "command_line/terminal_text.h"
 #include "command_line/units.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "command_line/output.h"
-#include "command_line/table_layout.h"
+#include "command_line/terminal_text.h"
 
 namespace modcache::command_line {
 

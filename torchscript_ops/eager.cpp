@@ -88,11 +88,12 @@ std::tuple<bool, at::IValue> rows_of_run(const c10::intrusive_ptr<RowsRun>& run)
 // With one key per row, whose results may differ in shape where `longest` is -1: the value is what
 // rows() gives, or the numbers of the rows to run first. NOLINTNEXTLINE(readability-function-size)
 Begun begin_rows_call(const std::string& scope, const std::string& method, const at::IValue& input,
-                      const std::optional<c10::List<std::string>>& texts, const std::optional<at::Tensor>& ids,
-                      std::int64_t params_grad_pattern, const std::optional<WatchPtr>& watch,
-                      const std::string& class_name, const std::optional<at::Tensor>& mask,
-                      const std::optional<at::Tensor>& lengths, std::int64_t longest, double pad_value,
-                      bool runs_whole, bool has_unseen_rows) {
+                      const std::optional<c10::List<std::string>>& texts,
+                      const std::optional<at::Tensor>& ids, std::int64_t params_grad_pattern,
+                      const std::optional<WatchPtr>& watch, const std::string& class_name,
+                      const std::optional<at::Tensor>& mask,
+                      const std::optional<at::Tensor>& lengths, std::int64_t longest,
+                      double pad_value, bool runs_whole, bool has_unseen_rows) {
   module::BatchKeys keys = checked_keys(kLookupOrRun, texts, ids);
   module::CallParts parts = parts_of(scope, method, watch, class_name);
   parts.is_ragged = longest < 0;

@@ -22,14 +22,14 @@ using cache::Cache;
 constexpr const char* kFileName = "modcache.json";
 constexpr std::size_t kMostBytes = 1U << 20;  // of a file with a dozen of options
 
-struct LoadedModel {
+struct ConfiguredModel {
   std::int64_t number;
   std::string dir;
   cache::Options options;  // those that its file set, as settings() shows them
 };
 
 struct LoadedModels : ProcessWide<LoadedModels> {
-  std::vector<LoadedModel> models MODCACHE_GUARDED_BY(mutex);
+  std::vector<ConfiguredModel> models MODCACHE_GUARDED_BY(mutex);
   std::int64_t last_number MODCACHE_GUARDED_BY(mutex) = 0;
 };
 
@@ -101,9 +101,9 @@ Result<cache::Options> options_of(const std::string& model_dir) {
 }
 
 // Whether a model that is loaded decided otherwise; says so.
-bool is_decided(const std::vector<LoadedModel>& models, const std::string& file,
+bool is_decided(const std::vector<ConfiguredModel>& models, const std::string& file,
                 const std::string& name, const std::string& value) {
-  for (const LoadedModel& other : models) {
+  for (const ConfiguredModel& other : models) {
     const auto decided = other.options.find(name);
     if (decided == other.options.end() || decided->second == value) continue;
     log(LogLevel::kWarning, "model settings:" + file + ":" + name,
@@ -152,7 +152,7 @@ void unload_model(std::int64_t model) {
     MutexLock lock(loaded.mutex);
     const auto found =
         std::find_if(loaded.models.begin(), loaded.models.end(),
-                     [model](const LoadedModel& one) { return one.number == model; });
+                     [model](const ConfiguredModel& one) { return one.number == model; });
     if (found == loaded.models.end()) return;
     loaded.models.erase(found);
   }

@@ -51,10 +51,11 @@ module::ObjectPtr living(const ScriptedModule& module) {
 // NOLINTNEXTLINE(readability-function-size)
 std::tuple<bool, at::IValue> scripted_rows(const ScriptedPtr& module, const at::IValue& input,
                                            const std::optional<c10::List<std::string>>& texts,
-                                           const std::optional<at::Tensor>& ids, const std::string& scope,
-                                           const std::string& method, const std::optional<at::Tensor>& mask,
-                                           const std::optional<at::Tensor>& lengths, std::int64_t longest,
-                                           double pad_value) {
+                                           const std::optional<at::Tensor>& ids,
+                                           const std::string& scope, const std::string& method,
+                                           const std::optional<at::Tensor>& mask,
+                                           const std::optional<at::Tensor>& lengths,
+                                           std::int64_t longest, double pad_value) {
   module::BatchKeys keys = checked_keys(kLookupOrRunScripted, texts, ids);
   if (!scope.empty()) check_scope("cache::lookup_or_run_any", scope);
   const at::IValue object(living(*module));

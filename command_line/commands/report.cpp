@@ -5,7 +5,6 @@
 #include "command_line/changing.h"
 #include "command_line/commands/commands.h"
 #include "command_line/directory_page.h"
-#include "command_line/whole_file.h"
 #include "fs/posix_file_system.h"
 #include "store/control/directory_mode.h"
 #include "store/counters/counter_totals.h"

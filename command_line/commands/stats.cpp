@@ -6,7 +6,7 @@
 
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
-#include "command_line/counted_report.h"
+#include "command_line/counted.h"
 #include "command_line/disk_files.h"
 #include "fs/posix_file_system.h"
 #include "store/control/directory_mode.h"

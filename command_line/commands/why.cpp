@@ -5,7 +5,7 @@
 
 #include "command_line/cache_directory.h"
 #include "command_line/commands/commands.h"
-#include "command_line/natural_order.h"
+#include "command_line/entry_columns.h"
 #include "command_line/terminal_text.h"
 
 namespace modcache::command_line {

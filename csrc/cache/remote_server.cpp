@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/remote_server.h"
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "remote/address.h"
@@ -13,6 +15,19 @@ namespace {
 constexpr int kTimesForWrites = 8;
 // Results that wait to be written take at most so much.
 constexpr std::uint64_t kQueueBytes = 256'000'000;
+
+constexpr std::string_view kDefaultPrefix = "modcache";
+
+std::string secret_from_environment() {
+  const char* const secret = std::getenv("MODCACHE_REMOTE_KEY");
+  return secret != nullptr ? secret : "";
+}
+
+Result<std::string> secret_of(const remote::Address& address) {
+  const std::string path(address.parameter("key_file"));
+  if (path.empty()) return secret_from_environment();
+  return remote::read_secret_file(path, "key_file", "the secret that all machines of a team share");
+}
 
 }  // namespace
 
@@ -77,6 +92,20 @@ void RemoteServer::stop() {
   is_stopping_ = true;
   writes_.stop();
   client_.stop();
+}
+
+// Keys of teams with different secrets have different names, so that neither takes the other's
+// entries for damaged ones, or replaces them.
+RemoteNames::RemoteNames(const std::string& prefix, const std::string& secret)
+    : prefix_(prefix + (secret.empty() ? "" : "/" + remote::Seal(secret).key_name())),
+      seal_(secret) {}
+
+Result<RemoteNames> RemoteNames::of(const Settings& settings) {
+  MODCACHE_ASSIGN_OR_RETURN(const remote::Address address, remote::parse_address(settings.remote));
+  std::string prefix(address.parameter("prefix"));
+  if (prefix.empty()) prefix = kDefaultPrefix;
+  MODCACHE_ASSIGN_OR_RETURN(const std::string secret, secret_of(address));
+  return RemoteNames(prefix, secret);
 }
 
 }  // namespace modcache::cache

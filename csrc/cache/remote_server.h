@@ -14,7 +14,6 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "cache/remote_names.h"
 #include "cache/settings.h"
 #include "remote/client.h"
 #include "remote/generation.h"
@@ -22,6 +21,26 @@
 #include "remote/write_behind.h"
 
 namespace modcache::cache {
+
+// RemoteNames: how entries and contexts of one cache are called on its server, and the seal that
+// they have there. Made from the settings; plain values.
+class RemoteNames {
+ public:
+  // Takes prefix and secret from the address, or else from the environment. kInvalidArgument: one
+  // of them is wrong, or a file with the secret cannot be read.
+  static Result<RemoteNames> of(const Settings& settings);
+
+  std::string entry_name(const Digest128& address) const { return prefix_ + "/e/" + address.hex(); }
+  // All names begin with this and a slash.
+  const std::string& prefix() const { return prefix_; }
+  const remote::Seal& seal() const { return seal_; }
+
+ private:
+  RemoteNames(const std::string& prefix, const std::string& secret);
+
+  std::string prefix_;
+  remote::Seal seal_;
+};
 
 // How a process gets at backends for its settings. Tests have one of their own.
 using ConnectRemote = std::function<Result<remote::Client::MakeBackend>(const Settings&)>;

@@ -79,7 +79,9 @@ struct Entry {
 using EntryPtr = std::shared_ptr<const Entry>;
 
 // Whether it was stored so long ago that it is not found any more; 0: none is too old.
-bool is_expired(const Entry& entry, std::int64_t max_age_s);
+inline bool is_expired(const Entry& entry, std::int64_t max_age_s) {
+  return max_age_s > 0 && (now_us() - entry.stored_at_us) / 1'000'000 >= max_age_s;
+}
 // Whether it may be found: neither too old nor refuted.
 inline bool is_valid(const Entry& entry, std::int64_t max_age_s) {
   if (entry.confirmation != nullptr && entry.confirmation->is_refuted()) return false;

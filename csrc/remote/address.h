@@ -57,4 +57,10 @@ std::string without_password(std::string_view text);
 // MODCACHE_REMOTE_PASSWORD.
 Status read_credentials(Address& address);
 
+// read_secret_file(): the content of a file that a secret is in, without the end of its line.
+// Follows links, as secrets are often mounted so. kInvalidArgument: it cannot be read, or is empty.
+// The message has the path, `parameter`, which named it, and what it `holds`.
+Result<std::string> read_secret_file(const std::string& path, const std::string& parameter,
+                                     const std::string& holds);
+
 }  // namespace modcache::remote

@@ -14,7 +14,6 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "base/without_throwing.h"
-#include "remote/breaker.h"
 
 namespace modcache::remote {
 namespace {
@@ -310,6 +309,31 @@ Status Client::run(Work work, std::chrono::milliseconds timeout) {
 Status Client::run_to_end(Work work, std::chrono::milliseconds timeout,
                           const std::function<bool()>& is_stopping) {
   return crew_->run(std::move(work), timeout, &is_stopping);
+}
+
+bool Breaker::note_failure() {
+  MutexLock lock(mutex_);
+  if (!is_closed()) return false;
+  pause_ = is_proven_.exchange(false) ? kFirstPause : std::min(pause_ * 2, kLongestPause);
+  probe_at_ = Clock::now() + pause_;
+  is_closed_.store(false, std::memory_order_release);
+  return true;
+}
+
+void Breaker::note_failed_probe() {
+  MutexLock lock(mutex_);
+  pause_ = std::min(pause_ * 2, kLongestPause);
+  probe_at_ = Clock::now() + pause_;
+}
+
+void Breaker::close() {
+  MutexLock lock(mutex_);
+  is_closed_.store(true, std::memory_order_release);
+}
+
+Breaker::Clock::time_point Breaker::probe_at() {
+  MutexLock lock(mutex_);
+  return probe_at_;
 }
 
 }  // namespace modcache::remote

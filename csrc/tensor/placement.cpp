@@ -21,7 +21,7 @@
 namespace modcache::tensor {
 namespace {
 
-using Kind = cache::Place::Kind;
+using PlaceKind = cache::Place::Kind;
 
 // True for the guard that torch.compile and fake tensors register in a torch that was built with
 // CUDA, on a machine without a device: it reports devices that do not exist.
@@ -62,7 +62,7 @@ cache::Place place_on(const at::Device& device) {
   const at::DeviceIndex index =
       device.has_index() ? device.index()
                          : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
-  return {Kind::kDevice, at::Device(device.type(), index).str()};
+  return {PlaceKind::kDevice, at::Device(device.type(), index).str()};
 }
 
 cache::Place on_the_host_instead(std::string_view text) {
@@ -82,7 +82,7 @@ Result<cache::Place> parse_place(std::string_view text) {
   const auto type = accelerator();
   if (text == "pinned" || text == "accelerator") {
     if (!type.has_value()) return on_the_host_instead(text);
-    if (text == "pinned") return cache::Place{Kind::kPinned, ""};
+    if (text == "pinned") return cache::Place{PlaceKind::kPinned, ""};
     return place_on(at::Device(*type));
   }
   try {
@@ -98,9 +98,9 @@ Result<cache::Place> parse_place(std::string_view text) {
 
 std::string place_name(const cache::Place& place) {
   switch (place.kind) {
-    case Kind::kHost: return "host";
-    case Kind::kPinned: return "pinned";
-    case Kind::kDevice: break;
+    case PlaceKind::kHost: return "host";
+    case PlaceKind::kPinned: return "pinned";
+    case PlaceKind::kDevice: break;
   }
   return place.device;
 }

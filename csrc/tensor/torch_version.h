@@ -13,12 +13,8 @@
 #include <string>
 #include <string_view>
 
-#define MODCACHE_TORCH_AT_LEAST(major, minor) \
-  (TORCH_VERSION_MAJOR > (major) ||           \
-   (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
-
 // bcomplex32, complex numbers of two bfloat16.
-#define MODCACHE_TORCH_HAS_BCOMPLEX MODCACHE_TORCH_AT_LEAST(2, 14)
+#define MODCACHE_TORCH_HAS_BCOMPLEX (TORCH_VERSION_MINOR >= 14)
 
 namespace modcache::tensor {
 

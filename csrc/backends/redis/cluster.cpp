@@ -13,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/redis/node_health.h"
 #include "backends/redis/nodes.h"
-#include "backends/redis/slot_map.h"
 #include "backends/redis/tls.h"
 
 namespace modcache::backends {

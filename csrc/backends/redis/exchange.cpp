@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "remote/backend.h"
-#include "remote/reset_connection.h"
+#include "remote/client.h"
 
 namespace modcache::backends {
 namespace {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/redis/node_health.h"
 #include "backends/redis/nodes.h"
 #include "backends/redis/tls.h"
 

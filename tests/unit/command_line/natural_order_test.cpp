@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command_line/natural_order.h"
-
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "command_line/entry_columns.h"
 
 namespace modcache::command_line {
 namespace {

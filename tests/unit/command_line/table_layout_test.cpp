@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command_line/table_layout.h"
-
 #include <gmock/gmock.h>
+
+#include "command_line/terminal_text.h"
 
 namespace modcache::command_line {
 namespace {

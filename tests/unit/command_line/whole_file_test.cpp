@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command_line/whole_file.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "command_line/changing.h"
 #include "support/temporary_directory.h"
 
 namespace modcache::command_line {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/breaker.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <chrono>
 #include <thread>
 #include <vector>
+
+#include "remote/client.h"
 
 namespace modcache::remote {
 namespace {

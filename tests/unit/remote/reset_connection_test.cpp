@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/reset_connection.h"
-
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/wait.h>
@@ -9,6 +7,8 @@
 #include <csignal>
 #include <cstddef>
 #include <vector>
+
+#include "remote/client.h"
 
 namespace modcache::remote {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/secret_file.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "remote/address.h"
 #include "support/directory_bytes.h"
 #include "support/temporary_directory.h"
 

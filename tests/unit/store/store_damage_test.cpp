@@ -364,7 +364,7 @@ TEST_F(StoreVersionTest, leaves_a_newer_and_an_older_control_page_alone) {
   fill();
   std::string bytes = testing::file_bytes(directory_ / "control");
   for (const std::string& version : {std::string("\x03\x00\x00\x00\xfc\xff\xff\xff", 8),
-                                    std::string("\x01\x00\x00\x00\xfe\xff\xff\xff", 8)}) {
+                                     std::string("\x01\x00\x00\x00\xfe\xff\xff\xff", 8)}) {
     bytes.replace(8, 8, version);
     testing::write_file(directory_ / "control", bytes);
     expect_refused_and_untouched();

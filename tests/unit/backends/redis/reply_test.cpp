@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "backends/redis/exchange.h"
-#include "backends/redis/node_health.h"
-#include "backends/redis/slot_map.h"
+#include "backends/redis/nodes.h"
 
 namespace modcache::backends {
 namespace {
