@@ -35,6 +35,7 @@ namespace {
 
 using cache::Cache;
 using cache::Counter;
+using cache::Form;
 
 std::tuple<bool, at::Tensor> lookup(const std::string& scope, const std::string& key) {
   check_scope("cache::lookup", scope);
@@ -95,16 +96,7 @@ bool contains(const std::string& scope, const std::string& key) {
 
 void flush() { Cache::instance().flush(); }
 
-std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier,
-                   double older_than_s) {
-  store::ClearFilter filter{scope, prefix};
-  TORCH_CHECK_VALUE(older_than_s >= 0, "cache::clear: older_than_s is ", older_than_s,
-                    ", but must be a number of seconds, not negative (0: of any age)");
-  // Whatever is older than the clock itself is older than nothing.
-  if (older_than_s > 0) {
-    const double before_us = static_cast<double>(now_us()) - older_than_s * 1e6;
-    filter.older_than_us = before_us > 1 ? static_cast<std::int64_t>(before_us) : 1;
-  }
+std::int64_t clear_entries(const store::ClearFilter& filter, const std::string& tier) {
   const std::int64_t removed = Cache::instance().clear(filter, parse_tier(tier));
   // The name of a scope that was cleared may get another meaning.
   if (filter.key_prefix.empty() && filter.older_than_us == 0) {
@@ -113,7 +105,22 @@ std::int64_t clear(const std::string& scope, const std::string& prefix, const st
   return removed;
 }
 
-using cache::Form;
+std::int64_t clear(const std::string& scope, const std::string& prefix, const std::string& tier) {
+  return clear_entries({scope, prefix}, tier);
+}
+
+std::int64_t clear_older_than(const std::string& scope, const std::string& prefix,
+                              const std::string& tier, double older_than_s) {
+  store::ClearFilter filter{scope, prefix};
+  TORCH_CHECK_VALUE(older_than_s >= 0, "cache::clear: older_than_s is ", older_than_s,
+                    ", but must be a number of seconds, not negative (0: of any age)");
+  // Whatever is older than the clock itself is older than nothing.
+  if (older_than_s > 0) {
+    const double before_us = static_cast<double>(now_us()) - older_than_s * 1e6;
+    filter.older_than_us = before_us > 1 ? static_cast<std::int64_t>(before_us) : 1;
+  }
+  return clear_entries(filter, tier);
+}
 
 constexpr const char* kPrefetch = "cache::prefetch";
 constexpr const char* kPlace = "cache::place";
@@ -220,10 +227,13 @@ void register_entries(torch::Library& m) {
   define(m, "store(str scope, str key, Tensor value) -> Tensor", &store);
   define(m, "contains(str scope, str key) -> bool", &contains);
   define(m, "flush() -> ()", &flush);
+  define(m, "clear(str scope=\"\", *, str prefix=\"\", str tier=\"all\") -> int", &clear);
+  // An overload, so that a host that calls `clear` boxed passes the three arguments of its
+  // contract.
   define(m,
-         "clear(str scope=\"\", *, str prefix=\"\", str tier=\"all\","
-         " float older_than_s=0.0) -> int",
-         &clear);
+         "clear.older_than(str scope=\"\", *, str prefix=\"\", str tier=\"all\","
+         " float older_than_s) -> int",
+         &clear_older_than);
   define(m, "prefetch(str scope, str[] keys, *, str method=\"forward\") -> int", &prefetch);
   define(m, "prefetch.ids(str scope, Tensor ids, *, str method=\"forward\") -> int", &prefetch_ids);
   define(m, "place(str scope, str place) -> str", &place);

@@ -45,7 +45,7 @@ void register_content_keys(torch::Library& m);
 void register_eager(torch::Library& m);
 void register_entries(torch::Library& m);
 void register_explain(torch::Library& m);
-void register_exported(torch::Library& m);  // nothing where torch has no export
+void register_exported(torch::Library& m);
 void register_log_reader(torch::Library& m);
 void register_lookup_or_run(torch::Library& m);
 void register_lowering(torch::Library& m);

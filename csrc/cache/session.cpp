@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cache/batch.h"
 
 namespace modcache::cache {
 

@@ -329,6 +329,9 @@ struct Mismatch : std::exception {};
 
 bool is_known(const TypePtr& type) { return type != nullptr && type->kind() != TypeKind::AnyType; }
 
+// Rebuilds a value as TorchScript's type demands: a list has its element type even when it is
+// empty, and a named tuple has its class, so that isinstance answers the same on a miss and on a
+// hit.
 class Rebuilder {
  public:
   explicit Rebuilder(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {}

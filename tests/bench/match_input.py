@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `match="input"` adds to a hit, compared with `match="none"`; and which edits of an input it sees.
+"""What `match="input"` adds to a hit, beside `match="none"`, and which edits of an input it sees.
 
     python tests/bench/match_input.py [--rounds 7]
 

@@ -30,7 +30,7 @@ def functions_that_prefetch() -> set[str]:
 @pytest.mark.parametrize(
     "what",
     [
-        "tensor::InputSampler::",
+        "tensor::InputSampler::SampledTensor::add_row",
         "tensor::RowsOutput::",
         "cache::MemoryStore::get_some",
         "store::BatchLookup::expect_stored",

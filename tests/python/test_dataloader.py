@@ -112,7 +112,7 @@ def test_a_second_epoch_opens_no_raw_file_and_no_worker_holds_a_copy(
         for samples, settings, stats, pid in loader:
             seen += check(samples)
             assert settings["dir"] == str(cache_dir)
-            assert settings["match"] == "dtype"
+            assert settings["match"] == "none"
             assert settings["memory"] == "0"
             assert (stats["bytes_memory"], stats["errors"], stats["corrupt"]) == (0, 0, 0)
             stats_of[pid] = stats

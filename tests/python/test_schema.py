@@ -51,8 +51,9 @@ SCHEMAS = {
     "metrics": "cache::metrics() -> str",
     "bytes_by_scope": "cache::bytes_by_scope() -> Dict(str, int)",
     "flush": "cache::flush() -> ()",
-    "clear": 'cache::clear(str scope="", *, str prefix="", str tier="all", '
-    "float older_than_s=0.) -> int",
+    "clear": 'cache::clear(str scope="", *, str prefix="", str tier="all") -> int',
+    "clear.older_than": 'cache::clear.older_than(str scope="", *, str prefix="", str tier="all", '
+    "float older_than_s) -> int",
     "lower": "cache::lower(Any module) -> ()",
 }
 

@@ -136,7 +136,7 @@ inline bool contains(const std::string& scope, const std::string& key) {
 // `tier` is memory, disk or all.
 inline std::int64_t clear(const std::string& scope = "", const std::string& prefix = "",
                           const std::string& tier = "all") {
-  return detail::call([] { return "cache::clear"; }, scope, prefix, tier, 0.0).toInt();
+  return detail::call([] { return "cache::clear"; }, scope, prefix, tier).toInt();
 }
 
 }  // namespace modcache
