@@ -205,7 +205,7 @@ def test_hits_of_a_pinned_scope_are_pinned(
 
 
 def test_values_of_a_device_take_its_memory_and_leave_it_with_their_entries() -> None:
-    modcache.configure(memory="64MB")
+    modcache.configure(memory="64MB", policy="lru")
     encoder = torch.nn.Linear(8, 1 << 18).requires_grad_(False).eval().to(DEVICE)  # 1 MiB a row
     assert modcache.place("wide", "accelerator") == str(DEVICE)
     x = torch.randn(16, 8, device=DEVICE)

@@ -101,7 +101,7 @@ def test_another_input_under_one_key_is_noticed_in_the_first_calls_and_then_in_s
     noticed = 0
     for number in range(300):
         counted()
-        modcache.lookup_or_run(module, rows() + number % 2, key, scope=keys)
+        modcache.lookup_or_run(module, rows() + 2 + number, key, scope=keys)
         noticed += counted().get("key_conflicts", 0) > 0
     assert 0 < noticed < 30
 
