@@ -14,7 +14,7 @@
 
 namespace modcache {
 
-// The state that a check compares. Implemented above this room.
+// The state that a check compares. Implemented above this component.
 class Evidence {
  public:
   virtual ~Evidence() = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Status: the outcome of every fallible operation below the operator.
-// Rooms below `module` throw nothing (std::bad_alloc aside): errno, SQLite and cereal
+// Components below `tensor` throw nothing (std::bad_alloc aside): errno, SQLite and cereal
 // failures become a Status on the line where they arise. A miss is `kNotFound`, which is an
 // answer and not a failure.
 #pragma once

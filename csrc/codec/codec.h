@@ -23,7 +23,7 @@ namespace modcache::codec {
 // The numbers are written to disk: they never change their meaning.
 enum class Codec : std::uint8_t {
   kNone = 0,
-  kZstd = 1,  // planes of bytes, each compressed with Zstandard (zstd_codec.h)
+  kZstd = 1,  // planes of bytes, each compressed with Zstandard (encode_zstd)
 };
 
 // Returns the name as the option `codec` has it; empty for a number that is none of the above.
@@ -56,7 +56,7 @@ void split_into_planes(const char* source, std::size_t planes, std::size_t eleme
 void join_planes(const char* const* sources, std::size_t planes, std::size_t elements,
                  char* target);
 
-// Codec `zstd`: blocks of 65,536 elements. A block holds its byte planes (byte_planes.h) one after
+// Codec `zstd`: blocks of 65,536 elements. A block holds its byte planes (split_into_planes) one after
 // another, each either unchanged or as one Zstandard frame where that is shorter. So mantissas,
 // which no compressor shortens, cost no more than a copy.
 //

@@ -4,7 +4,7 @@
 // of the client's own, each with a connection, so that nobody waits longer than he said, whatever
 // the server, a name lookup or a library does meanwhile.
 //
-// A failure opens the breaker (breaker.h): until the server answers a probe, which one of the
+// A failure opens the breaker: until the server answers a probe, which one of the
 // client's threads makes, run() returns at once. Threads are made when there is work for them, up
 // to kMostConnections. Thread-safe. A forked child starts with no threads and no connections, and
 // leaves the parent's alone; and it asks a server that the parent had left alone at the fork.

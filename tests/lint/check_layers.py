@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the include directions of csrc/LAYERS.md.
+"""Holds the include directions of tests/lint/layers.md.
 
-The tables of rooms and of sub-rooms there are read from the document itself, so that they cannot
-fall behind. Which file may include which outside library stands here.
+The tables of components and of subcomponents are read from that document, so that they cannot fall
+behind. Which file may include which outside library stands here.
 
-A room of the first table may be divided. A row "| `store/segment/` | what it is | fs |" makes that
-folder a sub-room of `store`, which may include itself and the sub-rooms of its last cell, named
-without the room (or "all", or "-"). Files that lie directly in the room are the sub-room `store/`.
-A row may also name one header, `store/types.h`; its source belongs to the same sub-room. Every
-file of a divided room has to be in a sub-room.
+A component of the first table may be divided. A row "| `store/segment/` | what it is | fs |" makes
+that folder a subcomponent of `store`, which may include itself and the subcomponents of its last
+cell, named without the component (or "all", or "-"). Files that lie directly in the component are
+the subcomponent `store/`. A row may also name one header, `store/types.h`; its source belongs to
+the same subcomponent. Every file of a divided component has to be in a subcomponent.
 
     python tests/lint/check_layers.py [root]     prints what is wrong; exit status 1 if anything is
 """
@@ -26,7 +26,8 @@ from tree_check import circle_in, report
 LAYERS = "tests/lint/layers.md"
 TORCHSCRIPT_OPS = "torchscript_ops"
 # The program and the cache for Triton stand outside of the library, as the Python package does.
-# They need no torch, so of the rooms that do they may include what was written to be known without.
+# They need no torch, so of the components that do they may include what was written to be known
+# without.
 COMMAND_LINE = "command_line"
 TRITON_CACHE = "triton_cache"
 OUTSIDE = {
@@ -37,22 +38,22 @@ DIAGNOSIS = "command_line/diagnosis.cpp"  # asks the system about the machine
 TORCH_FREE_HEADERS = ("tensor/value_header.h",)
 
 _TABLE_ROW = re.compile(r"^\|\s*`(?:csrc/)?(\w+)/`\s*\|[^|]*\|([^|]*)\|[^|]*\|$", re.MULTILINE)
-_SUBROOM_ROW = re.compile(
+_SUBCOMPONENT_ROW = re.compile(
     r"^\|\s*`(?:csrc/)?(\w+)/((?:\w+/)*(?:\w+\.h)?)`\s*\|[^|]*\|([^|]*)\|$", re.MULTILINE
 )
-# Includes between sub-rooms that their table forbids and that still stand: (file, header). Nothing
-# may be added; an entry that no file needs any more is a fault.
+# Includes between subcomponents that their table forbids and that still stand: (file, header).
+# Nothing may be added; an entry that no file needs any more is a fault.
 BACK_EDGES: frozenset[tuple[str, str]] = frozenset()
 _FILE_CALL = re.compile(
     r"(?<![\w>])(?:std)?::(access|creat|fdatasync|fopen|fsync|ftruncate|link|mkdir|open|opendir|"
     r"p?read|p?write|readlink|realpath|rename|rmdir|stat|statvfs|symlink|truncate|unlink)\("
 )
-_FILE_ROOM = "fs"
+_FILE_COMPONENT = "fs"
 _COMMENT = re.compile(r"//[^\n]*")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
-# What each room, or each sub-room of one room, may include besides itself.
+# What each component, or each subcomponent of one component, may include besides itself.
 Table = Mapping[str, frozenset[str]]
 
 
@@ -127,33 +128,36 @@ def _table_of(cells: Mapping[str, str]) -> dict[str, frozenset[str]]:
     return {name: everything - {name} if "all" in below else below for name, below in named.items()}
 
 
-def rooms_of(architecture: str) -> dict[str, frozenset[str]]:
-    """What each room may include besides itself, as the document's table says."""
+def components_of(architecture: str) -> dict[str, frozenset[str]]:
+    """What each component may include besides itself, as the document's table says."""
     return _table_of(dict(_TABLE_ROW.findall(architecture)))
 
 
-def subrooms_of(architecture: str) -> dict[str, Table]:
-    """For each room that is divided, what each of its sub-rooms may include besides itself.
+def subcomponents_of(architecture: str) -> dict[str, Table]:
+    """For each divided component, what each of its subcomponents may include besides itself.
 
-    A sub-room's name is its path within the room; for files directly in the room, the room's own.
+    A subcomponent's name is its path within the component; for files directly in the component,
+    the component's own.
     """
     cells: dict[str, dict[str, str]] = {}
-    for room, place, below in _SUBROOM_ROW.findall(architecture):
-        cells.setdefault(room, {})[place.rstrip("/") or room] = below
-    rooms = rooms_of(architecture)
-    return {room: _table_of(rows) for room, rows in cells.items() if room in rooms}
+    for component, place, below in _SUBCOMPONENT_ROW.findall(architecture):
+        cells.setdefault(component, {})[place.rstrip("/") or component] = below
+    components = components_of(architecture)
+    return {
+        component: _table_of(rows) for component, rows in cells.items() if component in components
+    }
 
 
-def subroom_of(name: str, table: Table) -> str | None:
-    """The sub-room of a file such as "store/segment/record.cpp"; None if the table has none."""
-    room, *folders, file = PurePosixPath(name).parts
+def subcomponent_of(name: str, table: Table) -> str | None:
+    """The subcomponent of a file such as "store/segment/record.cpp"; None if the table has none."""
+    component, *folders, file = PurePosixPath(name).parts
     header = "/".join([*folders, PurePosixPath(file).with_suffix(".h").name])
     if header in table:
         return header
     for depth in range(len(folders), 0, -1):
         if (folder := "/".join(folders[:depth])) in table:
             return folder
-    return room if not folders and room in table else None
+    return component if not folders and component in table else None
 
 
 def sources_of(root: Path) -> Iterator[Path]:
@@ -162,33 +166,33 @@ def sources_of(root: Path) -> Iterator[Path]:
         yield from sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp"))
 
 
-def room_of(path: Path, root: Path) -> str:
-    """`csrc/<room>/file`, torchscript_ops, or what stands outside."""
+def component_of(path: Path, root: Path) -> str:
+    """`csrc/<component>/file`, torchscript_ops, or what stands outside."""
     parts = path.relative_to(root).parts
     return parts[0] if parts[0] in (TORCHSCRIPT_OPS, *OUTSIDE) else parts[1]
 
 
 def faults(root: Path) -> list[str]:
     """One line for each include that is against the rules; empty when all is well."""
-    rooms = rooms_of((root / LAYERS).read_text(encoding="utf-8"))
-    found = [*_faults_of_table("room", rooms), *_faults_of_subrooms(root)]
+    components = components_of((root / LAYERS).read_text(encoding="utf-8"))
+    found = [*_faults_of_table("component", components), *_faults_of_subcomponents(root)]
     users: dict[str, list[str]] = {}
-    rooms = {**rooms, **OUTSIDE}
+    components = {**components, **OUTSIDE}
     for path in sources_of(root):
         name = path.relative_to(root).as_posix()
-        room = room_of(path, root)
-        if room not in rooms:
-            found.append(f"{name}: the table of {LAYERS} has no room '{room}'")
+        component = component_of(path, root)
+        if component not in components:
+            found.append(f"{name}: the table of {LAYERS} has no component '{component}'")
             continue
         text = path.read_text(encoding="utf-8")
-        if room != _FILE_ROOM and name != DIAGNOSIS:
+        if component != _FILE_COMPONENT and name != DIAGNOSIS:
             found += [
                 f"{name}: ::{call}() is file work, for which there is fs::FileSystem"
                 for call in _FILE_CALL.findall(text)
             ]
         found += _faults_of_text(name, text)
         for quote, header in _INCLUDE.findall(text):
-            found += _faults_of_include(name, room, quote, header, rooms)
+            found += _faults_of_include(name, component, quote, header, components)
             for library in LIBRARIES:
                 if library.headers.match(header) and name not in users.setdefault(library.name, []):
                     users[library.name].append(name)
@@ -211,46 +215,46 @@ def _faults_of_table(kind: str, table: Table) -> Iterator[str]:
         yield f"{LAYERS}: there is a cycle between {names}"
 
 
-def _faults_of_subrooms(root: Path) -> Iterator[str]:
-    tables = subrooms_of((root / LAYERS).read_text(encoding="utf-8"))
-    for room, table in tables.items():
-        yield from _faults_of_table(f"sub-room of '{room}',", table)
+def _faults_of_subcomponents(root: Path) -> Iterator[str]:
+    tables = subcomponents_of((root / LAYERS).read_text(encoding="utf-8"))
+    for component, table in tables.items():
+        yield from _faults_of_table(f"subcomponent of '{component}',", table)
     forbidden = set()
     for path in sources_of(root):
         name = path.relative_to(root).as_posix()
-        if not (table := tables.get(room_of(path, root), {})):
+        if not (table := tables.get(component_of(path, root), {})):
             continue
-        if (subroom := subroom_of(name.removeprefix("csrc/"), table)) is None:
-            yield f"{name}: the tables of {LAYERS} have no sub-room for this file"
+        if (subcomponent := subcomponent_of(name.removeprefix("csrc/"), table)) is None:
+            yield f"{name}: the tables of {LAYERS} have no subcomponent for this file"
             continue
-        for header in _forbidden_within(path, room_of(path, root), subroom, table):
+        for header in _forbidden_within(path, component_of(path, root), subcomponent, table):
             forbidden.add((name, header))
             if (name, header) not in BACK_EDGES:
-                yield f"{name}: sub-room '{subroom}' may not include '{header}'"
+                yield f"{name}: subcomponent '{subcomponent}' may not include '{header}'"
     for name, header in sorted(BACK_EDGES - forbidden):
         if (root / name).exists():
             yield f"{name}: no longer includes '{header}', so BACK_EDGES should not list it"
 
 
-def _forbidden_within(path: Path, room: str, subroom: str, table: Table) -> Iterator[str]:
-    """The headers of `room` that the file includes and its sub-room may not."""
+def _forbidden_within(path: Path, component: str, subcomponent: str, table: Table) -> Iterator[str]:
+    """The headers of `component` that the file includes and its subcomponent may not."""
     for _, header in _INCLUDE.findall(path.read_text(encoding="utf-8")):
-        if header.startswith(f"{room}/"):
-            target = subroom_of(header, table)
-            if target not in {None, subroom} | table[subroom]:
+        if header.startswith(f"{component}/"):
+            target = subcomponent_of(header, table)
+            if target not in {None, subcomponent} | table[subcomponent]:
                 yield header
 
 
 def _faults_of_include(
-    name: str, room: str, quote: str, header: str, rooms: dict[str, frozenset[str]]
+    name: str, component: str, quote: str, header: str, components: dict[str, frozenset[str]]
 ) -> Iterator[str]:
     target = header.split("/")[0] if "/" in header else None
-    if target in rooms:
-        is_torch_free = room in OUTSIDE and header in TORCH_FREE_HEADERS
-        if target != room and target not in rooms[room] and not is_torch_free:
-            yield f"{name}: room '{room}' may not include '{header}'"
-    elif quote == '"' and not (room == TORCHSCRIPT_OPS and target is None):
-        yield f'{name}: "{header}" should be included by its room, or in <> if it is not ours'
+    if target in components:
+        is_torch_free = component in OUTSIDE and header in TORCH_FREE_HEADERS
+        if target != component and target not in components[component] and not is_torch_free:
+            yield f"{name}: component '{component}' may not include '{header}'"
+    elif quote == '"' and not (component == TORCHSCRIPT_OPS and target is None):
+        yield f'{name}: "{header}" should be included by its component, or in <> if it is not ours'
     for library in LIBRARIES:
         if library.headers.match(header) and not library.may_include.match(name):
             yield f"{name}: {library.name} ('{header}') is not for this file"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the import directions of the Python package, as csrc/LAYERS.md has them.
+"""Holds the import directions of the Python package, as tests/lint/layers.md has them.
 
 The table of packages there is read from the document itself, so that it cannot fall behind. Its
 order is the law: a package may import from those below it, and its row says from which it does. An

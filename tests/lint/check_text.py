@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules about files as text: licence line, comments, white space, no machine's path.
+"""Rules about files as text: licence line, comments, named files, white space, no machine's path.
 
 python tests/lint/check_text.py [root]
 """
@@ -26,6 +26,10 @@ _PRODUCT = re.compile(
 _COMMENT = re.compile(r"\s*(//|#)")
 # A comment that begins so is a fragment, whose subject the reader has to guess.
 _FRAGMENT = re.compile(r"\s*(//|#) (Of|What|By|To) ")
+# A comment, or a page beside the code, that sends a reader to one of our files.
+_POINTS = re.compile(r"^(csrc|torchscript_ops|command_line|triton_cache)/.*\.(cpp|h|md)$")
+_FILE = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*[\w-]+\.(?:cpp|h|py|md)\b(?!\.)")
+_FOREIGN = frozenset({"sqlite3.h", "torch/version.py"})  # of SQLite and torch
 _MACHINE_PATH = re.compile(r"/(work|root|mnt|home/\w+|Users/\w+|opt/\w+)/\w")
 
 
@@ -50,6 +54,20 @@ def faults_of_comments(name: str, lines: list[str]) -> Iterator[str]:
         was_comment = _COMMENT.match(line) is not None
 
 
+def ends_of(name: str) -> set[str]:
+    """All ways to name a file: `c.h`, `b/c.h` and `a/b/c.h`."""
+    parts = name.split("/")
+    return {"/".join(parts[first:]) for first in range(len(parts))}
+
+
+def faults_of_names(name: str, lines: list[str], known: set[str]) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        said = line if name.endswith(".md") else line.partition("//")[2]
+        for found in _FILE.finditer(said):
+            if found[0] not in known:
+                yield f"{name}:{number}: there is no file {found[0]}"
+
+
 def faults_of_text(name: str, text: str) -> Iterator[str]:
     if text and not text.endswith("\n"):
         yield f"{name}: no newline at the end"
@@ -65,7 +83,9 @@ def faults_of_text(name: str, text: str) -> Iterator[str]:
 def faults(root: Path) -> list[str]:
     """One line for each breach."""
     found: list[str] = []
-    for name in files_of(root):
+    files = files_of(root)
+    known = _FOREIGN.union(*map(ends_of, files))
+    for name in files:
         if not _TEXT.search(name) or name == "LICENSE":
             continue
         text = (root / name).read_text(encoding="utf-8")
@@ -74,6 +94,8 @@ def faults(root: Path) -> list[str]:
             found += faults_of_code(name, text.splitlines())
         if _PRODUCT.search(name):
             found += faults_of_comments(name, text.splitlines())
+        if _POINTS.search(name):
+            found += faults_of_names(name, text.splitlines(), known)
         if name == "README.md" and len(text.splitlines()) > README_LINES_AT_MOST:
             found.append(f"{name}: more than {README_LINES_AT_MOST} lines")
     return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import check_layers
 import pytest
-from check_layers import faults, rooms_of, subroom_of, subrooms_of
+from check_layers import components_of, faults, subcomponent_of, subcomponents_of
 from planting import Write
 from tree_check import ROOT
 
@@ -16,15 +16,15 @@ def test_this_tree_keeps_the_layers() -> None:
     assert faults(ROOT) == []
 
 
-def test_the_table_names_every_room() -> None:
-    rooms = rooms_of((ROOT / "tests/lint/layers.md").read_text(encoding="utf-8"))
+def test_the_table_names_every_component() -> None:
+    components = components_of((ROOT / "tests/lint/layers.md").read_text(encoding="utf-8"))
     folders = {path.name for path in (ROOT / "csrc").iterdir() if path.is_dir()}
-    assert set(rooms) == folders | {"torchscript_ops"}
-    assert rooms["base"] == frozenset()
-    assert rooms["torchscript_ops"] == set(rooms) - {"torchscript_ops"}
+    assert set(components) == folders | {"torchscript_ops"}
+    assert components["base"] == frozenset()
+    assert components["torchscript_ops"] == set(components) - {"torchscript_ops"}
 
 
-def test_no_include_goes_up_in_a_divided_room() -> None:
+def test_no_include_goes_up_in_a_divided_component() -> None:
     assert not check_layers.BACK_EDGES
 
 
@@ -147,7 +147,7 @@ def test_a_cycle_in_the_table_is_found(tree: Path, write: Write) -> None:
     )
     found = faults(tree)
     assert any("cycle between 'a' and 'b'" in fault for fault in found)
-    assert any("'c', which is no room" in fault for fault in found)
+    assert any("'c', which is no component" in fault for fault in found)
     write(
         "tests/lint/layers.md",
         "| `csrc/a/` | one | b | - |\n| `csrc/b/` | two | c | - |\n| `csrc/c/` | three | a | - |\n",
@@ -155,10 +155,10 @@ def test_a_cycle_in_the_table_is_found(tree: Path, write: Write) -> None:
     assert any("cycle between 'a' and 'b' and 'c'" in fault for fault in faults(tree))
 
 
-ROOMS = (
+COMPONENTS = (
     "| `csrc/a/` | one | b | - |\n| `csrc/b/` | two | - | - |\n| `csrc/base/` | three | - | - |\n"
 )
-SUBROOMS = """
+SUBCOMPONENTS = """
 | `a/` | the top | all |
 | `a/write/` | writes | read, types.h |
 | `csrc/a/read/` | reads | types.h |
@@ -169,13 +169,13 @@ SUBROOMS = """
 
 @pytest.fixture
 def divided(tree: Path, write: Write) -> Path:
-    """A tree whose room `a` is divided."""
-    write("tests/lint/layers.md", ROOMS + SUBROOMS)
+    """A tree whose component `a` is divided."""
+    write("tests/lint/layers.md", COMPONENTS + SUBCOMPONENTS)
     return tree
 
 
-def test_sub_rooms_are_read_from_the_document() -> None:
-    tables = subrooms_of(ROOMS + SUBROOMS + "| `no_room/part/` | text | - |\n")
+def test_subcomponents_are_read_from_the_document() -> None:
+    tables = subcomponents_of(COMPONENTS + SUBCOMPONENTS + "| `no_component/part/` | text | - |\n")
     assert set(tables) == {"a"}
     assert tables["a"] == {
         "a": {"write", "read", "read/fast", "types.h"},
@@ -184,7 +184,7 @@ def test_sub_rooms_are_read_from_the_document() -> None:
         "read/fast": set(),
         "types.h": set(),
     }
-    assert rooms_of(ROOMS + SUBROOMS) == {"a": {"b"}, "b": set(), "base": set()}
+    assert components_of(COMPONENTS + SUBCOMPONENTS) == {"a": {"b"}, "b": set(), "base": set()}
     places = {
         "a/open.cpp": "a",
         "a/types.cpp": "types.h",
@@ -193,7 +193,7 @@ def test_sub_rooms_are_read_from_the_document() -> None:
         "a/read/fast/read.h": "read/fast",
         "a/attic/read.h": None,
     }
-    assert {name: subroom_of(name, tables["a"]) for name in places} == places
+    assert {name: subcomponent_of(name, tables["a"]) for name in places} == places
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ def test_sub_rooms_are_read_from_the_document() -> None:
         ("csrc/a/types.cpp", "a/read/read.h"),
     ],
 )
-def test_an_include_up_in_a_divided_room_is_found(
+def test_an_include_up_in_a_divided_component_is_found(
     divided: Path, write: Write, name: str, header: str
 ) -> None:
     write(name, f'#include "{header}"\n')
     (fault,) = faults(divided)
-    assert fault.startswith(f"{name}: sub-room")
+    assert fault.startswith(f"{name}: subcomponent")
     assert fault.endswith(f"may not include '{header}'")
 
 
@@ -228,31 +228,31 @@ def test_an_include_up_in_a_divided_room_is_found(
         ("csrc/b/b.cpp", "b/attic/b.h"),
     ],
 )
-def test_an_include_down_in_a_divided_room_is_none(
+def test_an_include_down_in_a_divided_component_is_none(
     divided: Path, write: Write, name: str, header: str
 ) -> None:
     write(name, f'#include "{header}"\n')
     assert faults(divided) == []
 
 
-def test_a_file_in_no_sub_room_is_found(divided: Path, write: Write) -> None:
+def test_a_file_in_no_sub_component_is_found(divided: Path, write: Write) -> None:
     write("csrc/a/attic/old.cpp", "#include <vector>\n")
     (fault,) = faults(divided)
     assert fault.startswith("csrc/a/attic/old.cpp: ")
-    write("tests/lint/layers.md", ROOMS + "| `a/attic/` | the only sub-room | - |\n")
+    write("tests/lint/layers.md", COMPONENTS + "| `a/attic/` | the only subcomponent | - |\n")
     write("csrc/a/open.cpp", "#include <vector>\n")
     (fault,) = faults(divided)
     assert fault.startswith("csrc/a/open.cpp: ")
 
 
-def test_a_circle_of_sub_rooms_is_found(tree: Path, write: Write) -> None:
+def test_a_circle_of_subcomponents_is_found(tree: Path, write: Write) -> None:
     write(
         "tests/lint/layers.md",
-        ROOMS + "| `a/p/` | 1 | q |\n| `a/q/` | 2 | r |\n| `a/r/` | 3 | p, attic |\n",
+        COMPONENTS + "| `a/p/` | 1 | q |\n| `a/q/` | 2 | r |\n| `a/r/` | 3 | p, attic |\n",
     )
     found = faults(tree)
     assert any("cycle between 'p' and 'q' and 'r'" in fault for fault in found)
-    assert any("'attic', which is no sub-room of 'a'" in fault for fault in found)
+    assert any("'attic', which is no subcomponent of 'a'" in fault for fault in found)
 
 
 def test_a_back_edge_stands_until_it_is_gone(

@@ -34,6 +34,8 @@ def test_this_tree_keeps_the_rules() -> None:
         ("a.md", "a\n\tb\n", "a tab"),
         ("a.json", "{}", "no newline at the end"),
         ("csrc/a.h", f"// {LICENCE}\n\n// What it does.\n", "a sentence with a subject"),
+        ("csrc/a.h", f"// {LICENCE}\n\nint a;  // see base/gone.h\n", "no file base/gone.h"),
+        ("csrc/a.md", "`csrc/base/gone.cpp`\n", "no file csrc/base/gone.cpp"),
         ("python_shim/a.py", f"# {LICENCE}\n\n# Of all, one.\n", "a sentence with a subject"),
     ],
 )
@@ -52,6 +54,12 @@ def test_what_git_ignores_is_not_looked_at(tree: Path, write: Write) -> None:
 
 def test_a_word_within_a_comment_is_no_fragment(tree: Path, write: Write) -> None:
     write("csrc/a.h", f"// {LICENCE}\n\n// Says what comes\n// To pass.\n")
+    assert faults(tree) == []
+
+
+def test_a_comment_may_name_a_file_by_the_end_of_its_path(tree: Path, write: Write) -> None:
+    write("csrc/base/a.h", f"// {LICENCE}\n")
+    write("csrc/b.h", f"// {LICENCE}\n\n// a.h, base/a.h, csrc/base/a.h and torch/version.py\n")
     assert faults(tree) == []
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands, and the replies of a server, as the rest of this room uses them.
+// Commands, and the replies of a server, as the rest of this component uses them.
 #pragma once
 
 #include <cstddef>

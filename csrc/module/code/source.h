@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The code of a TorchScript method and of everything it can reach, in a form that is the same when
-// the module is compiled, saved, loaded, and loaded again: printed source (code_text.h), with the
+// the module is compiled, saved, loaded, and loaded again: printed source, with the
 // numbers that torch appends to repeated names of classes (___torch_mangle_7) replaced by the order
 // of appearance.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words of this sub-room: what the processes of a directory counted for one scope on one day.
+// The terms of this folder: what the processes of a directory counted for one scope on one day.
 // A counter is a number here; cache/stats.h says which stands for what.
 #pragma once
 
