@@ -121,7 +121,7 @@ if(LibTorch_FOUND)
     set_target_properties(
       LibTorch::Host PROPERTIES INTERFACE_LINK_LIBRARIES "LibTorch::TORCH;LibTorch::LibTorch"
                                 INTERFACE_LINK_OPTIONS LINKER:--no-as-needed)
-    # Those of modcache ask for it, and torch's own from 2.14 on.
+    # modcache's headers need C++20, and torch's from 2.14 on.
     target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
   endif()
 endif()

@@ -54,9 +54,9 @@ class ResponseCache {
   // The scope of all entries: Triton hands a cache no name of a model.
   static constexpr std::string_view kScope = "triton";
 
-  // `config`: see parse_config() in plugin.h; what it leaves open comes from the environment (MODCACHE_<NAME>).
-  // `packing`: names how the server packs responses; those of one are not found under another.
-  // kInvalidArgument: a bad setting. Opens no file.
+  // `config`: see parse_config() in plugin.h; what it leaves open comes from the environment
+  // (MODCACHE_<NAME>). `packing`: names how the server packs responses; those of one are not found
+  // under another. kInvalidArgument: a bad setting. Opens no file.
   static Result<std::unique_ptr<ResponseCache>> create(std::string_view config,
                                                        std::string_view packing);
   // Ends when all that was inserted is safe.

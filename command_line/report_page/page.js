@@ -3,7 +3,7 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const MOST_SHOWN = 40;
+const MAX_SHOWN = 40;
 
 // Elements. A child is a node, a text, or a list of them; null is left out.
 function element(tag, attributes, ...children) {
@@ -104,7 +104,7 @@ function tiles() {
   } else {
     const since = data.since_us > 0 ? `since ${timeText(data.since_us).slice(0, 10)}` : "";
     all.push(
-      tile("Hit rate", rateText(counted), `of ${numberOf(lookups(counted), "look-up", "look-ups")}`),
+      tile("Hit rate", rateText(counted), `of ${numberOf(lookups(counted), "lookup", "lookups")}`),
       tile("Time saved", durationText(counted.saved_us), since),
       tile("Hits", countText(counted.hits), `${countText(counted.hits_memory)} in memory`),
       tile("Misses", countText(counted.misses), `ran ${durationText(counted.run_us)}`));
@@ -205,7 +205,7 @@ function overTime() {
   const rates = all.map(({ counted: c }) => (lookups(c) > 0 ? c.hits / lookups(c) : null));
   const rateTold = all.map(({ label, counted: c }) =>
     `${label}: ` + (lookups(c) > 0
-      ? `${rateText(c)} of ${numberOf(lookups(c), "look-up", "look-ups")}` : "no look-ups"));
+      ? `${rateText(c)} of ${numberOf(lookups(c), "lookup", "lookups")}` : "no lookups"));
   const times = all.map((point) => point.counted.saved_us);
   const timeTold = all.map((p) => `${p.label}: ${durationText(p.counted.saved_us)} saved`);
   const percent = { top: 1, ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"] };
@@ -239,9 +239,9 @@ function sizes() {
         element("i", { style: `width:${percentOf(scope.record_bytes, scopes[0].record_bytes)}` })),
       element("small", {}, facts));
   };
-  const more = scopes.length - MOST_SHOWN;
+  const more = scopes.length - MAX_SHOWN;
   return section(
-    "Size by scope", element("ul", { class: "sizes" }, scopes.slice(0, MOST_SHOWN).map(item)),
+    "Size by scope", element("ul", { class: "sizes" }, scopes.slice(0, MAX_SHOWN).map(item)),
     more > 0 ? soft(`and ${numberOf(more, "smaller scope", "smaller scopes")}`) : null);
 }
 
@@ -292,9 +292,9 @@ function lineage() {
       name, element("ol", { class: "came" }, one.members.map(member)),
       older > 0 ? soft(`${numberOf(older, "older one is", "older ones are")} left out`) : null];
   };
-  const more = data.families.length - MOST_SHOWN;
+  const more = data.families.length - MAX_SHOWN;
   return section(
-    title, data.families.slice(0, MOST_SHOWN).map(family),
+    title, data.families.slice(0, MAX_SHOWN).map(family),
     more > 0 ? soft(`and ${numberOf(more, "class or function", "classes and functions")} without newer scopes`) : null);
 }
 

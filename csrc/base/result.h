@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Result<T>: a value, or the Status that says why there is none (C++17 has no std::expected).
+// Result<T>: a value, or the Status that says why there is none (C++20 has no std::expected).
 // REQUIRES of value(): is_ok(). A Result is never built from an ok Status.
 #pragma once
 

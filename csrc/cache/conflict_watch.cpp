@@ -11,12 +11,13 @@ namespace modcache::cache {
 // Updates that race may be lost: the numbers only decide when storing stops.
 void ConflictWatch::record_conflict(const std::string& scope, std::int64_t stored_at_us) {
   has_conflicts_ = true;
-  Scope& known = scopes_.of(scope);
+  Scope* const known = scopes_.own_state(scope, /*makes=*/true);
+  if (known == nullptr) return;
   std::int64_t first_us = 0;
-  if (known.first_conflict_us.compare_exchange_strong(first_us, now_us())) return;
-  if (stored_at_us < first_us || known.has_stopped()) return;
-  known.repeated += kMatchesPerConflict;
-  if (!known.has_stopped()) return;
+  if (known->first_conflict_us.compare_exchange_strong(first_us, now_us())) return;
+  if (stored_at_us < first_us || known->has_stopped()) return;
+  known->repeated += kMatchesPerConflict;
+  if (!known->has_stopped()) return;
   log_once(LogLevel::kWarning, "conflicts-stop:" + scope,
            "the keys of scope '" + scope.substr(0, 200) +
                "' keep coming with other inputs than their entries were computed from: this "
@@ -26,13 +27,15 @@ void ConflictWatch::record_conflict(const std::string& scope, std::int64_t store
 
 void ConflictWatch::record_matches(const std::string& scope, std::int64_t keys) {
   if (keys == 0 || !has_conflicts_.load(std::memory_order_relaxed)) return;
-  Scope& known = scopes_.of(scope);
-  if (known.has_stopped()) return;
-  known.repeated = std::max<std::int64_t>(known.repeated - keys, 0);
+  Scope* const known = scopes_.own_state(scope, /*makes=*/false);
+  if (known == nullptr || known->has_stopped()) return;
+  known->repeated = std::max<std::int64_t>(known->repeated - keys, 0);
 }
 
 bool ConflictWatch::has_stopped_storing(const std::string& scope) {
-  return has_conflicts_.load(std::memory_order_relaxed) && scopes_.of(scope).has_stopped();
+  if (!has_conflicts_.load(std::memory_order_relaxed)) return false;
+  const Scope* const known = scopes_.own_state(scope, /*makes=*/false);
+  return known != nullptr && known->has_stopped();
 }
 
 bool ConflictWatch::samples_costly_input(const std::string& scope) {

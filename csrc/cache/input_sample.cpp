@@ -170,7 +170,8 @@ InputSample MeasuredInput::sample() const {
 }
 
 bool MeasuredInput::matches(std::string_view sample) const {
-  if (sample.size() != size_bytes() || sample.empty()) return true;
+  if (sample.empty() || is_empty_) return true;
+  if (sample.size() != size_bytes()) return false;
   if (std::memcmp(sample.data(), &exact_hash_, kHashBytes) != 0) return false;
   const char* const codes = sample.data() + kHashBytes;
   // Without branches, so that the compiler compares several blocks at once.

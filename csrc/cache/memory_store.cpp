@@ -234,9 +234,11 @@ bool MemoryStore::insert(Slots& fresh, Slots& evicted) {
 // REQUIRES: `wanted_bytes` is at most the budget.
 bool MemoryStore::make_room(std::uint64_t hash, std::uint64_t wanted_bytes, Slots& evicted) {
   shrink_by_expired(evicted, wanted_bytes);
+  bool may_evict = false;  // asked once: a refused entry must evict nothing
   while (size_bytes_ > budget_bytes_ - wanted_bytes) {
     const auto victim = next_to_leave(kFreeRoomOnly);
-    if (!policy_->may_replace(usages_[victim->place], hash, now_)) return false;
+    may_evict = may_evict || policy_->may_replace(usages_[victim->place], hash, now_);
+    if (!may_evict) return false;
     evict(victim, evicted);
   }
   return true;

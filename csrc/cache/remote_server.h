@@ -22,8 +22,8 @@
 
 namespace modcache::cache {
 
-// RemoteNames: how entries and contexts of one cache are called on its server, and the seal that
-// they have there. Made from the settings; plain values.
+// RemoteNames: the names of a cache's entries on its server, and the seal that they have there.
+// Made from the settings; plain values.
 class RemoteNames {
  public:
   // Takes prefix and secret from the address, or else from the environment. kInvalidArgument: one

@@ -620,7 +620,7 @@ std::size_t Session::store_all(const ContextPtr& context, std::span<const std::s
 }
 
 // An entry that is there must not outlive a newer result, however quickly that was computed. The
-// server is not asked: what a look-up passed by there is as good.
+// server is not asked.
 std::size_t Session::store_those_worth_it(const TierKeys& all, std::span<const EntryPtr> entries,
                                           bool replaces) {
   std::vector<std::string_view> keys;

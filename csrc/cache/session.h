@@ -263,7 +263,6 @@ class Session {
   // Takes back the hits that are to be compared.
   void draw_verified(const BatchRequest& request, BatchFound& found);
 
-
   std::size_t store_those_worth_it(const TierKeys& keys, std::span<const EntryPtr> entries,
                                    bool replaces);
   void store_in_tiers(const TierKeys& keys, std::span<const EntryPtr> entries, bool replaces);

@@ -31,7 +31,7 @@ enum class Counter : std::size_t {
   kBypassedGrad,    // results that require grad
   kBypassedImpure,  // results that are no function of state and input
   kBypassedType,    // values no tier can hold
-  kKeyConflicts,    // a key that was stored for an input of another dtype or shape
+  kKeyConflicts,    // a key that was stored for another input
   kVerifyDifferences,
   kEvicted,  // entries that a tier's budget pushed out of it
   // Results that the directory (without one: memory) did not take: full of what is rather kept, or

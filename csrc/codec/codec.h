@@ -56,9 +56,9 @@ void split_into_planes(const char* source, std::size_t planes, std::size_t eleme
 void join_planes(const char* const* sources, std::size_t planes, std::size_t elements,
                  char* target);
 
-// Codec `zstd`: blocks of 65,536 elements. A block holds its byte planes (split_into_planes) one after
-// another, each either unchanged or as one Zstandard frame where that is shorter. So mantissas,
-// which no compressor shortens, cost no more than a copy.
+// Codec `zstd`: blocks of 65,536 elements. A block holds its byte planes (split_into_planes) one
+// after another, each either unchanged or as one Zstandard frame where that is shorter. So
+// mantissas, which no compressor shortens, cost no more than a copy.
 //
 //     block    for each plane: u16 (little-endian), the length of its frame, or 0 when the plane
 //              is unchanged; then the bytes

@@ -15,7 +15,8 @@ namespace modcache::fs {
 // Never destroyed, so threads may use files while the process exits.
 FileSystem& posix_file_system();
 
-// System calls as results: shared by posix_*.cpp of this folder, and used by nothing else.
+// The rest of this header is for posix_file_system.cpp and its tests alone.
+
 // Makes a Status of errno `error`. The message is "cannot <doing> '<path>': <reason>".
 Status failure(const char* doing, const std::string& path, int error);
 FileInfo to_info(const struct stat& facts);
@@ -27,9 +28,6 @@ auto retry_interrupted(Call call) {
   return outcome;
 }
 
-// Opens what a path names, and nothing that somebody put there instead: it follows no link, waits
-// for no pipe and touches no device. All of posix_file_system.cpp opens files through here;
-// file_system.h has the contract. May be called from any thread.
 // Owns a file descriptor and closes it when destroyed.
 class Descriptor {
  public:
@@ -52,6 +50,10 @@ struct Place {
   Descriptor folder;
   std::string name;
 };
+
+// The functions below open what a path names, and nothing that somebody put there instead: they
+// follow no link, wait for no pipe and touch no device. All of posix_file_system.cpp opens files
+// through them; file_system.h has the contract. They may be called from any thread.
 
 // Opens the folder of `path`. Returns kForeign when a folder on the way is a link. REQUIRES: the
 // path has a name after its last slash.

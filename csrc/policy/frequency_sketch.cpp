@@ -76,9 +76,9 @@ void FrequencySketch::age(std::uint32_t shift) {
 
 bool SeenFilter::add(std::uint64_t hash) {
   FrequencySketch sketch(buckets_.get(), kBuckets);
-  if (adds_.fetch_add(1, kRelaxed) % kAddsPerPeriod == kAddsPerPeriod - 1) sketch.age(1);
   const bool was_seen = sketch.count(hash) != 0;
-  sketch.add(hash);
+  // All counts are 1, so that a new key replaces the oldest of its bucket.
+  if (!was_seen) sketch.add(hash);
   return was_seen;
 }
 

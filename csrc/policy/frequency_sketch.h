@@ -52,11 +52,8 @@ class SeenFilter {
 
  private:
   static constexpr std::size_t kBuckets = 1 << 16;
-  // Keys that were seen often must not occupy the filter forever.
-  static constexpr std::uint32_t kAddsPerPeriod = 4 * FrequencySketch::kKeysPerBucket * kBuckets;
 
   const std::unique_ptr<FrequencySketch::Bucket[]> buckets_;
-  std::atomic<std::uint32_t> adds_{0};
 };
 
 }  // namespace modcache::policy

@@ -23,7 +23,8 @@ enum class Kind { kAuto, kLru, kKeep };
 // Returns the value of the setting `policy`.
 std::string_view kind_name(Kind kind);
 
-// Counts the lookups and stores of a tier. It wraps around, so only differences mean anything.
+// A count of lookups (in memory, of stores too) by which a tier measures time. It wraps around, so
+// only differences mean anything.
 using Tick = std::uint32_t;
 
 // The history of one entry's use, which the tier stores. Only the policy interprets it, except

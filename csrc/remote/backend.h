@@ -20,7 +20,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,14 +58,12 @@ class Backend {
   virtual Status remove_all(const std::vector<std::string>& names) = 0;
 
   // Stores the value unless there is one of this name. Returns whether it did. kNotFound, here and
-  // in renew_if(): the part of the server that has the name cannot be asked. A server that cannot
-  // decide that between two callers may tell both that they did.
-  virtual Result<bool> put_if_absent(const NamedValue& value, std::int64_t ttl_ms) = 0;
+  // in remove_if(): the part of the server that has the name cannot be asked.
+  virtual Result<bool> put_if_absent(const NamedValue& value) = 0;
 
-  // Replaces the value's time to live if it still is `expected`, or removes it (`ttl_ms` is 0).
-  // Returns whether it was. kForeign: the server cannot do that.
-  virtual Result<bool> renew_if(std::string_view name, std::string_view expected,
-                                std::int64_t ttl_ms) = 0;
+  // Removes the value if it is `expected`. Returns whether it was. kForeign: the server does not
+  // let us do that.
+  virtual Result<bool> remove_if(std::string_view name, std::string_view expected) = 0;
 
   // Makes one round trip.
   virtual Status ping() = 0;

@@ -112,7 +112,6 @@ class Breaker {
   std::uint64_t fork_registration_;
 };
 
-// How a connection is closed whose writes were given up.
 // Ends a TCP connection at once, and has the system throw away what was not sent yet: a write that
 // was given up could otherwise reach the server long after a newer one, by another connection, did.
 // Closing the socket ends nothing while a forked child has it as well. The caller closes it.

@@ -13,7 +13,7 @@
 namespace modcache::remote {
 namespace {
 
-constexpr std::size_t kMarkBytes = 24;
+constexpr std::size_t kMarkBytes = 16;
 // More scopes than this in one process: what is known of them is asked for again.
 constexpr std::size_t kMostScopes = 4096;
 constexpr std::int64_t kNoExpiry = 0;
@@ -121,7 +121,7 @@ Result<Mark> Generations::find_or_make_mark(const std::string& name, Backend& ba
     std::vector<bool> are_stored;
     MODCACHE_RETURN_IF_ERROR(backend.put_all({mine}, kNoExpiry, are_stored));
   } else {
-    MODCACHE_RETURN_IF_ERROR(backend.put_if_absent(mine, kNoExpiry).status());
+    MODCACHE_RETURN_IF_ERROR(backend.put_if_absent(mine).status());
   }
   // Another process may have made it at the same time, so the server's word is asked for.
   MODCACHE_RETURN_IF_ERROR(backend.get_all({name}, values));
@@ -159,12 +159,13 @@ Status Generations::write_cleared_mark(const std::string& name, std::int64_t old
     mark.not_before_us = std::max(mark.not_before_us, older_than_us);
     // Another machine may clear everything at this moment, which the old number must not undo.
     // While there is no mark, nothing is found.
-    const auto is_removed = backend.renew_if(name, before, /*ttl_ms=*/0);
+    const auto is_removed = backend.remove_if(name, before);
+    // The server forbids scripts.
     if (is_removed.status().code() == StatusCode::kForeign) return put_mark(name, mark, backend);
     MODCACHE_RETURN_IF_ERROR(is_removed.status());
     if (!is_removed.value()) continue;
     MODCACHE_ASSIGN_OR_RETURN(const bool is_put,
-                              backend.put_if_absent({name, encode_mark(mark, seal_)}, kNoExpiry));
+                              backend.put_if_absent({name, encode_mark(mark, seal_)}));
     if (is_put) return Status::ok();
   }
   return Status::busy("others clear it all the time");

@@ -60,8 +60,8 @@ Result<Record> decode_record(std::string_view bytes, const Seal& seal) {
       read_number<std::uint32_t>(bytes.data()) != kMagic) {
     return damaged("there is no entry of modcache");
   }
-  if (static_cast<std::uint8_t>(bytes[4]) > kRecordVersion) {
-    return Status::unsupported_version("a newer modcache stored the entry");
+  if (static_cast<std::uint8_t>(bytes[4]) != kRecordVersion) {
+    return Status::unsupported_version("a modcache of another version stored the entry");
   }
   if (!seal.take_off(bytes)) {
     return damaged(seal.has_key() ? "an entry is damaged, or was stored with another key"

@@ -5,7 +5,8 @@
 // Pure functions over memory.
 //
 // Format version history
-//  1: first.
+//  1: drafts.
+//  2: smaller samples of inputs.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@
 
 namespace modcache::remote {
 
-inline constexpr std::uint8_t kRecordVersion = 1;
+inline constexpr std::uint8_t kRecordVersion = 2;
 
 struct Record {
   Generation generation;  // in which it was stored

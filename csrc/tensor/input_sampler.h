@@ -6,8 +6,9 @@
 // in up to 16 pieces of a cache line each, at offsets that depend on its size alone.
 //
 // Tensors on an accelerator are read for all rows at once, by one gather and one copy per tensor,
-// when the first row is measured. Otherwise measuring a contiguous row allocates no memory.
-// For one thread. Never throws: an input that cannot be read has an empty measure.
+// when the first row is measured, except padded rows, which are read one by one. Otherwise
+// measuring a contiguous row allocates no memory. For one thread. Never throws: an input that
+// cannot be read has an empty measure.
 #pragma once
 
 #include <ATen/core/Tensor.h>

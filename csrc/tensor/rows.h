@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Selects rows from the tensors of a batch.
+// Rows of a batch: functions that select rows from its tensors, and RowsOutput, which assembles a
+// batch from rows that were stored and rows that were just computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +44,6 @@ inline void copy_bytes(void* target, const void* source, std::size_t size_bytes)
   if (size_bytes != 0) std::memcpy(target, source, size_bytes);
 }
 
-// RowsOutput: assembles a batch from rows that were stored and rows that were just computed.
 // A stored row, and where its bytes are.
 struct StoredRow {
   std::size_t row = 0;  // its place in the batch

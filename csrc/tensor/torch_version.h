@@ -14,16 +14,17 @@
 #include <string_view>
 
 // bcomplex32, complex numbers of two bfloat16.
-#define MODCACHE_TORCH_HAS_BCOMPLEX (TORCH_VERSION_MINOR >= 14)
+#define MODCACHE_TORCH_HAS_BCOMPLEX \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 14))
 
 namespace modcache::tensor {
 
 // The version that this is built against: "2.13.0".
 inline constexpr std::string_view kTorchVersion = TORCH_VERSION;
 
-// The minor version of the torch that this process runs, "2.15"; nothing where torch does not tell.
-// It may differ from `kTorchVersion`: a linker accepts any library that has the
-// same symbols, though numbers and layouts that were compiled in may have changed.
+// The minor version of the torch that this process runs, "2.15"; nullopt where torch does not tell.
+// It may differ from `kTorchVersion`: a linker accepts any library that has the same symbols,
+// though numbers and layouts that were compiled in may have changed.
 std::optional<std::string> running_torch();
 
 // Returns why code that was built against the torch `built` ("2.13.0") may not run in a process

@@ -32,7 +32,6 @@ using modcache::cache::ContextPtr;
 
 constexpr std::size_t kRows = 256;
 constexpr std::size_t kRowBytes = 2048;
-// A server is passed by where running is faster; these rows are worth asking for.
 constexpr std::int64_t kRunUs = 10'000;
 
 [[noreturn]] void give_up(const std::string& why) {

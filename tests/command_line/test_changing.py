@@ -136,7 +136,7 @@ def test_evict_says_that_a_process_keeps_its_segment(
     writer.leave()
     (segment,) = (directory / "segments").glob("*.seg")
     with segment.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # as one of an older version would, that is not asked
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a process that does not answer requests would
         outcome = modcache("evict", directory, "--to", "0")
     assert outcome.status == FINDINGS
     assert "keeps a segment open to write to" in outcome.messages

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import FINDINGS, SUCCESS, FillDirectory, Outcome, bytes_below
-from redis_servers import RedisServer
+from program import FINDINGS, SUCCESS, FillDirectory, Outcome, binary, bytes_below
+from redis_servers import RedisServer, free_port
 from terminal import shown_in_terminal
 
 Program = Callable[..., Outcome]
@@ -95,6 +97,74 @@ def test_a_server_that_answers(
         assert outcome.status == SUCCESS
         assert "answers" in findings(outcome)["server"]["found"]
         assert redis.ask("DBSIZE") == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("somewhere", "somewhere"),
+        ("redis://:hidden@h?prefix=a%20b", "prefix"),
+        ("redis://:hidden@h?ports=1", "'ports'"),
+        ("redis://user:hidden@127.0.0.1:PORT/0", "user:***@127.0.0.1:PORT"),
+        ("redis://h?key_file=/none/there", "key_file"),
+    ],
+)
+def test_a_wrong_address_is_a_problem(
+    modcache: Program, filled: Path, monkeypatch: pytest.MonkeyPatch, address: str, says: str
+) -> None:
+    port = str(free_port())
+    monkeypatch.setenv("MODCACHE_REMOTE", address.replace("PORT", port))
+    outcome = modcache("doctor", filled, "--json")
+    assert outcome.status == FINDINGS
+    problems = [f["found"] for f in findings(outcome).values() if f["state"] == "problem"]
+    assert any(says.replace("PORT", port) in found for found in problems), problems
+    assert "hidden" not in outcome.data + outcome.messages
+
+
+def test_a_password_is_not_shown(
+    modcache: Program, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisServer(tmp_path / "redis", password="p@ss:word/1") as redis:
+        for words in (["doctor", filled], ["doctor", filled, "--json"]):
+            monkeypatch.setenv("MODCACHE_REMOTE", redis.address)
+            outcome = modcache(*words)
+            assert outcome.status == SUCCESS
+            assert ":***@127.0.0.1" in outcome.data
+            assert "ss:word" not in outcome.data + outcome.messages
+            assert "ss%3Aword" not in outcome.data + outcome.messages
+        monkeypatch.setenv("MODCACHE_REMOTE", redis.address.replace("word", "wrong"))
+        outcome = modcache("doctor", filled, "--json")
+        assert outcome.status == FINDINGS
+        assert "WRONGPASS" in findings(outcome)["server"]["found"]
+        assert "ss%3Awrong" not in outcome.data + outcome.messages
+
+
+@pytest.mark.parametrize(
+    "folder", ["lib/python3.11/site-packages/modcache/lib", "lib", "modcache/lib", "."]
+)
+def test_the_library_of_the_remote_tier_is_found_next_to_the_program(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    program = binary("modcache")
+    library = program.parent.parent / "libmodcache_remote.so"
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy2(program, venv / "bin/modcache")
+
+    def found_by(command: str | Path) -> str:
+        # As a shell calls it.
+        words = ["sh", "-c", '"$@"', "sh", command, "doctor", filled, "--json"]
+        done = subprocess.run(words, capture_output=True, check=False, timeout=120)
+        outcome = Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return str(findings(outcome)["server"]["found"])
+
+    with RedisServer(tmp_path / "redis") as redis:
+        monkeypatch.setenv("MODCACHE_REMOTE", redis.address)
+        assert "libmodcache_remote.so, cannot be loaded" in found_by(venv / "bin/modcache")
+        (venv / folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(library, venv / folder)
+        monkeypatch.setenv("PATH", f"{venv / 'bin'}:{os.environ['PATH']}")
+        assert found_by("modcache").endswith("answers")
 
 
 def test_files_of_the_future(modcache: Program, filled: Path) -> None:

@@ -60,7 +60,7 @@ def ends_of(name: str) -> set[str]:
     return {"/".join(parts[first:]) for first in range(len(parts))}
 
 
-def faults_of_names(name: str, lines: list[str], known: set[str]) -> Iterator[str]:
+def faults_of_names(name: str, lines: list[str], known: frozenset[str]) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         said = line if name.endswith(".md") else line.partition("//")[2]
         for found in _FILE.finditer(said):

@@ -57,7 +57,9 @@ def complaints(unit: Unit, joined: Joined) -> str:
     """What clang-tidy says of the unit; "": nothing."""
     first_option = next(i for i, word in enumerate(unit.command) if word.startswith("-"))
     beside = [f"-iquote{folder}" for folder in dict.fromkeys(s.parent for s in unit.sources)]
-    compiler = [*unit.command[first_option:], *beside, "-Wthread-safety"]
+    # The command is GCC's, which has warnings that clang does not know.
+    for_clang = ["-Wthread-safety", "-Wno-unknown-warning-option"]
+    compiler = [*unit.command[first_option:], *beside, *for_clang]
     command = [TIDY, "--quiet", joined.path, "--", *compiler]
     done = subprocess.run(
         [*map(str, command)], cwd=unit.folder, capture_output=True, text=True, check=False

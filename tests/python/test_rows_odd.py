@@ -10,6 +10,7 @@ import modcache
 import numpy as np
 import pytest
 import torch
+from abandoned_runs import abandoned_run
 from models import Python, UpTo, in_form
 from torch import nn
 
@@ -170,6 +171,29 @@ def test_too_little_room_costs_runs_and_no_values(settings: dict[str, str]) -> N
         for _ in range(2):
             assert torch.equal(modcache.lookup_or_run(module, x, keys, scope="s"), x * 2)
         modcache.flush()
+
+
+class ChangesOnce(nn.Module):
+    """Changes its state in its first run only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.runs
+        if self.runs < 1:
+            self.runs += 1
+        return y
+
+
+def test_later_runs_of_a_call_are_compared_with_what_was_before_the_first() -> None:
+    x = torch.zeros(3, 1)
+    with abandoned_run(lambda: modcache.lookup_or_run(ChangesOnce(), x[:1], KEYS[:1])) as runs:
+        modcache.lookup_or_run(ChangesOnce(), x, KEYS)
+        assert len(runs) > 1
+    for row, key in enumerate(KEYS):
+        assert modcache.lookup_or_run(ChangesOnce(), x[row : row + 1], [key]).item() == 0
 
 
 class Texts(nn.Module):

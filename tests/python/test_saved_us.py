@@ -9,6 +9,7 @@ from typing import Any
 import modcache
 import pytest
 import torch
+from abandoned_runs import abandoned_run
 from models import in_form
 from processes import ProcessRunner
 from torch import nn
@@ -95,6 +96,19 @@ def test_a_partly_missing_batch_takes_what_its_missing_rows_took(works: Any) -> 
     assert run_us > first_us
     modcache.lookup_or_run(works, X[6:], KEYS[6:])
     assert times() == (run_us, saved_us + 2 * ((run_us - first_us) // 2))
+
+
+def test_each_run_of_a_batch_counts_for_its_own_rows() -> None:
+    with abandoned_run(lambda: modcache.lookup_or_run(Sleeps(), X[6:], KEYS[6:], scope="s")):
+        modcache.lookup_or_run(Sleeps(), X, KEYS, scope="s")
+    run_us, _ = times()
+    assert run_us >= 2 * SLEEP_US
+    modcache.lookup_or_run(Sleeps(), X[6:], KEYS[6:], scope="s")  # the second run had these two
+    _, saved_us = times()
+    assert SLEEP_US - 2 <= saved_us <= run_us - SLEEP_US
+    modcache.reset_stats()
+    modcache.lookup_or_run(Sleeps(), X, KEYS, scope="s")
+    assert run_us - len(KEYS) < times()[1] <= run_us
 
 
 def saved_in_another_process() -> int:

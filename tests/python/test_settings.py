@@ -21,6 +21,7 @@ OPTIONS = (
     "durability",
     "policy",
     "admission",
+    "max_age",
     "match",
     "strict",
     "namespace",
@@ -28,13 +29,16 @@ OPTIONS = (
     "log",
     "dtype",
     "codec",
+    "remote",
+    "remote_timeout_ms",
+    "remote_ttl",
     "verify_share",
     "min_run_us",
 )
 
 
 def test_settings_shows_every_option() -> None:
-    assert set(OPTIONS) <= set(modcache.settings())
+    assert set(modcache.settings()) == set(OPTIONS)
 
 
 @pytest.mark.parametrize(

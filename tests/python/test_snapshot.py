@@ -228,6 +228,17 @@ def test_changed_code_is_not_recognized(
         assert not is_known
 
 
+def test_a_called_module_with_named_tuples_and_type_hints_is_recognized() -> None:
+    module = model()
+    for number in range(4):
+        modcache.lookup_or_run(module, torch.ones(1, 4), f"k{number}")
+    known = state_of(module).known
+    assert known is not None
+    assert known.tensors() is not None
+    module[0].named = inspect.Arguments(["y"], None, None)
+    assert known.tensors() is None
+
+
 def test_a_hook_for_all_modules_ends_it() -> None:
     watched = Watched(model())
     handle = nn.modules.module.register_module_forward_hook(_hook)

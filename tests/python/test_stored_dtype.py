@@ -214,14 +214,21 @@ def test_verify_accepts_the_rounding_and_nothing_beyond(
     scale: float, half: torch.dtype, codec: str, key: Any, reopen: Any
 ) -> None:
     value = (torch.rand(6, 500) * 2 - 1) * scale
+    value[:, 0], value[:, 7] = scale, 0
     asked(value, key)
     rows = 1 if key == "k" else 6
+    numbers = torch.finfo(half)
+    largest = float(rounded(value[0, 0], half))
+    rounding = largest * numbers.eps / 2 + numbers.smallest_normal * numbers.eps / 2
     for _ in range(2):
         with modcache.mode("verify"):
             assert exact(asked(value, key)) == exact(value), "the fresh result"
             assert modcache.stats()["verify_differences"] == 0
             other = value.clone()
-            other[:, 7] += 0.05 * scale
+            other[:, 7] = 0.9 * (rounding + 1e-4 * largest)
+            asked(other, key)
+            assert modcache.stats()["verify_differences"] == 0
+            other[:, 7] = 1.01 * (rounding + 1e-4 * largest)
             asked(other, key)
         assert modcache.stats()["verify_differences"] == rows
         modcache.reset_stats()

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that share a server, and modules that take a time which a server can beat."""
+"""Machines that share a server, and modules with a fixed run time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import modcache
 import torch
 from torch import nn
 
-# The server of S3 that tests have takes some milliseconds for an answer.
 RUN_S = 0.06
 
 
@@ -51,21 +48,11 @@ class Machines:
     def become(self, name: str, address: str, **options: Any) -> None:
         """Leaves the machine before with all that it wrote on the server."""
         modcache.flush()
-        # Another time-out makes another tier, which has no connections and no experience yet.
+        # Another time-out makes another tier, which has no connections yet.
         self._machines += 1
         options = {"remote_timeout_ms": 2000 + self._machines, **options}
         modcache.configure(dir=self._folder / name, remote=address, **options)
         modcache.reset_stats()
-
-
-@contextmanager
-def growth(*names: str) -> Iterator[dict[str, int]]:
-    """What these counters grow by while the block runs; filled in at its end."""
-    before = modcache.stats()
-    grown: dict[str, int] = {}
-    yield grown
-    after = modcache.stats()
-    grown.update({name: after[name] - before[name] for name in names or after})
 
 
 def counted(*names: str) -> tuple[int, ...]:

@@ -9,16 +9,15 @@ from pathlib import Path
 import modcache
 import pytest
 import torch
+from backend_binary import PING, PUT, check_contract, check_failure, check_fault
 from delayed_port import UnansweredPort
 from machines import Machines, slow_module
 from redis_cluster import RedisCluster
-from redis_fake import NOTHING, FakeRedis, array, bulk, slots
+from redis_fake import NOTHING, FakeRedis, slots
 from redis_servers import RedisServer, wait_until, with_replica
-from test_http_backends import PING, PUT, check_contract, check_failure
 from test_trouble import Load, hits_again, without_near_tiers
 
 TIMEOUT = {"MODCACHE_TEST_REMOTE_TIMEOUT_MS": "2000"}
-VISIT = "BackendContractTest.values_are_visited_by_the_beginning_of_their_names"
 
 
 def test_each_kind_keeps_the_contract(address: str) -> None:
@@ -84,7 +83,6 @@ def test_a_node_that_hangs_costs_its_own_keys_alone(
         # A busy machine may take long for what is not late.
         machines.become("here", cluster.address, memory=0, disk=0, remote_timeout_ms=4000)
         load = Load()
-        # A module for which even a slow answer is worth the wait.
         load.module = slow_module()
         with load:
             hits_again(load)
@@ -106,6 +104,33 @@ def test_any_node_of_a_cluster_answers_a_ping(tmp_path: Path) -> None:
             hung.stop_answering()
             check_contract(cluster.address, PING, **TIMEOUT)
             hung.go_on()
+
+
+# --- Faults of a server ---
+
+
+def test_a_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "r", persistent=True) as server:
+
+        def kill_twice() -> None:
+            for _ in range(2):
+                server.kill()
+                time.sleep(1)
+                server.start()
+                time.sleep(1)
+
+        check_fault(server.address, kill_twice)
+
+
+def test_calls_time_out_while_a_server_hangs(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "r") as server:
+
+        def hang() -> None:
+            server.stop_answering()
+            time.sleep(3)
+            server.go_on()
+
+        assert "did not answer in time" in check_fault(server.address, hang)
 
 
 # --- What a server says ---
@@ -130,30 +155,6 @@ def test_what_concerns_one_key_is_no_failure_of_a_cluster(word: str) -> None:
     with FakeRedis(answer) as fake:
         said = check_failure(f"redis+cluster://127.0.0.1:{fake.port}", PUT, "are_stored")
         assert word not in said
-
-
-def test_a_node_that_loses_its_slots_during_a_walk_is_a_failure_of_it() -> None:
-    names: list[bytes] = []
-    ports: list[int] = []
-
-    def answer(command: list[bytes]) -> bytes:
-        if command[0] == b"CLUSTER":
-            return slots(*ports)
-        if command[0] == b"SET":
-            names.append(command[1])
-        if command[0] == b"SCAN":
-            time.sleep(0.15)  # the map of slots is asked for again after 0.1 s
-            ports[:] = [two.port]
-            cursor = b"7" if command[1] == b"0" else b"0"
-            return array(bulk(cursor), array(*map(bulk, names[:100])))
-        if command[0] == b"GET" and len(ports) == 1:
-            return b"-MOVED 1 127.0.0.1:%d\r\n" % two.port
-        return answer_of_node(command, 0)
-
-    with FakeRedis(answer) as one, FakeRedis(answer) as two:
-        ports[:] = [one.port, two.port]
-        address = f"redis+cluster://127.0.0.1:{one.port},127.0.0.1:{two.port}"
-        check_failure(address, VISIT, "while the cluster was walked")
 
 
 @pytest.mark.parametrize(

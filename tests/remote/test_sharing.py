@@ -14,7 +14,6 @@ HITS = ("hits_memory", "hits_disk", "hits_remote", "misses")
 
 
 def slow_module() -> Slow:
-    """It takes so long that every server is worth being asked, on a busy machine, too."""
     return shared.slow_module(run_s=0.2)
 
 
@@ -199,6 +198,18 @@ def test_namespaces_do_not_meet(machines: Machines, address: str) -> None:
     machines.become("second", address, namespace="b")
     modcache.lookup_or_run(slow_module(), x[:1], "k")
     assert counted("hits_remote", "misses") == (0, 1)
+
+
+def test_machines_with_different_codecs_share_values(machines: Machines, address: str) -> None:
+    x = inputs(64)
+    keys = [f"k{i}" for i in range(64)]
+    machines.become("first", address, codec="zstd")
+    expected = modcache.lookup_or_run(slow_module(), x, keys)
+    machines.become("second", address, codec="none")
+    torch.testing.assert_close(
+        modcache.lookup_or_run(slow_module(), x, keys), expected, rtol=0, atol=0
+    )
+    assert counted("hits_remote", "misses") == (64, 0)
 
 
 def test_another_checkpoint_finds_nothing(machines: Machines, address: str) -> None:

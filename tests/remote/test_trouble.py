@@ -301,7 +301,6 @@ def test_what_somebody_spoiled_is_refused(machines: Machines, redis: RedisServer
         assert torch.equal(modcache.lookup_or_run(module, x, "k"), expected)
         assert counted("corrupt", "misses") == (1, 1)
         modcache.flush()
-        # It was written anew; and a server that never has anything is not always asked.
         assert torch.equal(modcache.lookup_or_run(module, x, "k"), expected)
         assert counted("hits_remote") == (1,)
     redis.cli("DEL", name)

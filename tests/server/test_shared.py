@@ -12,8 +12,6 @@ from running import RunningServer
 
 Start = Callable[..., RunningServer]
 RUN_MS = 20
-# A server is passed by where it takes longer than a run, or than the timeout: not so here, however
-# busy the machine is.
 LONG_RUN_MS = 200
 PATIENT = ("--set", "remote_timeout_ms=5000")
 KEYS = 10

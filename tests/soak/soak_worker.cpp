@@ -55,7 +55,7 @@ class Worker {
     const Status status = cache_.configure({{"dir", options.directory},
                                             {"disk", std::to_string(options.budget_bytes)},
                                             {"memory", below(2) == 0 ? "0" : "1MB"},
-                                            {"policy", policies[below(4)]},
+                                            {"policy", policies[below(3)]},
                                             {"io", below(4) == 0 ? "pread" : "mmap"},
                                             {"log", "off"}});
     if (!status.is_ok()) ++counts_.errors;

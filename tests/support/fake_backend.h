@@ -27,7 +27,7 @@
 
 namespace modcache::testing {
 
-enum class ServerCall { kGet, kPut, kRemove, kPutIfAbsent, kRenewIf, kPing };
+enum class ServerCall { kGet, kPut, kRemove, kPutIfAbsent, kRemoveIf, kPing };
 
 // Thread-safe. Its backends own a share of it, so it lives in a shared_ptr.
 class ValueServer {
@@ -200,21 +200,19 @@ class FakeBackend final : public remote::Backend {
       return Status::ok();
     });
   }
-  Result<bool> put_if_absent(const remote::NamedValue& value, std::int64_t ttl_ms) override {
+  Result<bool> put_if_absent(const remote::NamedValue& value) override {
     return server_->call(ServerCall::kPutIfAbsent, [&]() -> Result<bool> {
       if (!server_->refusal_.is_ok()) return server_->refusal_;
-      return server_->values_.insert({value.name, {value.value, ttl_ms}}).second;
+      return server_->values_.insert({value.name, {value.value, 0}}).second;
     });
   }
-  Result<bool> renew_if(std::string_view name, std::string_view expected,
-                        std::int64_t ttl_ms) override {
-    return server_->call(ServerCall::kRenewIf, [&]() -> Result<bool> {
+  Result<bool> remove_if(std::string_view name, std::string_view expected) override {
+    return server_->call(ServerCall::kRemoveIf, [&]() -> Result<bool> {
       if (!server_->refusal_.is_ok()) return server_->refusal_;
       if (server_->is_left_out(std::string(name))) return Status::io_error("that part is down");
       const auto found = server_->values_.find(std::string(name));
       if (found == server_->values_.end() || found->second.bytes != expected) return false;
-      found->second.ttl_ms = ttl_ms;
-      if (ttl_ms == 0) server_->values_.erase(found);
+      server_->values_.erase(found);
       return true;
     });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Responses as Triton packs them (triton_cache/packed_response.h).
+// Responses as Triton packs them (triton_cache/response.h).
 #pragma once
 
 #include <cstdint>

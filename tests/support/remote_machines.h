@@ -18,7 +18,6 @@
 
 namespace modcache::testing {
 
-// A run that is worth asking a server for.
 inline constexpr std::int64_t kLongRunUs = 1'000'000;
 
 class Machine {

@@ -138,7 +138,7 @@ inline std::vector<NamedTrace> traces_for(std::size_t room) {
           {"Zipf with scans", zipf_with_scans(room)},
           {"changing sets, sequential", changing_datasets(room, false)},
           {"changing sets, shuffled", changing_datasets(room, true)},
-          {"a set that moves on", moving_set(room)}};
+          {"a set that changes", moving_set(room)}};
 }
 
 // Of all lookups, the share that nothing could exceed: Belady's choice, which knows the future, and

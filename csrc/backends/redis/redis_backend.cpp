@@ -24,11 +24,8 @@ using remote::NamedValue;
 constexpr std::size_t kNamesAtOnce = 512;
 // So much of large values is asked for, or written, in one round trip.
 constexpr std::size_t kChunksAtOnce = 16;
-// Replaces the time to live, or removes, if the value still is the expected one.
-constexpr std::string_view kRenewScript =
-    "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end "
-    "if ARGV[2]=='0' then return redis.call('DEL',KEYS[1]) end "
-    "return redis.call('PEXPIRE',KEYS[1],ARGV[2])";
+constexpr std::string_view kRemoveScript =
+    "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end return redis.call('DEL',KEYS[1])";
 
 class RedisBackend final : public remote::Backend {
  public:
@@ -38,17 +35,15 @@ class RedisBackend final : public remote::Backend {
   Status put_all(const std::vector<NamedValue>& values, std::int64_t ttl_ms,
                  std::vector<bool>& are_stored) override;
   Status remove_all(const std::vector<std::string>& names) override;
-  Result<bool> put_if_absent(const NamedValue& value, std::int64_t ttl_ms) override;
-  Result<bool> renew_if(std::string_view name, std::string_view expected,
-                        std::int64_t ttl_ms) override;
+  Result<bool> put_if_absent(const NamedValue& value) override;
+  Result<bool> remove_if(std::string_view name, std::string_view expected) override;
   Status ping() override { return nodes_->ping(); }
 
  private:
   Status get_some(const std::string* names, std::size_t count, SharedBytes* values);
   Status get_with_one_command(const std::string* names, std::size_t count, SharedBytes* values);
   Status get_chunks(const std::string& name, SharedBytes& value);
-  Status get_some_beginnings(const std::vector<std::string>& names, std::size_t most_bytes,
-                             std::vector<SharedBytes>& values);
+  Status get_chunked_heads(const std::vector<std::string>& names, std::vector<SharedBytes>& values);
   Status put_some(const NamedValue* values, std::size_t count, const std::string& ttl,
                   std::vector<bool>& are_stored, std::size_t first);
   Status put_chunks(const NamedValue& value, const std::string& ttl, bool& is_stored);
@@ -162,9 +157,9 @@ Status RedisBackend::get_all(const std::vector<std::string>& names,
   return Status::ok();
 }
 
-Status RedisBackend::get_some_beginnings(const std::vector<std::string>& names,
-                                         std::size_t most_bytes, std::vector<SharedBytes>& values) {
-  const std::string last = std::to_string(most_bytes - 1);
+Status RedisBackend::get_chunked_heads(const std::vector<std::string>& names,
+                                       std::vector<SharedBytes>& values) {
+  const std::string last = std::to_string(kChunkedHeadBytes - 1);
   values.assign(names.size(), {});
   for (std::size_t begin = 0; begin < names.size(); begin += kNamesAtOnce) {
     const std::size_t end = std::min(begin + kNamesAtOnce, names.size());
@@ -250,7 +245,7 @@ Status RedisBackend::put_all(const std::vector<NamedValue>& values, std::int64_t
 Status RedisBackend::remove_all(const std::vector<std::string>& names) {
   std::vector<std::string> all = names;
   std::vector<SharedBytes> values;
-  MODCACHE_RETURN_IF_ERROR(get_some_beginnings(names, kChunkedHeadBytes, values));
+  MODCACHE_RETURN_IF_ERROR(get_chunked_heads(names, values));
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto head =
         values[i].owner == nullptr ? std::nullopt : decode_chunked_head(values[i].view());
@@ -275,21 +270,19 @@ Status RedisBackend::remove_all(const std::vector<std::string>& names) {
                   : Status::ok();
 }
 
-Result<bool> RedisBackend::put_if_absent(const NamedValue& value, std::int64_t ttl_ms) {
-  const std::string ttl = ttl_text(ttl_ms);
-  Command command = set_command(value.name, value.value, ttl);
+Result<bool> RedisBackend::put_if_absent(const NamedValue& value) {
+  const std::string no_ttl;
+  Command command = set_command(value.name, value.value, no_ttl);
   command.arguments.emplace_back("NX");
   ReplyPtr reply;
   MODCACHE_RETURN_IF_ERROR(one(command, reply));
   return !is_null(reply);
 }
 
-Result<bool> RedisBackend::renew_if(std::string_view name, std::string_view expected,
-                                    std::int64_t ttl_ms) {
+Result<bool> RedisBackend::remove_if(std::string_view name, std::string_view expected) {
   const std::string key(name);
-  const std::string ttl = std::to_string(ttl_ms);
   ReplyPtr reply;
-  MODCACHE_RETURN_IF_ERROR(one({{"EVAL", kRenewScript, "1", key, expected, ttl}, &key}, reply));
+  MODCACHE_RETURN_IF_ERROR(one({{"EVAL", kRemoveScript, "1", key, expected}, &key}, reply));
   return integer_of(reply) == 1;
 }
 

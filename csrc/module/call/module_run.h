@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ModuleRun: one run of a module, and the verdict on its result: every rule that forbids storing a
-// result is in this file. Used by one thread at a time.
+// ModuleRun: one run of a module, and the verdict on its result. judge() decides whether a result
+// may be stored, on evidence that others gather: observation.h, the callers, tensor/storable.h,
+// row_proof.h. Used by one thread at a time.
 #pragma once
 
 #include <chrono>

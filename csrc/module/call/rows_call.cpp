@@ -197,8 +197,8 @@ void RowsCall::refuse_rows_apart(const std::string& why) {
   needs_whole_input_ = true;
 }
 
-// Returns whether the results of this context are known to be no rows. The call then goes past the
-// cache, and was counted.
+// Returns whether the results of this context are known to be no rows. The call then is bypassed,
+// and was counted.
 bool RowsCall::is_refused_by_row() {
   look_up_proof();
   if (!proof_.is_refuted()) return false;

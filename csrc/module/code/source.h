@@ -23,11 +23,11 @@
 
 namespace modcache::module {
 
-// Names of TorchScript classes and functions without the suffix that torch appends to repeated ones
-// (___torch_mangle_7), which differs from process to process and from load to load.
-// The class's last name, "B", for messages.
+// Returns the last part of the class's name, "B", for messages.
 std::string class_name_of(const c10::ivalue::Object& module);
 
+// Returns the name without the suffix that torch appends to repeated names (___torch_mangle_7),
+// which differs from process to process and from load to load.
 // "__torch__.a.___torch_mangle_7.B" -> "__torch__.a.B"
 std::string without_mangling(const std::string& name);
 

@@ -33,7 +33,8 @@ Status check_database_version(const Directory& directory) {
     return database_of_another_version(directory, version.value());
   }
   const auto in_wal = peek_user_version_in_wal(directory.file_system(), directory.wal_path());
-  if (in_wal && *in_wal > kUserVersion) return database_of_another_version(directory, *in_wal);
+  if (in_wal && *in_wal > 0 && *in_wal != kUserVersion)
+    return database_of_another_version(directory, *in_wal);
   return Status::ok();
 }
 

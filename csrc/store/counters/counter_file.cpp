@@ -15,7 +15,7 @@ namespace modcache::store {
 namespace {
 
 constexpr char kCounterMagic[8] = {'m', 'o', 'd', 'c', 'o', 'u', 'n', 't'};
-constexpr std::uint32_t kCounterFileVersion = 1;
+constexpr std::uint32_t kCounterFileVersion = 2;
 constexpr char kCountsSuffix[] = ".counts";
 
 struct FileHead {

@@ -71,7 +71,7 @@ struct ReadCounters {
   std::uint64_t process = 0;     // that made it; has one file or more
   std::vector<CountedDay> days;  // a pair of scope and day may be there twice
 };
-// kCorruption: it is no such file. kUnsupportedVersion: it is of a newer version.
+// kCorruption: it is no such file. kUnsupportedVersion: it is of another version.
 Result<ReadCounters> read_counter_file(const fs::File& file);
 
 // "00c0ffee00c0ffee.counts".

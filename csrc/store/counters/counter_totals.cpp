@@ -204,7 +204,7 @@ Status zero_counters(fs::FileSystem& file_system, const std::string& path,
   MODCACHE_ASSIGN_OR_RETURN(auto lock_file, lock_file_of(directory));
   MODCACHE_ASSIGN_OR_RETURN(auto lock, DirectoryLock::take(*lock_file, patience_ms));
   const std::vector<ProcessFile> files = process_files(directory, Purpose::kToTakeAway);
-  // One of a newer version is not replaced.
+  // One of another version is not replaced.
   MODCACHE_ASSIGN_OR_RETURN(TotalsFile totals, read_totals_file(directory));
   totals.since_us = now_us();
   totals.was_zeroed = true;

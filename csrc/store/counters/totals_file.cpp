@@ -15,7 +15,7 @@
 namespace modcache::store {
 namespace {
 
-constexpr std::string_view kTotalsTitle = "modcache counters 1\n";
+constexpr std::string_view kTotalsTitle = "modcache counters 2\n";
 constexpr std::string_view kAnyTitle = "modcache counters ";
 constexpr std::size_t kDigestBytes = Digest128::kSizeBytes;
 // A directory has far fewer files of processes that ended.
@@ -120,7 +120,7 @@ Result<TotalsFile> read_totals_file(const Directory& directory) {
       title.size() == kTotalsTitle.size() && title.substr(0, kAnyTitle.size()) == kAnyTitle;
   if (is_totals && title != kTotalsTitle) {
     return Status::unsupported_version("'" + path_of_totals(directory) +
-                                       "' is of a newer version of modcache");
+                                       "' is of another version of modcache");
   }
   const std::size_t begins = kTotalsTitle.size() + kDigestBytes;
   if (all.size() < begins || title != kTotalsTitle) return TotalsFile{};

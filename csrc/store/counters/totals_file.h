@@ -20,7 +20,7 @@ struct TotalsFile {
   std::vector<CountedDay> days;
 };
 
-// Empty where there is no file, or a damaged one. kUnsupportedVersion: it is of a newer version.
+// Empty where there is no file, or a damaged one. kUnsupportedVersion: it is of another version.
 // kForeign: something else is in its place.
 Result<TotalsFile> read_totals_file(const Directory& directory);
 

@@ -66,9 +66,9 @@ Result<PackFooter> decode_pack_footer(std::string_view bytes, std::uint64_t size
     return Status::corruption("its footer fails its checksum");
   }
   const std::uint64_t version = number_at(bytes, 8) >> 32;
-  if (version > kPackFormatVersion) {
+  if (version != kPackFormatVersion) {
     return Status::unsupported_version("it has format version " + std::to_string(version) +
-                                       ", this modcache reads up to " +
+                                       ", this modcache reads only version " +
                                        std::to_string(kPackFormatVersion));
   }
   PackFooter footer;

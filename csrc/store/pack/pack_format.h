@@ -5,7 +5,8 @@
 // bounds and checksum were checked.
 //
 // Format version history
-//  1: first.
+//  1: drafts.
+//  2: smaller samples of inputs.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@
 
 namespace modcache::store {
 
-inline constexpr std::uint32_t kPackFormatVersion = 1;
+inline constexpr std::uint32_t kPackFormatVersion = 2;
 inline constexpr std::size_t kPackFooterSizeBytes = 128;
 inline constexpr std::size_t kPackPageSizeBytes = 4096;
 inline constexpr std::size_t kPackSlotsPerPage = 255;
@@ -43,7 +44,7 @@ struct PackFooter {
 
 std::string encode_pack_footer(const PackFooter& footer);
 // Decodes the last `bytes` of a file of `size_bytes`. kInvalidArgument: not a pack's. kCorruption:
-// a damaged pack's. kUnsupportedVersion: a newer version's.
+// a damaged pack's. kUnsupportedVersion: another version's.
 Result<PackFooter> decode_pack_footer(std::string_view bytes, std::uint64_t size_bytes);
 
 // Where a record lies. `tag` is one half of its address; the other half determines the slot.

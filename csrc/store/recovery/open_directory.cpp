@@ -144,6 +144,11 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
     // Other transactions may be lost as well, and the page does not know of them.
     opened.control->set_committed(last_sequence);
   }
+  if (opened.control->committed() == 0) {
+    // `modcache mode` made the page, which does not know the database.
+    opened.control->set_committed(last_sequence);
+    opened.control->raise_superseded(last_sequence);
+  }
   opened.control->set_boot(boot);
   // After power loss the page may be older than the database, and than records that no row leads
   // to. If their sequences were taken again, a rebuild could take those records for the later ones.

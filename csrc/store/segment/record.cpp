@@ -159,10 +159,10 @@ Result<SegmentHeader> decode_segment_header(std::string_view bytes) {
       read_checksum(bytes) != checksum_of_head(bytes, 0)) {
     return Status::corruption("a segment's header is damaged");
   }
-  if (fields.format_version > kSegmentFormatVersion) {
+  if (fields.format_version != kSegmentFormatVersion) {
     return Status::unsupported_version(
         "a segment has format version " + std::to_string(fields.format_version) +
-        ", this modcache reads up to " + std::to_string(kSegmentFormatVersion));
+        ", this modcache reads only version " + std::to_string(kSegmentFormatVersion));
   }
   return SegmentHeader{fields.salt, fields.id, fields.created_at_us};
 }

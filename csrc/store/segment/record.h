@@ -5,7 +5,8 @@
 // trusted only after bounds and checksum were checked; anything else is kCorruption.
 //
 // Format version history
-//  1: first.
+//  1: drafts.
+//  2: smaller samples of inputs.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@
 
 namespace modcache::store {
 
-inline constexpr std::uint8_t kSegmentFormatVersion = 1;
+inline constexpr std::uint8_t kSegmentFormatVersion = 2;
 inline constexpr std::uint8_t kRecordFormatVersion = 1;
 inline constexpr std::size_t kRecordAlignmentBytes = 64;
 inline constexpr std::size_t kSegmentHeaderSizeBytes = 64;

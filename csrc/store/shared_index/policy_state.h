@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PolicyState: the memory that the policies of all processes of a directory share, in the file
-// `policy.state`, and the count of lookups and stores by which they measure time. All of it is
+// `policy.state`, and the count of lookups by which they measure time. All of it is
 // hints: it may be lost, and may be inconsistent after a crash. Thread-safe.
 #pragma once
 

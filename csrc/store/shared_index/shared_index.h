@@ -62,7 +62,7 @@ class SharedIndex {
   void note_uses(std::span<const Digest128> addresses, std::span<const Sequence> sequences,
                  const UsedAt& used);
 
-  // Counts lookups and stores of all processes (of this one where nothing can be shared).
+  // Counts lookups of all processes (of this one where nothing can be shared).
   policy::Tick tick(std::uint32_t count = 1);
   policy::Tick now() const;
   // Where ticks are not shared, continues from the latest recorded use, so that the ages of uses by

@@ -24,14 +24,17 @@ policy::Usage UsageTracker::usage_of_new(const Digest128& address) {
 bool UsageTracker::admits(const Digest128& address) {
   if (policy_ == nullptr) return true;
   const policy::Tick now = index_.now();
-  policy::Usage victim;
+  policy::Usage victim{now};  // where no entry can be read
   std::uint32_t smallest = ~std::uint32_t{0};
-  index_.sample(address.high, policy::kSampledEntries, [&](const SharedIndex::Slot& slot) {
-    const std::uint32_t rank = policy_->rank(slot.usage, now);
-    if (rank > smallest) return;
-    victim = slot.usage;
-    smallest = rank;
-  });
+  // Another sample at each try, so that a key is not compared with the same few entries forever.
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
+  index_.sample(address.high ^ (now * kGolden), policy::kSampledEntries,
+                [&](const SharedIndex::Slot& slot) {
+                  const std::uint32_t rank = policy_->rank(slot.usage, now);
+                  if (rank > smallest) return;
+                  victim = slot.usage;
+                  smallest = rank;
+                });
   return policy_->may_replace(victim, address.high, now);
 }
 

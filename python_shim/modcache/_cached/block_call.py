@@ -193,9 +193,9 @@ class _SeenCall:
 class _Kept:
     """A leaf of an input as it was at a call.
 
-    A tensor is told by its version, which each write counts; tensors of inference mode have none,
-    so a copy is kept of them. Arrays and images are told by their content key, since nothing
-    counts writes to them.
+    A tensor is identified by its version, which each write counts. Tensors of inference mode have
+    none, so a copy is kept of them. Arrays and images are identified by their content key, since
+    nothing counts writes to them.
     """
 
     def __init__(self, leaf: Any) -> None:

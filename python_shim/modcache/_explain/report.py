@@ -382,4 +382,4 @@ def _why_absent() -> str:
         )
     admission = torch.ops.cache.settings()["admission"]
     refused = "" if admission == "all" else f"not stored yet under admission={admission!r}, "
-    return f"{refused}never stored, or removed since, of which no record is kept"
+    return f"{refused}never stored, or removed since, and removals are not recorded"

@@ -167,9 +167,9 @@ def _storing_all() -> Iterator[None]:
 
 
 class _Tally:
-    """Counts what a fill does, by the growth of the counters during its look-ups.
+    """Counts what a fill does, by the growth of the counters during its lookups.
 
-    A loader may use the cache too, and its look-ups between them do not count.
+    A loader may use the cache too, and its lookups between them do not count.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class _Tally:
 
     @contextlib.contextmanager
     def lookup(self) -> Iterator[None]:
-        """Counts one look-up of a batch, which is made inside."""
+        """Counts one lookup of a batch, which is made inside."""
         before = torch.ops.cache.stats()
         with _storing_all():
             yield

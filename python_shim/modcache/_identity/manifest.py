@@ -45,7 +45,7 @@ _MOST_BYTES = 512 << 10  # csrc/module/call/manifest.h
 _DIGITS = 16
 _INCOMPLETE = "incomplete"
 _HOLDER = "modcache._call.holder.Holder"
-"""The class that the first manifests of cached functions have, for want of the function's name."""
+"""The module class that wraps a cached function."""
 
 Manifest = dict[str, Any]
 

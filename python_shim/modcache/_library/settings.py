@@ -124,13 +124,15 @@ def stats() -> Stats:
       requires grad, it is no function of state and input, it cannot be stored, it does not consist
       of rows, or the module cannot be identified.
     - ``bypassed_verify``: uncached runs of a scope that ``verify_share`` switched off.
-    - ``key_conflicts``: keys that were stored for an input of another dtype or shape.
+    - ``key_conflicts``: keys that were stored for another input.
     - ``verified``: hits that ``verify_share`` had run and compared instead; none of them is a hit
       or a miss. ``verify_differences``: results that differ from the stored ones, in mode
       ``"verify"`` too.
     - ``evicted``: entries that others pushed out of a tier.
     - ``not_kept``: results that the directory (with ``disk=0``: memory) did not take, since it is
       full of more valuable entries, or they are too large for it.
+    - ``remote_stored``: entries that the server of ``remote`` took; ``remote_dropped``: entries
+      that were not written to it, since the queue was full or the server did not take them.
     - ``corrupt``: damaged entries, each of them a miss; ``errors``: failures of the cache, none of
       which failed a call.
     - ``run_us``, ``saved_us``: microseconds that modules ran on misses, and that the runs behind

@@ -32,7 +32,6 @@ _TROUBLE = {
     "errors": "failures of the cache",
     "remote_dropped": "results not written to the server",
 }
-# Those that the server was not asked for, since running them is faster, are hits or misses, too.
 _REMOTE = {
     "remote_stored": "entries written to the server",
 }

@@ -169,15 +169,15 @@ TEST_F(BackendContractTest, removed_values_are_gone_and_may_come_again) {
 
 TEST_F(BackendContractTest, only_the_first_value_is_put_where_there_is_none) {
   for (const char* const one : {"plain", "x/ctl/lease"}) {
-    const auto first = backend_->put_if_absent({name(one), "first"}, 60'000);
+    const auto first = backend_->put_if_absent({name(one), "first"});
     ASSERT_TRUE(first.is_ok()) << first.status().message();
     EXPECT_TRUE(first.value());
-    const auto second = backend_->put_if_absent({name(one), "second"}, 60'000);
+    const auto second = backend_->put_if_absent({name(one), "second"});
     ASSERT_TRUE(second.is_ok()) << second.status().message();
     EXPECT_FALSE(second.value());
     EXPECT_EQ(get_one(name(one)), "first");
     remove({name(one)});
-    const auto third = backend_->put_if_absent({name(one), "third"}, 60'000);
+    const auto third = backend_->put_if_absent({name(one), "third"});
     ASSERT_TRUE(third.is_ok()) << third.status().message();
     EXPECT_TRUE(third.value());
     EXPECT_EQ(get_one(name(one)), "third");
@@ -186,27 +186,20 @@ TEST_F(BackendContractTest, only_the_first_value_is_put_where_there_is_none) {
 
 TEST_F(BackendContractTest, a_value_that_was_put_with_others_is_not_absent) {
   put({{name("v"), "x"}});
-  const auto second = backend_->put_if_absent({name("v"), "second"}, 60'000);
+  const auto second = backend_->put_if_absent({name("v"), "second"});
   ASSERT_TRUE(second.is_ok()) << second.status().message();
   EXPECT_FALSE(second.value());
   EXPECT_EQ(get_one(name("v")), "x");
 }
 
-TEST_F(BackendContractTest, a_value_is_renewed_and_removed_only_if_it_is_as_expected) {
+TEST_F(BackendContractTest, a_value_is_removed_only_if_it_is_as_expected) {
   put({{name("v"), "mine"}});
-  const auto renewed = backend_->renew_if(name("v"), "mine", 60'000);
-  if (renewed.status().code() == StatusCode::kForeign) {
-    EXPECT_FALSE(renewed.status().message().empty());
-    GTEST_SKIP() << "this server cannot do it, and says so: " << renewed.status().message();
-  }
-  ASSERT_TRUE(renewed.is_ok()) << renewed.status().message();
-  EXPECT_TRUE(renewed.value());
-  const auto others = backend_->renew_if(name("v"), "another's", 0);
-  ASSERT_TRUE(others.is_ok());
+  const auto others = backend_->remove_if(name("v"), "another's");
+  ASSERT_TRUE(others.is_ok()) << others.status().message();
   EXPECT_FALSE(others.value());
   EXPECT_EQ(get_one(name("v")), "mine");
-  const auto removed = backend_->renew_if(name("v"), "mine", 0);
-  ASSERT_TRUE(removed.is_ok());
+  const auto removed = backend_->remove_if(name("v"), "mine");
+  ASSERT_TRUE(removed.is_ok()) << removed.status().message();
   EXPECT_TRUE(removed.value());
   EXPECT_EQ(get_one(name("v")), "-");
 }

@@ -63,5 +63,16 @@ TEST(ConflictWatchTest, HoldsABoundedNumberOfScopes) {
   EXPECT_FALSE(watch.has_stopped_storing("scope 1"));
 }
 
+TEST(ConflictWatchTest, OneOfManyScopesStopsAlone) {
+  ConflictWatch watch;
+  for (int i = 0; i < 1000; ++i) watch.record_conflict("s", just_stored());
+  ASSERT_TRUE(watch.has_stopped_storing("s"));
+  for (int i = 0; i < 5000; ++i) {
+    const std::string other = "scope " + std::to_string(i);
+    watch.record_conflict(other, kBefore);
+    EXPECT_FALSE(watch.has_stopped_storing(other)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace modcache::cache

@@ -46,10 +46,19 @@ TEST(MemoryStorePolicyTest, scans_do_not_push_out_what_is_asked_for_often) {
   EXPECT_GE(found_by(Kind::kAuto, trace), found_by(Kind::kLru, trace) + 0.03);
 }
 
+// The bound is low because auto learns the frequency of new keys over several epochs.
 TEST(MemoryStorePolicyTest, auto_follows_a_set_that_changes) {
   EXPECT_GE(found_by(Kind::kAuto, testing::moving_set(kRoom)), 0.75);
   EXPECT_GE(found_by(Kind::kAuto, testing::changing_datasets(kRoom, false)), 0.25);
   EXPECT_GE(found_by(Kind::kAuto, testing::changing_datasets(kRoom, true)), 0.15);
+}
+
+TEST(MemoryStorePolicyTest, a_refused_entry_evicts_nothing) {
+  TierOfSamples samples(Kind::kAuto, kRoom);
+  for (int i = 0; i < 4; ++i) samples.found_of(testing::sequential_epochs({0, kRoom}, 1));
+  const auto evicted_before = samples.evicted();
+  samples.found_of(testing::sequential_epochs({kRoom, 2 * kRoom}, 1));
+  EXPECT_EQ(samples.evicted(), evicted_before);
 }
 
 TEST(MemoryStorePolicyTest, keep_keeps_what_came_first) {
@@ -100,6 +109,7 @@ TEST(MemoryStorePolicyTest, auto_keeps_a_stable_part_in_each_of_several_processe
   }
 }
 
+// The last trace has four epochs because auto learns the frequency of new keys over several epochs.
 TEST(MemoryStorePolicyTest, threads_share_what_a_tier_knows) {
   TierOfSamples samples(Kind::kAuto, kRoom);
   std::vector<std::thread> threads;

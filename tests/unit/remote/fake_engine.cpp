@@ -21,8 +21,8 @@ class IdleBackend final : public modcache::remote::Backend {
     return {};
   }
   Status remove_all(const std::vector<std::string>&) override { return {}; }
-  Result<bool> put_if_absent(const NamedValue&, std::int64_t) override { return false; }
-  Result<bool> renew_if(std::string_view, std::string_view, std::int64_t) override { return false; }
+  Result<bool> put_if_absent(const NamedValue&) override { return false; }
+  Result<bool> remove_if(std::string_view, std::string_view) override { return false; }
   Status ping() override { return {}; }
 };
 

@@ -203,7 +203,7 @@ TEST_F(GenerationsTest, a_clear_of_what_is_older_does_not_undo_a_full_one_at_the
   const Current before = found(ours_);
   bool has_cleared = false;
   server_->before_each([&](ServerCall kind) {
-    if (kind != ServerCall::kRenewIf || std::exchange(has_cleared, true)) return;
+    if (kind != ServerCall::kRemoveIf || std::exchange(has_cleared, true)) return;
     FakeBackend other{server_};
     EXPECT_TRUE(theirs_.clear("scope", 0, other).is_ok());
   });

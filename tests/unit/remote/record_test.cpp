@@ -151,9 +151,9 @@ TEST(RemoteRecordTest, a_run_that_took_less_than_no_time_is_refused) {
             StatusCode::kCorruption);
 }
 
-TEST(RemoteRecordTest, a_newer_modcache_is_told_from_damage_whatever_its_key_and_its_layout) {
+TEST(RemoteRecordTest, another_version_is_told_from_damage_whatever_its_key_and_its_layout) {
   const std::string bytes = encode_record(sample_record(), Seal());
-  for (const int version : {kRecordVersion + 1, 0xff}) {
+  for (const int version : {kRecordVersion - 1, kRecordVersion + 1, 0xff}) {
     std::string newer = bytes;
     newer[kVersionAt] = static_cast<char>(version);
     newer += "more of a later layout";

@@ -371,11 +371,11 @@ TEST_F(StoreVersionTest, leaves_a_newer_and_an_older_control_page_alone) {
   }
 }
 
-TEST_F(StoreVersionTest, leaves_newer_segments_alone_although_the_database_is_gone) {
+TEST_F(StoreVersionTest, leaves_segments_of_another_version_alone_although_the_database_is_gone) {
   fill();
   const std::string segment = segment_files(directory_.path()).at(0);
   std::string bytes = testing::file_bytes(segment);
-  bytes[9] = 2;
+  bytes[9] = kSegmentFormatVersion + 1;
   testing::seal(bytes, 0, kSegmentHeaderSizeBytes);
   testing::write_file(segment, bytes);
   std::filesystem::remove(database());

@@ -45,7 +45,6 @@ class CodeTextTest : public ::testing::Test {
   jit::Module module_{"__torch__.Encoder"};
 };
 
-// Earlier versions hashed this text, and the fingerprints of most modules must stay the same.
 TEST_F(CodeTextTest, where_no_name_ends_in_a_number_it_is_what_torch_prints) {
   EXPECT_EQ(text(), printed_by_torch());
 }

@@ -48,6 +48,25 @@ TEST_F(DirectoryModeTest, stays_until_it_is_changed) {
   }
 }
 
+// A page that says 0 would hide lost transactions, and a rebuild would bring replaced values back.
+TEST_F(DirectoryModeTest, a_page_that_is_made_for_the_mode_learns_what_the_database_has) {
+  {
+    auto store = open_store(directory_.path());
+    ASSERT_TRUE(put(*store, context_, "key", "first").is_ok());
+    ASSERT_TRUE(put(*store, context_, "key", "second").is_ok());
+  }
+  std::filesystem::remove(page_);
+  ASSERT_TRUE(set(DirectoryMode::kOn).is_ok());
+  {
+    auto store = open_store(directory_.path());
+    EXPECT_EQ(get(*store, context_, "key"), "second");
+  }
+  auto control = ControlPage::open(files_, page_, ReadVia::kMmap, false);
+  ASSERT_TRUE(control.is_ok()) << control.status().message();
+  EXPECT_GE(control.value()->committed(), 2u);
+  EXPECT_GE(control.value()->superseded(), 2u);
+}
+
 TEST_F(DirectoryModeTest, is_set_in_a_directory_that_is_made_for_it_and_nothing_but_the_page) {
   const std::string fresh = directory_ / "some/where";
   EXPECT_TRUE(directory_mode(files_, fresh).status().is_not_found());

@@ -33,13 +33,16 @@ TEST_F(VersionsTest, a_directory_that_is_empty_or_of_this_version_is_fine) {
   EXPECT_EQ(checked(), StatusCode::kOk);
 }
 
-TEST_F(VersionsTest, a_database_of_a_newer_version_is_refused_also_where_only_its_log_says_so) {
+class OtherVersionsTest : public VersionsTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Differences, OtherVersionsTest, ::testing::Values(-1, 1));
+
+TEST_P(OtherVersionsTest, a_database_is_refused_also_where_only_its_log_says_so) {
   store_one();
   auto& files = fs::posix_file_system();
   auto database = Database::open(files, directory().database_path(), Database::Mode::kWrite, 1000);
   ASSERT_TRUE(database.is_ok());
-  const std::string newer = "PRAGMA user_version=" + std::to_string(kUserVersion + 1);
-  ASSERT_TRUE(database.value()->execute(newer).is_ok());
+  const std::string other = "PRAGMA user_version=" + std::to_string(kUserVersion + GetParam());
+  ASSERT_TRUE(database.value()->execute(other).is_ok());
   ASSERT_GT(std::filesystem::file_size(directory().wal_path()), 0u);
   EXPECT_EQ(checked(), StatusCode::kUnsupportedVersion);
   ASSERT_TRUE(database.value()->checkpoint().is_ok());
@@ -47,13 +50,16 @@ TEST_F(VersionsTest, a_database_of_a_newer_version_is_refused_also_where_only_it
   EXPECT_EQ(checked(), StatusCode::kUnsupportedVersion);
 }
 
-TEST_F(VersionsTest, a_segment_of_a_newer_version_is_refused) {
+TEST_P(OtherVersionsTest, a_segment_is_refused_also_where_there_is_no_database) {
   store_one();
   const std::string path = directory().segment_path(directory().segments().value().at(0));
   std::string bytes = testing::file_bytes(path);
-  bytes[9] = kSegmentFormatVersion + 1;
+  bytes[9] = static_cast<char>(kSegmentFormatVersion + GetParam());
   testing::seal(bytes, 0, kSegmentHeaderSizeBytes);
   testing::write_file(path, bytes);
+  EXPECT_EQ(checked(), StatusCode::kUnsupportedVersion);
+  std::filesystem::remove(directory().database_path());
+  std::filesystem::remove(directory().control_path());
   EXPECT_EQ(checked(), StatusCode::kUnsupportedVersion);
 }
 

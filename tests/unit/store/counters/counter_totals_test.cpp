@@ -186,10 +186,10 @@ TEST_F(CounterTotalsTest, the_totals_stay_bounded_and_lose_no_count) {
   EXPECT_EQ(sum, kDays * static_cast<std::int64_t>(kCounterSlots));
 }
 
-TEST_F(CounterTotalsTest, totals_of_a_newer_version_are_left_alone) {
+TEST_F(CounterTotalsTest, totals_of_another_version_are_left_alone) {
   (void)process("a", 10);
   const std::string totals = directory_.counters_path() + "/totals";
-  std::ofstream(totals) << "modcache counters 2\n";
+  std::ofstream(totals) << "modcache counters 1\n";
   EXPECT_EQ(gather_counters(directory_, 1, 1000).code(), StatusCode::kUnsupportedVersion);
   EXPECT_EQ(zero().code(), StatusCode::kUnsupportedVersion);
   EXPECT_EQ(files(), 2U);

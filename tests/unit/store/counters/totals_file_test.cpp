@@ -69,7 +69,7 @@ TEST_F(TotalsFileTest, is_empty_where_there_is_none_or_a_damaged_one) {
     write(whole.substr(0, size));
     EXPECT_TRUE(read_totals_file(directory_).value().days.empty()) << size;
   }
-  for (std::size_t i = sizeof "modcache counters 1"; i < whole.size(); ++i) {
+  for (std::size_t i = sizeof "modcache counters 2"; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 1);
     write(damaged);
@@ -77,9 +77,11 @@ TEST_F(TotalsFileTest, is_empty_where_there_is_none_or_a_damaged_one) {
   }
 }
 
-TEST_F(TotalsFileTest, one_of_a_newer_version_and_what_is_no_file_are_refused) {
-  write("modcache counters 2\nwhatever");
-  EXPECT_EQ(read_totals_file(directory_).status().code(), StatusCode::kUnsupportedVersion);
+TEST_F(TotalsFileTest, one_of_another_version_and_what_is_no_file_are_refused) {
+  for (const char* const title : {"modcache counters 1\n", "modcache counters 3\n"}) {
+    write(title);
+    EXPECT_EQ(read_totals_file(directory_).status().code(), StatusCode::kUnsupportedVersion);
+  }
   ASSERT_EQ(::unlink(path_.c_str()), 0);
   ASSERT_EQ(::symlink("/dev/null", path_.c_str()), 0);
   EXPECT_EQ(read_totals_file(directory_).status().code(), StatusCode::kForeign);
