@@ -207,20 +207,6 @@ Outcome finish_run_of(const c10::intrusive_ptr<AnyRun>& run, const at::IValue& o
   return outcome_of(run);
 }
 
-// `rows`: a tuple of one tagged value for each row that ran, whose tensors have a first size of 1.
-Outcome finish_rows_apart(const c10::intrusive_ptr<RowsRun>& run, const at::IValue& rows,
-                          const std::string& impure_because, std::int64_t requiring_grad,
-                          bool is_training, bool is_checkpointed) {
-  TORCH_CHECK(rows.isTuple(), "modcache: rows that differ in shape come in a tuple");
-  std::vector<tensor::Flat> apart;
-  for (const at::IValue& row : rows.toTupleRef().elements()) {
-    apart.push_back(tensor::flatten_tagged(row));
-  }
-  run->call.finish_run(std::move(apart),
-                       facts_of(impure_because, requiring_grad, is_training, is_checkpointed));
-  return outcome_of(run);
-}
-
 // Starts the run again, because the module was loaded since begin(), which is no part of the run.
 // Its tensors have a watch, or it is scripted; neither is given if the caller named the scope.
 template <typename AnyRun>
@@ -285,7 +271,6 @@ void register_eager(torch::Library& m) {
       .def_static("next_rows", &next_rows)
       .def_static("next_check", &next_check)
       .def("finish_check", &finish_check)
-      .def("finish_apart", &finish_rows_apart)
       .def("next_trial", &next_trial)
       .def("finish_trial", &finish_trial)
       .def("gives_own_result",

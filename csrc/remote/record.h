@@ -9,9 +9,7 @@
 //  2: smaller samples of inputs.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 

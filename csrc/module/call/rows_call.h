@@ -55,9 +55,6 @@ class RowsCall : public OpenCall {
   void begin_run(ModuleRun::Time started = std::chrono::steady_clock::now()) { start_run(started); }
   // Stores the rows unless a rule forbids it, counts, and warns once. Throws under strict=true.
   void finish_run(tensor::Flat result, const RunFacts& facts);
-  // Does so with a result whose rows differ in shape: one for each row that ran, in their order,
-  // whose tensors have a first size of 1. Throws when it is not that. REQUIRES: no rows are padded.
-  void finish_run(std::vector<tensor::Flat> apart, const RunFacts& facts);
 
   // Returns the check run that has to show whether the last result consists of rows (row_proof.h).
   // Ask before next_trial().
@@ -172,7 +169,6 @@ class RowsCall : public OpenCall {
   // Asks once what is known of the rows of this context.
   void look_up_proof();
   void repeat_rows();
-  void judge_apart(std::vector<tensor::Flat> apart, const RunFacts& facts);
   // Takes over a result that no rule forbids to keep.
   void accept(tensor::Flat result, const RunFacts& facts);
   // Does so once its padded dimensions are known, which may need a trial.

@@ -2,7 +2,6 @@
 //
 // RowsCall: what becomes of the result of a run.
 #include <ATen/ops/equal.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <exception>
@@ -21,16 +20,6 @@
 
 namespace modcache::module {
 namespace {
-
-// Returns all of them as one, which rules that know nothing of rows judge.
-tensor::Flat joined(const std::vector<tensor::Flat>& apart) {
-  tensor::Flat all = apart[0];
-  for (std::size_t i = 1; i < apart.size(); ++i) {
-    all.tensors.insert(all.tensors.end(), apart[i].tensors.begin(), apart[i].tensors.end());
-    if (all.why_not_storable.empty()) all.why_not_storable = apart[i].why_not_storable;
-  }
-  return all;
-}
 
 bool are_equal(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
   try {
@@ -279,49 +268,6 @@ void RowsCall::accept(tensor::Flat result, const RunFacts& facts) {
     if (!is_refused_) result = *std::move(with_padding);
   }
   output_.add_computed(running_, std::move(result));
-}
-
-void RowsCall::finish_run(std::vector<tensor::Flat> apart, const RunFacts& facts) {
-  try {
-    judge_apart(std::move(apart), facts);
-  } catch (...) {
-    abandon();
-    throw;
-  }
-}
-
-void RowsCall::judge_apart(std::vector<tensor::Flat> apart, const RunFacts& facts) {
-  run_->end();
-  const std::size_t count = running_.size();
-  TORCH_CHECK(apart.size() == count && !parts_.padding.has_value(), "modcache: ", parts_.who(),
-              " was run on ", count, " rows, and gave ", apart.size());
-  for (const tensor::Flat& row : apart) {
-    const std::string why = tensor::why_no_rows(row, 1);
-    TORCH_CHECK(why.empty(), "modcache: a row of ", parts_.who(), " is ", why);
-  }
-  is_refused_ = true;
-  const auto rows = static_cast<std::int64_t>(count);
-  const tensor::Flat all = joined(apart);
-  if (is_bypassed_ || !run_->may_keep(parts_, *session_, all, facts, rows, outcome_)) {
-    lead_.kept_nothing();
-  } else {
-    is_refused_ = false;
-    const auto row_of_run = [&](std::size_t k) {
-      const tensor::Flat& kept = apart[place_in_run(k)];
-      tensor::Flat row{kept.root, {}, {}};
-      for (const at::Tensor& tensor : kept.tensors) row.tensors.push_back(tensor.select(0, 0));
-      return row;
-    };
-    const auto cut = [&](std::size_t k) {
-      const tensor::RowCutter cutter(apart[place_in_run(k)], parts_.input.device,
-                                     session_->settings().dtype);
-      return cutter.cut(0);
-    };
-    take(row_of_run, cut, facts);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    output_.add_computed({running_[i]}, std::move(apart[i]));
-  }
 }
 
 void RowsCall::accept_padded(tensor::Flat result, const RunFacts& facts) {

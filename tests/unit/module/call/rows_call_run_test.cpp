@@ -14,7 +14,6 @@ using cache::Mode;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Optional;
-using ::testing::ThrowsMessage;
 
 using RowsCallRunTest = testing::RowsCallTest;
 
@@ -37,71 +36,6 @@ TEST_F(RowsCallRunTest, without_the_rows_is_given_back_and_not_stored) {
   EXPECT_THAT(call->outcome().refusal, HasSubstr("it was run on 2 rows, one key each"));
   EXPECT_EQ(stat("stored"), 0);
   EXPECT_EQ(stat("bypassed_rows"), 2);
-  EXPECT_THAT(numbers({1}, {"a"}), ElementsAre(10)) << "others go on";
-}
-
-// Each row has the first size 1, and as many numbers as it says.
-std::vector<tensor::Flat> apart(const std::vector<std::int64_t>& sizes) {
-  std::vector<tensor::Flat> rows;
-  for (const std::int64_t size : sizes) {
-    rows.push_back(tensor::flatten(at::full({1, size}, static_cast<float>(size))));
-  }
-  return rows;
-}
-
-TEST_F(RowsCallRunTest, of_rows_that_differ_in_shape_is_kept_row_by_row) {
-  for (const bool is_stored : {false, true}) {
-    const auto call = call_of({1, 2, 1}, {"a", "b", "a"});
-    const auto rows = call->next_rows();
-    EXPECT_EQ(rows.has_value(), !is_stored);
-    if (!is_stored) {
-      call->begin_run();
-      call->finish_run(apart({3, 2}), RunFacts{});
-      EXPECT_TRUE(call->outcome().has_stored);
-      ASSERT_EQ(call->next_rows(), std::nullopt);
-    }
-    ASSERT_EQ(call->together(), std::nullopt);
-    const auto found = call->apart();
-    EXPECT_TRUE(at::equal(found[0].tensors[0], at::full({3}, 3.0F)));
-    EXPECT_TRUE(at::equal(found[1].tensors[0], at::full({2}, 2.0F)));
-    EXPECT_TRUE(at::equal(found[2].tensors[0], found[0].tensors[0]));
-  }
-  EXPECT_EQ(stat("stored"), 2);
-  EXPECT_EQ(stat("misses"), 2);
-}
-
-TEST_F(RowsCallRunTest, of_rows_that_differ_in_shape_obeys_the_same_rules) {
-  const auto call = call_of({1, 2}, {"a", "b"});
-  ASSERT_TRUE(call->next_rows().has_value());
-  call->begin_run();
-  auto rows = apart({3, 2});
-  rows[1].tensors[0].requires_grad_();
-  call->finish_run(std::move(rows), RunFacts{});
-  EXPECT_EQ(call->outcome().refused_for, "grad");
-  EXPECT_EQ(stat("stored"), 0);
-  EXPECT_EQ(stat("bypassed_grad"), 2);
-  EXPECT_TRUE(call->apart()[1].tensors[0].requires_grad());
-}
-
-TEST_F(RowsCallRunTest, of_rows_that_differ_in_shape_is_compared_under_verify) {
-  for (const Mode mode : {Mode::kOn, Mode::kVerify}) {
-    set_mode(mode);
-    const auto call = call_of({1, 2}, {"a", "b"});
-    ASSERT_TRUE(call->next_rows().has_value());
-    call->begin_run();
-    call->finish_run(apart({3, mode == Mode::kOn ? 2 : 4}), RunFacts{});
-  }
-  EXPECT_EQ(stat("verify_differences"), 1);
-  EXPECT_EQ(stat("stored"), 2);
-}
-
-TEST_F(RowsCallRunTest, of_another_number_of_rows_is_an_error_and_nothing_is_stored) {
-  const auto call = call_of({1, 2}, {"a", "b"});
-  ASSERT_TRUE(call->next_rows().has_value());
-  call->begin_run();
-  const auto finish = [&] { call->finish_run(apart({3}), RunFacts{}); };
-  EXPECT_THAT(finish, ThrowsMessage<c10::Error>(HasSubstr("was run on 2 rows, and gave 1")));
-  EXPECT_EQ(stat("stored"), 0);
   EXPECT_THAT(numbers({1}, {"a"}), ElementsAre(10)) << "others go on";
 }
 

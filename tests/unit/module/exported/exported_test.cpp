@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "support/module_fixture.h"
-#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "module/exported/exported.h"
 #include "support/module_fixture.h"
-#include "tensor/torch_version.h"
 
 namespace modcache::module {
 namespace {
