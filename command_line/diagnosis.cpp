@@ -201,7 +201,8 @@ Finding check_database(const std::string& path) {
       store::Index::open(file_system, directory.database_path(), mode, 1000).status();
   if (status.is_ok()) return {State::kOk, kCheck, versions, ""};
   if (status.code() == StatusCode::kUnsupportedVersion) {
-    return {State::kProblem, kCheck, status.message(), "use the newer modcache that wrote it"};
+    return {State::kProblem, kCheck, status.message(),
+            "use the modcache that wrote it, choose another directory, or delete this one"};
   }
   if (status.code() != StatusCode::kCorruption) {
     return {State::kNote, kCheck, "cannot be asked now: " + status.message(), ""};

@@ -18,7 +18,7 @@ enum class StatusCode {
   kOk,
   kNotFound,            // a miss: the normal negative answer
   kCorruption,          // bytes that fail a bound or a checksum; they were not used
-  kUnsupportedVersion,  // written by a newer modcache; left untouched
+  kUnsupportedVersion,  // written by another version of modcache; left untouched
   kIoError,             // the file system said no
   kBusy,                // a bounded wait for another process ran out
   kNoSpace,             // disk or budget full

@@ -39,19 +39,19 @@ bool ConflictWatch::has_stopped_storing(const std::string& scope) {
 }
 
 bool ConflictWatch::samples_costly_input(const std::string& scope) {
-  const std::uint64_t call = scopes_.of(scope).costly_calls++;
+  const std::uint64_t call = costly_calls_.of(scope)++;
   // Multiples of the golden ratio spread evenly and without a period, which the keys may have.
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
   return call < kFirstCostlyCalls || call * kGolden < ~std::uint64_t{0} / kCostlyInterval;
 }
 
 void ConflictWatch::forget() {
-  scopes_.for_each([](Scope& scope) {
+  has_conflicts_ = false;
+  scopes_.forget([](Scope& scope) {
     scope.first_conflict_us = 0;
     scope.repeated = 0;
-    scope.costly_calls = 0;
   });
-  has_conflicts_ = false;
+  costly_calls_.forget([](std::atomic<std::uint64_t>& calls) { calls = 0; });
 }
 
 void warn_of_conflict(std::string_view key, const std::string& scope, std::string_view given,

@@ -46,13 +46,13 @@ class ConflictWatch {
   struct Scope {
     std::atomic<std::int64_t> first_conflict_us{0};  // since 1970; 0: there was none
     std::atomic<std::int64_t> repeated{0};           // kMatchesPerConflict for each conflict
-    std::atomic<std::uint64_t> costly_calls{0};
 
     bool has_stopped() const { return repeated >= kMaxRepeated * kMatchesPerConflict; }
   };
 
   std::atomic<bool> has_conflicts_{false};
-  ScopeTable<Scope> scopes_;
+  ScopeTable<Scope> scopes_;  // of those that had a conflict
+  ScopeTable<std::atomic<std::uint64_t>> costly_calls_;
 };
 
 // Warns, once for each scope and kind of difference, that a key came with an input of signature

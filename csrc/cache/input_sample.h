@@ -55,8 +55,8 @@ class MeasuredInput {
 
   // Returns the sample to store; an empty one if nothing was added.
   InputSample sample() const;
-  // Returns whether an entry with this sample may have been computed from this input. A sample that
-  // is empty or malformed matches, and so does every sample if nothing was added.
+  // Returns whether an entry with this sample may have been computed from this input. An empty
+  // sample matches, and every sample if nothing was added. One of another size does not.
   bool matches(std::string_view sample) const;
 
  private:

@@ -234,13 +234,23 @@ bool MemoryStore::insert(Slots& fresh, Slots& evicted) {
 // REQUIRES: `wanted_bytes` is at most the budget.
 bool MemoryStore::make_room(std::uint64_t hash, std::uint64_t wanted_bytes, Slots& evicted) {
   shrink_by_expired(evicted, wanted_bytes);
-  bool may_evict = false;  // asked once: a refused entry must evict nothing
+  victims_.clear();
   while (size_bytes_ > budget_bytes_ - wanted_bytes) {
     const auto victim = next_to_leave(kFreeRoomOnly);
-    may_evict = may_evict || policy_->may_replace(usages_[victim->place], hash, now_);
-    if (!may_evict) return false;
-    evict(victim, evicted);
+    const policy::Usage usage = usages_[victim->place];
+    if (!policy_->may_replace(usage, hash, now_)) {
+      for (const auto& [slot, slot_usage] : victims_) link(slot, slot_usage);
+      return false;
+    }
+    victims_.emplace_back(victim, usage);
+    unlink(*victim);
   }
+  for (const auto& [slot, slot_usage] : victims_) {
+    policy_->evicted(slot->address.high, slot_usage);
+    evicted.splice(evicted.end(), slots_, slot);
+    stats_.add(Counter::kEvicted);
+  }
+  note_whether_empty();
   return true;
 }
 

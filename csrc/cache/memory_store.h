@@ -140,8 +140,9 @@ class MemoryStore {
   // `evicted`, to be freed when the lock is no longer held. False: it was itself.
   bool insert(Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
   bool replace(Slots::iterator old, Slots& fresh, Slots& evicted) MODCACHE_REQUIRES(mutex_);
-  // Evicts others until there is room for this much, as long as the policy lets the new entry
-  // replace them. False: it does not, and the new entry is not to be stored.
+  // Evicts others until there is room for this much, if the policy lets the new entry replace each
+  // of them. False: it does not, nothing but expired entries was evicted, and the new entry is not
+  // to be stored.
   bool make_room(std::uint64_t hash, std::uint64_t wanted_bytes, Slots& evicted)
       MODCACHE_REQUIRES(mutex_);
   // Moves what exceeds the budget to `evicted`; entries of this load only when no others are left.
@@ -169,6 +170,8 @@ class MemoryStore {
       MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t budget_bytes_ MODCACHE_GUARDED_BY(mutex_);
   std::uint64_t size_bytes_ MODCACHE_GUARDED_BY(mutex_) = 0;
+  // make_room() fills it; a member, so that it keeps its memory.
+  std::vector<std::pair<Slots::iterator, policy::Usage>> victims_ MODCACHE_GUARDED_BY(mutex_);
   std::int64_t max_age_s_ MODCACHE_GUARDED_BY(mutex_) = 0;
   policy::Kind kind_ MODCACHE_GUARDED_BY(mutex_);
   std::unique_ptr<policy::Policy> policy_ MODCACHE_GUARDED_BY(mutex_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ScopeTable: a few numbers for each scope, found without a lock. Numbers that steer the cost of
-// calls, and never what they return: beyond kSlots scopes, several share theirs (of) or have none
-// (own_state).
+// calls, and never what they return: where there are too many scopes, several share theirs (of) or
+// have none (own_state).
 //
 // State is made of atomics, for which all zeros is the beginning. Thread-safe; usable in a forked
 // child.
@@ -28,8 +28,8 @@ class ScopeTable {
     return own != nullptr ? *own : slots_[hash_of(scope) / 2 % kSlots].state;
   }
 
-  // The state that no other scope shares. Null: the scope has none, and with `makes` there is no
-  // room for it.
+  // The state that belongs to this scope. Null: the scope has none, and with `makes` there is no
+  // room for it: the slots that it may have are taken.
   State* own_state(std::string_view scope, bool makes) {
     const std::uint64_t hash = hash_of(scope);
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
@@ -46,9 +46,13 @@ class ScopeTable {
     return nullptr;
   }
 
-  template <typename Visit>
-  void for_each(Visit visit) {
-    for (Slot& slot : slots_) visit(slot.state);
+  // Frees all slots, after `reset` made their states as at the beginning.
+  template <typename Reset>
+  void forget(Reset reset) {
+    for (Slot& slot : slots_) {
+      reset(slot.state);
+      slot.hash.store(0, std::memory_order_relaxed);
+    }
   }
 
  private:

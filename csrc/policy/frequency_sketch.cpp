@@ -77,8 +77,8 @@ void FrequencySketch::age(std::uint32_t shift) {
 bool SeenFilter::add(std::uint64_t hash) {
   FrequencySketch sketch(buckets_.get(), kBuckets);
   const bool was_seen = sketch.count(hash) != 0;
-  // All counts are 1, so that a new key replaces the oldest of its bucket.
-  if (!was_seen) sketch.add(hash);
+  // All counts are equal, so that a new key replaces the oldest of its bucket.
+  if (!was_seen) sketch.add(hash, FrequencySketch::kMaxCount);
   return was_seen;
 }
 

@@ -35,7 +35,7 @@ inline constexpr const char* kMakeBackendSymbol = "modcache_remote_make_backend"
 // Backend, BackendOptions or Address raises.
 using InterfaceVersion = int (*)();
 inline constexpr const char* kInterfaceVersionSymbol = "modcache_remote_interface_version";
-inline constexpr int kInterfaceVersion = 3;
+inline constexpr int kInterfaceVersion = 4;
 
 // Opens the library, which may also lie in one of these folders. kIoError names what is missing and
 // how to get it.

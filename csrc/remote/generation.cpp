@@ -160,7 +160,7 @@ Status Generations::write_cleared_mark(const std::string& name, std::int64_t old
     // Another machine may clear everything at this moment, which the old number must not undo.
     // While there is no mark, nothing is found.
     const auto is_removed = backend.remove_if(name, before);
-    // The server forbids scripts.
+    // The server forbids scripts, or all writes, and put_mark() then fails.
     if (is_removed.status().code() == StatusCode::kForeign) return put_mark(name, mark, backend);
     MODCACHE_RETURN_IF_ERROR(is_removed.status());
     if (!is_removed.value()) continue;

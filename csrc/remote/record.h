@@ -36,7 +36,7 @@ struct Record {
 std::string encode_record(const Record& record, const Seal& seal);
 
 // The views point into `bytes`. kCorruption: damaged, or sealed by somebody without our key;
-// kUnsupportedVersion: a newer modcache wrote it.
+// kUnsupportedVersion: another version of modcache wrote it.
 Result<Record> decode_record(std::string_view bytes, const Seal& seal);
 
 }  // namespace modcache::remote

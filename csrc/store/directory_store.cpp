@@ -51,7 +51,6 @@ Status DirectoryStore::start() {
   budget_.measure();
   if (const auto& make_policy = attached_.options().make_policy) {
     usage_.set_policy(make_policy(attached_.index().policy_state()));
-    attached_.index().catch_up_ticks();
   }
   return without_throwing([this] {
     writer_.start();

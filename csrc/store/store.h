@@ -16,8 +16,8 @@
 //    after that.
 //  - flush() returns when everything that was put before survives power loss.
 //  - No call waits longer than options.patience_ms for another process.
-//  - Opening rebuilds a missing, foreign or broken database from the segments. A database of a
-//    newer version is refused (kUnsupportedVersion), and no byte is changed.
+//  - Opening rebuilds a missing, foreign or broken database from the segments. A directory of
+//    another version is refused (kUnsupportedVersion), and no byte is changed.
 #pragma once
 
 #include <cstdint>

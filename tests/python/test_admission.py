@@ -194,6 +194,12 @@ def test_strict_accepts_a_result_that_is_not_stored_yet(
         assert counted() == growth
 
 
+def test_strict_refuses_at_the_first_call(second: None) -> None:
+    modcache.configure(strict=True)
+    with pytest.raises(RuntimeError, match="strict=true"):
+        modcache.lookup_or_run(nn.Dropout(), X, "k")
+
+
 def test_where_nothing_may_be_stored_misses_are_misses(second: None, counted: Growth) -> None:
     with modcache.mode("read"):
         for _ in range(3):

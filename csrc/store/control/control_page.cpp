@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kMagic[8] = {'m', 'o', 'd', 'c', 'c', 't', 'r', 'l'};
 constexpr std::size_t kVersionOffset = 8;
-// The version with all bits flipped, so that a damaged page does not pass for one of a newer
+// The version with all bits flipped, so that a damaged page does not pass for one of another
 // version.
 constexpr std::size_t kVersionEchoOffset = 12;
 constexpr std::size_t kModeOffset = 320;

@@ -28,8 +28,8 @@ inline constexpr std::size_t kControlSizeBytes = 4096;
 
 class ControlPage {
  public:
-  // kNotFound: there is no page. kCorruption: the file is not a page. kUnsupportedVersion: it is a
-  // newer one.
+  // kNotFound: there is no page. kCorruption: the file is not a page. kUnsupportedVersion: it is of
+  // another version.
   static Result<std::unique_ptr<ControlPage>> open(fs::FileSystem& file_system,
                                                    const std::string& path, ReadVia read_via,
                                                    bool is_writable);

@@ -28,7 +28,8 @@ Result<std::unique_ptr<ControlPage>> page_of(const Directory& directory) {
   const std::string path = directory.control_path();
   auto page = ControlPage::open(directory.file_system(), path, ReadVia::kPread, true);
   if (!page.is_not_found() && page.status().code() != StatusCode::kCorruption) return page;
-  // Starting at 1 is safe, as whoever opens the database raises the sequence beyond its last one.
+  // Starting at 1 is safe: whoever opens the database raises the sequence beyond its last one, and
+  // beyond those that may be lost.
   MODCACHE_RETURN_IF_ERROR(ControlPage::create(directory.file_system(), path, 1));
   return ControlPage::open(directory.file_system(), path, ReadVia::kPread, true);
 }

@@ -29,7 +29,7 @@ Result<DirectoryMode> directory_mode(fs::FileSystem& file_system, const std::str
 
 // Sets the mode, which running processes see at their next call. Creates directory and page where
 // they are missing. kBusy: another process kept the directory's lock for `patience_ms`.
-// kUnsupportedVersion: a newer modcache wrote there, and nothing was changed.
+// kUnsupportedVersion: another version of modcache wrote there, and nothing was changed.
 Status set_directory_mode(fs::FileSystem& file_system, const std::string& directory,
                           DirectoryMode mode, std::int64_t patience_ms);
 

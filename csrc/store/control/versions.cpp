@@ -49,7 +49,12 @@ Status check_versions(const Directory& directory) {
   if (!ids.is_ok()) return Status::ok();
   for (const std::uint64_t id : ids.value()) {
     auto reader = SegmentReader::open(directory, id, ReadVia::kPread);
-    if (reader.status().code() == StatusCode::kUnsupportedVersion) return reader.status();
+    if (reader.status().code() == StatusCode::kUnsupportedVersion) {
+      return Status::unsupported_version(
+          "'" + directory.segment_path(id) + "': " + reader.status().message() +
+          ". Nothing in this directory was changed. Choose another directory (option dir), or "
+          "delete this one");
+    }
   }
   return Status::ok();
 }

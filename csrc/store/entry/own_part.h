@@ -18,7 +18,7 @@
 namespace modcache::store {
 
 inline constexpr std::size_t kOwnPrefixBytes = 4;
-inline constexpr std::size_t kMostOwnBytes = 59;
+inline constexpr std::size_t kMostOwnBytes = 56;
 inline constexpr std::size_t kMostOwnPartBytes = kOwnPrefixBytes + kMostOwnBytes;
 
 struct HeaderParts {

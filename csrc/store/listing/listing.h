@@ -31,7 +31,7 @@ class PackReader;
 class Listing {
  public:
   // kNotFound: no such directory or file. kInvalidArgument: a file that is not a pack.
-  // kUnsupportedVersion: a newer modcache wrote there. When the database is missing or broken, the
+  // kUnsupportedVersion: it is of another version. When the database is missing or broken, the
   // segments are read from beginning to end.
   static Result<std::unique_ptr<Listing>> open(fs::FileSystem& file_system,
                                                const std::string& directory);

@@ -25,7 +25,7 @@ namespace modcache::store {
 class PackReader {
  public:
   // kNotFound: no such file. kInvalidArgument: not a pack. kCorruption: a pack that was damaged or
-  // cut short. kUnsupportedVersion: a newer one.
+  // cut short. kUnsupportedVersion: of another version.
   static Result<std::unique_ptr<PackReader>> open(fs::FileSystem& file_system,
                                                   const std::string& path, ReadVia read_via);
 

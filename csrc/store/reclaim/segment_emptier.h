@@ -32,7 +32,7 @@ class SegmentEmptier {
         requests_(requests) {}
 
   // kBusy: a process writes there, or the store closes. kNotFound: the segment is gone already.
-  // kNoSpace: there is no room for what stays. kUnsupportedVersion: it is a newer modcache's.
+  // kNoSpace: there is no room for what stays. kUnsupportedVersion: it is of another version.
   Status empty(ReclaimPass& pass, std::uint64_t segment);
 
  private:

@@ -24,7 +24,7 @@ namespace modcache::store {
 class Victim {
  public:
   // Locks the segment and scans it; one whose header is damaged has no records. kBusy: somebody
-  // writes there. kNotFound: it is gone. kUnsupportedVersion: it is a newer modcache's.
+  // writes there. kNotFound: it is gone. kUnsupportedVersion: it is of another version.
   static Result<std::unique_ptr<Victim>> take(const Directory& directory, std::uint64_t id);
 
   std::uint64_t id() const { return id_; }

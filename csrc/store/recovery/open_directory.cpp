@@ -144,8 +144,10 @@ Result<OpenedDirectory> open_for_writing(const Directory& directory, const Store
     // Other transactions may be lost as well, and the page does not know of them.
     opened.control->set_committed(last_sequence);
   }
-  if (opened.control->committed() == 0) {
-    // `modcache mode` made the page, which does not know the database.
+  if (opened.control->committed() == 0 && last_sequence > 0) {
+    // The page does not know the database: `modcache mode` made it, or a process died after its
+    // first commit.
+    may_have_lost_numbers = true;
     opened.control->set_committed(last_sequence);
     opened.control->raise_superseded(last_sequence);
   }

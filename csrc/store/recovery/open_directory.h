@@ -32,7 +32,7 @@ struct OpenedDirectory {
 
 // Opens the directory, writing only where options.writable and the permissions allow it. kNotFound:
 // it does not exist, and may not be created. kInvalidArgument: it is a file. kForeign: a file that
-// is needed is not ours. kUnsupportedVersion: a newer modcache wrote it; no byte was changed.
+// is needed is not ours. kUnsupportedVersion: it is of another version; no byte was changed.
 // kBusy: another process held the lock for options.patience_ms.
 Result<OpenedDirectory> open_directory(const Directory& directory, const StoreOptions& options);
 

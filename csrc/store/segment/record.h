@@ -36,7 +36,7 @@ struct SegmentHeader {
 };
 
 std::string encode_segment_header(const SegmentHeader& header);
-// kUnsupportedVersion: a newer modcache wrote it.
+// kUnsupportedVersion: another version of modcache wrote it.
 Result<SegmentHeader> decode_segment_header(std::string_view bytes);
 
 // The kind determines the meaning of key, opaque header and payload.

@@ -41,7 +41,7 @@ class DatabaseCheck {
     std::int64_t entries = 0;  // the entries that exist
   };
 
-  // kNotFound: there is no database. kUnsupportedVersion: it is a newer one.
+  // kNotFound: there is no database. kUnsupportedVersion: it is of another version.
   static Result<std::unique_ptr<DatabaseCheck>> open(const Directory& directory,
                                                      std::int64_t patience_ms);
 

@@ -100,8 +100,8 @@ struct Verification {
   void add(Finding finding, std::size_t most_findings);
 };
 
-// kNotFound, kInvalidArgument: not a directory of modcache. kUnsupportedVersion: a newer
-// modcache's, left alone. kBusy, kIoError: it cannot be read as a whole.
+// kNotFound, kInvalidArgument: not a directory of modcache. kUnsupportedVersion: of another
+// version, left alone. kBusy, kIoError: it cannot be read as a whole.
 Result<Verification> verify_directory(fs::FileSystem& file_system, const VerifyOptions& options);
 
 struct Repairs {

@@ -53,12 +53,29 @@ TEST(MemoryStorePolicyTest, auto_follows_a_set_that_changes) {
   EXPECT_GE(found_by(Kind::kAuto, testing::changing_datasets(kRoom, true)), 0.15);
 }
 
-TEST(MemoryStorePolicyTest, a_refused_entry_evicts_nothing) {
-  TierOfSamples samples(Kind::kAuto, kRoom);
-  for (int i = 0; i < 4; ++i) samples.found_of(testing::sequential_epochs({0, kRoom}, 1));
-  const auto evicted_before = samples.evicted();
-  samples.found_of(testing::sequential_epochs({kRoom, 2 * kRoom}, 1));
-  EXPECT_EQ(samples.evicted(), evicted_before);
+// The first victim would give way, the second would not.
+TEST(MemoryStorePolicyTest, an_entry_that_may_not_replace_all_victims_evicts_none) {
+  constexpr std::uint32_t kSamples = 10;
+  TierOfSamples samples(Kind::kAuto, kSamples);
+  for (std::uint32_t sample = 0; sample < kSamples; ++sample) samples.find_or_put(sample);
+  for (int i = 0; i < 6; ++i) {
+    for (std::uint32_t sample = 1; sample < kSamples; ++sample) samples.find_or_put(sample);
+  }
+  const std::string key = testing::key_of(kSamples);
+  const Digest128 address = samples.address_of(kSamples);
+  const auto put = [&](std::size_t size_bytes) {
+    return samples.tier().put(address, samples.context(), key,
+                              {testing::text_entry(std::string(size_bytes, 'x')), 1, 0});
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(samples.tier().get({*samples.context(), key, address}).entry, nullptr);
+  }
+  EXPECT_FALSE(put(600));
+  EXPECT_EQ(samples.evicted(), 0);
+  for (std::uint32_t sample = 0; sample < kSamples; ++sample) EXPECT_TRUE(samples.has(sample));
+  EXPECT_TRUE(put(1));
+  EXPECT_EQ(samples.evicted(), 1);
+  EXPECT_FALSE(samples.has(0));
 }
 
 TEST(MemoryStorePolicyTest, keep_keeps_what_came_first) {

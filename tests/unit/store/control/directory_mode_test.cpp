@@ -65,6 +65,7 @@ TEST_F(DirectoryModeTest, a_page_that_is_made_for_the_mode_learns_what_the_datab
   ASSERT_TRUE(control.is_ok()) << control.status().message();
   EXPECT_GE(control.value()->committed(), 2u);
   EXPECT_GE(control.value()->superseded(), 2u);
+  EXPECT_GT(control.value()->next(), 1u << 27) << "sequences of lost records are not used again";
 }
 
 TEST_F(DirectoryModeTest, is_set_in_a_directory_that_is_made_for_it_and_nothing_but_the_page) {
