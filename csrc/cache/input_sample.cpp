@@ -105,7 +105,7 @@ Sums sum_ordinary(const FloatBlock& block, std::size_t number, MeasuredInput& me
     if (std::fabs(element) < kLargest) {
       ordinary[i] = element;
     } else {
-      kinds[1 + i] = std::isnan(element) ? 1 : element > 0 ? 2 : 3;
+      kinds[1 + i] = std::isnan(element) ? '\1' : element > 0 ? '\2' : '\3';
     }
   }
   measured.add_exact(kinds.data(), 1 + block.count);

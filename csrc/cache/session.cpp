@@ -397,7 +397,13 @@ EntryPtr Session::find_in_memory(const Request& given, bool may_write,
   // Most that is not wanted is known without reading the input.
   if (!wanted(*entry)) return nullptr;
   const Request request = as_compared(given);
-  if (!matches(request, entry->signature, entry->sample.bytes())) return nullptr;
+  if (!matches(request, entry->signature, entry->sample.bytes())) {
+    // The lookup that follows must compare as well, or it would take this entry for a hit.
+    if (request.input != nullptr && request.input->is_costly()) {
+      conflicts_.sample_next_costly_input(request.context->scope);
+    }
+    return nullptr;
+  }
   if (!spares(1)) return nullptr;
   count_hits(*request.context,
              {tiers_.nearest_first.front()->hits(), 1, entry->run_us.value_or(0),

@@ -44,13 +44,17 @@ TEST(ScopeTableTest, threads_that_meet_a_scope_together_find_one_state) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(table->of("scope " + std::to_string(i)).number, 4) << i;
 }
 
-TEST(ScopeTableTest, all_states_can_be_visited) {
+TEST(ScopeTableTest, what_is_forgotten_makes_room_for_others) {
   const auto table = std::make_unique<Table>();
-  table->of("a").number = 1;
-  table->of("b").number = 2;
-  int sum = 0;
-  table->for_each([&](Count& count) { sum += count.number; });
-  EXPECT_EQ(sum, 3);
+  for (std::size_t i = 0; i < 100 * Table::kSlots; ++i) {
+    const std::string scope = "scope " + std::to_string(i);
+    if (Count* const own = table->own_state(scope, true)) own->number = 1;
+  }
+  EXPECT_EQ(table->own_state("another", true), nullptr) << "the table is full";
+  table->forget([](Count& count) { count.number = 0; });
+  EXPECT_EQ(table->own_state("another", false), nullptr);
+  ASSERT_NE(table->own_state("another", true), nullptr);
+  EXPECT_EQ(table->own_state("another", false)->number, 0);
 }
 
 }  // namespace
